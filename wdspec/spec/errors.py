@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-PLACE_ORDER = ("source", "url", "offset", "key", "member", "field")
+PLACE_ORDER = ("source", "url", "column", "offset", "key", "member", "field")
 _LABELS = {"offset": "byte"}
 
 
@@ -18,8 +18,8 @@ class WdspecError(Exception):
 
     Args:
         message: what was seen and what to do, without the place.
-        place: what is known of where: ``source``, ``url``, ``offset`` (bytes in the uncompressed shard),
-            ``key``, ``member``, ``field``.
+        place: what is known of where: ``source``, ``url``, ``column`` (in a text, from 1), ``offset`` (bytes in the
+            uncompressed shard), ``key``, ``member``, ``field``.
     """
 
     def __init__(self, message: str, **place: Any) -> None:
@@ -53,6 +53,12 @@ class UsageError(WdspecError, ValueError):
 
 class UrlError(WdspecError, ValueError):
     """A URL, brace pattern, list or rewrite rule cannot be understood."""
+
+    @property
+    def column(self) -> int | None:
+        """Index in the text of what is wrong, from 0 (the message counts from 1); None when it is all of it."""
+        shown = self.place.get("column")
+        return None if shown is None else int(shown) - 1
 
 
 class ShardError(WdspecError, OSError):

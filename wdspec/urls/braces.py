@@ -1,0 +1,258 @@
+"""Brace patterns as lazy sequences: parsed once into a small tree, counted and indexed by arithmetic.
+
+`shard-{000000..999999}.tar` is a tree of three nodes, whatever the numbers say. The n-th string is found by
+mixed radix: a concatenation is a number whose digits are its parts (the last one turns fastest), a comma list
+is a digit whose range is the sum of its alternatives.
+
+What expands, and to what, is what the package ``braceexpand`` does, `{abc}` and `${x}` standing for
+themselves; except that a range that counts down is an error: among shards it is always a mistake.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import NoReturn, TypeAlias, overload
+
+from wdspec.spec.errors import UrlError
+
+MAX_STRINGS = 10**9
+"""More strings than this in one pattern is taken for a slip of the finger."""
+MAX_DEPTH = 50
+MAX_DIGITS = 1000
+_CEILING = 10**18  # counts stop growing here, so that a long hostile pattern makes no giant integers
+
+_TOKEN = re.compile(r"\\.|[{},]", re.DOTALL)
+_ESCAPE = re.compile(r"\\(.)")
+_NUMBERS = re.compile(r"^(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?$")
+_LETTERS = re.compile(r"^([A-Za-z])\.\.([A-Za-z])(?:\.\.-?(\d+))?$")
+_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+class Braces(Sequence[str]):
+    """The strings that a brace pattern stands for, in order.
+
+    Commas (`{a,b}`), numbers (`{000..123}`, `{0..9..2}`), letters (`{a..f}`), nesting, and `\\` before a
+    character that is meant literally. Length and random access cost no more than the pattern is long.
+
+    Args:
+        pattern: the text; without braces it stands for itself.
+
+    Raises:
+        UrlError: braces that do not balance, a range that is empty, more than a thousand million strings;
+            ``column`` is the index of the offending brace in the text.
+    """
+
+    __slots__ = ("_tree", "pattern")
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self._tree = _parse(pattern)
+        if self._tree.count > MAX_STRINGS:
+            raise UrlError(
+                f"the braces stand for {self._tree.count:,} strings{' or more' * (self._tree.count == _CEILING)}; "
+                f"the limit is {MAX_STRINGS:,}, so split the pattern or correct its ranges",
+                url=pattern,
+                column=1 + pattern.index("{"),
+            )
+
+    def __len__(self) -> int:
+        return self._tree.count
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        if isinstance(index, slice):
+            return [self._tree.text(i) for i in range(*index.indices(self._tree.count))]
+        count = self._tree.count
+        if not -count <= index < count:
+            raise IndexError(f"index {index} of {count} strings in {self.pattern!r}")
+        return self._tree.text(index % count)
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self._tree.text, range(self._tree.count))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Braces) and self.pattern == other.pattern
+
+    def __hash__(self) -> int:
+        return hash(self.pattern)
+
+    def __repr__(self) -> str:
+        return f"Braces({self.pattern!r})"
+
+    def __reduce__(self) -> tuple[type[Braces], tuple[str]]:
+        return Braces, (self.pattern,)
+
+
+class _Literal:
+    __slots__ = ("_text",)
+    count = 1
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def text(self, index: int) -> str:
+        return self._text
+
+
+class _Numbers:
+    __slots__ = ("_first", "_step", "_width", "count")
+    count: int
+
+    def __init__(self, first: int, last: int, step: int, width: int) -> None:
+        self._first, self._step, self._width = first, step, width
+        self.count = min((last - first) // step + 1, _CEILING)
+
+    def text(self, index: int) -> str:
+        return f"{self._first + index * self._step:0{self._width}d}"
+
+
+class _Choice:
+    """One of several alternatives; `ends[i]` is how many strings the alternatives 0..i stand for together."""
+
+    __slots__ = ("_alternatives", "_ends", "count")
+    count: int
+
+    def __init__(self, alternatives: Sequence[_Node]) -> None:
+        self._alternatives = tuple(alternatives)
+        self._ends = tuple(accumulate(node.count for node in alternatives))
+        self.count = min(self._ends[-1], _CEILING)
+
+    def text(self, index: int) -> str:
+        which = bisect_right(self._ends, index)
+        return self._alternatives[which].text(index - (self._ends[which - 1] if which else 0))
+
+
+class _Concatenation:
+    """Parts side by side; `strides[i]` is how many strings the parts right of i stand for together."""
+
+    __slots__ = ("_parts", "_strides", "count")
+    count: int
+
+    def __init__(self, parts: Sequence[_Node]) -> None:
+        strides, count = [], 1
+        for part in reversed(parts):
+            strides.append(count)
+            count = min(count * part.count, _CEILING)
+        self._parts, self._strides, self.count = tuple(parts), tuple(reversed(strides)), count
+
+    def text(self, index: int) -> str:
+        return "".join(
+            part.text(index // stride % part.count)
+            for part, stride in zip(self._parts, self._strides, strict=True)
+        )
+
+
+_Node: TypeAlias = _Literal | _Numbers | _Choice | _Concatenation
+
+
+class _Group:
+    """An open brace while its end is looked for: the finished alternatives and the one being read."""
+
+    __slots__ = ("alternatives", "nodes", "start")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.alternatives: list[_Node] = []
+        self.nodes: list[_Node] = []
+
+    def next_alternative(self) -> None:
+        self.alternatives.append(_joined(self.nodes))
+        self.nodes = []
+
+
+def _parse(pattern: str) -> _Node:
+    """One pass with a stack of open braces.
+
+    As in braceexpand, a `}` that closes nothing is literal if a later `{` makes up for it: hence `debt`.
+    """
+    stack = [_Group(-1)]
+    debt: list[int] = []
+    seen = 0
+    for token in _TOKEN.finditer(pattern):
+        mark, at = token.group(), token.start()
+        if len(mark) == 2 or (mark == "," and len(stack) == 1):
+            continue
+        if mark == "{" and debt:
+            debt.pop()
+            continue
+        if mark == "}" and len(stack) == 1:
+            debt.append(at)
+            continue
+        _add_literal(stack[-1].nodes, pattern[seen:at])
+        seen = at + 1
+        if mark == "{":
+            if len(stack) > MAX_DEPTH:
+                _fail(f"braces nested more than {MAX_DEPTH} deep; write the list out", pattern, at)
+            stack.append(_Group(at))
+        elif mark == ",":
+            stack[-1].next_alternative()
+        else:
+            group = stack.pop()
+            stack[-1].nodes.extend(_closed(group, pattern, at))
+    if len(stack) > 1:
+        _fail(
+            "this `{` is never closed; add the `}`, or write `\\{` for a literal brace",
+            pattern,
+            stack[1].start,
+        )
+    if debt:
+        _fail("this `}` closes nothing; remove it, or write `\\}` for a literal brace", pattern, debt[0])
+    _add_literal(stack[0].nodes, pattern[seen:])
+    return _joined(stack[0].nodes)
+
+
+def _closed(group: _Group, pattern: str, end: int) -> list[_Node]:
+    text = pattern[group.start + 1 : end]
+    if match := _NUMBERS.match(text):
+        return [_numbers(match, pattern, group.start)]
+    if match := _LETTERS.match(text):
+        return [_letters(match, pattern, group.start)]
+    if group.alternatives:
+        group.next_alternative()
+        return [_Choice(group.alternatives)]
+    return [_Literal("{"), *group.nodes, _Literal("}")]
+
+
+def _numbers(match: re.Match[str], pattern: str, at: int) -> _Node:
+    first, last, step = match.groups()
+    if max(map(len, match.groups(default=""))) > MAX_DIGITS:
+        _fail(f"a number of more than {MAX_DIGITS} digits in a brace range", pattern, at)
+    if int(first) > int(last):
+        _fail_empty(first, last, step, f"{int(first)} > {int(last)}", pattern, at)
+    padded = any(text.startswith(("0", "-0")) and text not in ("0", "-0") for text in (first, last))
+    width = max(len(first), len(last)) if padded else 0
+    return _Numbers(int(first), int(last), int(step or 1) or 1, width)
+
+
+def _letters(match: re.Match[str], pattern: str, at: int) -> _Node:
+    first, last, step = match.groups()
+    if len(step or "") > MAX_DIGITS:
+        _fail(f"a number of more than {MAX_DIGITS} digits in a brace range", pattern, at)
+    start, stop = _ALPHABET.index(first), _ALPHABET.index(last)
+    if start > stop:
+        _fail_empty(first, last, step, f"{first} > {last}", pattern, at)
+    return _Choice([_Literal(letter) for letter in _ALPHABET[start : stop + 1 : int(step or 1) or 1]])
+
+
+def _add_literal(nodes: list[_Node], text: str) -> None:
+    if text:
+        nodes.append(_Literal(_ESCAPE.sub(r"\1", text)))
+
+
+def _joined(nodes: list[_Node]) -> _Node:
+    return nodes[0] if len(nodes) == 1 else _Concatenation(nodes)
+
+
+def _fail_empty(first: str, last: str, step: str | None, seen: str, pattern: str, at: int) -> NoReturn:
+    turned = f"{{{last}..{first}{f'..{step}' if step else ''}}}"
+    _fail(f"empty brace range: {seen}, did you mean {turned}?", pattern, at)
+
+
+def _fail(message: str, pattern: str, at: int) -> NoReturn:
+    raise UrlError(message, url=pattern, column=1 + at)
