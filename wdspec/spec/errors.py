@@ -18,8 +18,8 @@ class WdspecError(Exception):
 
     Args:
         message: what was seen and what to do, without the place.
-        place: what is known of where: ``source``, ``url``, ``column`` (in a text, from 1), ``offset`` (bytes in the
-            uncompressed shard), ``key``, ``member``, ``field``.
+        place: what is known of where: ``source``, ``url``, ``column`` (in a text, from 1), ``offset``
+            (bytes in the uncompressed shard), ``key``, ``member``, ``field``.
     """
 
     def __init__(self, message: str, **place: Any) -> None:
@@ -28,7 +28,7 @@ class WdspecError(Exception):
         self.place: dict[str, Any] = {k: v for k, v in place.items() if v is not None}
 
     def at(self, **place: Any) -> WdspecError:
-        """Adds what is known of the place, keeping what an inner room already said; returns the error itself."""
+        """Adds what is known of the place, keeping what an inner room said; returns the error itself."""
         for name, value in place.items():
             if value is not None:
                 self.place.setdefault(name, value)
@@ -56,7 +56,7 @@ class UrlError(WdspecError, ValueError):
 
     @property
     def column(self) -> int | None:
-        """Index in the text of what is wrong, from 0 (the message counts from 1); None when it is all of it."""
+        """Index in the text of what is wrong, from 0 (the message counts from 1); None: all of it."""
         shown = self.place.get("column")
         return None if shown is None else int(shown) - 1
 

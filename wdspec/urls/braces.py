@@ -50,10 +50,11 @@ class Braces(Sequence[str]):
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self._tree = _parse(pattern)
-        if self._tree.count > MAX_STRINGS:
+        count = self._tree.count
+        if count > MAX_STRINGS:
             raise UrlError(
-                f"the braces stand for {self._tree.count:,} strings{' or more' * (self._tree.count == _CEILING)}; "
-                f"the limit is {MAX_STRINGS:,}, so split the pattern or correct its ranges",
+                f"the braces stand for {count:,} strings{' or more' if count == _CEILING else ''}; the limit is "
+                f"{MAX_STRINGS:,}, so split the pattern or correct its ranges",
                 url=pattern,
                 column=1 + pattern.index("{"),
             )
