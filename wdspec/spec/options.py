@@ -1,0 +1,335 @@
+"""The small models of the spec language: one for each key whose value is a map.
+
+The descriptions of the fields are the reference documentation and the JSON Schema's texts.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from wdspec.spec.scalars import (
+    Boolean,
+    CallableName,
+    Count,
+    Duration,
+    FieldPattern,
+    Fraction,
+    Positive,
+    PositiveNumber,
+    Share,
+    Size,
+    Text,
+    Texts,
+    quoted,
+    read_text,
+    refuse,
+    shown,
+)
+from wdspec.spec.suggestions import did_you_mean
+from wdspec.spec.vocabulary import DECODERS, UNBUILT_DECODERS
+
+
+class Model(BaseModel):
+    """Base of all models: immutable, strict about keys, built on first use."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", defer_build=True, populate_by_name=True, hide_input_in_errors=True
+    )
+
+
+def read_decoder(value: Any) -> Any:
+    """The name of a decoder, or of a function from bytes to value."""
+    value = read_text(value)
+    if ":" in value:
+        from wdspec.spec.scalars import read_callable
+
+        return read_callable(value)
+    if value in UNBUILT_DECODERS and value not in DECODERS:
+        refuse("E401", f"the decoder {quoted(value)} is not built yet", "use `raw`, and decode in `map`")
+    if value not in DECODERS:
+        hint = did_you_mean(value, sorted(DECODERS)) or "see the reference for the list of decoders"
+        refuse("E209", f"there is no decoder {quoted(value)}", hint)
+    return value
+
+
+DecoderName = Annotated[str, BeforeValidator(read_decoder)]
+
+
+class Decode(Model):
+    """How the fields of a sample become Python values."""
+
+    names: tuple[DecoderName, ...] = Field(
+        (), description="Decoders for the whole sample, the first that fits wins."
+    )
+    fields: dict[str, DecoderName] = Field({}, description="The decoder of each field named here.")
+
+
+def read_decode(value: Any) -> Any:
+    """`rgb`, `[rgb, json]` or `{image: rgb, meta: json}`."""
+    if isinstance(value, str):
+        return {"names": value.split() or [value]}
+    if isinstance(value, (list, tuple)):
+        return {"names": value}
+    if isinstance(value, dict):
+        return {"fields": value}
+    if isinstance(value, Decode):
+        return value
+    refuse("E202", f"expected a decoder, a list or a map of them, but this is {shown(value)}")
+
+
+class Call(Model):
+    """A function of the user's own, with arguments bound to it."""
+
+    call: CallableName = Field(description="The function or class, `package.module:name`.")
+    args: dict[str, Any] = Field({}, description="Keyword arguments to bind.")
+
+
+def read_calls(value: Any) -> Any:
+    """`m:f`, `{call: m:f, args: {…}}`, or a list of either."""
+    entries = value if isinstance(value, (list, tuple)) else (value,)
+    calls: list[Any] = []
+    for entry in entries:
+        if isinstance(entry, str):
+            calls.append({"call": entry})
+        elif isinstance(entry, (dict, Call)):
+            calls.append(entry)
+        else:
+            hint = "write `package.module:function`, or `{call: package.module:function, args: {…}}`"
+            refuse("E202", f"expected the name of a function, but this is {shown(entry)}", hint)
+    return calls
+
+
+_CALL_FORMS = [
+    {"type": "string", "pattern": ":|\\$\\{"},
+    {
+        "type": "object",
+        "properties": {"call": {"type": "string"}, "args": {"type": "object"}},
+        "required": ["call"],
+        "additionalProperties": False,
+    },
+]
+Calls = Annotated[
+    tuple[Call, ...],
+    BeforeValidator(read_calls),
+    WithJsonSchema({"anyOf": [*_CALL_FORMS, {"type": "array", "items": {"anyOf": _CALL_FORMS}}]}),
+]
+
+
+def _two_groups(value: str) -> str:
+    groups = _regex(value).groups
+    if groups != 2:
+        hint = r"one group for the key, one for the field: `(.*/\d+)\.(.*)`"
+        refuse("E212", f"the regex {quoted(value)} has {groups} groups, but a key rule needs two", hint)
+    return value
+
+
+def _regex(value: str) -> re.Pattern[str]:
+    if len(value) > 1000:
+        refuse("E212", f"a regex of {len(value)} characters is too long", "keep it under 1000")
+    try:
+        return re.compile(value)
+    except (re.error, OverflowError, RecursionError) as error:
+        where = (
+            f" (at character {error.pos + 1})"
+            if isinstance(error, re.error) and error.pos is not None
+            else ""
+        )
+        refuse(
+            "E212",
+            f"{quoted(value)} is not a regex: {error.args[0]}{where}",
+            "see Python's `re` for the syntax",
+        )
+
+
+class KeyRule(Model):
+    """Where the name of a file splits into the sample's key and the field."""
+
+    kind: Literal["first_dot", "last_dot", "regex"] = Field("first_dot", description="The rule.")
+    regex: Annotated[str, AfterValidator(_two_groups), BeforeValidator(read_text)] | None = Field(
+        None, description="A regex over the whole name with two groups: key and field."
+    )
+
+
+def read_key_rule(value: Any) -> Any:
+    """`first_dot`, `last_dot` or `{regex: …}`."""
+    if isinstance(value, dict):
+        return {"kind": "regex", "regex": "", **value} if "kind" not in value else value
+    if isinstance(value, KeyRule):
+        return value
+    if value not in ("first_dot", "last_dot"):
+        hint = (
+            did_you_mean(value, ["first_dot", "last_dot"]) or "write `first_dot`, `last_dot` or `{regex: …}`"
+        )
+        refuse("E203", f"{shown(value)} is no key rule", hint)
+    return {"kind": value}
+
+
+class RewriteRule(Model):
+    """A regex, anchored at the start of a URL, and what takes the place of the match."""
+
+    pattern: Annotated[
+        str, AfterValidator(lambda value: _regex(value) and value), BeforeValidator(read_text)
+    ] = Field(alias="from", description="A regex, matched at the start of the URL.")
+    replacement: Annotated[str, Field(strict=True)] = Field(
+        alias="to", description=r"What takes its place; `\1` stands for the first group."
+    )
+    origin: str = ""
+    """Where the rule was written, for explanations: ``spec.yaml:12``."""
+
+
+class Mix(Model):
+    """How the sources of one list are mixed."""
+
+    draw: Literal["even", "random", "round_robin"] = Field(
+        "even",
+        description="`even` keeps every batch at the asked shares; `random` draws; `round_robin` takes turns.",
+    )
+    unit: Literal["sample", "batch"] = Field(
+        "sample",
+        description="`batch` draws one source for each global batch, for sources whose shapes differ.",
+    )
+    schedule: tuple[Step, ...] | None = Field(None, description="Shares that change with the samples seen.")
+    by: Literal["shards", "samples", "equal"] = Field(
+        "shards", description="What the size of a source is counted in where no share is given."
+    )
+    cap: Positive | None = Field(None, description="Sizes above this count as this.")
+    temperature: PositiveNumber | None = Field(None, description="T: size becomes size^(1/T).")
+
+
+class Step(Model):
+    """The shares from one point of the stream on."""
+
+    at: Count = Field(description="The global sample at which these shares begin.")
+    shares: dict[str, Share] = Field(description="Share by source name.")
+
+
+class Batch(Model):
+    """How many samples make a batch."""
+
+    size: Positive | None = Field(None, description="Samples for each rank.")
+    global_size: Positive | None = Field(None, description="Samples over all ranks together.")
+    accumulate: Boolean = Field(False, description="Keep the batch of a rank at `size` when fewer ranks run.")
+
+
+def read_batch(value: Any) -> Any:
+    """`32` or `{size: 32}` or `{global_size: 512}`."""
+    return value if isinstance(value, (dict, Batch)) else {"size": value}
+
+
+class Epoch(Model):
+    """The length of an epoch."""
+
+    samples: Positive | None = Field(None, description="Samples over all ranks together.")
+    batches: Positive | None = Field(None, description="Global batches.")
+    whole: bool = False
+    """Whether the epoch is one finite pass over everything (`pass`)."""
+
+
+def read_epoch(value: Any) -> Any:
+    """`100_000`, `{samples: …}`, `{batches: …}` or `pass`."""
+    if isinstance(value, (dict, Epoch)):
+        return value
+    if isinstance(value, str) and not any(c.isdigit() for c in value):
+        if value == "pass":
+            return {"whole": True}
+        hint = did_you_mean(value, ["pass"]) or "write a number of samples, `{batches: n}` or `pass`"
+        refuse("E203", f"{shown(value)} is no length of an epoch", hint)
+    return {"samples": value}
+
+
+class Elastic(Model):
+    """The canonical topology, to which every run keeps the order."""
+
+    ranks: Positive = Field(description="Ranks of the canonical topology.")
+    workers: Positive = Field(1, description="Workers for each rank of the canonical topology.")
+
+
+class Errors(Model):
+    """What happens when a sample cannot be read."""
+
+    skip: Boolean = Field(False, description="Drop and count it, instead of raising.")
+    max_count: Count | None = Field(None, description="Raise after this many skips of a source.")
+    max_rate: Fraction | None = Field(
+        None, description="Raise when more than this part of the samples was skipped."
+    )
+    log: Text | None = Field(None, description="A file that lists what was skipped.")
+    timeout: Duration | None = Field(None, description="Name a source that made no progress for so long.")
+
+
+def read_errors(value: Any) -> Any:
+    """`raise`, `skip`, or a map, in which a budget implies `skip: true`."""
+    if isinstance(value, Errors):
+        return value
+    if isinstance(value, dict):
+        has_budget = any(value.get(name) is not None for name in ("max_count", "max_rate"))
+        return {"skip": True, **value} if has_budget else value
+    if value not in ("raise", "skip"):
+        hint = (
+            did_you_mean(value, ["raise", "skip"])
+            or "write `raise`, `skip` or a map such as `{max_rate: 0.001}`"
+        )
+        refuse("E203", f"{shown(value)} is no error policy", hint)
+    return {"skip": value == "skip"}
+
+
+class LoaderOptions(Model):
+    """Arguments of the torch DataLoader."""
+
+    workers: Count = Field(0, description="Worker processes for each rank.")
+    prefetch: Positive | None = Field(None, description="Batches each worker prepares ahead.")
+    pin_memory: Boolean = Field(False, description="Copy tensors into page-locked memory.")
+    persistent: Boolean | None = Field(None, description="Keep workers alive between epochs.")
+    timeout: Duration | None = Field(None, description="Seconds to wait for a batch, or text such as `5m`.")
+
+
+class TarOptions(Model):
+    """How strictly tar shards are read."""
+
+    end: Literal["strict", "lenient"] = Field(
+        "strict", description="`lenient` turns a missing end marker into one warning."
+    )
+
+
+class AIStore(Model):
+    """An AIStore cluster that serves remote shards."""
+
+    endpoint: Text | None = Field(None, description="Its URL.")
+    use_for: Texts | None = Field(None, description="The URL schemes it serves, for example `[gs, s3]`.")
+
+
+class Cache(Model):
+    """A local directory that keeps copies of remote shards."""
+
+    dir: Text = Field(description="The directory.")
+    size: Size | None = Field(None, description="The most it may hold: bytes, or text such as `500GB`.")
+
+
+def read_aistore(value: Any) -> Any:
+    """A map, or `false`."""
+    if value is False:
+        return None
+    if isinstance(value, (dict, AIStore)):
+        return value
+    refuse(
+        "E202",
+        f"expected a map or `false`, but this is {shown(value)}",
+        "write `{endpoint: …, use_for: [gs]}`",
+    )
+
+
+def read_cache(value: Any) -> Any:
+    """A directory, a map, or `false`."""
+    if value is False:
+        return None
+    return {"dir": value} if isinstance(value, str) else value
+
+
+RenameTargets = Annotated[
+    tuple[FieldPattern, ...],
+    Field(min_length=1),
+    BeforeValidator(lambda value: value.split(";") if isinstance(value, str) and value else value),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]

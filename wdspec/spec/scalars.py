@@ -1,0 +1,251 @@
+"""The kinds of value a key may have: how each is read from YAML, refused with a reason, and shown to editors.
+
+Every kind takes its forms apart in a function that runs before pydantic's own check, so that no key is a
+union and each mistake gives exactly one problem.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated, Any, NoReturn
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+INTEGER_TEXT = re.compile(r"[-+]?[0-9]{1,40}(?:_[0-9]{1,40}){0,20}")
+_NUMBER_TEXT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_VARIABLE_TEXT = r"\$\{[^}]+\}"
+_CALLABLE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([kKMGTP]i?)?B?")
+_DURATION = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(ms|s|m|h|d)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_LONGEST_SHOWN = 40
+
+
+def refuse(code: str, message: str, hint: str = "") -> NoReturn:
+    """Raises what the loader turns into a problem with this code, at the place of the value in hand."""
+    raise PydanticCustomError(code, "{message}", {"message": message, "hint": hint})
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: its kind and, if short, itself."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, (int, float)):
+        text = str(value) if isinstance(value, float) or abs(value) < 10**40 else "very many digits"
+        return f"the number {text}"
+    if isinstance(value, str):
+        return f"the text {quoted(value)}"
+    if isinstance(value, dict):
+        return "a map"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    return f"a {type(value).__name__}"
+
+
+def quoted(text: str) -> str:
+    """A text in quotes, cut when long, with line ends made visible."""
+    cut = text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
+    return '"' + cut.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + '"'
+
+
+def read_integer(value: Any) -> Any:
+    """Whole numbers, also spelt ``1_000_000`` or ``1e6``, also as text."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
+        return int(value)
+    if isinstance(value, str) and INTEGER_TEXT.fullmatch(value):
+        return int(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        refuse("E205", f"expected a whole number, but this is {value}", "write a finite number")
+    refuse("E202", f"expected a whole number, but this is {shown(value)}")
+
+
+def read_number(value: Any) -> Any:
+    """Finite numbers, also as text."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        number = value
+    elif isinstance(value, str) and (_NUMBER_TEXT.fullmatch(value) or INTEGER_TEXT.fullmatch(value)):
+        number = float(value)
+    else:
+        refuse("E202", f"expected a number, but this is {shown(value)}")
+    try:
+        number = float(number)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        refuse("E205", f"expected a finite number, but this is {number}", "write a finite number")
+    return number
+
+
+def read_boolean(value: Any) -> Any:
+    """``true`` and ``false``."""
+    if isinstance(value, bool):
+        return value
+    hint = "YAML 1.2 knows only `true` and `false`"
+    if isinstance(value, str) and value.lower() in ("yes", "on", "y", "true"):
+        hint += "; write `true`"
+    elif isinstance(value, str) and value.lower() in ("no", "off", "n", "false"):
+        hint += "; write `false`"
+    refuse("E202", f"expected true or false, but this is {shown(value)}", hint)
+
+
+def read_text(value: Any) -> Any:
+    """Text that is not empty."""
+    if not isinstance(value, str):
+        numeric = isinstance(value, (int, float))
+        refuse("E202", f"expected text, but this is {shown(value)}", "put it in quotes" if numeric else "")
+    if not value.strip():
+        refuse("E214", "expected text, but this is empty", "fill it in, or leave the key out")
+    return value
+
+
+def read_callable(value: Any) -> Any:
+    """The name of a function or class, ``package.module:name``; it is never imported here."""
+    value = read_text(value)
+    if not _CALLABLE.fullmatch(value):
+        hint = "write the module, a colon, then the name: `package.module:function`"
+        if value.count(".") and ":" not in value:
+            module, _, name = value.rpartition(".")
+            if _CALLABLE.fullmatch(f"{module}:{name}"):
+                hint = f"did you mean `{module}:{name}`?"
+        refuse("E208", f"{quoted(value)} does not name a function", hint)
+    return value
+
+
+def read_size(value: Any) -> Any:
+    """Bytes: a whole number, or text such as ``500GB`` (10⁹) and ``2GiB`` (2³⁰)."""
+    if isinstance(value, str) and not INTEGER_TEXT.fullmatch(value):
+        match = _SIZE.fullmatch(value.strip())
+        if not match:
+            refuse("E211", f"{quoted(value)} is not a size", "write for example `500GB` or `64GiB`")
+        number, unit = match.groups()
+        power = "kMGTP".index(unit[0].replace("K", "k")) + 1 if unit else 0
+        return int(float(number) * (1024 if unit and unit.endswith("i") else 1000) ** power)
+    return read_integer(value)
+
+
+def read_duration(value: Any) -> Any:
+    """Seconds: a number, or text such as ``30s`` and ``5m``."""
+    if isinstance(value, str) and not _NUMBER_TEXT.fullmatch(value):
+        match = _DURATION.fullmatch(value.strip())
+        if not match:
+            refuse("E211", f"{quoted(value)} is not a duration", "write for example `30s`, `5m` or `2h`")
+        return float(match[1]) * _SECONDS[match[2]]
+    return read_number(value)
+
+
+def read_list(value: Any) -> Any:
+    """One value or a list of them."""
+    if isinstance(value, (list, tuple)):
+        return value
+    return (value,) if value is not None else value
+
+
+def read_words(value: Any) -> Any:
+    """Text whose words are the entries, or a list of such texts."""
+    entries = read_list(value)
+    if not isinstance(entries, (list, tuple)):
+        refuse("E202", f"expected text or a list of texts, but this is {shown(value)}")
+    words: list[Any] = []
+    for entry in entries:
+        words.extend(entry.split() if isinstance(entry, str) and entry.strip() else (entry,))
+    return words
+
+
+def read_field_pattern(value: Any) -> Any:
+    """One field: alternatives with ``;`` between, each a suffix without its leading dot."""
+    value = read_text(value)
+    for pattern in value.split(";"):
+        if not pattern:
+            refuse(
+                "E215",
+                f"{quoted(value)} holds an empty alternative",
+                "write `jpg;png`, with no `;` left over",
+            )
+        if pattern.startswith("."):
+            refuse("E215", f"{quoted(pattern)} begins with a dot", f"write `{pattern.lstrip('.')}`")
+        if "/" in pattern or "," in pattern or any(c.isspace() for c in pattern):
+            hint = "separate fields by spaces and alternatives by `;`: `jpg;png txt`"
+            refuse("E215", f"{quoted(pattern)} cannot be the suffix of a file", hint)
+    return value
+
+
+def _or_text(schema: dict[str, Any], pattern: str, *examples: Any) -> WithJsonSchema:
+    shown_examples = {"examples": list(examples)} if examples else {}
+    return WithJsonSchema(
+        {"anyOf": [schema, {"type": "string", "pattern": f"^({pattern})$"}], **shown_examples}
+    )
+
+
+_INTEGER_PATTERN = rf"[-+]?[0-9]+(_[0-9]+)*|{_VARIABLE_TEXT}"
+_NUMBER_PATTERN = rf"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|{_VARIABLE_TEXT}"
+
+Integer = Annotated[int, BeforeValidator(read_integer), _or_text({"type": "integer"}, _INTEGER_PATTERN)]
+Seed = Annotated[
+    int,
+    Field(ge=0, lt=2**64),
+    BeforeValidator(read_integer),
+    _or_text({"type": "integer", "minimum": 0}, _INTEGER_PATTERN),
+]
+Count = Annotated[
+    int,
+    Field(ge=0, lt=2**63),
+    BeforeValidator(read_integer),
+    _or_text({"type": "integer", "minimum": 0}, _INTEGER_PATTERN),
+]
+Positive = Annotated[
+    int,
+    Field(ge=1, lt=2**63),
+    BeforeValidator(read_integer),
+    _or_text({"type": "integer", "minimum": 1}, _INTEGER_PATTERN),
+]
+Share = Annotated[
+    float,
+    Field(ge=0, le=1e15),
+    BeforeValidator(read_number),
+    _or_text({"type": "number", "minimum": 0}, _NUMBER_PATTERN),
+]
+PositiveNumber = Annotated[
+    float,
+    Field(gt=0, le=1e15),
+    BeforeValidator(read_number),
+    _or_text({"type": "number", "exclusiveMinimum": 0}, _NUMBER_PATTERN),
+]
+Fraction = Annotated[
+    float,
+    Field(ge=0, le=1),
+    BeforeValidator(read_number),
+    _or_text({"type": "number", "minimum": 0, "maximum": 1}, _NUMBER_PATTERN),
+]
+Boolean = Annotated[bool, BeforeValidator(read_boolean), _or_text({"type": "boolean"}, _VARIABLE_TEXT)]
+Text = Annotated[str, BeforeValidator(read_text)]
+CallableName = Annotated[str, BeforeValidator(read_callable)]
+FieldPattern = Annotated[str, BeforeValidator(read_field_pattern)]
+Size = Annotated[
+    int,
+    Field(ge=0),
+    BeforeValidator(read_size),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}], "examples": ["500GB"]}),
+]
+Duration = Annotated[
+    float,
+    Field(gt=0),
+    BeforeValidator(read_duration),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}], "examples": ["30s", "5m"]}),
+]
+
+_TEXT_OR_LIST = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}],
+}
+Texts = Annotated[
+    tuple[Text, ...], Field(min_length=1), BeforeValidator(read_list), WithJsonSchema(_TEXT_OR_LIST)
+]
+FieldPatterns = Annotated[
+    tuple[FieldPattern, ...], Field(min_length=1), BeforeValidator(read_words), WithJsonSchema(_TEXT_OR_LIST)
+]
+AnyTexts = Annotated[tuple[Text, ...], BeforeValidator(read_list), WithJsonSchema(_TEXT_OR_LIST)]
