@@ -53,8 +53,8 @@ class Braces(Sequence[str]):
         count = self._tree.count
         if count > MAX_STRINGS:
             raise UrlError(
-                f"the braces stand for {count:,} strings{' or more' if count == _CEILING else ''}; the limit is "
-                f"{MAX_STRINGS:,}, so split the pattern or correct its ranges",
+                f"the braces stand for {count:,} strings{' or more' if count == _CEILING else ''}; the "
+                f"limit is {MAX_STRINGS:,}, so split the pattern or correct its ranges",
                 url=pattern,
                 column=1 + pattern.index("{"),
             )

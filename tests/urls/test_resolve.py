@@ -1,0 +1,156 @@
+"""Where the bytes of a shard come from: rules in their order, paths and their bases, what is forbidden."""
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from wdspec.spec.errors import UrlError, UsageError
+from wdspec.spec.models import RewriteRule, Source, Spec
+from wdspec.urls.environment import UrlEnvironment
+from wdspec.urls.resolve import Resolver
+from wdspec.urls.sequence import ShardUrl
+
+
+def location(url, base="/spec/dir", environ=None, **rules):
+    return resolver(environ, **rules)(ShardUrl(url, base)).location
+
+
+def resolver(environ=None, **rules):
+    return Resolver.of(UrlEnvironment.read(environ or {}), *spec_with(**rules))
+
+
+def spec_with(overlay=(), source=(), top=(), **options):
+    def made(pairs, origin):
+        return tuple(RewriteRule.model_validate({"from": a, "to": b, "origin": origin}) for a, b in pairs)
+
+    leaf = Source.model_validate(
+        {"name": "a", "shards": ["x"], "rewrite": made(source, "s.yaml:3"), **options}
+    )
+    rewrite = made(overlay, "environment laptop") + made(top, "s.yaml:9")
+    return Spec.model_validate({"dataset": (leaf,), "rewrite": rewrite}), leaf
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("x.tar", "/spec/dir/x.tar"),
+        ("./sub/../x.tar", "/spec/dir/sub/../x.tar"),
+        ("/abs//x.tar", "/abs/x.tar"),
+        ("~/x.tar", str(Path.home() / "x.tar")),
+        ("./~/x.tar", "/spec/dir/~/x.tar"),
+        ("a b#?%20\n.tar", "/spec/dir/a b#?%20\n.tar"),
+        ("caf\udce9.tar", "/spec/dir/caf\udce9.tar"),
+        ("a:b.tar", "/spec/dir/a:b.tar"),
+        ("file:///a%20b%E9%23.tar", "/a b\udce9#.tar"),
+        ("file://localhost/a.tar", "/a.tar"),
+        ("file:/a#1?.tar", "/a#1?.tar"),
+        ("FILE:///a.tar", "/a.tar"),
+        ("file:x.tar", "/spec/dir/x.tar"),
+        ("gs://b/o.tar", "gs://b/o.tar"),
+        ("pipe:cat x", "pipe:cat x"),
+        ("-", "-"),
+    ],
+)
+def test_a_url_is_located(url, expected):
+    assert location(url) == expected
+
+
+def test_rules_apply_in_the_order_variable_overlay_source_top():
+    pairs = {name: [("gs://", f"/{name}/")] for name in ("overlay", "source", "top")}
+    assert location("gs://b", environ={"WDS_REWRITE": "gs://=/variable/"}, **pairs) == "/variable/b"
+    assert location("gs://b", **pairs) == "/overlay/b"
+    del pairs["overlay"]
+    assert location("gs://b", **pairs) == "/source/b"
+    del pairs["source"]
+    assert location("gs://b", **pairs) == "/top/b"
+
+
+def test_gopen_rewrite_counts_only_where_wds_rewrite_is_unset():
+    assert location("gs://b", environ={"GOPEN_REWRITE": "gs://=/g/"}) == "/g/b"
+    assert location("gs://b", environ={"GOPEN_REWRITE": "gs://=/g/", "WDS_REWRITE": "gs://=/w/"}) == "/w/b"
+    assert location("gs://b", environ={"GOPEN_REWRITE": "gs://=/g/", "WDS_REWRITE": ""}) == "gs://b"
+    with pytest.raises(UrlError, match="GOPEN_REWRITE rule 1"):
+        UrlEnvironment.read({"GOPEN_REWRITE": "x"})
+
+
+def test_a_relative_result_starts_at_the_working_directory_for_the_variable(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert location("gs://b/x", environ={"WDS_REWRITE": "gs://=data/"}) == f"{os.getcwd()}/data/b/x"
+    assert location("gs://b/x", environ={"WDS_REWRITE": "gs://=~/"}) == str(Path.home() / "b/x")
+    assert location("gs://b/x", top=[("gs://", "")]) == "/spec/dir/b/x"
+
+
+def test_a_rule_sees_the_url_as_written_and_its_result_is_expanded_no_further():
+    assert location("data/x.tar", top=[("data/", "/fast/")]) == "/fast/x.tar"
+    assert location("data/x.tar", top=[("/spec/dir/", "/fast/")]) == "/spec/dir/data/x.tar"
+    assert location("gs://x", top=[("gs://", "/d/{0..3}::*")]) == "/d/{0..3}::*x"
+
+
+def test_every_step_names_what_did_it():
+    result = resolver(top=[("gs://", "file:///a%20b/")])(ShardUrl("gs://o.tar", "/"))
+    assert [tuple(step) for step in result.steps] == [
+        ("rewrite", "file:///a%20b/o.tar", "s.yaml:9: gs:// -> file:///a%20b/"),
+        ("path", "/a b/o.tar", "what the `file:` URL stands for"),
+    ]
+    assert resolver()(ShardUrl("/a.tar", "/")).steps == ()
+    assert resolver()(ShardUrl("a.tar", "/b")).steps == (("path", "/b/a.tar", "relative to /b"),)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("", "an empty URL"),
+        ("a\0b", "a NUL character"),
+        ("file:///a%00b", "a NUL character"),
+        ("file://host/a.tar", "names the host `host`.* write `file:///host/a.tar`"),
+        ("gone://", "an empty URL after s.yaml:9: gone:// -> "),
+    ],
+)
+def test_a_url_that_cannot_be_located_is_an_error(url, message):
+    with pytest.raises(UrlError, match=message):
+        location(url, top=[("gone://", "")])
+
+
+def test_pipes_are_forbidden_where_the_environment_asks_for_security():
+    for environ in ({}, {"WDS_SECURE": "0"}):
+        assert location("pipe:cat x", environ=environ) == "pipe:cat x"
+    with pytest.raises(UrlError, match="runs a program, and WDS_SECURE forbids"):
+        location("pipe:cat x", environ={"WDS_SECURE": "1"})
+    with pytest.raises(UrlError, match="runs a program, and WDS_SECURE forbids"):
+        location("gs://x", environ={"WDS_SECURE": "1", "WDS_REWRITE": "gs://=PIPE:cat "})
+
+
+def test_schemes_are_routed_to_aistore_only_where_asked():
+    environ = {"USE_AIS_FOR": "gs:az, s3", "AIS_ENDPOINT": "http://nix:51080/"}
+    result = resolver(environ)(ShardUrl("gs://b/o.tar", "/"))
+    assert result.location == "ais+gs://b/o.tar"
+    assert result.steps[-1].why == "AIStore at http://nix:51080 serves gs://"
+    assert location("s3://b/o", environ=environ) == "ais+s3://b/o"
+    assert location("ais://b/o", environ=environ) == "ais+ais://b/o"
+    assert location("hf://b/o", environ=environ) == "hf://b/o"
+    assert location("gs://b/o", environ=environ, aistore=False) == "gs://b/o"
+    assert location("gs://b/o", environ={"AIS_ENDPOINT": "http://nix:51080"}) == "gs://b/o"
+
+
+def test_aistore_without_an_endpoint_is_an_error():
+    with pytest.raises(UsageError, match="USE_AIS_FOR=gs is set, but AIS_ENDPOINT is not"):
+        UrlEnvironment.read({"USE_AIS_FOR": "gs"})
+
+
+def test_a_cache_that_is_not_built_yet_is_never_silently_ignored():
+    with pytest.warns(UserWarning, match="WDS_CACHE=/c is set, but caching is not built yet"):
+        UrlEnvironment.read({"WDS_CACHE": "/c"})
+
+
+def test_a_resolver_pickles_and_keeps_what_the_parent_read(monkeypatch, tmp_path):
+    before = resolver({"WDS_REWRITE": "gs://=data/"})
+    after = pickle.loads(pickle.dumps(before))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/elsewhere")
+    assert after == before
+    for url in ("gs://b", "~/x"):
+        assert after(ShardUrl(url, "/")).location == before(ShardUrl(url, "/")).location
+    assert str(tmp_path) not in after(ShardUrl("gs://b", "/")).location
+    assert "/elsewhere" not in after(ShardUrl("~/x", "/")).location
