@@ -30,6 +30,7 @@ from PIL import Image, ImageDraw, ImageFont
 from sklearn.datasets import load_digits
 
 HELD_OUT_EVERY = 5
+HELD_OUT_OF_EACH_DIGIT = 32
 RENDERED_PER_FONT_AND_DIGIT = 5
 RENDERED_SEED = 1797
 CANVAS = 96  # glyphs are drawn this large, turned, and only then reduced to 12-20 pixels
@@ -56,18 +57,19 @@ def scans() -> Iterator[Sample]:
 def split_scans(samples: Iterable[Sample]) -> tuple[list[Sample], list[Sample]]:
     """Training and held-out scans, each in order.
 
-    Every fifth scan of each digit is held out, unless the same picture occurs in training as well.
+    Every fifth scan of each digit is held out until there are 32 of it. Should the same picture occur in training
+    as well, this stops rather than make another split.
     """
     nth_of_its_digit: Counter[int] = Counter()
-    training, candidates = [], []
+    training, held_out = [], []
     for sample in samples:
         nth_of_its_digit[sample.label] += 1
-        fifth = nth_of_its_digit[sample.label] % HELD_OUT_EVERY == 0
-        (candidates if fifth else training).append(sample)
-    seen = {pixel_hash(s.pixels) for s in training}
-    training += [s for s in candidates if pixel_hash(s.pixels) in seen]
-    held_out = [s for s in candidates if pixel_hash(s.pixels) not in seen]
-    return sorted(training, key=lambda s: s.key), held_out
+        rounds, rest = divmod(nth_of_its_digit[sample.label], HELD_OUT_EVERY)
+        (held_out if rest == 0 and rounds <= HELD_OUT_OF_EACH_DIGIT else training).append(sample)
+    shared = {pixel_hash(s.pixels) for s in training} & {pixel_hash(s.pixels) for s in held_out}
+    if shared:
+        raise SystemExit(f"{len(shared)} held-out pictures occur in training too; hold out others")
+    return training, held_out
 
 
 def pixel_hash(pixels: np.ndarray) -> str:
@@ -184,7 +186,7 @@ def make(out: Path) -> None:
     write_collection(out, "digits-a", "train", training[:half], shards=4, compressed=True)
     write_collection(out, "digits-b", "train", training[half:], shards=4, compressed=True)
     write_collection(out, "rendered", "train", list(rendered()), shards=4, compressed=False)
-    write_collection(out, "val", "val", held_out, shards=2, compressed=True)
+    write_collection(out, "val", "val", held_out, shards=4, compressed=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image, features
 
 DATA = Path(__file__).parents[2] / "examples" / "data"
-COUNTS = {"digits-a": 721, "digits-b": 721, "rendered": 300, "val": 355}
+COUNTS = {"digits-a": 738, "digits-b": 739, "rendered": 300, "val": 320}
 FREETYPE_OF_THE_SHARDS = "2.14.3"
 
 
@@ -88,6 +88,13 @@ def test_the_halves_are_halves_by_index():
 def test_val_shares_no_picture_with_the_others():
     training = {h for collection in ("digits-a", "digits-b", "rendered") for h in hashes(collection)}
     assert not training & set(hashes("val"))
+
+
+def test_val_is_balanced_over_digits_and_shards():
+    assert set(Counter(int(s["cls"]) for s in samples("val").values()).values()) == {32}
+    for path in DATA.glob("val-*"):
+        with tarfile.open(path) as shard:
+            assert len(shard.getnames()) == 3 * 80
 
 
 def test_drawn_digits_come_in_several_fonts_and_sizes():
