@@ -1,0 +1,1 @@
+"""Pure arithmetic: who reads what, when. No I/O, no torch; printable and comparable."""

@@ -1,0 +1,67 @@
+"""Slots: the unit of order. N canonical ranks × K canonical workers = N·K endless sample streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wdspec.spec.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The canonical topology, which fixes the order of a run whatever reads it."""
+
+    ranks: int = 1
+    """N: data-parallel ranks."""
+    workers: int = 1
+    """K: reading processes per rank; a run without worker processes counts as one."""
+
+    def __post_init__(self) -> None:
+        if self.ranks < 1 or self.workers < 1:
+            raise UsageError(f"a topology needs at least one rank and one worker, not {self.ranks} × {self.workers}")
+
+    @property
+    def slots(self) -> int:
+        """S = N·K."""
+        return self.ranks * self.workers
+
+    def slot(self, rank: int, worker: int) -> int:
+        """The number of slot (c, k), in 0..S-1."""
+        return rank * self.workers + worker
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Where one process group member sits in a run: rank r of R."""
+
+    rank: int = 0
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world_size:
+            raise UsageError(f"rank {self.rank} is not in 0..{self.world_size - 1} (world size {self.world_size})")
+
+    def canonical_ranks(self, topology: Topology) -> range:
+        """The canonical ranks this rank reads: [r·N/R, (r+1)·N/R).
+
+        Raises:
+            UsageError: R does not divide N; the message lists the world sizes that do.
+        """
+        each, rest = divmod(topology.ranks, self.world_size)
+        if rest:
+            legal = ", ".join(str(r) for r in range(1, topology.ranks + 1) if topology.ranks % r == 0)
+            raise UsageError(
+                f"{self.world_size} ranks cannot share {topology.ranks} canonical ranks evenly; "
+                f"run with a world size of {legal}"
+            )
+        return range(self.rank * each, (self.rank + 1) * each)
+
+
+def slot_of_batch(batch: int, topology: Topology) -> tuple[int, int]:
+    """(k, m) of global batch J: canonical worker k = J mod K serves it as its m-th batch, m = ⌊J/K⌋.
+
+    Counting J through epochs, never from 0 again, is what keeps every slot read when K does not divide
+    the epoch.
+    """
+    m, k = divmod(batch, topology.workers)
+    return k, m
