@@ -1,0 +1,58 @@
+"""JSON, by orjson where it is installed, and always with the result of the standard library's reader.
+
+orjson is the faster by three to five times, and differs in what it refuses (NaN, Infinity, 1e400, a byte
+order mark, UTF-16, lone surrogates, deep nesting) and in one thing it accepts: integers beyond 64 bits
+become floats. So what orjson refuses is read again by `json`, whose word counts, and a text with 19 digits
+in a row goes to `json` at once: with at most 18 an integer fits in 64 bits. Whether a sample reads alike
+therefore does not depend on what is installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+_DIGITS_TO_ZERO = bytes.maketrans(b"123456789", b"000000000")
+_LONG_NUMBER = b"0" * 19
+
+
+def read_json_with_stdlib(data: bytes) -> Any:
+    """The value of a JSON text: ``null`` is None, NaN and ±Infinity are floats.
+
+    Raises:
+        ValueError: it is not JSON. (RecursionError: it is nested too deeply.)
+    """
+    try:
+        # json.loads spends 0.5 µs on guessing the encoding of bytes, and nearly all JSON is UTF-8.
+        return json.loads(data.decode())
+    except ValueError:
+        return json.loads(data)
+
+
+def make_fast_reader(loads: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """The same reader with orjson's ``loads`` doing the work where it agrees with the standard library."""
+
+    def read_json(data: bytes) -> Any:
+        if _LONG_NUMBER in data.translate(_DIGITS_TO_ZERO):
+            return read_json_with_stdlib(data)
+        try:
+            return loads(data)
+        except ValueError:
+            return read_json_with_stdlib(data)
+
+    return read_json
+
+
+def choose_reader() -> Callable[[bytes], Any]:
+    """The fastest reader that is installed."""
+    try:
+        orjson = importlib.import_module("orjson")
+    except ImportError:
+        return read_json_with_stdlib
+    return make_fast_reader(orjson.loads)
+
+
+read_json = choose_reader()
+"""Bytes → value; see `read_json_with_stdlib`."""

@@ -1,0 +1,66 @@
+"""How much a sample's images are rescaled: the draw of a factor, and the size it leads to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+MAX_PIXELS = 178_956_970
+"""Larger images are refused, read or rescaled: half a gigabyte as RGB, and where Pillow too says 'bomb'."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Rescales a share of the samples by a factor drawn log-uniformly from a range.
+
+    Raises:
+        ValueError: the range is not ``0 < lo <= hi < inf``, or the probability is outside of 0..1.
+    """
+
+    lo: float
+    """Smallest factor."""
+    hi: float
+    """Largest factor."""
+    prob: float = 1.0
+    """Probability that a sample is rescaled at all."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lo <= self.hi < math.inf:
+            raise ValueError(f"a scale range needs 0 < lo <= hi, not {self.lo} and {self.hi}")
+        if not 0 <= self.prob <= 1:
+            raise ValueError(f"a probability lies in 0..1, not {self.prob}")
+
+    def factor(self, u1: float, u2: float) -> float | None:
+        """The factor for one sample, or None for a sample that keeps its size.
+
+        Args:
+            u1: uniform in [0, 1): decides whether.
+            u2: uniform in [0, 1): decides how much.
+        """
+        if u1 >= self.prob:
+            return None
+        if self.lo == self.hi:
+            return self.lo
+        low, high = math.log(self.lo), math.log(self.hi)
+        return min(max(math.exp(low + u2 * (high - low)), self.lo), self.hi)
+
+
+def scaled_size(size: tuple[int, int], factor: float | None) -> tuple[int, int]:
+    """Width and height after rescaling: each side is ``max(1, round(side * factor))``.
+
+    Raises:
+        ValueError: the factor is no positive finite number, or the result has more than `MAX_PIXELS` pixels.
+    """
+    width, height = size
+    if factor is None:
+        return width, height
+    if not 0 < factor < math.inf:
+        raise ValueError(f"a scale factor is a positive number, not {factor}")
+    wide, high = width * factor, height * factor
+    # Each bound alone comes first: the product of the sides may overflow, and round(inf) raises.
+    if wide > MAX_PIXELS or high > MAX_PIXELS or max(1, round(wide)) * max(1, round(high)) > MAX_PIXELS:
+        raise ValueError(
+            f"rescaling {width}×{height} by {factor:g} gives an image of more than {MAX_PIXELS:,} pixels; "
+            "lower the upper end of `scale`"
+        )
+    return max(1, round(wide)), max(1, round(high))
