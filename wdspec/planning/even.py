@@ -24,6 +24,10 @@ import numpy.typing as npt
 
 IntArray = npt.NDArray[np.intp]
 
+_GRID, _OFF_GRID = float(1 << 20), 0.3819660112501051
+"""Due times are compared on a grid of 2⁻²⁰, so that rounding errors (10⁻¹²) cannot order equal ones; it lies at
+an irrational offset, so that no plausible time falls on the edge of a cell."""
+
 
 class EvenSequence:
     """Random access to the even sequence of the given shares and phase φ in [0, 1).
@@ -73,8 +77,8 @@ class EvenSequence:
     def _compute_block(self, number: int) -> tuple[int, IntArray]:
         """(Number of its first draw, draws) of the block of due times in (number·span, (number+1)·span].
 
-        Blocks are fixed, so a draw is the same whatever slice it is asked in; the rounding of the due times
-        (relative to the block, where they are small) is part of the definition.
+        Blocks are fixed, so a draw is the same whatever slice it is asked in. Sources that are due together
+        come in the order of the file.
         """
         before, after = self._counts(number), self._counts(number + 1)
         tau = number * self._span
@@ -85,5 +89,6 @@ class EvenSequence:
                 first = float((before[i] + 1 - self._phase) / share - tau)
                 times.append(first + np.arange(due) / float(share))
                 sources.append(np.full(due, i, dtype=np.intp))
-        order = np.argsort(np.concatenate(times), kind="stable")
+        grid = np.floor(np.concatenate(times) * _GRID + _OFF_GRID)
+        order = np.argsort(grid, kind="stable")
         return sum(before), np.concatenate(sources)[order]

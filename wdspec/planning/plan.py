@@ -64,7 +64,9 @@ class Plan:
             TypeError: the stream is endless, so that nothing has a length.
         """
         if self.epoch_batches is None:
-            raise TypeError("this stream is endless and has no length: give `epoch:` in the spec (samples or batches)")
+            raise TypeError(
+                "this stream is endless and has no length: give `epoch:` in the spec (samples or batches)"
+            )
         return self.epoch_batches
 
 

@@ -38,7 +38,9 @@ def _within(dataset: Sequence[Source], mix: Mix, shard_count: Sizer) -> list[Fra
     amounts = [_amount(source, mix, shard_count) for source in dataset]
     total = sum(amounts)
     if not total:
-        raise UsageError(f"every share is 0 in the mix of {', '.join(s.name for s in dataset)}; give one a share")
+        raise UsageError(
+            f"every share is 0 in the mix of {', '.join(s.name for s in dataset)}; give one a share"
+        )
     return [amount / total for amount in amounts]
 
 

@@ -18,7 +18,9 @@ class Topology:
 
     def __post_init__(self) -> None:
         if self.ranks < 1 or self.workers < 1:
-            raise UsageError(f"a topology needs at least one rank and one worker, not {self.ranks} × {self.workers}")
+            raise UsageError(
+                f"a topology needs at least one rank and one worker, not {self.ranks} × {self.workers}"
+            )
 
     @property
     def slots(self) -> int:
@@ -39,7 +41,9 @@ class Seat:
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world_size:
-            raise UsageError(f"rank {self.rank} is not in 0..{self.world_size - 1} (world size {self.world_size})")
+            raise UsageError(
+                f"rank {self.rank} is not in 0..{self.world_size - 1} (world size {self.world_size})"
+            )
 
     def canonical_ranks(self, topology: Topology) -> range:
         """The canonical ranks this rank reads: [r·N/R, (r+1)·N/R).

@@ -1,0 +1,131 @@
+"""Promise 5: realised shares, per slot, per global batch and job-wide, against exact fractions."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wdspec.planning.draws import Draws
+from wdspec.planning.even import EvenSequence
+from wdspec.planning.topology import Topology
+
+FIBONACCI = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
+shares = st.lists(st.integers(1, 1000), min_size=2, max_size=7).map(
+    lambda weights: [Fraction(w, sum(weights)) for w in weights]
+)
+topologies = st.builds(
+    Topology, st.sampled_from((1, 2, 3, 4, 7, 8, 16)), st.sampled_from((1, 2, 3, 4, 5, 8, 12))
+)
+
+
+def deviation(drawn, shares):
+    """Largest distance, over all prefixes and sources, from the exact share."""
+    worst = 0.0
+    steps = np.arange(1, len(drawn) + 1)
+    for source, share in enumerate(shares):
+        worst = max(worst, np.abs(np.cumsum(drawn == source) - steps * float(share)).max())
+    return worst
+
+
+def due_times(shares, phase, count):
+    """The even sequence the slow, obvious way: sort exact due times."""
+    horizon = count + 2 * len(shares) + 2
+    due = [
+        ((j - phase) / share, source)
+        for source, share in enumerate(shares)
+        for j in range(1, int(horizon * share + phase) + 1)
+    ]
+    return [source for _, source in sorted(due)][:count]
+
+
+@given(shares, st.integers(0, 7))
+@settings(deadline=None, max_examples=60)
+def test_the_even_sequence_is_the_order_of_due_times(shares, k):
+    phase = Fraction(2 * k + 1, 16)
+    assert EvenSequence(shares, phase)[0:3000].tolist() == due_times(shares, phase, 3000)
+
+
+@given(shares, st.integers(0, 1 << 40), st.integers(0, 5000), st.integers(1, 3000))
+@settings(deadline=None, max_examples=60)
+def test_a_draw_is_the_same_in_whatever_slice_it_is_asked(shares, start, skip, count):
+    sequence = EvenSequence(shares, Fraction(1, 2))
+    whole = sequence[start : start + skip + count]
+    assert sequence[start + skip : start + skip + count].tolist() == whole[skip:].tolist()
+    assert len(whole) == skip + count
+
+
+@given(shares, st.integers(1 << 40, 1 << 50))
+@settings(deadline=None, max_examples=30)
+def test_counts_are_exact_at_any_distance(shares, x):
+    sequence = EvenSequence(shares, Fraction(1, 2))
+    drawn = sequence[x : x + 50_000]
+    for source, share in enumerate(shares):
+        assert abs((drawn == source).sum() - 50_000 * share) < 3
+
+
+@pytest.mark.parametrize(
+    "weights", [(1, 1), (1, 1, 1), (10, 6, 3, 1), (1, 999), (1, 10**6), (5, 3, 2), (1,) * 7, (89, 55, 34)]
+)
+def test_a_slot_keeps_its_shares_for_ten_million_draws(weights):
+    shares = [Fraction(w, sum(weights)) for w in weights]
+    draws = Draws(shares, 3, Topology(8, 4), 32)
+    assert deviation(draws.sequence(3, 2, 0, 10_000_000), shares) < 3
+
+
+@given(shares, topologies, st.sampled_from((*FIBONACCI, 16, 32, 64, 100)), st.integers(0, 1 << 32))
+@settings(deadline=None, max_examples=150)
+def test_slots_global_batches_and_the_job_keep_the_shares(shares, topology, b, seed):
+    draws = Draws(shares, seed, topology, b)
+    batches = 3 * topology.workers + 1
+    exact = np.array([float(share) for share in shares])
+    whole = np.zeros(len(shares))
+    rows = {(c, k): draws.batches(c, k, 0, 4) for c in range(topology.ranks) for k in range(topology.workers)}
+    for drawn in rows.values():
+        assert (
+            deviation(np.sort(drawn, axis=1).ravel(), shares) < 8 + b
+        )  # within a batch the order is shuffled
+        assert np.abs(np.bincount(drawn.ravel(), minlength=len(shares)) - drawn.size * exact).max() < 3
+    for number in range(batches):
+        m, k = divmod(number, topology.workers)
+        batch = np.concatenate([rows[c, k][m] for c in range(topology.ranks)])
+        counts = np.bincount(batch, minlength=len(shares))
+        assert np.abs(counts - len(batch) * exact).max() < 3
+        whole += counts
+        job = np.abs(whole - (number + 1) * len(batch) * exact).max()
+        assert job <= max(topology.slots, 3)
+
+
+@pytest.mark.parametrize("b", FIBONACCI[2:])
+def test_a_position_in_the_batch_has_no_favourite_source(b):
+    shares = [Fraction(1, 2), Fraction(1, 3), Fraction(1, 6)]
+    drawn = Draws(shares, 1, Topology(2, 3), b).batches(1, 2, 0, 4000)
+    for source, share in enumerate(shares):
+        spread = np.abs((drawn == source).mean(axis=0) - float(share)).max()
+        assert spread < 5 * (float(share * (1 - share)) / 4000) ** 0.5
+
+
+def test_the_order_in_a_batch_follows_the_batch_not_the_block_it_is_computed_in():
+    draws = Draws([Fraction(1, 3)] * 3, 5, Topology(2, 4), 8)
+    together = draws.batches(1, 3, 0, 20)
+    assert all((draws.batches(1, 3, m, 1)[0] == together[m]).all() for m in range(20))
+
+
+def test_random_draws_have_the_shares_on_average_and_depend_on_slot_and_seed():
+    shares = [Fraction(1, 2), Fraction(1, 4), Fraction(1, 4)]
+    draws = Draws(shares, 5, Topology(2, 2), 1, "random")
+    drawn = draws.sequence(0, 0, 0, 100_000)
+    assert np.abs(np.bincount(drawn) / 1e5 - [0.5, 0.25, 0.25]).max() < 0.01
+    assert (drawn[:100] != draws.sequence(1, 0, 0, 100)).any()
+    assert (drawn[:100] != Draws(shares, 6, Topology(2, 2), 1, "random").sequence(0, 0, 0, 100)).any()
+    assert (drawn[5000:5100] == draws.sequence(0, 0, 5000, 100)).all()
+
+
+def test_round_robin_takes_turns():
+    draws = Draws([Fraction(1, 3)] * 3, 5, Topology(1, 1), 1, "round_robin")
+    assert draws.sequence(0, 0, 0, 7).tolist() == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_one_source_needs_no_draws():
+    assert not Draws([Fraction(1)], 0, Topology(1, 1), 4).batches(0, 0, 1 << 40, 3).any()

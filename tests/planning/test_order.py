@@ -1,0 +1,59 @@
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wdspec.planning.order import ShardOrder
+
+
+@given(st.integers(1, 60), st.integers(1, 40), st.sampled_from(("shuffled", "sequential")), st.integers(0, 5))
+def test_every_part_of_every_pass_is_dealt_exactly_once(shards, slots, kind, seed):
+    order = ShardOrder(seed, "a", shards, slots, kind)
+    turns = -(-3 * order.per_pass // slots)
+    dealt = Counter(order.entry(slot, turn) for slot in range(slots) for turn in range(turns))
+    for passes in range(2):
+        for shard in range(shards):
+            for residue in range(order.split):
+                assert dealt[passes, shard, residue] == 1
+
+
+@given(st.integers(1, 20), st.integers(1, 64))
+def test_slots_never_read_the_same_samples_at_the_same_time(shards, slots):
+    order = ShardOrder(1, "a", shards, slots)
+    assert order.per_pass >= slots
+    first = [order.entry(slot, 0)[1:] for slot in range(slots)]
+    assert len(set(first)) == slots
+
+
+def test_passes_differ_and_do_not_depend_on_other_sources():
+    order = ShardOrder(1, "a", 50, 1)
+    first, second = ([order.entry(0, p * 50 + i).shard for i in range(50)] for p in range(2))
+    assert sorted(first) == sorted(second) == list(range(50))
+    assert first != second
+    assert first != [ShardOrder(1, "b", 50, 1).entry(0, i).shard for i in range(50)]
+    assert first != [ShardOrder(2, "a", 50, 1).entry(0, i).shard for i in range(50)]
+
+
+def test_sequential_keeps_the_listed_order():
+    order = ShardOrder(1, "a", 5, 1, "sequential")
+    assert [order.entry(0, i).shard for i in range(7)] == [0, 1, 2, 3, 4, 0, 1]
+
+
+def test_resampled_draws_with_replacement():
+    order = ShardOrder(1, "a", 10, 2, "resampled")
+    drawn = Counter(order.entry(slot, i).shard for slot in range(2) for i in range(5000))
+    assert len(drawn) == 10
+    assert all(850 < n < 1150 for n in drawn.values())
+    assert (
+        len({order.entry(0, i).shard for i in range(5)}) < 5
+        or len({order.entry(1, i).shard for i in range(5)}) < 5
+    )
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "resampled", "sequential"])
+def test_a_million_shards_cost_nothing_until_asked(kind):
+    order = ShardOrder(1, "a", 1_000_000, 1024, kind)
+    entries = [order.entry(slot, turn) for slot in (0, 511, 1023) for turn in (0, 10_000)]
+    assert all(0 <= entry.shard < 1_000_000 for entry in entries)
+    assert entries[1].passes == 10_000 * 1024 // 1_000_000

@@ -1,0 +1,122 @@
+import pickle
+from fractions import Fraction
+
+import pytest
+
+from wdspec.planning.plan import make_plan
+from wdspec.planning.shares import effective_shares
+from wdspec.planning.topology import Topology
+from wdspec.spec.errors import UsageError
+from wdspec.spec.models import Batch, Epoch, Mix, Source, Spec
+from wdspec.urls.sequence import UrlSequence, parse_shards
+
+
+def source(name, shards="{0..9}.tar", **options):
+    return Source(name=name, shards=(f"{name}-{shards}",), base="/data", **options)
+
+
+def listed(spec):
+    return {s.name: UrlSequence(part.run for part in parse_shards(s.shards, s.base)) for s in spec.sources}
+
+
+def planned(spec, ranks=1, workers=1):
+    return make_plan(spec, listed(spec), Topology(ranks, workers))
+
+
+def shares(*dataset, mix=None):
+    spec = Spec(dataset=dataset, mix=mix or Mix())
+    counts = {name: len(shards) for name, shards in listed(spec).items()}
+    return {k: v for k, v in effective_shares(dataset, spec.mix, lambda s: counts[s.name]).items()}
+
+
+def test_without_shares_sources_count_by_their_shards():
+    assert shares(source("a"), source("b", "{0..29}.tar")) == {"a": Fraction(1, 4), "b": Fraction(3, 4)}
+
+
+def test_upsample_multiplies_the_size():
+    assert shares(source("a", upsample=3.0), source("b", "{0..29}.tar"))["a"] == Fraction(1, 2)
+
+
+def test_sizes_are_capped_and_tempered():
+    mixed = shares(source("a", "{0..3}.tar"), source("b", "{0..99}.tar"), mix=Mix(cap=16, temperature=2.0))
+    assert mixed == {"a": Fraction(1, 3), "b": Fraction(2, 3)}
+    assert shares(source("a"), source("b", "{0..99}.tar"), mix=Mix(by="equal"))["a"] == Fraction(1, 2)
+
+
+def test_size_by_samples_needs_them_declared():
+    a, b = source("a", samples=100), source("b", samples=300)
+    assert shares(a, b, mix=Mix(by="samples"))["b"] == Fraction(3, 4)
+    with pytest.raises(UsageError, match="`samples:`.*source c"):
+        shares(a, source("c"), mix=Mix(by="samples"))
+
+
+def test_nested_mixes_multiply_out():
+    inner = Source(
+        name="in", dataset=(source("x", weight=3.0), source("y", weight=1.0)), probability=0.5, base="/"
+    )
+    mixed = shares(source("a", probability=0.5), inner)
+    assert mixed == {"a": Fraction(1, 2), "x": Fraction(3, 8), "y": Fraction(1, 8)}
+    assert sum(mixed.values()) == 1
+
+
+def test_probabilities_that_nearly_sum_to_one_are_normalised_exactly():
+    assert (
+        sum(
+            shares(
+                source("a", probability=0.1), source("b", probability=0.2), source("c", probability=0.7)
+            ).values()
+        )
+        == 1
+    )
+
+
+def test_a_share_of_zero_is_off_and_all_zero_is_an_error():
+    plan = planned(Spec(dataset=(source("a", weight=0.0), source("b", weight=2.0))))
+    assert [s.name for s in plan.sources] == ["b"]
+    assert plan.off == ("a",)
+    with pytest.raises(UsageError, match="every share is 0 in the mix of a, b"):
+        planned(Spec(dataset=(source("a", weight=0.0), source("b", weight=0.0))))
+
+
+def test_epochs_are_whole_global_batches():
+    data = (source("a"),)
+    assert (
+        planned(Spec(dataset=data, batch=Batch(size=10), epoch=Epoch(samples=105)), ranks=2).epoch_batches
+        == 5
+    )
+    assert (
+        planned(
+            Spec(dataset=data, batch=Batch(global_size=20), epoch=Epoch(batches=7)), ranks=2
+        ).epoch_samples
+        == 140
+    )
+    assert planned(Spec(dataset=data, epoch=Epoch(samples=9)), ranks=2).epoch_batches == 4
+    assert (
+        planned(Spec(dataset=data, epoch=Epoch(samples=90), limit=25, batch=Batch(size=10))).epoch_batches
+        == 3
+    )
+    assert planned(Spec(dataset=data)).epoch_batches is None
+
+
+def test_what_does_not_fit_says_what_would():
+    data = (source("a"),)
+    with pytest.raises(UsageError, match="shorter than one global batch of 40"):
+        planned(Spec(dataset=data, batch=Batch(size=10), epoch=Epoch(samples=39)), ranks=4)
+    with pytest.raises(UsageError, match="512.*3 ranks; use 510 or 513"):
+        planned(Spec(dataset=data, batch=Batch(global_size=512)), ranks=3)
+    with pytest.raises(TypeError, match="`epoch:`"):
+        planned(Spec(dataset=data)).require_epoch()
+
+
+def test_a_million_shards_plan_and_pickle_small():
+    plan = planned(Spec(dataset=(source("a", "{000000..999999}.tar"),)), 128, 8)
+    assert len(pickle.dumps(plan)) < 10_000
+    assert pickle.loads(pickle.dumps(plan)) == plan
+    assert all(plan.sources[0].order.entry(s, 10_000).shard < 10**6 for s in range(0, 1024, 100))
+
+
+def test_adding_a_source_leaves_the_shard_order_of_the_others():
+    alone = planned(Spec(dataset=(source("a"),)))
+    together = planned(Spec(dataset=(source("a"), source("b"))))
+    order, same = alone.sources[0].order, together.sources[0].order
+    assert [order.entry(0, i) for i in range(30)] == [same.entry(0, i) for i in range(30)]
