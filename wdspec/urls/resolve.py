@@ -36,12 +36,14 @@ class Step(NamedTuple):
 class Resolution(NamedTuple):
     """Where the bytes of a shard come from.
 
-    ``location`` is an absolute path for a local file, else a URL for the opener of its scheme.
+    ``location`` is an absolute path for a local file, else a URL for the opener of its scheme; ``rule`` is
+    the one that rewrote the URL.
     """
 
     url: ShardUrl
     location: str
     steps: tuple[Step, ...]
+    rule: Rule | None = None
 
 
 @dataclass(frozen=True)
@@ -103,11 +105,11 @@ class Resolver:
             location, why = self._path(text, scheme, base)
             if location != text:
                 steps.append(Step("path", location, why))
-            return Resolution(url, location, tuple(steps))
+            return Resolution(url, location, tuple(steps), rule)
         if self.ais and self.environment.ais_endpoint and scheme in {"ais", *self.environment.ais_schemes}:
             why = f"AIStore at {self.environment.ais_endpoint} serves {scheme}://"
-            return Resolution(url, AIS_PREFIX + text, (*steps, Step("ais", AIS_PREFIX + text, why)))
-        return Resolution(url, text, tuple(steps))
+            return Resolution(url, AIS_PREFIX + text, (*steps, Step("ais", AIS_PREFIX + text, why)), rule)
+        return Resolution(url, text, tuple(steps), rule)
 
     def _path(self, text: str, scheme: str, base: str) -> tuple[str, str]:
         """Absolute path of a local file, and how it came about.
@@ -124,7 +126,12 @@ class Resolver:
             path, why = os.path.join(self.environment.directory, base, path), f"relative to {base}"
         elif path == text:
             why = "without empty segments"
-        return _EMPTY_SEGMENTS.sub("/", path), why
+        return tidy(path), why
+
+
+def tidy(path: str) -> str:
+    """A path without empty and `.` segments."""
+    return _EMPTY_SEGMENTS.sub("/", path)
 
 
 def _rules(rules: Iterable[RewriteRule]) -> list[Rule]:

@@ -1,0 +1,91 @@
+"""Opening local shards under any name, and what is said where there is none."""
+
+import os
+import pickle
+
+import pytest
+
+from wdspec.spec.errors import MissingShardError, ShardError
+from wdspec.storage.opening import open_location
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a#1?%20 b.tar", "new\nline.tar", "caf\udce9.tar", "a:b.tar", "-"])
+def test_a_file_with_any_name_is_opened_unbuffered(tmp_path, name):
+    path = os.path.join(tmp_path, name)
+    with open(path, "wb") as file:
+        file.write(b"bytes")
+    with open_location(path) as file:
+        assert file.read() == b"bytes"
+        assert file.seekable()
+        assert not hasattr(file, "peek")
+
+
+def test_a_file_url_is_decoded(tmp_path):
+    (tmp_path / "a b#.tar").write_bytes(b"bytes")
+    with open_location(f"file://{tmp_path}/a%20b%23.tar") as file:
+        assert file.read() == b"bytes"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("shard-0.ta", "no such file: `{0}` has no `shard-0.ta`; did you mean `shard-0.tar`?"),
+        (
+            "other",
+            "no such file: `{0}` has no `other`; correct the path, or rewrite it with WDS_REWRITE or "
+            "`rewrite:`",
+        ),
+        ("sup/x/y.tar", "no such file: `{0}` has no `sup`; did you mean `sub`?"),
+        ("shard-0.tar/x", "no such file: `{0}/shard-0.tar` is not a directory"),
+        ("broken.tar", "a symbolic link to `gone`, which does not exist; mend the link"),
+        ("gs:/b/x.tar", "no such file; if `gs` is a URL's scheme, two slashes follow it: `gs://…`"),
+    ],
+)
+def test_a_missing_file_is_an_error_that_says_how_far_its_path_exists(tmp_path, name, message):
+    (tmp_path / "shard-0.tar").touch()
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "broken.tar").symlink_to("gone")
+    with pytest.raises(MissingShardError) as caught:
+        open_location(f"{tmp_path}/{name}")
+    assert caught.value.message == message.format(tmp_path)
+    assert caught.value.place == {"location": f"{tmp_path}/{name}"}
+    assert isinstance(pickle.loads(pickle.dumps(caught.value)), FileNotFoundError)
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        (
+            "gs://b/o.tar",
+            "no opener for gs:// is built yet; rewrite it to local shards with WDS_REWRITE or `rewrite:`",
+        ),
+        ("pipe:cat x", "no opener for `pipe:` is built yet"),
+        ("-", "no opener for standard input is built yet"),
+        ("ais+gs://b/o.tar", "reading from AIStore is not built yet"),
+    ],
+)
+def test_what_has_no_opener_yet_says_so(location, message):
+    with pytest.raises(ShardError) as caught:
+        open_location(location)
+    assert caught.value.message.startswith(message)
+    assert not isinstance(caught.value, FileNotFoundError)
+
+
+def test_other_faults_are_shard_errors_too(tmp_path, monkeypatch):
+    with pytest.raises(ShardError, match="a directory, not a file; end its name with `/`"):
+        open_location(str(tmp_path))
+    with pytest.raises(ShardError, match="cannot be opened: File name too long"):
+        open_location(str(tmp_path / ("x" * 300)))
+    with pytest.raises(ShardError, match="cannot be opened: embedded null byte"):
+        open_location("/a\0b")
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(ShardError, match="cannot be opened: Too many levels of symbolic links"):
+        open_location(str(tmp_path / "loop"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read_is_a_shard_error(tmp_path):
+    path = tmp_path / "a.tar"
+    path.touch(mode=0)
+    with pytest.raises(ShardError, match="no permission to read it"):
+        open_location(str(path))
