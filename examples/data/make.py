@@ -57,7 +57,7 @@ def scans() -> Iterator[Sample]:
 def split_scans(samples: Iterable[Sample]) -> tuple[list[Sample], list[Sample]]:
     """Training and held-out scans, each in order.
 
-    Every fifth scan of each digit is held out until there are 32 of it. Should the same picture occur in training
+    Every fifth scan of each digit is held out until there are 32 of it. Should one occur in training
     as well, this stops rather than make another split.
     """
     nth_of_its_digit: Counter[int] = Counter()
