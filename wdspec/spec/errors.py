@@ -7,9 +7,10 @@ reader knows the offset and the member, the source reader the URL and the source
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-PLACE_ORDER = ("source", "url", "column", "offset", "key", "member", "field")
+PLACE_ORDER = ("source", "list", "line", "url", "location", "column", "offset", "key", "member", "field")
 _LABELS = {"offset": "byte"}
 
 
@@ -18,8 +19,9 @@ class WdspecError(Exception):
 
     Args:
         message: what was seen and what to do, without the place.
-        place: what is known of where: ``source``, ``url``, ``column`` (in a text, from 1), ``offset``
-            (bytes in the uncompressed shard), ``key``, ``member``, ``field``.
+        place: what is known of where: ``source``, ``list`` (an `@file`), ``line`` (in it), ``url``, ``location``
+            (where its bytes come from), ``column`` (in a text, from 1), ``offset`` (bytes in the uncompressed
+            shard), ``key``, ``member``, ``field``.
     """
 
     def __init__(self, message: str, **place: Any) -> None:
@@ -44,7 +46,19 @@ class WdspecError(Exception):
 
 
 class SpecError(WdspecError, ValueError):
-    """The spec cannot be used as it stands; the message lists every problem with file, line and column."""
+    """The spec cannot be used as it stands; the message lists every problem with file, line and column.
+
+    Args:
+        message: all problems as text.
+        problems: the same as objects (`wdspec.spec.problems.Problem`), in file order.
+    """
+
+    def __init__(self, message: str, problems: Iterable[Any] = (), **place: Any) -> None:
+        super().__init__(message, **place)
+        self.problems: tuple[Any, ...] = tuple(problems)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, {"problems": self.problems, **self.place})
 
 
 class UsageError(WdspecError, ValueError):

@@ -147,7 +147,8 @@ def _regex(value: str) -> re.Pattern[str]:
 class KeyRule(Model):
     """Where the name of a file splits into the sample's key and the field."""
 
-    kind: Literal["first_dot", "last_dot", "regex"] = Field("first_dot", description="The rule.")
+    kind: Literal["first_dot", "last_dot", "regex"] = "first_dot"
+    """The rule."""
     regex: Annotated[str, AfterValidator(_two_groups), BeforeValidator(read_text)] | None = Field(
         None, description="A regex over the whole name with two groups: key and field."
     )

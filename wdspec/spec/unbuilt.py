@@ -1,0 +1,60 @@
+"""What the language knows and this release refuses: better refused than ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from wdspec.spec.nodes import MapNode, Node, Scalar
+from wdspec.spec.problems import Problems
+
+
+def _always(value: Any) -> bool:
+    return True
+
+
+def _unless_false(value: Any) -> bool:
+    return value is not False
+
+
+def _when(*wanted: Any) -> Callable[[Any], bool]:
+    return lambda value: value in wanted
+
+
+def _above_one(value: Any) -> bool:
+    return isinstance(value, (int, float)) and value > 1
+
+
+_UNBUILT: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
+    (("elastic",), _always, "leave it out; the order then belongs to the topology of the run"),
+    (("epoch",), _when("pass"), "give a number of samples: `epoch: 100_000`"),
+    (("mix", "unit"), _when("batch"), "leave it out: batches hold samples of all sources"),
+    (("mix", "schedule"), _always, "leave it out: shares stay as they are"),
+    (("batch", "accumulate"), _when(True), "leave it out"),
+    (("interleave",), _above_one, "leave it out: shards are read one after the other"),
+    (("aistore",), _unless_false, "rewrite the URLs to local shards: `rewrite: [{from: …, to: …}]`"),
+    (("cache",), _unless_false, "copy the shards, and name the copies in `rewrite:`"),
+    (("errors", "log"), _always, "leave it out: skips are counted and logged"),
+    (("errors", "timeout"), _always, "leave it out"),
+    (("format",), _when("cbor", "msgpack", "jsonl"), "convert the shards to tar"),
+)
+
+
+def refuse_unbuilt(node: MapNode, problems: Problems) -> None:
+    """Notes every key of a top level or a source whose machinery comes later."""
+    for path, applies, hint in _UNBUILT:
+        holder: Node | None = node
+        for step in path[:-1]:
+            holder = holder.get(step) if isinstance(holder, MapNode) else None
+        if not isinstance(holder, MapNode):
+            continue
+        value = holder.get(path[-1])
+        if value is not None and applies(value.value if isinstance(value, Scalar) else value):
+            said = ".".join(path)
+            if (
+                isinstance(value, Scalar)
+                and isinstance(value.value, (str, int))
+                and applies not in (_always, _unless_false)
+            ):
+                said += f": {str(value.value).lower()}"
+            problems.add("E401", holder.key(path[-1]), f"`{said}` is not built yet", hint)
