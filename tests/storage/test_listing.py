@@ -130,8 +130,8 @@ def test_a_glob_where_nothing_can_be_listed_is_an_error_that_says_what_to_do(tmp
     with pytest.raises(ShardError) as caught:
         shards_of("gs://b/*.tar", tmp_path)
     assert str(caught.value) == (
-        "no opener for gs:// is built yet; rewrite it to local shards with WDS_REWRITE or `rewrite:`, so nothing "
-        "can be listed there; write the shards out with braces such as `{000000..000123}`, or in an `@file` "
+        "no opener for gs:// is built yet; rewrite it to local shards with WDS_REWRITE or `rewrite:`, so "
+        "nothing can be listed there; write the shards out with braces such as `{000000..000123}`, or in an `@file` "
         "[source pages, url gs://b/*.tar]"
     )
     for text in ("https://h/dir/", "@gs://b/list.txt"):

@@ -1,0 +1,140 @@
+"""`wdspec resolve`: every step of a URL, and of the sources of a spec."""
+
+import json
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from wdspec.cli.resolve import resolve
+
+SPEC = """\
+vars: {bucket: gs://pages}
+dataset:
+  - name: archive
+    shards: ${bucket}/a-{000000..000033}.tar
+    probability: 0.5
+    rewrite: [{from: "gs://pages/", to: "/archive/"}]
+  - name: local
+    shards: [data/, b.tar]
+    probability: 0.5
+rewrite: [{from: "gs://", to: "./shared/"}]
+environments:
+  laptop: {rewrite: [{from: "gs://", to: "./mine/"}]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    for name in ("WDS_REWRITE", "GOPEN_REWRITE", "WDS_SECURE", "WDS_CACHE", "USE_AIS_FOR", "WDSPEC_ENV"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x.tar").touch()
+    (tmp_path / "train.yaml").write_text(SPEC)
+    return tmp_path
+
+
+def run(*arguments, code=0, **environ):
+    result = CliRunner().invoke(resolve, arguments, env=environ)
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_a_url_is_shown_with_every_step_and_the_rule_that_fired():
+    assert run("gs://b/a-{0..2}.tar", "--limit", "1", WDS_REWRITE="s3://=x;gs://=/shared/") == (
+        "3 shards, the first 1\n"
+        "  gs://b/a-0.tar\n"
+        "    rewrite  /shared/b/a-0.tar  (WDS_REWRITE rule 2: gs:// -> /shared/)\n"
+        "    open     /shared/b/a-0.tar  (local file)\n"
+    )
+
+
+def test_a_url_that_nothing_opens_yet_says_so():
+    assert "(no opener for gs:// is built yet; rewrite it" in run("gs://b/a.tar")
+    output = run("gs://b/a.tar", USE_AIS_FOR="gs", AIS_ENDPOINT="http://nix:51080")
+    assert "ais      ais+gs://b/a.tar  (AIStore at http://nix:51080 serves gs://)" in output
+    assert "open     ais+gs://b/a.tar  (reading from AIStore is not built yet" in output
+
+
+def test_json_holds_the_same_steps(folder):
+    answer = json.loads(run("a b\udce9.tar", "--format", "json"))
+    path = os.path.join(folder, "a b\udce9.tar")
+    assert answer == {
+        "resolved": [
+            {
+                "source": None,
+                "shards": 1,
+                "error": None,
+                "urls": [
+                    {
+                        "url": "a b\udce9.tar",
+                        "location": path,
+                        "steps": [
+                            {"stage": "path", "url": path, "why": f"relative to {folder}"},
+                            {"stage": "open", "url": path, "why": "local file"},
+                        ],
+                    }
+                ],
+            }
+        ]
+    }
+
+
+def test_names_that_cannot_be_printed_are_escaped():
+    assert "  new\\nline\\udce9.tar\n" in run("new\nline\udce9.tar")
+
+
+def test_the_sources_of_a_spec_are_listed_and_resolved(folder):
+    assert run("train.yaml", "--limit", "1").splitlines() == [
+        "archive: 34 shards, the first 1",
+        "  gs://pages/a-000000.tar",
+        "    rewrite  /archive/a-000000.tar  (train.yaml:6: gs://pages/ -> /archive/)",
+        "    open     /archive/a-000000.tar  (local file)",
+        "local: 2 shards, the first 1",
+        "  data/x.tar",
+        f"    path     {folder}/data/x.tar  (relative to {folder})",
+        f"    open     {folder}/data/x.tar  (local file)",
+    ]
+
+
+def test_options_choose_environment_variables_and_overrides(folder):
+    assert f"    rewrite  {folder}/mine/pages/a-000000.tar  (environment laptop" in run(
+        "train.yaml", "--env", "laptop"
+    )
+    assert "  s3://b/a-000000.tar\n" in run("train.yaml", "--var", "bucket=s3://b")
+    assert "  c-3.tar\n" in run("train.yaml", "--set", "dataset=[{name: c, shards: c-3.tar}]")
+    assert "  s3://b/a-000000.tar\n" in run("train.yaml", WDS_bucket="s3://b")
+
+
+def test_a_url_may_be_resolved_under_the_rules_of_a_spec(folder):
+    assert f"rewrite  {folder}/shared/pages/a.tar  (train.yaml:10:" in run(
+        "gs://pages/a.tar", "--spec", "train.yaml"
+    )
+    output = run("gs://pages/a.tar", "--spec", "train.yaml", "--source", "archive")
+    assert "rewrite  /archive/a.tar  (train.yaml:6:" in output
+    assert "data/x.tar" in run("data/", "--spec", "train.yaml", "--source", "local")
+
+
+def test_an_error_of_one_source_leaves_the_others_shown():
+    output = run("train.yaml", "--var", "bucket=s3://b/*", code=1)
+    assert "  error: no opener for s3:// is built yet" in output
+    assert "[source archive, url s3://b/*/a-000000.tar]" in output
+    assert "local: 2 shards\n" in output
+    answer = json.loads(run("gs://b/a-{3..0}", "--format", "json", code=1))
+    assert answer["resolved"][0]["error"].startswith("empty brace range: 3 > 0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a.tar", "--env", "laptop"], "--source, --env, --split, --var and --set need a spec"),
+        (["train.yaml", "--source", "archive"], "--source goes with a URL and --spec FILE"),
+        (["train.yaml", "--var", "bucket"], "`bucket`: write NAME=VALUE"),
+        (["a.tar", "--limit", "0"], "0 is not in the range"),
+        (["a.tar", "--format", "xml"], "'xml' is not one of"),
+        ([], "Missing argument"),
+    ],
+)
+def test_wrong_usage_exits_with_2(arguments, message):
+    assert message in run(*arguments, code=2)

@@ -1,0 +1,205 @@
+"""`wdspec resolve`: how a URL, or each source of a spec, comes to the place its bytes are read from."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wdspec.spec.errors import UsageError, WdspecError
+from wdspec.storage.listing import list_shards, list_texts
+from wdspec.storage.opening import local_path, why_not_opened
+from wdspec.urls.environment import UrlEnvironment
+from wdspec.urls.resolve import Resolution, Resolver, Step
+from wdspec.urls.sequence import UrlSequence
+
+if TYPE_CHECKING:
+    from wdspec.spec.models import Source, Spec
+
+SPEC_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The shards of one source, or of a URL given on the command line, and how the first ones are opened."""
+
+    name: str | None
+    shards: int
+    resolutions: tuple[Resolution, ...]
+    error: str | None = None
+
+
+@click.command()
+@click.argument("what", metavar="URL|SPEC")
+@click.option("--spec", "file", metavar="FILE", help="Resolve the URL under the rules of this spec.")
+@click.option("--source", metavar="NAME", help="With --spec: also under the rules of this source.")
+@click.option("--env", metavar="NAME", help="Environment of the spec (default: $WDSPEC_ENV).")
+@click.option("--split", metavar="NAME", help="Split of the spec.")
+@click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of a ${variable}.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key, `a.b=value`.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=3, show_default=True, help="Shards shown a source."
+)
+def resolve(
+    what: str,
+    file: str | None,
+    source: str | None,
+    env: str | None,
+    split: str | None,
+    variables: tuple[str, ...],
+    overrides: tuple[str, ...],
+    form: str,
+    limit: int,
+) -> None:
+    """Show step by step where the bytes of a URL, or of each source of a spec, come from.
+
+    Opens no shard; globs, directories and @files are listed as training would list them.
+    """
+    given = file if file is not None else what if _names_a_spec(what) else None
+    if given is None and (source or env or split or variables or overrides):
+        raise click.UsageError("--source, --env, --split, --var and --set need a spec; add --spec FILE")
+    if source and file is None:
+        raise click.UsageError("--source goes with a URL and --spec FILE")
+    environment = UrlEnvironment.read()
+    spec = None if given is None else _loaded(given, env, split, variables, overrides)
+    if file is None and spec is not None:
+        resolved = [_resolved_source(each, spec, environment, limit) for each in spec.sources]
+    else:
+        owner = _source_named(source, spec) if source and spec else None
+        base = owner.base if owner else environment.directory
+        resolved = [_resolved_url(what, base, Resolver.of(environment, spec, owner), limit)]
+    if form == "json":
+        click.echo(json.dumps({"resolved": [_as_json(each) for each in resolved]}, indent=2))
+    elif sys.stdout.isatty():
+        _print_tables(resolved)
+    else:
+        for line in _lines(resolved):
+            click.echo(line)
+    if any(each.error for each in resolved):
+        click.get_current_context().exit(1)
+
+
+def _names_a_spec(what: str) -> bool:
+    path = what.split("#", 1)[0]
+    return path.endswith(SPEC_SUFFIXES)
+
+
+def _loaded(
+    file: str, env: str | None, split: str | None, variables: tuple[str, ...], overrides: tuple[str, ...]
+) -> Spec:
+    from wdspec.loading import load
+
+    return load(file, split=split, env=env, vars=dict(map(_pair, variables)), overrides=overrides)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise click.BadParameter(f"`{text}`: write NAME=VALUE", param_hint="--var")
+    return name, value
+
+
+def _source_named(name: str, spec: Spec) -> Source:
+    for source in spec.sources:
+        if source.name == name:
+            return source
+    names = ", ".join(source.name for source in spec.sources)
+    raise UsageError(f"the spec has no source `{name}`; its sources are {names}")
+
+
+def _resolved_source(source: Source, spec: Spec, environment: UrlEnvironment, limit: int) -> Resolved:
+    """One source; its error is part of the result, so that the others are shown too."""
+    try:
+        resolver = Resolver.of(environment, spec, source)
+        return _first(source.name, list_shards(source, resolver), resolver, limit)
+    except WdspecError as error:
+        return Resolved(source.name, 0, (), str(error))
+
+
+def _resolved_url(url: str, base: str, resolver: Resolver, limit: int) -> Resolved:
+    try:
+        return _first(None, list_texts([url], base, resolver), resolver, limit)
+    except WdspecError as error:
+        return Resolved(None, 0, (), str(error))
+
+
+def _first(name: str | None, shards: UrlSequence, resolver: Resolver, limit: int) -> Resolved:
+    first = tuple(resolver(shards[i]) for i in range(min(limit, len(shards))))
+    return Resolved(name, len(shards), first)
+
+
+def _steps(resolution: Resolution) -> tuple[Step, ...]:
+    """The steps, with how the location is opened as the last one."""
+    local = local_path(resolution.location) is not None
+    why = "local file" if local else why_not_opened(resolution.location)
+    return (*resolution.steps, Step("open", resolution.location, why))
+
+
+def _as_json(resolved: Resolved) -> dict[str, Any]:
+    return {
+        "source": resolved.name,
+        "shards": resolved.shards,
+        "error": resolved.error,
+        "urls": [
+            {
+                "url": each.url.text,
+                "location": each.location,
+                "steps": [step._asdict() for step in _steps(each)],
+            }
+            for each in resolved.resolutions
+        ],
+    }
+
+
+def _lines(resolved: list[Resolved]) -> Iterator[str]:
+    """Plain text: a source, its URLs, and under each its steps with what came out and why."""
+    for each in resolved:
+        if each.name is not None or each.shards > len(each.resolutions):
+            yield _title(each)
+        for resolution in each.resolutions:
+            yield f"  {printable(resolution.url.text)}"
+            for step in _steps(resolution):
+                yield f"    {step.stage:8} {printable(step.url)}  ({printable(step.why)})"
+        if each.error:
+            yield f"{'  ' if each.name else ''}error: {printable(each.error)}"
+
+
+def _print_tables(resolved: list[Resolved]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    for each in resolved:
+        title = Text(_title(each))
+        table = Table(title=title, title_justify="left", show_lines=False)
+        table.add_column("step")
+        table.add_column("URL or path", overflow="fold")
+        table.add_column("why", overflow="fold")
+        for resolution in each.resolutions:
+            table.add_row("spec", Text(printable(resolution.url.text), style="bold"), "as written")
+            for step in _steps(resolution):
+                table.add_row(step.stage, Text(printable(step.url)), Text(printable(step.why)))
+            table.add_section()
+        console.print(table if each.resolutions else title)
+        if each.error:
+            console.print(Text(f"error: {printable(each.error)}", style="red"))
+
+
+def _title(resolved: Resolved) -> str:
+    shown = len(resolved.resolutions)
+    count = f"{resolved.shards:,} shard{'' if resolved.shards == 1 else 's'}"
+    more = f", the first {shown}" if 0 < shown < resolved.shards else ""
+    return f"{f'{printable(resolved.name)}: ' if resolved.name else ''}{count}{more}"
+
+
+def printable(text: str) -> str:
+    """Text with control characters and undecodable bytes escaped: names of files may hold anything."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
+    )
