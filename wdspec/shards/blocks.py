@@ -1,0 +1,141 @@
+"""A moving window of bytes over one shard: read in large pieces, sliced by whoever walks it.
+
+Plain reads into `bytes`, no memory map: a shard that is truncated under a map kills the process with SIGBUS,
+while a short read is an error that can be told. 256 KiB stays in the second-level cache, so slicing a member
+out of the window hardly costs more than reading it in place.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import BinaryIO
+
+from wdspec.shards.headers import BLOCK, REFETCH
+from wdspec.spec.errors import ShardError
+
+CHUNK = 256 * 1024
+_PIECE = 64 * 1024 * 1024
+
+
+class Blocks:
+    """The bytes `buffer` of a shard from `base` on; every offset here counts from the start of the shard.
+
+    Args:
+        file: opened at the start of the shard; `read(n)` may return fewer bytes than asked.
+        offset: where to start. A file that cannot seek is read up to there.
+    """
+
+    __slots__ = ("base", "buffer", "file", "seekable")
+
+    def __init__(self, file: BinaryIO, offset: int = 0) -> None:
+        self.file = file
+        self.seekable = file.seekable()
+        self.buffer = b""
+        self.base = 0
+        if self.seekable:
+            self._seek(0)
+        if offset:
+            self.find(offset)
+
+    def find(self, offset: int, size: int = BLOCK) -> int:
+        """Moves the window so that it holds `size` bytes from `offset` on, as far as the shard has them.
+
+        Returns the index of `offset` in `buffer`: equal to its length when the shard ends just there. Raises
+        ShardError when it ends before.
+        """
+        at = offset - self.base
+        if at + size <= len(self.buffer):
+            return at
+        if at <= len(self.buffer):
+            kept = self.buffer[at:]
+        else:
+            self._skip(offset)
+            kept = b""
+        # Ending each piece on a block keeps headers whole, which saves joining pieces.
+        end = offset + len(kept)
+        wanted = max(CHUNK, size - len(kept))
+        piece = self._read(wanted + -(end + wanted) % BLOCK)
+        self.buffer = kept + piece if kept else piece
+        self.base = offset
+        return 0
+
+    def take(self, offset: int, size: int) -> bytes:
+        """The `size` bytes at `offset`, in the window or later. Raises ShardError if some are missing."""
+        at = offset - self.base
+        if at > len(self.buffer):
+            at = self.find(offset)
+        data = self.buffer[at : at + size]
+        missing = size - len(data)
+        if missing:
+            if missing > _PIECE and self.seekable and self._seek(0, io.SEEK_END) < offset + size:
+                raise self.truncated(offset + size)  # before asking for memory that a damaged header wants
+            # Only what is missing: the next piece then starts fresh, and no byte moves more than once.
+            self.base += len(self.buffer)
+            self.buffer = b""
+            rest = self._read(missing)
+            self.base += len(rest)
+            if len(rest) < missing:
+                raise self.truncated(offset + size)
+            data = data + rest if data else rest
+        return data
+
+    def take_elsewhere(self, offset: int, size: int) -> bytes:
+        """Bytes from any place of a seekable shard; the window stays where it is."""
+        self._seek(offset)
+        data = self._read(size)
+        self._seek(self.base + len(self.buffer))
+        if len(data) < size:
+            raise self.truncated(offset + size)
+        return data
+
+    def come_back(self) -> None:
+        """Puts the file where this window goes on after somebody else has moved it."""
+        self._seek(self.base + len(self.buffer))
+
+    def _skip(self, offset: int) -> None:
+        """Leaves the file at `offset`, beyond the window, which is then empty."""
+        self.base += len(self.buffer)
+        self.buffer = b""
+        if self.seekable and offset - self.base > CHUNK:
+            # Seeking past the end is no error to the system, and would hide that data is missing.
+            end = self._seek(0, io.SEEK_END)
+            if offset <= end:
+                self.base = self._seek(offset)
+            else:
+                self.base = end
+        while self.base < offset:
+            piece = self._read(min(offset - self.base, CHUNK))
+            if not piece:
+                raise self.truncated(offset)
+            self.base += len(piece)
+
+    def _read(self, size: int) -> bytes:
+        """Reads `size` bytes, fewer only where the shard ends."""
+        try:
+            data = self.file.read(min(size, _PIECE))
+            if len(data) == size:
+                return data
+            pieces = [data]
+            have = len(data)
+            while data and have < size:
+                data = self.file.read(min(size - have, _PIECE))
+                pieces.append(data)
+                have += len(data)
+        except ShardError:
+            raise
+        except OSError as error:
+            raise ShardError(f"reading failed: {error}", offset=self.base + len(self.buffer)) from error
+        return b"".join(pieces)
+
+    def _seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        try:
+            return self.file.seek(offset, whence)
+        except OSError as error:
+            raise ShardError(f"seeking to byte {offset} failed: {error}") from error
+
+    def truncated(self, wanted: int) -> ShardError:
+        """The error for a shard that ends with the window, short of offset `wanted`."""
+        end = self.base + len(self.buffer)
+        return ShardError(
+            f"truncated: the shard ends at byte {end}, but its headers promise {wanted}; {REFETCH}"
+        )
