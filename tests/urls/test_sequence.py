@@ -1,6 +1,7 @@
 """Sequences of shards: cut at `::` before braces, indexed without being listed."""
 
 import pickle
+import sys
 import tracemalloc
 
 import pytest
@@ -158,6 +159,23 @@ def test_a_million_shards_cost_less_than_a_megabyte():
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1_000_000
+
+
+def test_a_million_shards_cost_a_few_steps():
+    calls = 0
+
+    def count(frame, event, argument):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        sequence = UrlSequence(part.run for part in parse_shards(["a-{000000..999999}.tar"], "/data"))
+        _ = len(sequence), sequence[0], sequence[-1], sequence[123_456]
+        pickle.loads(pickle.dumps(sequence))
+    finally:
+        sys.setprofile(None)
+    assert calls < 1000
 
 
 def test_too_many_shards_in_one_source_are_an_error():
