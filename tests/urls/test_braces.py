@@ -76,6 +76,7 @@ def test_a_pattern_expands_as_braceexpand_expands_it(pattern):
 
 
 @given(st.integers(-30, 30), st.integers(0, 40), st.integers(0, 7), st.integers(0, 3), st.booleans())
+@settings(deadline=None)
 def test_numeric_ranges_expand_as_braceexpand_expands_them(first, span, step, zeros, negative):
     texts = ["-" * (n < 0) + "0" * zeros + str(abs(n)) for n in (first, first + span)]
     pattern = f"s-{{{texts[0]}..{texts[1]}..{'-' * negative}{step}}}.tar"

@@ -84,6 +84,7 @@ TEXTS = st.text(alphabet="ab;=\\", max_size=6)
 
 
 @given(st.lists(st.tuples(TEXTS.filter(bool), TEXTS), min_size=1, max_size=4))
+@settings(deadline=None)
 def test_any_text_can_be_written_in_a_rule_by_escaping(pairs):
     def escaped(text):
         return "".join("\\" + c if c in ";=\\" else c for c in text)

@@ -5,7 +5,7 @@ import sys
 import tracemalloc
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wdspec.spec.errors import UrlError
@@ -124,6 +124,7 @@ RUNS = st.lists(
 
 
 @given(RUNS)
+@settings(deadline=None)
 def test_indexing_equals_listing(runs):
     sequence = UrlSequence(runs)
     listing = [ShardUrl(run.prefix + text, run.base) for run in runs for text in run.texts]

@@ -65,7 +65,8 @@ class Rule:
     def apply(self, url: str) -> str:
         """The URL after this rule; unchanged if the regex does not match at its start.
 
-        Where the result is a `pipe:` command, what it takes from the URL is quoted for the shell.
+        Where the result is a `pipe:` command, what it takes from the URL is quoted for the shell, once: a program
+        that hands its words to a shell of its own, as ssh does, takes them apart again.
         """
         match = self.regex.match(url)
         if match is None:
