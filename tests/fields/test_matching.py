@@ -77,6 +77,12 @@ def test_a_glob_never_starves_an_entry_that_names_a_file() -> None:
     assert read(extensions, ["seg.jpg", "a.jpg"]) == {"seg.png": "seg.jpg", "a.jpg": "a.jpg"}
 
 
+def test_a_glob_as_an_alternative_leaves_the_fields_of_other_entries_alone() -> None:
+    extensions = Extensions(["jpg;*", "png;ppm"])
+    assert read(extensions, ["png", "txt"]) == {"txt": "txt", "png": "png"}
+    assert read(extensions, ["png"]) == {"jpg": None, "png": "png"}
+
+
 @pytest.mark.parametrize("entries", [["jpg jpg"], ["jpg", "JPG;png"], [";"], [""], [], ["__key__"], ["a a"]])
 def test_entries_that_cannot_be_meant_are_refused(entries: list[str]) -> None:
     with pytest.raises(SpecError, match="`extensions`"):
@@ -113,10 +119,12 @@ def slow_choice(entries: list[str], suffixes: list[str]) -> dict[str, str | None
         return any(sign in text for sign in "*?[")
 
     left, fields = list(suffixes), {}
+    names = {entry.split(";")[0].lower() for entry in entries}
     first = [entry.split(";") for entry in entries]
     for alternatives in [a for a in first if not is_glob(a[0])] + [a for a in first if is_glob(a[0])]:
         for text in alternatives:
             taken = [suffix for suffix in left if fnmatchcase(suffix, text.lower())]
+            taken = [suffix for suffix in taken if not is_glob(text) or suffix not in names]
             for suffix in taken:
                 left.remove(suffix)
                 fields[suffix if is_glob(text) or is_glob(alternatives[0]) else alternatives[0]] = suffix

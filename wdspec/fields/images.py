@@ -47,8 +47,7 @@ IMAGE_SPECS: dict[str, ImageSpec] = {
     **{f"pil{mode.lower()}": ImageSpec("pil", mode, False) for mode in ("L", "RGB", "RGBA")},
 }
 
-# Pillow's own list of extensions takes in h5, fits, mpg, ps and eps; it would even start Ghostscript for
-# these.
+# Pillow's own list takes in h5, fits, mpg, ps and eps, and it would start Ghostscript for the last two.
 _PLUGINS = {
     "Jpeg": ("JPEG", ("jpg", "jpeg", "jpe", "jfif")),
     "Png": ("PNG", ("png", "apng")),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 _DIGITS_TO_ZERO = bytes.maketrans(b"123456789", b"000000000")
@@ -31,18 +32,19 @@ def read_json_with_stdlib(data: bytes) -> Any:
         return json.loads(data)
 
 
-def make_fast_reader(loads: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+@dataclass(frozen=True)
+class FastReader:
     """The same reader with orjson's ``loads`` doing the work where it agrees with the standard library."""
 
-    def read_json(data: bytes) -> Any:
+    loads: Callable[[bytes], Any]
+
+    def __call__(self, data: bytes) -> Any:
         if _LONG_NUMBER in data.translate(_DIGITS_TO_ZERO):
             return read_json_with_stdlib(data)
         try:
-            return loads(data)
+            return self.loads(data)
         except ValueError:
             return read_json_with_stdlib(data)
-
-    return read_json
 
 
 def choose_reader() -> Callable[[bytes], Any]:
@@ -51,7 +53,7 @@ def choose_reader() -> Callable[[bytes], Any]:
         orjson = importlib.import_module("orjson")
     except ImportError:
         return read_json_with_stdlib
-    return make_fast_reader(orjson.loads)
+    return FastReader(orjson.loads)
 
 
 read_json = choose_reader()

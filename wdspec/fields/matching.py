@@ -7,9 +7,9 @@ ignored. The first alternative that is present wins.
 - An entry that begins with an exact suffix makes one field, named by that first spelling.
 - A glob keeps every file it matches, each under its own suffix in lower case; matching nothing is no lack.
 
-A file serves one field. Entries that name files choose before entries that begin with a glob, each kind in
-the
-order written, and what one took the next do not see: ``"*.jpg seg.jpg"`` still fills ``seg.jpg``.
+A file serves one field. Entries that name files choose before entries that begin with a glob, each kind in the
+order written, and what one took the next do not see; no glob takes a file that is the name of a field. So
+``"*.jpg seg.jpg"`` still fills ``seg.jpg``.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ class Extensions:
         self.entries: tuple[Entry, ...] | None = None if entries is None else parse_entries(entries)
         every = self.entries or ()
         self._choosing = [e for e in every if e.name is not None] + [e for e in every if e.name is None]
+        self._names = {entry.name.lower() for entry in every if entry.name is not None}
         self._spellings = [spelling for entry in self._choosing for spelling in entry.spellings]
 
     def field_of(self, suffix: str) -> str | None:
@@ -102,6 +103,8 @@ class Extensions:
         for entry in self._choosing:
             for spelling in entry.spellings:
                 found = [suffix for suffix in left if spelling.matches(suffix)]
+                if spelling.glob:
+                    found = [suffix for suffix in found if suffix not in self._names]
                 if found:
                     for suffix in found:
                         name = suffix if spelling.glob else (entry.name or suffix)

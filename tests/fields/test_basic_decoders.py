@@ -1,0 +1,153 @@
+"""Decoders of fields that are no images."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import pickle
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from wdspec.fields import basic
+from wdspec.fields.basic import BASIC, PICKLES
+from wdspec.fields.decoding import DecodeRules
+from wdspec.fields.images import IMAGE_SPECS, IMAGE_SUFFIXES
+from wdspec.fields.sample import SampleFields
+from wdspec.spec import vocabulary
+from wdspec.spec.errors import FieldError
+
+# Without the time, so that all test processes know the same parameters.
+gz = partial(gzip.compress, mtime=0)
+
+
+def decode(suffix: str, data: bytes, **options: Any) -> Any:
+    return SampleFields(secure=False, **options)({"__key__": "k", suffix: data})[suffix]  # type: ignore[index]
+
+
+def npy(array: Any, **options: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, **options)
+    return file.getvalue()
+
+
+def test_the_tables_hold_what_the_language_promises() -> None:
+    assert set(BASIC) | set(PICKLES) == vocabulary.BASIC_DECODERS
+    assert set(PICKLES) == vocabulary.PICKLE_DECODERS
+    assert set(IMAGE_SPECS) == vocabulary.IMAGE_DECODERS
+    assert not vocabulary.UNBUILT_DECODERS & (set(BASIC) | set(IMAGE_SPECS))
+
+
+def test_every_image_suffix_known_to_validation_is_decoded_but_for_named_exceptions() -> None:
+    # Suspected images that Pillow cannot tell by their bytes (tga), or that are no single picture (ico).
+    assert vocabulary.IMAGE_EXTENSIONS - set(IMAGE_SUFFIXES) <= {"tga", "ico", "img", "image"}
+    assert not {"h5", "hdf", "mpg", "mpeg", "ps", "eps", "fits"} & set(IMAGE_SUFFIXES)
+
+
+@pytest.mark.parametrize("suffix", ["cls", "cls2", "index", "inx", "id", "count", "class", "left.cls"])
+def test_integers_may_have_space_around_them(suffix: str) -> None:
+    assert decode(suffix, b" 12\n") == 12
+
+
+@pytest.mark.parametrize("suffix", ["txt", "text", "transcript"])
+def test_text_is_utf_8_and_kept_to_the_letter(suffix: str) -> None:
+    assert decode(suffix, "héllo\r\n".encode()) == "héllo\r\n"
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsn"])
+def test_json_null_is_none(suffix: str) -> None:
+    assert decode(suffix, b"null") is None
+    assert decode(suffix, b'{"a": [1, null]}') == {"a": [1, None]}
+
+
+def test_numpy_arrays_come_back_writable_and_archives_as_dicts() -> None:
+    array = decode("npy", npy(np.arange(6).reshape(2, 3)))
+    array[0, 0] = 7
+    assert array.tolist() == [[7, 1, 2], [3, 4, 5]]
+    file = io.BytesIO()
+    np.savez_compressed(file, a=np.ones(2), b=np.zeros(3))
+    archive = decode("npz", file.getvalue())
+    assert {name: value.tolist() for name, value in archive.items()} == {"a": [1, 1], "b": [0, 0, 0]}
+
+
+def test_gzip_is_undone_before_decoding_and_the_field_keeps_its_name() -> None:
+    assert decode("txt.gz", gz(b"hello\n")) == "hello\n"
+    assert decode("meta.json.gz", gz(b'{"a": 1}')) == {"a": 1}
+    assert decode("json.gz.gz", gz(gz(b"[1]"))) == [1]
+    assert decode("bin.gz", gz(b"\0\1")) == b"\0\1"
+    assert decode("txt.gz", gz(b"two ") + gz(b"members")) == "two members"
+    assert decode("txt.gz", b"left", names=("raw",)) == b"left"
+
+
+@pytest.mark.parametrize("suffix", ["bin", "jpg", "png", "mp", "gzip", "unknown", "x.jpg"])
+def test_what_has_no_decoder_stays_bytes(suffix: str) -> None:
+    assert decode(suffix, b"\xff\0") == b"\xff\0"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "data"),
+    [
+        ("cls", b"twelve"),
+        ("cls", b""),
+        ("cls", b"1" * 5000),
+        ("txt", b"\xff\xfe"),
+        ("json", b'{"a": '),
+        ("json", b"[" * 100_000),
+        ("npy", b"junk"),
+        ("npy", npy(np.arange(100))[:-8]),
+        ("npy", npy(np.array([{}], dtype=object), allow_pickle=True)),
+        ("npz", b"PK junk"),
+        ("txt.gz", b"plain"),
+        ("txt.gz", b""),
+        ("txt.gz", gz(b"hello" * 100)[:-4]),
+        ("txt.gz", gz(b"hello") + b"junk"),
+        ("gz", gz(b"hello")[:9]),
+    ],
+)
+def test_bad_data_is_an_error_that_names_the_place(suffix: str, data: bytes) -> None:
+    raw = {"__key__": "0001", "__url__": "a.tar", "__source__": "a", suffix: data}
+    with pytest.raises(FieldError, match=f"^cannot decode as {suffix.split('.')[0]}") as caught:
+        SampleFields(names=("rgb",))(raw)
+    place = {"source": "a", "url": "a.tar", "key": "0001", "field": suffix}
+    assert caught.value.place == place
+    assert caught.value.__cause__ is not None
+    assert len(str(caught.value)) < 500
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_decompression_bombs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(basic, "MAX_DECOMPRESSED", 1000)
+    assert len(decode("txt.gz", gz(b"a" * 1000))) == 1000
+    with pytest.raises(FieldError, match="more than 1,000 bytes"):
+        decode("txt.gz", gz(b"a" * 1001))
+    with pytest.raises(FieldError, match="more than 1,000 bytes"):
+        decode("txt.gz", gz(b"a" * 600) + gz(b"a" * 600))
+    file = io.BytesIO()
+    np.savez_compressed(file, a=np.zeros(300))
+    with pytest.raises(FieldError, match="more than 1,000 bytes"):
+        decode("npz", file.getvalue())
+
+
+@pytest.mark.parametrize("suffix", sorted(PICKLES))
+def test_pickles_stay_bytes_unless_they_are_allowed(suffix: str) -> None:
+    file = io.BytesIO()
+    torch.save({"a": 1}, file)
+    data = file.getvalue() if suffix == "pth" else pickle.dumps({"a": 1})
+    assert decode(suffix, data) == data
+    assert decode(suffix, data, allow_pickle=True) == {"a": 1}
+
+
+def test_decoders_pickle_with_their_rules() -> None:
+    rules = DecodeRules(("rgb",), {"cls": "mylib:fn"})
+    assert pickle.loads(pickle.dumps(rules)) == rules
+    for suffix in ("jpg", "cls", "json.gz", "png.gz"):
+        assert pickle.loads(pickle.dumps(rules.decoder_of(suffix, suffix))).label
+
+
+def test_json_round_trips_through_a_sample() -> None:
+    value = {"id": 2**70, "x": [0.1, -0.0, 1e300], "s": "ü\u2028"}
+    assert decode("json", json.dumps(value, ensure_ascii=False).encode()) == value

@@ -1,0 +1,240 @@
+"""The image table, against webdataset where that is right, and against plain arithmetic where it is not."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageFile
+from webdataset.autodecode import ImageHandler
+
+from wdspec.fields import images
+from wdspec.fields.images import IMAGE_SPECS, ImageDecoder
+
+RNG = np.random.default_rng(17)
+COLOURS = RNG.integers(0, 256, (5, 7, 4), dtype=np.uint8)
+DEEP = RNG.integers(0, 65536, (5, 7), dtype=np.uint16)
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def picture(mode: str, kind: str = "PNG") -> bytes:
+    """A small random picture of a mode."""
+    return encoded(
+        Image.fromarray(COLOURS, "RGBA").convert("RGB" if mode == "CMYK" else mode).convert(mode), kind
+    )
+
+
+PICTURES = {
+    "png-rgb": picture("RGB"),
+    "png-rgba": picture("RGBA"),
+    "png-l": picture("L"),
+    "png-la": picture("LA"),
+    "png-p": picture("P"),
+    "png-1": picture("1"),
+    "jpeg-rgb": picture("RGB", "JPEG"),
+    "jpeg-l": picture("L", "JPEG"),
+    "jpeg-cmyk": picture("CMYK", "JPEG"),
+    "gif": picture("P", "GIF"),
+    "bmp": picture("RGB", "BMP"),
+    "ppm": picture("RGB", "PPM"),
+    "pgm": picture("L", "PPM"),
+    "tiff-cmyk": picture("CMYK", "TIFF"),
+    "webp": picture("RGBA", "WEBP"),
+}
+
+SHAPES = {"l": (5, 7), "rgb": (5, 7, 3), "rgba": (5, 7, 4)}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("spec", IMAGE_SPECS)
+def test_every_spec_gives_what_webdataset_gives(spec: str, name: str) -> None:
+    found = ImageDecoder(spec)(PICTURES[name])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # webdataset hands torch arrays that it may not write to
+        expected = ImageHandler(spec)(".png", PICTURES[name])
+    assert type(found) is type(expected)
+    if isinstance(found, Image.Image):
+        assert (found.mode, found.size) == (expected.mode, expected.size)
+    else:
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    assert np.array_equal(np.asarray(found), np.asarray(expected))
+
+
+@pytest.mark.parametrize("mode", SHAPES)
+def test_shapes_types_and_ranges(mode: str) -> None:
+    data = PICTURES["png-rgba"]
+    exact, real = ImageDecoder(f"{mode}8")(data), ImageDecoder(mode)(data)
+    assert (exact.dtype, exact.shape) == (np.uint8, SHAPES[mode])
+    assert (real.dtype, real.shape) == (np.float32, SHAPES[mode])
+    assert np.array_equal(real, exact / np.float32(255))
+    exact_tensor, real_tensor = ImageDecoder(f"torch{mode}8")(data), ImageDecoder(f"torch{mode}")(data)
+    for array, tensor in ((exact, exact_tensor), (real, real_tensor)):
+        assert tensor.is_contiguous()
+        assert tensor.dtype == torch.from_numpy(array).dtype
+        assert np.array_equal(tensor.numpy(), array if mode == "l" else array.transpose(2, 0, 1))
+    pil = ImageDecoder(f"pil{mode}")(data)
+    assert (type(pil), pil.mode, pil.size) == (Image.Image, mode.upper(), (7, 5))
+
+
+@pytest.mark.parametrize("spec", [spec for spec in IMAGE_SPECS if IMAGE_SPECS[spec].container == "numpy"])
+@pytest.mark.parametrize("factor", [None, 2.0])
+def test_arrays_are_writable(spec: str, factor: float | None) -> None:
+    for data in (PICTURES["png-rgb"], encoded(Image.fromarray(DEEP))):
+        array = ImageDecoder(spec)(data, factor)
+        assert array.flags.writeable
+        assert array.flags.c_contiguous
+
+
+def pgm(values: np.ndarray[Any, Any], top: int) -> bytes:
+    height, width = values.shape
+    return f"P5 {width} {height} {top}\n".encode() + values.astype(">u2").tobytes()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [encoded(Image.fromarray(DEEP), "PNG"), encoded(Image.fromarray(DEEP), "TIFF"), pgm(DEEP, 65535)],
+    ids=["png", "tiff", "pgm"],
+)
+def test_sixteen_bits_are_scaled_to_eight_and_kept_by_float_specs(data: bytes) -> None:
+    grey = np.rint(DEEP / 257)
+    assert np.array_equal(ImageDecoder("l8")(data), grey)
+    assert np.array_equal(ImageDecoder("rgb8")(data)[:, :, 2], grey)
+    assert np.array_equal(np.asarray(ImageDecoder("pilrgba")(data))[0, 0], [grey[0, 0]] * 3 + [255])
+    real = DEEP.astype(np.float32) / np.float32(65535)
+    assert np.array_equal(ImageDecoder("l")(data), real)
+    assert np.array_equal(ImageDecoder("rgb")(data)[:, :, 1], real)
+    assert np.array_equal(ImageDecoder("torchrgba")(data)[3].numpy(), np.ones((5, 7), np.float32))
+
+
+def test_a_pgm_of_ten_bits_spans_its_own_range() -> None:
+    assert ImageDecoder("l")(pgm(np.full((2, 2), 1023), 1023)).max() == 1
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.float32])
+def test_samples_without_an_agreed_range_are_refused(kind: type) -> None:
+    with pytest.raises(ValueError, match="no agreed range"):
+        ImageDecoder("rgb8")(encoded(Image.fromarray(DEEP.astype(kind)), "TIFF"))
+
+
+def test_transparent_palettes_convert_without_a_warning() -> None:
+    data = encoded(Image.fromarray(COLOURS, "RGBA").convert("P"), transparency=bytes(range(256)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ImageDecoder("rgb8")(data).shape == (5, 7, 3)
+        assert len(np.unique(ImageDecoder("rgba8")(data)[:, :, 3])) > 1
+
+
+WHOLE = {
+    kind: encoded(Image.fromarray(RNG.integers(0, 256, (64, 64, 3), dtype=np.uint8)), kind)
+    for kind in ("JPEG", "PNG", "GIF", "BMP", "PPM", "TIFF", "WEBP")
+}
+
+
+@pytest.mark.filterwarnings("ignore:Truncated File Read")
+@pytest.mark.parametrize("kind", WHOLE)
+@pytest.mark.parametrize("permissive", [False, True])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.9])
+def test_a_truncated_image_is_an_error_even_if_pillow_was_told_to_accept_it(
+    kind: str, permissive: bool, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", permissive)
+    data = WHOLE[kind]
+    assert ImageDecoder("rgb8")(data).shape == (64, 64, 3)
+    with pytest.raises(Exception, match=r"\w"):
+        ImageDecoder("rgb8")(data[: int(len(data) * share)])
+    assert permissive is ImageFile.LOAD_TRUNCATED_IMAGES
+
+
+@pytest.mark.parametrize("permissive", [False, True])
+def test_a_png_with_a_flipped_bit_is_an_error(permissive: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", permissive)
+    data = bytearray(WHOLE["PNG"])
+    data[len(data) // 2] ^= 1
+    with pytest.raises(Exception, match=r"\w"):
+        ImageDecoder("rgb8")(bytes(data))
+
+
+def test_what_is_no_image_is_described() -> None:
+    with pytest.raises(ValueError, match=r"12 bytes that begin with b'%!PS-Ado'"):
+        ImageDecoder("rgb8")(b"%!PS-Adobe-3")
+    with pytest.raises(ValueError, match="an empty file"):
+        ImageDecoder("rgb8")(b"")
+
+
+@pytest.mark.parametrize("pillow_limit", [None, 10**9])
+def test_too_large_an_image_is_refused_before_its_pixels_are_read(
+    pillow_limit: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", pillow_limit)
+    monkeypatch.setattr(images, "MAX_PIXELS", 100)
+    assert ImageDecoder("l8")(encoded(Image.new("L", (10, 10)))).shape == (10, 10)
+    with pytest.raises(ValueError, match="11×10 is more than 100 pixels"):
+        ImageDecoder("l8")(encoded(Image.new("L", (11, 10))))
+
+
+def test_an_absurd_factor_is_refused_before_memory_is_asked_for() -> None:
+    with pytest.raises(ValueError, match="rescaling 7×5 by 1e\\+06"):
+        ImageDecoder("l8")(PICTURES["png-l"], 1e6)
+
+
+@pytest.mark.parametrize("spec", IMAGE_SPECS)
+def test_rescaling_gives_the_rounded_size(spec: str) -> None:
+    for data in (PICTURES["png-rgb"], encoded(Image.fromarray(DEEP))):
+        result = ImageDecoder(spec)(data, 0.5)
+        container = IMAGE_SPECS[spec].container
+        if container == "pil":
+            assert result.size == (4, 2)
+        else:
+            assert tuple(result.shape[:2] if container == "numpy" else result.shape[-2:]) == (2, 4)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_factor_that_keeps_the_size_changes_nothing(name: str) -> None:
+    assert np.array_equal(ImageDecoder("rgb8")(PICTURES[name], 1.05), ImageDecoder("rgb8")(PICTURES[name]))
+
+
+def test_smooth_rescaling_keeps_means_and_stays_in_range() -> None:
+    board = (np.indices((32, 32)).sum(0) % 2).astype(np.uint8) * 255
+    smooth = ImageDecoder("l8")(encoded(Image.fromarray(board)), 0.25)
+    assert abs(float(smooth.mean()) - 127.5) < 3
+    assert smooth[2:-2, 2:-2].std() < 3  # not aliased to black or white
+    deep = ImageDecoder("l")(encoded(Image.fromarray(board.astype(np.uint16) * 257)), 3.0)
+    assert deep.min() >= 0
+    assert deep.max() <= 1
+
+
+@pytest.mark.parametrize("factor", [0.4, 2.5])
+def test_nearest_neighbour_invents_no_values(factor: float) -> None:
+    labels = RNG.integers(0, 3, (20, 20), dtype=np.uint8) * 100
+    found = ImageDecoder("l8", nearest=True)(encoded(Image.fromarray(labels)), factor)
+    assert set(np.unique(found)) <= {0, 100, 200}
+    deep = ImageDecoder("l8", nearest=True)(encoded(Image.fromarray(labels.astype(np.uint16) * 257)), factor)
+    assert np.array_equal(found, deep)
+
+
+@pytest.mark.parametrize("factor", [0.4, 2.5])
+def test_palette_images_never_mix_their_colours(factor: float) -> None:
+    image = Image.fromarray(RNG.integers(0, 3, (20, 20), dtype=np.uint8), "P")
+    image.putpalette([255, 0, 0, 0, 255, 0, 0, 0, 255])
+    found = ImageDecoder("rgb8")(encoded(image), factor)
+    assert {tuple(colour) for colour in found.reshape(-1, 3).tolist()} <= {
+        (255, 0, 0),
+        (0, 255, 0),
+        (0, 0, 255),
+    }
+
+
+def test_image_decoders_travel_to_spawned_workers() -> None:
+    decoder = pickle.loads(pickle.dumps(ImageDecoder("rgb", nearest=True)))
+    assert repr(decoder) == "ImageDecoder('rgb', nearest=True)"
+    assert decoder(PICTURES["png-rgb"]).shape == (5, 7, 3)
