@@ -188,8 +188,8 @@ class _Reading:
     def _top(self, source: str | os.PathLike[str] | Mapping[str, Any]) -> MapNode | None:
         if isinstance(source, Mapping):
             tree = from_python(source, Origin("spec", self.directory, None), self.problems)
-            self.own = tree and top_map(tree, self.problems)
-            return self.own and self.library.extended(self.own)
+            self.own = None if tree is None else top_map(tree, self.problems)
+            return None if self.own is None else self.library.extended(self.own)
         if not isinstance(source, (str, os.PathLike)):
             raise UsageError(f"a spec is a path, a dict or a Spec, not a {type(source).__name__}")
         name = os.fspath(source)

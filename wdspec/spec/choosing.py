@@ -110,7 +110,7 @@ def override_tree(key: str, value: object, origin: Origin, problems: Problems) -
         problems.add("E113", place, f"{key!r} is no path to a key", "write `key=value` or `key.key=value`")
         return None
     node = from_python(value, origin, problems)
-    return node and _nested(steps, node)
+    return None if node is None else _nested(steps, node)
 
 
 def override_text(text: str, directory: str, problems: Problems) -> MapNode | None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from wdspec.spec import rules
 from wdspec.spec.checking import checked
 from wdspec.spec.files import Library
 from wdspec.spec.models import Source, Spec
@@ -104,7 +103,7 @@ def _check_rules(
     mix = top.get("mix")
     if drafts:
         at = top.entries["dataset"].value
-        rules.shares.check_shares(drafts, at, mix if isinstance(mix, MapNode) else None, problems)
+        shares.check_shares(drafts, at, mix if isinstance(mix, MapNode) else None, problems)
     scaling.settle_scales(leaves, problems)
     for holder in (top, *(leaf.node for leaf in leaves)):
         held = next((leaf.model.errors for leaf in leaves if leaf.node is holder and leaf.model), spec.errors)

@@ -36,6 +36,7 @@ from wdspec.spec.options import (
     read_epoch,
     read_errors,
     read_key_rule,
+    shared,
 )
 from wdspec.spec.positions import Position
 from wdspec.spec.scalars import (
@@ -205,7 +206,10 @@ class SourceOptions(Model):
                 ]
             }
         ),
-    ] = Field(KeyRule(), description="Where the name of a file splits into the sample's key and the field.")
+    ] = Field(
+        default_factory=shared(KeyRule),
+        description="Where the name of a file splits into the sample's key and the field.",
+    )
     rewrite: tuple[RewriteRule, ...] = Field(
         (), description="Rewrite rules for this source, before the top ones."
     )
@@ -216,7 +220,7 @@ class SourceOptions(Model):
         None, description="The cache for this source; `false` for none."
     )
     errors: Annotated[Errors, BeforeValidator(read_errors)] = Field(
-        Errors(),
+        default_factory=shared(Errors),
         description="What happens when a sample of this source cannot be read, merged over the top `errors`.",
     )
     tags: dict[str, Any] = Field({}, description="Constants added to every sample.")
@@ -224,7 +228,9 @@ class SourceOptions(Model):
     format: Literal["auto", "tar", "cbor", "msgpack", "jsonl"] = Field(
         "auto", description="Format of the shards; `auto` goes by magic bytes and name."
     )
-    tar: TarOptions = Field(TarOptions(), description="How strictly tar shards are read.")
+    tar: TarOptions = Field(
+        default_factory=shared(TarOptions), description="How strictly tar shards are read."
+    )
 
 
 class Source(SourceOptions):
@@ -239,7 +245,7 @@ class Source(SourceOptions):
         "URL a line, a directory ending in `/`; or a list of these.",
     )
     dataset: tuple[Source, ...] | None = Field(None, description="The sources of a nested mix.")
-    mix: Mix = Field(Mix(), description="How the sources of the nested mix are mixed.")
+    mix: Mix = Field(default_factory=shared(Mix), description="How the sources of the nested mix are mixed.")
     base: str = ""
     """Absolute directory against which relative paths in ``shards`` are resolved."""
     where: Annotated[Position | None, SkipValidation] = None
@@ -262,7 +268,7 @@ class Spec(Model):
     name: Text | None = Field(None, description="Name of the spec.")
     description: Text | None = Field(None, description="What it is for.")
     dataset: tuple[Source, ...] = Field(description="The sources.")
-    mix: Mix = Field(Mix(), description="How the sources are mixed.")
+    mix: Mix = Field(default_factory=shared(Mix), description="How the sources are mixed.")
     seed: Seed = Field(0, description="Seed of all order and randomness.")
     map: Calls = Field((), description="Functions applied to each sample after mixing.")
     fields: FieldPatterns | None = Field(
@@ -296,10 +302,12 @@ class Spec(Model):
         None, description="A directory that keeps copies of remote shards."
     )
     errors: Annotated[Errors, BeforeValidator(read_errors)] = Field(
-        Errors(),
+        default_factory=shared(Errors),
         description="What happens when a sample cannot be read: `raise`, `skip`, or a map with a budget.",
     )
-    loader: LoaderOptions = Field(LoaderOptions(), description="Arguments of the torch DataLoader.")
+    loader: LoaderOptions = Field(
+        default_factory=shared(LoaderOptions), description="Arguments of the torch DataLoader."
+    )
     allow: AnyTexts = Field((), description="What is off by default and wanted: `pickle`.")
     limit: Positive | None = Field(None, description="Stop after so many samples, for smoke runs.")
     split: str | None = None

@@ -6,7 +6,8 @@ The descriptions of the fields are the reference documentation and the JSON Sche
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -38,6 +39,19 @@ class Model(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", defer_build=True, populate_by_name=True, hide_input_in_errors=True
     )
+
+
+M = TypeVar("M", bound=Model)
+
+
+def shared(model: type[M]) -> Callable[[], M]:
+    """Gives every holder the same default instance, made without building the model's validator."""
+    instance: M = model.model_construct()
+
+    def give() -> M:
+        return instance
+
+    return give
 
 
 def read_decoder(value: Any) -> Any:
@@ -75,9 +89,9 @@ def read_decode(value: Any) -> Any:
         return {"names": value}
     if isinstance(value, dict):
         return {"fields": value}
-    if isinstance(value, Decode):
-        return value
-    refuse("E202", f"expected a decoder, a list or a map of them, but this is {shown(value)}")
+    if not isinstance(value, Decode):
+        refuse("E202", f"expected a decoder, a list or a map of them, but this is {shown(value)}")
+    return value
 
 
 class Call(Model):
@@ -312,13 +326,10 @@ def read_aistore(value: Any) -> Any:
     """A map, or `false`."""
     if value is False:
         return None
-    if isinstance(value, (dict, AIStore)):
-        return value
-    refuse(
-        "E202",
-        f"expected a map or `false`, but this is {shown(value)}",
-        "write `{endpoint: …, use_for: [gs]}`",
-    )
+    if not isinstance(value, (dict, AIStore)):
+        hint = "write `{endpoint: …, use_for: [gs]}`"
+        refuse("E202", f"expected a map or `false`, but this is {shown(value)}", hint)
+    return value
 
 
 def read_cache(value: Any) -> Any:

@@ -68,7 +68,7 @@ def parse(text: str, origin: Origin, problems: Problems) -> Node | None:
     return None
 
 
-class _Stop(Exception):
+class _StopError(Exception):
     """The file is beyond a limit; the problem is noted."""
 
 
@@ -104,7 +104,7 @@ class _Builder:
         loader = _Parser(text)
         try:
             self._read(loader)
-        except _Stop:
+        except _StopError:
             return None
         finally:
             loader.dispose()
@@ -136,7 +136,7 @@ class _Builder:
 
     def _stop(self, code: str, event: Any, message: str, hint: str) -> None:
         self.problems.add(code, self._at(event), message, hint)
-        raise _Stop
+        raise _StopError
 
     def _check_tag(self, event: Any) -> None:
         if event.tag is not None and event.tag != "!":

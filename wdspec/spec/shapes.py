@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 
 from wdspec.spec import options
 from wdspec.spec.models import Source, SourceOptions, Spec
@@ -68,7 +68,7 @@ _OTHER_NAMES = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def keys_of(model: type[Model]) -> tuple[str, ...]:
     """The keys of a model in the order of the reference: its fields that have a description."""
     fields = model.model_fields

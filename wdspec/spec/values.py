@@ -11,7 +11,7 @@ from wdspec.spec.problems import Problems
 from wdspec.spec.reading import MAX_DEPTH, MAX_NODES
 
 
-class _TooMuch(Exception):
+class _TooMuchError(Exception):
     """The value is beyond a limit; the problem is noted."""
 
 
@@ -23,7 +23,7 @@ def from_python(value: Any, origin: Origin, problems: Problems) -> Node | None:
     """
     try:
         return _Reader(origin.directory, problems).read(value, origin.name, 0)
-    except _TooMuch:
+    except _TooMuchError:
         return None
 
 
@@ -44,7 +44,7 @@ class _Reader:
             self.problems.add(
                 code, here, f"the spec is larger than {limit}", "look for a value that holds itself"
             )
-            raise _TooMuch
+            raise _TooMuchError
         if isinstance(value, Mapping):
             return self._map(value, origin, depth)
         if isinstance(value, (list, tuple)):
@@ -84,7 +84,9 @@ class _Reader:
             if isinstance(inner, (bool, int, float)):
                 return inner
         message = f"a value of type {type(value).__name__} cannot stand in a spec"
-        hint = "use dicts, lists, text, numbers, True, False and None; name functions as text: 'package.module:function'"
+        hint = (
+            "use dicts, lists, text, numbers, True, False and None; functions as text 'package.module:name'"
+        )
         self.problems.add("E202", here, message, hint)
         return None
 

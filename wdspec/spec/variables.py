@@ -26,7 +26,7 @@ class Reference(NamedTuple):
     default: str | None
 
 
-class MalformedReference(ValueError):
+class MalformedReferenceError(ValueError):
     """A `${` that is not a variable; `index` is where it begins."""
 
     def __init__(self, message: str, index: int) -> None:
@@ -38,7 +38,7 @@ def references(text: str) -> Iterator[Reference]:
     """The variables of a text in order, those in defaults not counted; `$${` is passed over.
 
     Raises:
-        MalformedReference: a `${` without a name or without its `}`.
+        MalformedReferenceError: a `${` without a name or without its `}`.
     """
     at = 0
     while True:
@@ -58,7 +58,7 @@ def references(text: str) -> Iterator[Reference]:
             yield Reference(start, end + 1, name[0], text[after + 2 : end])
             at = end + 1
         else:
-            raise MalformedReference("`${` is not followed by a name and `}`", start)
+            raise MalformedReferenceError("`${` is not followed by a name and `}`", start)
 
 
 def _closing(text: str, at: int, start: int) -> int:
@@ -70,7 +70,7 @@ def _closing(text: str, at: int, start: int) -> int:
             if depth == 0:
                 return index
             depth -= 1
-    raise MalformedReference("`${` is never closed", start)
+    raise MalformedReferenceError("`${` is never closed", start)
 
 
 class Scope:
@@ -129,7 +129,7 @@ class Scope:
             return node
         try:
             found = list(references(text))
-        except MalformedReference as error:
+        except MalformedReferenceError as error:
             column = node.column_at(error.index)
             hint = "write `${name}` or `${name:-default}`; `$${` stands for a literal `${`"
             self._problems.add("E110", node, str(error), hint, column=column, length=2 if column else None)
