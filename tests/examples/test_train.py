@@ -1,0 +1,44 @@
+"""examples/train.py learns the digits, on one process and on two."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*command):
+    """Run from the root of the checkout, without the variables of a job that may be running the tests."""
+    jobs = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "SLURM_NTASKS")
+    environment = {name: value for name, value in os.environ.items() if name not in jobs}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def accuracy(output):
+    right, of = map(int, re.search(r"\((\d+) of (\d+)\)", output).groups())
+    assert of == 320, "every held-out picture counts once"
+    return right / of
+
+
+def test_one_process_gets_over_95_percent_right():
+    assert accuracy(run(sys.executable, "examples/train.py")) > 0.95
+
+
+def test_the_split_is_covered_once_without_workers_too():
+    output = run(sys.executable, "examples/train.py", "--workers", "0", "--epochs", "1")
+    assert accuracy(output) > 0.2
+    assert "24 batches on each of 1 ranks" in output
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_two_processes_read_equal_batches_and_end(workers):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    output = run(*torchrun, "examples/train.py", "--workers", str(workers))
+    assert output.count("24 batches on each of 2 ranks") == 10
+    assert accuracy(output) > 0.95
