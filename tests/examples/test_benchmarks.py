@@ -1,0 +1,19 @@
+"""The benchmarks run and print their tables; how fast they are is not a test."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.mark.parametrize(("script", "rows"), [("reading.py", 3), ("validate_time.py", 2)])
+def test_a_quick_run_prints_the_table(script, rows):
+    done = subprocess.run(
+        [sys.executable, BENCHMARKS / script, "--quick"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    table = [line for line in done.stdout.splitlines() if line.startswith("|")]
+    assert len(table) == 2 + rows
