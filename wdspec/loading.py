@@ -180,10 +180,8 @@ class _Reading:
                 )
 
     def found(self) -> list[Problem]:
-        """All problems in file order, without those that only follow from a variable that has no value."""
-        listed = self.problems.sorted()
-        unset = {p.position for p in listed if p.code in ("E107", "E108", "E109", "E110", "E112")}
-        return [p for p in listed if p.position not in unset or not p.code.startswith(("E2", "E3"))]
+        """All problems in file order."""
+        return self.problems.sorted()
 
     def _top(self, source: str | os.PathLike[str] | Mapping[str, Any]) -> MapNode | None:
         if isinstance(source, Mapping):

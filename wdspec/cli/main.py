@@ -14,6 +14,7 @@ COMMANDS = {
     "explain": "Show what a spec means: shares, shards, passes, batches, who reads what.",
     "head": "Show the first samples: keys, types, shapes, sizes.",
     "resolve": "Show step by step how a URL, or every URL of a spec, is opened.",
+    "rule": "Explain the code of a problem, such as E302.",
     "schema": "Print the JSON Schema of the spec language.",
     "demo": "Write a small spec with shards, and train-read an epoch from it.",
 }

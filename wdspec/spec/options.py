@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -46,7 +46,7 @@ M = TypeVar("M", bound=Model)
 
 def shared(model: type[M]) -> Callable[[], M]:
     """Gives every holder the same default instance, made without building the model's validator."""
-    instance: M = model.model_construct()
+    instance = cast(M, model.model_construct())
 
     def give() -> M:
         return instance

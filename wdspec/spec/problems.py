@@ -63,6 +63,18 @@ class Problems:
     def __init__(self) -> None:
         self._found: dict[tuple[str, str, int, int, str], Problem] = {}
         self._files: dict[str, int] = {}
+        self._poisoned: dict[tuple[str, int], list[tuple[int, int]]] = {}
+
+    def poison(self, node: Node) -> None:
+        """Says that a value is wrong for a reason already noted, so that nothing more is said about it."""
+        if node.line:
+            span = (node.column, node.column + node.length)
+            self._poisoned.setdefault((node.origin.name, node.line), []).append(span)
+
+    def _follows(self, problem: Problem) -> bool:
+        """Whether a problem only follows from another one."""
+        spans = self._poisoned.get((problem.file, problem.line), ())
+        return problem.code[1] in "23" and any(start <= problem.column < end for start, end in spans)
 
     def add(
         self,
@@ -102,8 +114,9 @@ class Problems:
         return len(self._found)
 
     def sorted(self) -> list[Problem]:
-        """All of them, in file order."""
-        return sorted(self, key=lambda p: (self._files[p.file], p.line, p.column))
+        """All of them but those that only follow from others, in file order."""
+        listed = [problem for problem in self if not self._follows(problem)]
+        return sorted(listed, key=lambda p: (self._files[p.file], p.line, p.column))
 
 
 def error_for(problems: Iterable[Problem]) -> SpecError:

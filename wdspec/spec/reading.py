@@ -221,7 +221,9 @@ class _Builder:
         elif parent.key is None:
             parent.key = self._key(node, parent.entries)
         else:
-            if not isinstance(parent.key, _Refused) and not isinstance(node, _Refused):
+            if isinstance(node, _Refused):
+                self.problems.poison(parent.key)
+            if not isinstance(parent.key, _Refused):
                 parent.entries[parent.key.value] = Entry(parent.key, node)
             parent.key = None
 

@@ -13,7 +13,7 @@ from wdspec.spec.naming import everyone, name_of, prefixed, with_names
 from wdspec.spec.nodes import Entry, ListNode, MapNode, Node, Scalar, is_null
 from wdspec.spec.problems import Problems
 from wdspec.spec.scalars import shown
-from wdspec.spec.suggestions import did_you_mean
+from wdspec.spec.suggestions import did_you_mean, nearest
 
 MAX_SOURCES = 20_000
 MAX_VALUES = 1_000_000
@@ -133,13 +133,8 @@ class Assembly:
             message = f"a source has either `{kinds[0]}` or `{kinds[1]}`, not both"
             self._problems.add("E207", entry.key(kinds[1]), message, "make two sources of it")
             entry = entry.without(*kinds[1:])
-        elif not kinds and "spec" not in entry.entries and "dataset" not in entry.entries:
-            hint = did_you_mean("shards", [key for key in entry.entries if key not in GROUP_KEYS])
-            hint = hint.replace("did you mean", "is it") or "write `shards: data-{000..099}.tar`"
-            self._problems.add("E206", entry, "this source has no `shards`", hint)
         elif not kinds:
-            key = "dataset" if "dataset" in entry.entries else "spec"
-            self._problems.add("E206", entry.key(key), f"`{key}` is empty", "fill it in, or write `shards:`")
+            self._note_missing(entry)
         if entry.get("spec") is not None:
             return self._child(entry, chain, depth)
         nested = entry.get("dataset")
@@ -148,6 +143,15 @@ class Assembly:
         listed = self._listed(entry, entry)
         empty = ListNode(entry.origin, entry.line, entry.column, ())
         return entry.setting("dataset", self._inlined(listed, chain, depth + 1) if listed else empty)
+
+    def _note_missing(self, entry: MapNode) -> None:
+        empty = next((key for key in ("shards", "dataset", "spec") if key in entry.entries), None)
+        if empty is not None:
+            self._problems.add("E206", entry.key(empty), f"`{empty}` is empty", "fill it in")
+            return
+        meant = nearest("shards", [key for key in entry.entries if key not in GROUP_KEYS])
+        hint = f"is it `{meant}`?" if meant else "write `shards: data-{000..099}.tar`"
+        self._problems.add("E206", entry, "this source has no `shards`", hint)
 
     def _child(self, entry: MapNode, chain: tuple[str, ...], depth: int) -> MapNode:
         """A `spec:` entry as a nested mix that brings the child's dataset, mix, defaults and rewrite."""

@@ -124,6 +124,13 @@ class Scope:
         return node.with_entries(entries) if changed else node
 
     def _scalar(self, node: Scalar) -> Node:
+        before = len(self._problems)
+        expanded = self._expanded(node)
+        if len(self._problems) > before:
+            self._problems.poison(node)
+        return expanded
+
+    def _expanded(self, node: Scalar) -> Node:
         text = node.value
         if not isinstance(text, str) or "${" not in text:
             return node
