@@ -1,0 +1,82 @@
+"""wdspec: describe WebDataset training data in one YAML file, and train from it anywhere.
+
+    import wdspec
+
+    with wdspec.loader("train.yaml", num_workers=4) as loader:
+        for batch in loader:
+            ...
+
+Nothing heavy is imported until it is used: validating a spec needs neither torch nor numpy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wdspec.compiler import compile, loader, plan
+    from wdspec.loading import load
+    from wdspec.pipeline.dataset import DataPipeline
+    from wdspec.pipeline.loader import Loader
+    from wdspec.planning.plan import Plan
+    from wdspec.spec.errors import (
+        FieldError,
+        MissingShardError,
+        ShardError,
+        SpecError,
+        UrlError,
+        UsageError,
+        WdspecError,
+    )
+    from wdspec.spec.models import Spec
+
+_HOMES = {
+    "compile": "wdspec.compiler",
+    "loader": "wdspec.compiler",
+    "plan": "wdspec.compiler",
+    "load": "wdspec.loading",
+    "DataPipeline": "wdspec.pipeline.dataset",
+    "Loader": "wdspec.pipeline.loader",
+    "Plan": "wdspec.planning.plan",
+    "Spec": "wdspec.spec.models",
+    "FieldError": "wdspec.spec.errors",
+    "MissingShardError": "wdspec.spec.errors",
+    "ShardError": "wdspec.spec.errors",
+    "SpecError": "wdspec.spec.errors",
+    "UrlError": "wdspec.spec.errors",
+    "UsageError": "wdspec.spec.errors",
+    "WdspecError": "wdspec.spec.errors",
+}
+
+__all__ = [
+    "DataPipeline",
+    "FieldError",
+    "Loader",
+    "MissingShardError",
+    "Plan",
+    "ShardError",
+    "Spec",
+    "SpecError",
+    "UrlError",
+    "UsageError",
+    "WdspecError",
+    "compile",
+    "load",
+    "loader",
+    "plan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'wdspec' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

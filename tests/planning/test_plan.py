@@ -26,7 +26,7 @@ def planned(spec, ranks=1, workers=1):
 def shares(*dataset, mix=None):
     spec = Spec(dataset=dataset, mix=mix or Mix())
     counts = {name: len(shards) for name, shards in listed(spec).items()}
-    return {k: v for k, v in effective_shares(dataset, spec.mix, lambda s: counts[s.name]).items()}
+    return effective_shares(dataset, spec.mix, lambda s: counts[s.name])
 
 
 def test_without_shares_sources_count_by_their_shards():
@@ -46,7 +46,7 @@ def test_sizes_are_capped_and_tempered():
 def test_size_by_samples_needs_them_declared():
     a, b = source("a", samples=100), source("b", samples=300)
     assert shares(a, b, mix=Mix(by="samples"))["b"] == Fraction(3, 4)
-    with pytest.raises(UsageError, match="`samples:`.*source c"):
+    with pytest.raises(UsageError, match=r"`samples:`.*source c"):
         shares(a, source("c"), mix=Mix(by="samples"))
 
 
@@ -102,7 +102,7 @@ def test_what_does_not_fit_says_what_would():
     data = (source("a"),)
     with pytest.raises(UsageError, match="shorter than one global batch of 40"):
         planned(Spec(dataset=data, batch=Batch(size=10), epoch=Epoch(samples=39)), ranks=4)
-    with pytest.raises(UsageError, match="512.*3 ranks; use 510 or 513"):
+    with pytest.raises(UsageError, match=r"512.*3 ranks; use 510 or 513"):
         planned(Spec(dataset=data, batch=Batch(global_size=512)), ranks=3)
     with pytest.raises(TypeError, match="`epoch:`"):
         planned(Spec(dataset=data)).require_epoch()

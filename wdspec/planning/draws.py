@@ -60,7 +60,10 @@ class Draws:
             return np.zeros(count, dtype=np.intp)
         position = start + rank * self.per_slot
         if self.kind == "round_robin":
-            return (arithmetic(position + worker, 1, count) % np.uint64(self.sources)).astype(np.intp)
+            turns: IntArray = (arithmetic(position + worker, 1, count) % np.uint64(self.sources)).astype(
+                np.intp
+            )
+            return turns
         if self.kind == "even":
             return self._even[worker][position : position + count]
         points = random64_array(key64(self.seed, "draw", rank, worker), start, count)

@@ -55,12 +55,14 @@ def mix64_array(values: UInt64Array) -> UInt64Array:
     """`mix64` of every element; shape kept."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(_M1)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(_M2)
-    return values ^ (values >> np.uint64(31))
+    mixed: UInt64Array = values ^ (values >> np.uint64(31))
+    return mixed
 
 
 def arithmetic(start: int, step: int, count: int) -> UInt64Array:
     """``start + i·step`` modulo 2⁶⁴ for i in 0..count-1, shape (count,); start and step of any size."""
-    return np.uint64(start & MASK) + np.arange(count, dtype=np.uint64) * np.uint64(step & MASK)
+    values: UInt64Array = np.uint64(start & MASK) + np.arange(count, dtype=np.uint64) * np.uint64(step & MASK)
+    return values
 
 
 def random64_array(key: int, start: int, count: int) -> UInt64Array:

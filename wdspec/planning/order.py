@@ -72,7 +72,10 @@ class ShardOrder:
             return Entry(passes, pick, 0)
         if self.kind == "shuffled":
             position = _pass_permutation(self.seed, self.source, passes, self.per_pass)[position]
-        return Entry(passes, *divmod(position, self.split))
+            return Entry(passes, *divmod(position, self.split))
+        shard, residue = divmod(position, self.split)
+        # The parts of a shard move on by one slot each pass, or a slot would read the same part for ever.
+        return Entry(passes, shard, (residue + passes) % self.split)
 
     def passes_at(self, slot: int, turn: int) -> int:
         """The pass that the slot's turn belongs to."""

@@ -66,7 +66,7 @@ def _size(source: Source, by: str, shard_count: Sizer) -> int:
         return shard_count(source)
     if source.samples is None:
         raise UsageError(
-            f"`mix: {{by: samples}}` needs the size of every source; give `samples:` to it or mix by shards",
+            "`mix: {by: samples}` needs the size of every source; give `samples:` to it or mix by shards",
             source=source.name,
         )
     return source.samples

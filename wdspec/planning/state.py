@@ -17,7 +17,7 @@ class StreamState(NamedTuple):
     """The slot's turn (`ShardOrder.entry`) at which the current window began."""
     offset: int = 0
     """Byte offset in the uncompressed shard of the window's first sample; 0 is the shard's start."""
-    index: int = 0
+    sample: int = 0
     """Index in the shard of the sample at that offset."""
     window: int = 0
     """Number of the current window."""

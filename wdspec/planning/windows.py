@@ -34,7 +34,8 @@ class Windows:
         """The order of emission: a permutation of range(length)."""
         if self.size == 1:
             return list(range(length))
-        return permutation(key64(self.seed, "window", self.source, slot, number), length).tolist()
+        order: list[int] = permutation(key64(self.seed, "window", self.source, slot, number), length).tolist()
+        return order
 
 
 def window_size(shuffle: int, share: Fraction) -> int:

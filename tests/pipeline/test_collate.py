@@ -1,0 +1,75 @@
+"""Batches against torch's own `default_collate`, where it has an opinion."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import default_collate
+
+from wdspec.pipeline.collate import as_tuple, collate, stack
+from wdspec.spec.errors import FieldError
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2, 3],
+        [1.5, 2.5],
+        [True, False],
+        [torch.zeros(2, 3), torch.ones(2, 3)],
+        [np.zeros((2, 2), np.uint8), np.ones((2, 2), np.uint8)],
+        [np.float32(1), np.float32(2)],
+    ],
+)
+def test_what_stacks_stacks_as_torch_does(values):
+    ours, theirs = stack(values), default_collate(values)
+    assert ours.dtype == theirs.dtype
+    assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["a", "b"],
+        [b"a", b"b"],
+        [None, 1],
+        [{"a": 1}, {"a": 2}],
+        [1, 2.5],
+        [np.zeros(2), np.zeros(3)],
+        [np.zeros(2), np.zeros(2, np.float32)],
+        [torch.zeros(2), torch.zeros(3)],
+        [1 << 70, 1],
+        [np.array(["a"]), np.array(["b"])],
+        [np.array([None]), np.array([None])],
+    ],
+)
+def test_what_does_not_stack_stays_a_list(values):
+    assert stack(values) is values
+
+
+def sample(source, key="k", **fields):
+    return {"__key__": key, "__url__": "u.tar", "__source__": source, **fields}
+
+
+def test_a_batch_is_a_dict_in_the_order_of_the_fields():
+    batch = collate([sample("a", cls=1, txt="x"), sample("a", "l", txt="y", cls=2)])
+    assert list(batch) == ["__key__", "__url__", "__source__", "cls", "txt"]
+    assert batch["cls"].tolist() == [1, 2]
+    assert batch["__key__"] == ["k", "l"]
+
+
+def test_unlike_sources_are_listed_with_the_rename_to_paste():
+    with pytest.raises(FieldError) as caught:
+        collate([sample("a", image=1, cls=2), sample("b", png=1, cls=2)])
+    assert "a: cls, image\n  b: cls, png" in str(caught.value)
+    assert "in b: rename: {image: png}" in str(caught.value)
+
+
+def test_unlike_samples_of_one_source_are_named():
+    with pytest.raises(FieldError, match=r"one source differ.*\(cls; cls, txt\).*key k2"):
+        collate([sample("a", cls=1), sample("a", "k2", cls=1, txt="x")])
+
+
+def test_tuples_take_the_first_alternative_present():
+    assert as_tuple({"png": 1, "cls": 2}, ("jpg;png", "cls")) == (1, 2)
+    with pytest.raises(FieldError, match="no field `jpg`; it has: png"):
+        as_tuple({"png": 1}, ("jpg",))

@@ -1,0 +1,235 @@
+"""The Loader against an uninterrupted reading in one process: nothing is lost, repeated or reordered."""
+
+import itertools
+
+import pytest
+import torch
+from shardmaking import keys, reference, write_source
+from torch.utils.data import DataLoader
+
+import wdspec
+from wdspec.loading import load
+
+
+@pytest.fixture
+def spec(tmp_path):
+    return {
+        "seed": 5,
+        "dataset": [
+            {"name": "a", "shards": write_source(tmp_path, "a", 5, 40), "probability": 0.5},
+            {"name": "b", "shards": write_source(tmp_path, "b", 2, 30), "probability": 0.3},
+            {"name": "c", "shards": write_source(tmp_path, "c", 1, 25), "probability": 0.2},
+        ],
+        "defaults": {"shuffle": 60},
+        "batch": 4,
+        "epoch": {"batches": 7},
+    }
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 3, 4])
+def test_epochs_go_on_where_the_last_one_ended(spec, workers):
+    expected = reference(load(spec), 1, max(1, workers), 0, 21)
+    with wdspec.loader(spec, num_workers=workers) as loader:
+        assert len(loader) == 7
+        epochs = [keys(loader) for _ in range(3)]
+    assert [len(epoch) for epoch in epochs] == [7, 7, 7]
+    assert sum(epochs, []) == expected
+
+
+@pytest.mark.parametrize(
+    ("workers", "persistent", "start"),
+    [
+        *itertools.product((1, 2, 3), (True, False), ("fork",)),
+        (2, True, "spawn"),
+        (1, False, "spawn"),
+    ],
+)
+def test_leaving_early_loses_and_repeats_nothing(spec, workers, persistent, start):
+    expected = reference(load(spec), 1, workers, 0, 14)
+    seen = []
+    with wdspec.loader(
+        spec, num_workers=workers, persistent_workers=persistent, multiprocessing_context=start
+    ) as loader:
+        for stop in (2, 1, 4):
+            seen += keys(itertools.islice(loader, stop))
+        assert loader.epoch == 1
+        seen += keys(loader)
+    assert seen == expected
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3])
+def test_an_epoch_shorter_than_the_workers(spec, batches):
+    spec["epoch"] = {"batches": batches}
+    expected = reference(load(spec), 1, 4, 0, 5 * batches)
+    with wdspec.loader(spec, num_workers=4) as loader:
+        assert sum((keys(loader) for _ in range(5)), []) == expected
+
+
+def test_break_and_iterate_again_with_every_batch_count(spec):
+    expected = reference(load(spec), 1, 2, 0, 21)
+    for stop in range(1, 7):
+        with wdspec.loader(spec, num_workers=2) as loader:
+            seen = keys(itertools.islice(loader, stop))
+            for _ in range(2):
+                seen += keys(loader)
+        assert seen == expected[:14]
+
+
+def test_an_endless_stream_has_no_length_and_no_end(spec):
+    del spec["epoch"]
+    with wdspec.loader(spec, num_workers=2) as loader:
+        with pytest.raises(TypeError, match="`epoch:`"):
+            len(loader)
+        seen = keys(itertools.islice(loader, 50))
+        seen += keys(itertools.islice(loader, 3))
+    assert seen == reference(load(spec), 1, 2, 0, 53)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_rank_gets_the_same_number_of_batches(spec, workers):
+    spec["epoch"] = 4 * 3 * 5 + 11
+    seen = []
+    for rank in range(3):
+        with wdspec.loader(spec, num_workers=workers, rank=rank, world_size=3) as loader:
+            assert len(loader) == 5
+            batches = keys(loader)
+            assert len(batches) == 5
+            assert batches == reference(load(spec), 3, max(1, workers), rank, 5)
+            seen.append(batches)
+    assert all(len(batch) == 4 for batches in seen for batch in batches)
+
+
+def test_a_pass_over_a_source_gives_every_sample_once_over_ranks_and_workers(tmp_path):
+    shards = write_source(tmp_path, "a", 12, 10)
+    spec = {"dataset": [{"name": "a", "shards": shards, "shuffle": 30}], "batch": 5, "epoch": 120}
+    seen = []
+    for rank in range(2):
+        with wdspec.loader(spec, num_workers=2, rank=rank, world_size=2) as loader:
+            seen += sum(keys(loader), [])
+    assert sorted(seen) == sorted(f"a{s:03d}{i:04d}" for s in range(12) for i in range(10))
+
+
+def test_without_batch_it_yields_samples(spec):
+    del spec["batch"]
+    spec["epoch"] = 23
+    with wdspec.loader(spec, num_workers=2) as loader:
+        assert len(loader) == 23
+        samples = list(loader)
+    assert [[s["__key__"]] for s in samples] == reference(load(spec), 1, 2, 0, 23)
+    assert isinstance(samples[0]["txt"], str)
+
+
+def test_tuples(spec):
+    spec["to_tuple"] = "txt cls __key__"
+    with wdspec.loader(spec, num_workers=0) as loader:
+        text, label, key = next(iter(loader))
+    assert label.dtype == torch.int64
+    assert len(text) == len(label) == len(key) == 4
+
+
+def test_limit_caps_the_epoch(spec):
+    spec["limit"] = 10
+    with wdspec.loader(spec) as loader:
+        assert len(loader) == len(list(loader)) == 3
+
+
+def test_set_epoch_checks_and_never_seeks(spec):
+    with wdspec.loader(spec) as loader:
+        loader.set_epoch(0)
+        with pytest.raises(wdspec.UsageError, match="does not seek: the stream stands at batch 0 of epoch 0"):
+            loader.set_epoch(1)
+        list(loader)
+        loader.set_epoch(1)
+        next(iter(loader))
+        with pytest.raises(
+            wdspec.UsageError, match="stands at batch 1 of epoch 1; read that epoch to its end"
+        ):
+            loader.set_epoch(1)
+
+
+def test_an_older_iteration_cannot_go_on(spec):
+    with wdspec.loader(spec) as loader:
+        old = iter(loader)
+        next(old)
+        next(iter(loader))
+        with pytest.raises(wdspec.UsageError, match="newer iteration"):
+            next(old)
+
+
+@pytest.mark.parametrize("argument", ["batch_size", "shuffle", "sampler", "collate_fn", "drop_last"])
+def test_what_the_spec_decides_is_no_argument(spec, argument):
+    with pytest.raises(wdspec.UsageError, match=f"`{argument}` is no argument"):
+        wdspec.loader(spec, **{argument: 1})
+
+
+def test_the_users_random_numbers_are_left_alone(spec):
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    with wdspec.loader(spec, num_workers=1) as loader:
+        list(loader)
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_error_in_a_worker_arrives_whole_and_the_next_iteration_meets_it_again(tmp_path, workers):
+    spec = {
+        "dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 1, 20), "shuffle": 0}],
+        "batch": 2,
+    }
+    path = tmp_path / "a-000.tar"
+    data = bytearray(path.read_bytes())
+    data[2 * 4 * 512 + 3] ^= 0xFF
+    path.write_bytes(data)
+    with wdspec.loader(spec, num_workers=workers, world_size=1, rank=0) as loader:
+        for _ in range(2):
+            with pytest.raises(wdspec.ShardError) as caught:
+                list(itertools.islice(loader, 10))
+            assert caught.value.place["source"] == "a"
+            assert caught.value.place["url"].endswith("a-000.tar")
+            assert caught.value.place["offset"] == 2 * 4 * 512
+
+
+def test_workers_end_with_the_loader(spec):
+    import multiprocessing
+
+    with wdspec.loader(spec, num_workers=2) as loader:
+        next(iter(loader))
+        assert len(multiprocessing.active_children()) == 2
+    assert not multiprocessing.active_children()
+
+
+class TestBareDataLoader:
+    def read(self, loader):
+        return keys(loader)
+
+    @pytest.mark.parametrize("workers", [0, 1, 2, 3])
+    def test_one_epoch(self, spec, workers):
+        pipeline = wdspec.compile(spec)
+        assert len(pipeline) == 7
+        loader = DataLoader(pipeline, batch_size=None, num_workers=workers)
+        assert keys(loader) == reference(load(spec), 1, max(1, workers), 0, 7)
+
+    def test_new_workers_are_refused_a_second_epoch(self, spec):
+        loader = DataLoader(wdspec.compile(spec), batch_size=None, num_workers=2)
+        list(loader)
+        with pytest.raises(wdspec.UsageError, match=r"read the epoch before again; use wdspec.loader"):
+            list(loader)
+
+    def test_persistent_workers_go_on_when_they_divide_the_epoch(self, spec):
+        spec["epoch"] = {"batches": 6}
+        loader = DataLoader(wdspec.compile(spec), batch_size=None, num_workers=2, persistent_workers=True)
+        assert sum((keys(loader) for _ in range(3)), []) == reference(load(spec), 1, 2, 0, 18)
+
+    def test_persistent_workers_are_refused_where_the_order_would_break(self, spec):
+        loader = DataLoader(wdspec.compile(spec), batch_size=None, num_workers=2, persistent_workers=True)
+        list(loader)
+        with pytest.raises(wdspec.UsageError, match="7 batches is no multiple of 2 workers"):
+            list(loader)
+
+    def test_in_one_process_iterations_go_on(self, spec):
+        pipeline = wdspec.compile(spec)
+        seen = keys(itertools.islice(pipeline, 3)) + keys(pipeline) + keys(pipeline)
+        assert seen == reference(load(spec), 1, 1, 0, 14)
+        assert pipeline.epoch == 2
+        pipeline.set_epoch(2)

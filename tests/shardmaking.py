@@ -1,0 +1,47 @@
+"""Shards and specs for tests."""
+
+import io
+import tarfile
+from pathlib import Path
+
+from wdspec.compiler import blueprint
+from wdspec.planning.topology import Seat, Topology
+
+
+def write_shard(path, samples):
+    """A tar of samples: (key, {suffix: bytes})."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for key, fields in samples:
+            for suffix, data in fields.items():
+                info = tarfile.TarInfo(f"{key}.{suffix}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+
+
+def write_source(folder, name, shards=4, samples=10):
+    """`shards` tars of `samples` samples each, with fields txt and cls; returns the braces that name them."""
+    for shard in range(shards):
+        write_shard(
+            Path(folder) / f"{name}-{shard:03d}.tar",
+            [
+                (
+                    f"{name}{shard:03d}{i:04d}",
+                    {"txt": f"{name} {shard} {i}".encode(), "cls": str(shard * samples + i).encode()},
+                )
+                for i in range(samples)
+            ],
+        )
+    return f"{folder}/{name}-{{000..{shards - 1:03d}}}.tar"
+
+
+def keys(items):
+    """The keys in a list of batches, batch by batch."""
+    return [batch["__key__"] for batch in items]
+
+
+def reference(spec, ranks, workers, rank, count):
+    """The keys of the first `count` batches of a rank, read in one process without a break."""
+    parts = blueprint(spec)
+    reader = parts.reader(parts.plan(Topology(ranks, workers)), Seat(rank, ranks))
+    return [[sample["__key__"] for sample in reader.batch(number)] for number in range(count)]

@@ -1,0 +1,222 @@
+"""Spec + plan -> pipeline: the only place that knows all the rooms.
+
+load ──▶ Spec ──list──▶ Shards ──plan──▶ Plan ──compile──▶ DataPipeline ──▶ Loader
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from wdspec.fields.sample import SampleFields
+from wdspec.fields.scale import Scaling
+from wdspec.loading import load
+from wdspec.planning.plan import Plan, make_plan
+from wdspec.planning.shares import effective_shares
+from wdspec.planning.topology import Topology
+from wdspec.spec.errors import SpecError
+from wdspec.spec.models import Source, Spec
+from wdspec.storage.listing import list_shards
+from wdspec.urls.environment import UrlEnvironment
+from wdspec.urls.resolve import Resolver
+from wdspec.urls.sequence import UrlSequence
+
+if TYPE_CHECKING:
+    from wdspec.pipeline.blueprint import Blueprint
+    from wdspec.pipeline.dataset import DataPipeline
+    from wdspec.pipeline.loader import Loader
+    from wdspec.pipeline.source import SourceParts
+
+SpecLike = str | os.PathLike[str] | Mapping[str, Any] | Spec
+"""What names a spec: a path (perhaps ``x.yaml#split``), a dict, or a loaded Spec."""
+
+
+def plan(spec: SpecLike, *, ranks: int | None = None, workers: int | None = None, **choice: Any) -> Plan:
+    """Lists the shards of a spec and plans who reads what, when. Reads no shard, needs no torch.
+
+    Args:
+        spec: a path, a dict or a loaded Spec.
+        ranks: data-parallel ranks N; by default those of the running job, else 1.
+        workers: DataLoader workers per rank K; by default the spec's `loader.workers`, at least 1.
+        choice: `split`, `env`, `vars`, `overrides`, as for `wdspec.load`.
+
+    Raises:
+        SpecError: the spec has problems.
+        WdspecError: shards cannot be listed, or shares, batch and epoch do not fit the topology.
+
+    Example:
+        >>> import wdspec
+        >>> plan = wdspec.plan("examples/specs/digits.yaml", split="train", ranks=2, workers=4)
+        >>> [source.name for source in plan.sources]
+        ['digits-a', 'digits-b', 'rendered']
+    """
+    from wdspec.pipeline.place import find_seat
+
+    checked = load(spec, **choice)
+    topology = Topology(
+        find_seat().world_size if ranks is None else ranks,
+        max(1, checked.loader.workers if workers is None else workers),
+    )
+    return make_plan(checked, list_sources(checked, UrlEnvironment.read()), topology)
+
+
+def compile(
+    spec: SpecLike, *, rank: int | None = None, world_size: int | None = None, **choice: Any
+) -> DataPipeline:
+    """Compiles a spec into a `DataPipeline`: a torch IterableDataset that reads in this process.
+
+    Args:
+        spec: a path, a dict or a loaded Spec.
+        rank, world_size: the data-parallel place; by default found in torch.distributed or the environment.
+        choice: `split`, `env`, `vars`, `overrides`, as for `wdspec.load`.
+
+    Returns:
+        The pipeline; see its class for what it yields.
+
+    Raises:
+        SpecError: the spec has problems.
+        WdspecError: shards cannot be listed, or the plan does not fit the topology.
+
+    Example:
+        >>> import wdspec
+        >>> pipeline = wdspec.compile("examples/specs/digits.yaml", split="train")
+        >>> sorted(next(iter(pipeline)))[:3]
+        ['__key__', '__source__', '__url__']
+    """
+    from wdspec.pipeline.dataset import DataPipeline
+    from wdspec.pipeline.place import find_seat
+
+    pipeline = DataPipeline(blueprint(load(spec, **choice)), find_seat(rank, world_size))
+    assert pipeline.plan
+    return pipeline
+
+
+def loader(
+    spec: SpecLike,
+    *,
+    num_workers: int | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    split: str | None = None,
+    env: str | None = None,
+    vars: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    **torch_arguments: Any,
+) -> Loader:
+    """A `Loader`: batches (or samples) of a spec, read by worker processes, epoch after epoch.
+
+    Args:
+        spec: a path, a dict or a loaded Spec.
+        num_workers: reading processes; by default the spec's `loader.workers`. 0 reads in this process.
+        rank, world_size: the data-parallel place; by default found in torch.distributed or the environment.
+        split, env, vars, overrides: as for `wdspec.load`.
+        torch_arguments: further arguments of torch's DataLoader, such as ``pin_memory`` or
+            ``multiprocessing_context``; they win over the spec's `loader:`.
+
+    Raises:
+        SpecError: the spec has problems.
+        UsageError: an argument that the spec decides (such as ``batch_size``), or a bad topology.
+        WdspecError: shards cannot be listed, or the plan does not fit the topology.
+
+    Example:
+        >>> import wdspec
+        >>> with wdspec.loader("examples/specs/digits.yaml", split="train", num_workers=2) as loader:
+        ...     batch = next(iter(loader))
+        >>> batch["label"].dtype
+        torch.int64
+    """
+    from wdspec.pipeline.loader import Loader
+    from wdspec.pipeline.place import find_seat
+
+    checked = load(spec, split=split, env=env, vars=vars, overrides=overrides)
+    options = checked.loader
+    workers = options.workers if num_workers is None else num_workers
+    arguments: dict[str, Any] = {"pin_memory": options.pin_memory}
+    if options.timeout is not None and workers:
+        arguments["timeout"] = options.timeout
+    if workers:
+        # Persistent workers keep their windows from one epoch to the next.
+        arguments["persistent_workers"] = True if options.persistent is None else options.persistent
+        if options.prefetch is not None:
+            arguments["prefetch_factor"] = options.prefetch
+    return Loader(
+        blueprint(checked), find_seat(rank, world_size), workers, **{**arguments, **torch_arguments}
+    )
+
+
+def blueprint(spec: Spec) -> Blueprint:
+    """Lists the shards of a checked spec and describes how each source is read."""
+    from wdspec.pipeline.blueprint import Blueprint
+
+    environment = UrlEnvironment.read()
+    if environment.secure:
+        _refuse_user_code(spec)
+    shards = list_sources(spec, environment)
+    parts = {source.name: _parts(spec, source, environment) for source in spec.sources}
+    return Blueprint(spec, shards, parts)
+
+
+def list_sources(spec: Spec, environment: UrlEnvironment) -> dict[str, UrlSequence]:
+    """The frozen shards of every source; a source whose share is 0 is not looked for.
+
+    Raises:
+        WdspecError: a list, directory or glob gives nothing, or cannot be read.
+    """
+    shares = effective_shares(spec.dataset, spec.mix, lambda source: 1)
+    return {
+        source.name: list_shards(source, Resolver.of(environment, spec, source))
+        if shares[source.name]
+        else UrlSequence(())
+        for source in spec.sources
+    }
+
+
+def _parts(spec: Spec, source: Source, environment: UrlEnvironment) -> SourceParts:
+    from wdspec.pipeline.opening import TarOpener
+    from wdspec.pipeline.source import SourceParts
+    from wdspec.pipeline.transform import Transform
+
+    maps = (*source.map, *spec.map)
+    asked = [entry for entry in (*(spec.fields or ()), *(spec.to_tuple or ())) if not entry.startswith("__")]
+    tagged = any(name in source.tags for entry in asked for name in entry.split(";"))
+    # Only what `map` or a tag may add has to be looked for after them; all else is asked of the shard itself.
+    late = bool(maps) or tagged
+    kept = spec.to_tuple or spec.fields
+    prunes = kept is not None and not late and source.select is None
+    fields = SampleFields.of(
+        source,
+        allow=spec.allow,
+        required=() if late else asked,
+        only=[entry for entry in kept if not entry.startswith("__")] if prunes and kept else None,
+        secure=environment.secure,
+    )
+    transform = Transform(
+        fields=fields,
+        scaling=None if source.scale is None else Scaling(*source.scale, source.scaleprob),
+        select=source.select,
+        maps=maps,
+        own_maps=len(source.map),
+        tags=source.tags or None,
+        keep=spec.fields,
+        need=tuple(asked) if late else (),
+        missing=source.missing,
+    )
+    opener = TarOpener(
+        source=source.name,
+        resolver=Resolver.of(environment, spec, source),
+        fields=fields,
+        key=source.key,
+        lenient_end=source.tar.end == "lenient",
+    )
+    return SourceParts(opener, transform, source.errors)
+
+
+def _refuse_user_code(spec: Spec) -> None:
+    """WDS_SECURE forbids functions named in a spec; `wdspec.load` says so too, with line and column."""
+    for role, names in {
+        "map": [call.call for call in (*spec.map, *(call for source in spec.sources for call in source.map))],
+        "select": [source.select for source in spec.sources if source.select],
+    }.items():
+        if names:
+            raise SpecError(f"WDS_SECURE forbids `{role}: {names[0]}`; unset it if you trust this spec")

@@ -1,0 +1,53 @@
+"""Everything a process needs to read its part of a run: describes only, and pickles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from wdspec.pipeline.collate import as_tuple, collate, stack
+from wdspec.pipeline.reader import Reader
+from wdspec.pipeline.source import SourceParts
+from wdspec.pipeline.transform import Sample
+from wdspec.planning.plan import Plan, make_plan
+from wdspec.planning.topology import Seat, Topology
+from wdspec.spec.models import Spec
+from wdspec.urls.sequence import UrlSequence
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """A checked spec with its shards listed and the parts that read them."""
+
+    spec: Spec
+    shards: Mapping[str, UrlSequence]
+    """The frozen shard list of every source."""
+    parts: Mapping[str, SourceParts]
+
+    def plan(self, topology: Topology) -> Plan:
+        """The plan over a topology."""
+        return make_plan(self.spec, self.shards, topology)
+
+    def reader(self, plan: Plan, seat: Seat) -> Reader:
+        """A reader of the batches of one rank."""
+        return Reader(plan, self.parts, seat.canonical_ranks(plan.topology))
+
+    def items_per_step(self, plan: Plan, seat: Seat) -> int:
+        """How many items `assemble` returns for a rank: 1 with `batch`, else one a canonical rank."""
+        return 1 if self.spec.batch is not None else len(seat.canonical_ranks(plan.topology))
+
+    def assemble(self, samples: list[Sample]) -> list[Any]:
+        """What the training loop gets for the samples of one step: one batch, or the samples themselves.
+
+        Returns:
+            With `batch`, a list of one dict of tensors, or of one tuple with `to_tuple`; without, the samples
+            as dicts or tuples.
+        """
+        entries = self.spec.to_tuple
+        if entries is None:
+            return samples if self.spec.batch is None else [collate(samples)]
+        rows = [as_tuple(sample, entries) for sample in samples]
+        if self.spec.batch is None:
+            return list(rows)
+        return [tuple(stack(list(column)) for column in zip(*rows, strict=True))]

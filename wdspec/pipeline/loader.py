@@ -1,0 +1,122 @@
+"""The Loader: a thin layer over torch's DataLoader that knows where every slot stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from wdspec.pipeline.blueprint import Blueprint
+from wdspec.pipeline.dataset import check_epoch
+from wdspec.pipeline.tasks import Failure, Position, TaskDataset, TaskSampler
+from wdspec.planning.keys import key64
+from wdspec.planning.plan import Plan
+from wdspec.planning.topology import Seat, Topology
+from wdspec.spec.errors import UsageError
+
+_OURS = {
+    "batch_size": "set `batch:` in the spec",
+    "shuffle": "set `shuffle:` and `order:` in the spec",
+    "sampler": "the plan decides the order",
+    "batch_sampler": "the plan decides the order",
+    "drop_last": "all batches are whole",
+    "collate_fn": "batches are collated in the workers; use `map:` for other shapes",
+    "dataset": "the spec says what is read",
+}
+
+
+class Loader:
+    """Batches (or samples) of a spec, read by worker processes, epoch after epoch.
+
+    Iterating gives the rest of the current epoch; leaving early loses and repeats nothing: the next iteration
+    goes on with the next batch. All ranks get the same number of batches. A context manager: `close` ends the
+    worker processes.
+
+    Yields:
+        What `DataPipeline` yields.
+
+    Raises:
+        WdspecError: while iterating, whatever is wrong with shards or samples, as in one process.
+    """
+
+    def __init__(self, blueprint: Blueprint, seat: Seat, num_workers: int, **torch_arguments: Any) -> None:
+        for name, remedy in _OURS.items():
+            if name in torch_arguments:
+                raise UsageError(f"`{name}` is no argument of wdspec.loader: {remedy}")
+        if num_workers < 0:
+            raise UsageError(f"num_workers must be 0 or more, not {num_workers}")
+        self.blueprint = blueprint
+        self.seat = seat
+        self.plan: Plan = blueprint.plan(Topology(seat.world_size, max(1, num_workers)))
+        self._position = Position()
+        self._iterations = 0
+        self._dataset = TaskDataset(blueprint, self.plan, seat)
+        generator = torch_arguments.pop("generator", None)
+        if generator is None:  # torch's own default would take a number from the user's global generator
+            generator = torch.Generator().manual_seed(key64(blueprint.spec.seed, "loader", seat.rank) >> 1)
+        self._loader: DataLoader[Any] = DataLoader(
+            self._dataset,
+            batch_size=None,
+            sampler=TaskSampler(self._position, self.plan, num_workers),
+            num_workers=num_workers,
+            generator=generator,
+            **torch_arguments,
+        )
+
+    def __len__(self) -> int:
+        """Items of a whole epoch on this rank, the same on every rank: batches with `batch`, else samples.
+
+        Raises:
+            TypeError: the spec has no `epoch:`.
+        """
+        return self.plan.require_epoch() * self.blueprint.items_per_step(self.plan, self.seat)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch, from 0."""
+        length = self.plan.epoch_batches
+        return self._position.batch // length if length else 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Checks that the next iteration begins this epoch; never seeks.
+
+        Raises:
+            UsageError: the stream stands elsewhere.
+        """
+        check_epoch(epoch, self._position.batch, self.plan)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._iterations += 1
+        return self._iterate(self._iterations)
+
+    def _iterate(self, iteration: int) -> Iterator[Any]:
+        position = self._position
+        for delivery in self._loader:
+            if iteration != self._iterations:
+                raise UsageError("a newer iteration of this loader has begun; this one cannot go on")
+            if isinstance(delivery, Failure):
+                raise delivery.error
+            *others, last = delivery.items
+            yield from others
+            position.table.update(delivery.states)
+            position.batch += 1
+            yield last
+
+    def close(self) -> None:
+        """Ends the worker processes and closes open shards; iterating again starts new ones."""
+        self._iterations += 1
+        workers, self._loader._iterator = self._loader._iterator, None
+        if workers is not None:
+            workers._shutdown_workers()  # type: ignore[attr-defined]  # torch has no public way to end them
+        self._dataset.close()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

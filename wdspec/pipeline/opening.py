@@ -1,0 +1,88 @@
+"""Opens one part of one shard: resolved, recognised by magic, grouped into raw samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from wdspec.fields.sample import SampleFields
+from wdspec.shards.compression import decompressed
+from wdspec.shards.samples import TarSamples
+from wdspec.spec.errors import ShardError
+from wdspec.spec.models import KeyRule
+from wdspec.storage.opening import open_location
+from wdspec.urls.resolve import Resolver
+from wdspec.urls.sequence import ShardUrl
+
+
+@dataclass(frozen=True)
+class TarOpener:
+    """How the tar shards of one source are opened; describes only, and pickles."""
+
+    source: str
+    resolver: Resolver
+    fields: SampleFields
+    key: KeyRule
+    lenient_end: bool
+
+    def __call__(
+        self,
+        shard: ShardUrl,
+        *,
+        stride: int,
+        residue: int,
+        offset: int,
+        index: int,
+        on_error: Callable[[ShardError], None],
+    ) -> OpenTar:
+        """Opens the samples of a shard with index ≡ residue (mod stride), from an offset and index on.
+
+        Raises:
+            ShardError: the shard does not exist, cannot be opened, or is compressed with something unknown.
+        """
+        raw = open_location(self.resolver(shard).location)
+        try:
+            file = decompressed(raw)
+            samples = TarSamples(
+                file,
+                field_of=self.fields.field_of,
+                key_rule=self.key,
+                lenient_end=self.lenient_end,
+                offset=offset,
+                index=index,
+                stride=stride,
+                residue=residue,
+                on_error=on_error,
+                constants={"__url__": shard.text, "__source__": self.source},
+            )
+        except BaseException:
+            raw.close()
+            raise
+        return OpenTar(samples, file, raw)
+
+
+class OpenTar:
+    """An open shard; closing it closes the file under it."""
+
+    def __init__(self, samples: TarSamples, *files: BinaryIO) -> None:
+        self._samples = samples
+        self._files = files
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self._samples)
+
+    @property
+    def next_offset(self) -> int:
+        """Byte offset in the uncompressed shard of the sample after the last one given."""
+        return self._samples.next_offset
+
+    @property
+    def next_index(self) -> int:
+        """Index in the shard of that sample."""
+        return self._samples.next_index
+
+    def close(self) -> None:
+        """Closes the files."""
+        for file in self._files:
+            file.close()

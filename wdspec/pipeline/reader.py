@@ -1,0 +1,81 @@
+"""What one process reads: batch J from the slots of its ranks, with their states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from wdspec.pipeline.budget import Budget
+from wdspec.pipeline.slot import SlotStream
+from wdspec.pipeline.source import SourceParts
+from wdspec.pipeline.transform import Sample
+from wdspec.planning.plan import Plan
+from wdspec.planning.topology import slot_of_batch
+
+SlotTable = Mapping[int, bytes]
+"""Slot number -> packed state; a slot that is absent has not been read yet."""
+
+
+class Reader:
+    """Reads global batches, in the part that falls to some canonical ranks, in one process.
+
+    Slots are built when first needed, so a process holds only those of the batches it is asked for.
+    """
+
+    def __init__(self, plan: Plan, parts: Mapping[str, SourceParts], ranks: range) -> None:
+        self.plan = plan
+        self.ranks = ranks
+        self.budgets = {
+            source.name: Budget(parts[source.name].errors, source.name) for source in plan.sources
+        }
+        self._parts = parts
+        self._draws = plan.draws()
+        self._table: dict[int, bytes] = {}
+        self._live: dict[int, SlotStream] = {}
+
+    def batch(self, number: int) -> list[Sample]:
+        """The samples of global batch J for these ranks, in the order of the ranks.
+
+        Raises:
+            WdspecError: a shard or sample could not be read and the policy is to raise. The reader's slots
+                are then behind the caller's count: `restore` before reading on.
+        """
+        k, m = slot_of_batch(number, self.plan.topology)
+        samples: list[Sample] = []
+        for rank in self.ranks:
+            samples += self._slot(rank, k).take(m)
+        return samples
+
+    def states(self, number: int) -> dict[int, bytes]:
+        """The states, after batch J, of the slots it was taken from."""
+        k, _ = slot_of_batch(number, self.plan.topology)
+        slots = (self.plan.topology.slot(rank, k) for rank in self.ranks)
+        return {slot: self._live[slot].pack() for slot in slots if slot in self._live}
+
+    def restore(self, table: SlotTable) -> None:
+        """Goes on from the given states. Slots that stand there already keep their windows."""
+        for slot, stream in list(self._live.items()):
+            if table.get(slot) != stream.pack():
+                stream.close()
+                del self._live[slot]
+        self._table = dict(table)
+
+    def close(self) -> None:
+        """Closes all open shards and forgets the slots."""
+        self.restore({})
+
+    def _slot(self, rank: int, worker: int) -> SlotStream:
+        slot = self.plan.topology.slot(rank, worker)
+        stream = self._live.get(slot)
+        if stream is None:
+            state = self._table.pop(slot, None)
+            stream = SlotStream(self.plan, self._parts, self._draws, self.budgets, rank, worker, state)
+            self._live[slot] = stream
+        return stream
+
+    def counts(self) -> dict[str, dict[str, Any]]:
+        """Per source, in this process: samples delivered, dropped as asked, and skipped as errors, by cause."""
+        return {
+            name: {"delivered": b.delivered, "dropped": dict(b.dropped), "skipped": dict(b.skipped)}
+            for name, b in self.budgets.items()
+        }

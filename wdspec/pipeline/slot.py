@@ -1,0 +1,67 @@
+"""One slot: the unit of order. Draws say which source comes next, its stream gives the sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from wdspec.pipeline.budget import Budget
+from wdspec.pipeline.source import SourceParts, SourceStream
+from wdspec.pipeline.transform import Sample
+from wdspec.planning.draws import Draws
+from wdspec.planning.plan import Plan
+from wdspec.planning.state import StreamState, pack_slot, unpack_slot
+
+BLOCK = 1024
+"""Draws computed at a time; numpy's cost per call is then a few nanoseconds a draw."""
+
+
+class SlotStream:
+    """The endless stream of slot (c, k), read b samples at a time.
+
+    Args:
+        plan: the plan.
+        parts: how to read each source, by name.
+        draws: the plan's draws.
+        budgets: the error budget of each source in this process, by name.
+        rank, worker: c and k.
+        state: the packed state to go on from; None begins afresh.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        parts: Mapping[str, SourceParts],
+        draws: Draws,
+        budgets: Mapping[str, Budget],
+        rank: int,
+        worker: int,
+        state: bytes | None = None,
+    ) -> None:
+        slot = plan.topology.slot(rank, worker)
+        states = unpack_slot(state) if state else [StreamState()] * len(plan.sources)
+        self._streams = [
+            SourceStream(source, parts[source.name], plan.seed, slot, begun, budgets[source.name])
+            for source, begun in zip(plan.sources, states, strict=True)
+        ]
+        self._next: list[Callable[[], Sample]] = [iter(stream).__next__ for stream in self._streams]
+        self._draws, self._rank, self._worker = draws, rank, worker
+        self._rows = max(1, BLOCK // plan.batching.per_slot)
+        self._first, self._block = 0, [[0][:0]]
+
+    def take(self, m: int) -> list[Sample]:
+        """The slot's m-th batch: b samples."""
+        row = m - self._first
+        if not 0 <= row < len(self._block) or not self._block[row]:
+            self._first, row = m, 0
+            self._block = self._draws.batches(self._rank, self._worker, m, self._rows).tolist()
+        take = self._next
+        return [take[source]() for source in self._block[row]]
+
+    def pack(self) -> bytes:
+        """The state after the last batch taken."""
+        return pack_slot([stream.state for stream in self._streams])
+
+    def close(self) -> None:
+        """Closes all open shards."""
+        for stream in self._streams:
+            stream.close()

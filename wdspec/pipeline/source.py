@@ -1,0 +1,203 @@
+"""One source as one slot reads it: an endless iterator of samples, in windows, with a state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+from wdspec.pipeline.budget import Budget
+from wdspec.pipeline.transform import Process, Sample, Transform
+from wdspec.planning.plan import SourcePlan
+from wdspec.planning.state import StreamState
+from wdspec.spec.errors import ShardError
+from wdspec.spec.models import Errors
+from wdspec.urls.sequence import ShardUrl
+
+
+class ShardSamples(Protocol):
+    """An open shard: its raw samples, and where the next one begins."""
+
+    @property
+    def next_offset(self) -> int: ...
+
+    @property
+    def next_index(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Sample]: ...
+
+    def close(self) -> None: ...
+
+
+class OpenShard(Protocol):
+    """Opens the part of a shard with index ≡ residue (mod stride), from a sample's offset and index on."""
+
+    def __call__(
+        self,
+        shard: ShardUrl,
+        *,
+        stride: int,
+        residue: int,
+        offset: int,
+        index: int,
+        on_error: Callable[[ShardError], None],
+    ) -> ShardSamples: ...
+
+
+@dataclass(frozen=True)
+class SourceParts:
+    """How to read one source; describes only, and pickles."""
+
+    open: OpenShard
+    transform: Transform
+    errors: Errors
+
+
+class SourceStream:
+    """The samples of one source in the order of one slot.
+
+    Iterating gives finished samples forever. `state` describes the point after the last sample given; a stream
+    built from it gives the same rest. A window that was begun is read again, at most once.
+    """
+
+    def __init__(
+        self, plan: SourcePlan, parts: SourceParts, seed: int, slot: int, state: StreamState, budget: Budget
+    ) -> None:
+        self._order, self._windows, self._shards = plan.order, plan.windows, plan.shards
+        self._slot = slot
+        self._open_shard = parts.open
+        self._budget = budget
+        self._process: Process = parts.transform.build(budget, seed, slot)
+        self._begin = state
+        self._emitted, self._length = state.emitted, state.length
+        self._turn = state.turn
+        self._start = (state.offset, state.sample)
+        self._shard: ShardSamples | None = None
+        self._samples: Iterator[Sample] = iter(())
+        self._fruitful = state.turn - 1  # the turn at which a sample was last delivered
+
+    @property
+    def state(self) -> StreamState:
+        """The state after the last sample given, or dropped."""
+        begin = self._begin
+        if self._length < 0 or self._emitted < self._length:
+            return begin._replace(length=self._length, emitted=self._emitted)
+        offset, index = self._position()
+        return StreamState(self._turn, offset, index, begin.window + 1, begin.ordinal + self._length)
+
+    def __iter__(self) -> Iterator[Sample]:
+        process, budget = self._process, self._budget
+        while True:
+            window = self._read_window()
+            first = self._begin.ordinal
+            order = self._windows.order(self._slot, self._begin.window, len(window))
+            for n in range(self._emitted, len(window)):
+                i = order[n]
+                raw, window[i] = window[i], None
+                self._emitted = n + 1
+                try:
+                    sample = process(raw, first + i)
+                except Exception as error:
+                    budget(error, url=raw["__url__"], key=raw["__key__"])
+                    continue
+                if sample is not None:
+                    self._fruitful = self._turn
+                    budget.delivered += 1
+                    yield sample
+            self._begin = self.state
+            self._emitted, self._length = 0, -1
+
+    def close(self) -> None:
+        """Closes the open shard, if any."""
+        if self._shard is not None:
+            self._shard.close()
+            self._shard, self._samples = None, iter(())
+
+    def _read_window(self) -> list[Any]:
+        """Reads the samples of the current window: up to its size, and not past the end of the slot's pass."""
+        wanted = self._windows.length(self._begin.window)
+        window: list[Any] = []
+        while True:
+            if not window and self._barren_turns >= self._order.patience:
+                raise self._starved()
+            if self._shard is None:
+                self._open()
+            window.extend(islice(self._samples, wanted - len(window)))
+            if len(window) == wanted:
+                break
+            self._next_turn()
+            passes = self._order.passes_at
+            if window and passes(self._slot, self._turn) != passes(self._slot, self._turn - 1):
+                break
+        if self._length >= 0 and self._length != len(window):
+            raise ShardError(
+                f"a window of {self._length} samples now has {len(window)}: the shards changed since the state was "
+                "saved, so the run cannot go on exactly; restore the shards or start afresh",
+                source=self._budget.source,
+                url=self._url(self._begin.turn),
+            )
+        self._length = len(window)
+        return window
+
+    def _open(self) -> None:
+        entry = self._order.entry(self._slot, self._turn)
+        shard = self._shards[entry.shard]
+        offset, index = self._start
+        try:
+            self._shard = self._open_shard(
+                shard,
+                stride=self._order.split,
+                residue=entry.residue,
+                offset=offset,
+                index=index,
+                on_error=lambda error: self._budget(error, url=shard.text),
+            )
+            self._samples = iter(self._shard)
+        except ShardError as error:
+            self._budget(error, url=shard.text)
+            self._shard = _NoSamples()
+
+    def _next_turn(self) -> None:
+        self.close()
+        self._turn += 1
+        self._start = (0, 0)
+
+    @property
+    def _barren_turns(self) -> int:
+        """Whole turns, since the one of the last sample delivered, that gave none."""
+        return self._turn - self._fruitful - 1
+
+    def _starved(self) -> ShardError:
+        """The error for a source that gives nothing, turn after turn."""
+        budget = self._budget
+        causes = {**budget.dropped, **budget.skipped}
+        why = ", ".join(f"{name} {n}" for name, n in causes.items()) or "its shards hold no samples"
+        return ShardError(
+            f"the source delivered nothing in a whole pass ({self._barren_turns} shards; left out: {why}); check "
+            "`select`, `extensions`, `missing` and the shards",
+            source=budget.source,
+            url=self._url(self._turn - 1),
+        )
+
+    def _position(self) -> tuple[int, int]:
+        """(offset, index) in the shard of the current turn of the next sample to be read."""
+        if self._shard is None:
+            return self._start
+        return self._shard.next_offset, self._shard.next_index
+
+    def _url(self, turn: int) -> str:
+        return self._shards[self._order.entry(self._slot, turn).shard].text
+
+
+class _NoSamples:
+    """A shard that could not be opened and was skipped under the error policy."""
+
+    next_offset = 0
+    next_index = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def close(self) -> None:
+        pass
