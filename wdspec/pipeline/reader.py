@@ -32,6 +32,7 @@ class Reader:
         self._draws = plan.draws()
         self._table: dict[int, bytes] = {}
         self._live: dict[int, SlotStream] = {}
+        self._row: dict[int, list[SlotStream]] = {}  # canonical worker k -> its slots, one a rank
 
     def batch(self, number: int) -> list[Sample]:
         """The samples of global batch J for these ranks, in the order of the ranks.
@@ -41,10 +42,10 @@ class Reader:
                 are then behind the caller's count: `restore` before reading on.
         """
         k, m = slot_of_batch(number, self.plan.topology)
-        samples: list[Sample] = []
-        for rank in self.ranks:
-            samples += self._slot(rank, k).take(m)
-        return samples
+        streams = self._row.get(k) or self._make_row(k)
+        if len(streams) == 1:
+            return streams[0].take(m)
+        return [sample for stream in streams for sample in stream.take(m)]
 
     def states(self, number: int) -> dict[int, bytes]:
         """The states, after batch J, of the slots it was taken from."""
@@ -59,10 +60,15 @@ class Reader:
                 stream.close()
                 del self._live[slot]
         self._table = dict(table)
+        self._row.clear()
 
     def close(self) -> None:
         """Closes all open shards and forgets the slots."""
         self.restore({})
+
+    def _make_row(self, worker: int) -> list[SlotStream]:
+        row = self._row[worker] = [self._slot(rank, worker) for rank in self.ranks]
+        return row
 
     def _slot(self, rank: int, worker: int) -> SlotStream:
         slot = self.plan.topology.slot(rank, worker)

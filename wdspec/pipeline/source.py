@@ -75,35 +75,49 @@ class SourceStream:
         self._start = (state.offset, state.sample)
         self._shard: ShardSamples | None = None
         self._samples: Iterator[Sample] = iter(())
+        self._ordinal = state.ordinal
         self._fruitful = state.turn - 1  # the turn at which a sample was last delivered
 
     @property
     def state(self) -> StreamState:
         """The state after the last sample given, or dropped."""
+        if self._windows.size == 1:
+            return StreamState(self._turn, *self._position(), ordinal=self._ordinal)
         begin = self._begin
         if self._length < 0 or self._emitted < self._length:
             return begin._replace(length=self._length, emitted=self._emitted)
-        offset, index = self._position()
-        return StreamState(self._turn, offset, index, begin.window + 1, begin.ordinal + self._length)
+        return StreamState(self._turn, *self._position(), begin.window + 1, begin.ordinal + self._length)
 
     def __iter__(self) -> Iterator[Sample]:
-        process, budget = self._process, self._budget
+        return self._in_order() if self._windows.size == 1 else self._shuffled()
+
+    def _in_order(self) -> Iterator[Sample]:
+        """Without shuffling nothing is held: each sample is given as it is read."""
+        process = self._process
+        while True:
+            self._check_fruitful()
+            self._open()
+            for raw in self._samples:
+                self._ordinal += 1
+                sample = process(raw, self._ordinal)
+                if sample is not None:
+                    self._fruitful = self._turn
+                    yield sample
+            self._next_turn()
+
+    def _shuffled(self) -> Iterator[Sample]:
+        process = self._process
         while True:
             window = self._read_window()
-            first = self._begin.ordinal
+            first = self._begin.ordinal + 1
             order = self._windows.order(self._slot, self._begin.window, len(window))
             for n in range(self._emitted, len(window)):
                 i = order[n]
                 raw, window[i] = window[i], None
                 self._emitted = n + 1
-                try:
-                    sample = process(raw, first + i)
-                except Exception as error:
-                    budget(error, url=raw["__url__"], key=raw["__key__"])
-                    continue
+                sample = process(raw, first + i)
                 if sample is not None:
                     self._fruitful = self._turn
-                    budget.delivered += 1
                     yield sample
             self._begin = self.state
             self._emitted, self._length = 0, -1
@@ -119,16 +133,16 @@ class SourceStream:
         wanted = self._windows.length(self._begin.window)
         window: list[Any] = []
         while True:
-            if not window and self._barren_turns >= self._order.patience:
-                raise self._starved()
             if self._shard is None:
+                if not window:
+                    self._check_fruitful()
                 self._open()
             window.extend(islice(self._samples, wanted - len(window)))
             if len(window) == wanted:
                 break
+            passes = self._order.passes_at(self._slot, self._turn)
             self._next_turn()
-            passes = self._order.passes_at
-            if window and passes(self._slot, self._turn) != passes(self._slot, self._turn - 1):
+            if window and self._order.passes_at(self._slot, self._turn) != passes:
                 break
         if self._length >= 0 and self._length != len(window):
             raise ShardError(
@@ -163,18 +177,16 @@ class SourceStream:
         self._turn += 1
         self._start = (0, 0)
 
-    @property
-    def _barren_turns(self) -> int:
-        """Whole turns, since the one of the last sample delivered, that gave none."""
-        return self._turn - self._fruitful - 1
-
-    def _starved(self) -> ShardError:
-        """The error for a source that gives nothing, turn after turn."""
+    def _check_fruitful(self) -> None:
+        """Raises when the whole turns since the one of the last sample delivered have been too many."""
+        barren = self._turn - self._fruitful - 1
+        if barren < self._order.patience:
+            return
         budget = self._budget
         causes = {**budget.dropped, **budget.skipped}
         why = ", ".join(f"{name} {n}" for name, n in causes.items()) or "its shards hold no samples"
-        return ShardError(
-            f"the source delivered nothing in a whole pass ({self._barren_turns} shards; left out: {why}); check "
+        raise ShardError(
+            f"the source delivered nothing in a whole pass ({barren} shards; left out: {why}); check "
             "`select`, `extensions`, `missing` and the shards",
             source=budget.source,
             url=self._url(self._turn - 1),

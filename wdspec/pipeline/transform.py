@@ -24,7 +24,7 @@ from wdspec.spec.models import Call
 Sample = dict[str, Any]
 Step = Callable[[Sample], "Sample | None"]
 Process = Callable[[Sample, int], "Sample | None"]
-"""(raw sample, its ordinal in the slot's source) -> sample, or None when it is to be dropped."""
+"""(raw sample, its ordinal in the slot's source) -> sample, or None when it was dropped, and counted."""
 
 
 @dataclass(frozen=True)
@@ -56,18 +56,23 @@ class Transform:
         scaling, key = self.scaling, key64(seed, "transform", budget.source, slot)
 
         def process(raw: Sample, ordinal: int) -> Sample | None:
-            if scaling is None:
-                sample = fields(raw)
-            else:
-                draw = random64(key, ordinal)
-                sample = fields(raw, scaling.factor(uniform(draw, 0), uniform(draw, 1)))
-            if sample is None:
-                dropped["missing"] += 1
-                return None
-            for step in steps:
-                sample = step(sample)
+            try:
+                if scaling is None:
+                    sample = fields(raw)
+                else:
+                    draw = random64(key, ordinal)
+                    sample = fields(raw, scaling.factor(uniform(draw, 0), uniform(draw, 1)))
                 if sample is None:
+                    dropped["missing"] += 1
                     return None
+                for step in steps:
+                    sample = step(sample)
+                    if sample is None:
+                        return None
+            except Exception as error:
+                budget(error, url=raw["__url__"], key=raw["__key__"])
+                return None
+            budget.delivered += 1
             return sample
 
         return process
