@@ -40,8 +40,13 @@ def checked(
         return model.model_validate(data), frozenset()
     except ValidationError as error:
         details = error.errors(include_url=False)
+    paths = [detail["loc"] for detail in details]
     for detail in details:
-        _note(detail, node, problems)
+        follows = detail["type"] == "too_short" and any(
+            p != detail["loc"] == p[: len(detail["loc"])] for p in paths
+        )
+        if not follows:  # a list is too short, too, when its only item is wrong
+            _note(detail, node, problems)
     bad = frozenset(str(detail["loc"][0]) for detail in details if detail["loc"])
     try:
         return model.model_validate({key: value for key, value in data.items() if key not in bad}), bad

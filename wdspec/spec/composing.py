@@ -14,7 +14,7 @@ from wdspec.spec.nodes import ListNode, MapNode, Node, Scalar, is_null, plain
 from wdspec.spec.options import Mix
 from wdspec.spec.positions import Position
 from wdspec.spec.problems import Problems
-from wdspec.spec.rules import fields, lengths, safety, scaling, shares
+from wdspec.spec.rules import fields, lengths, rewrites, safety, scaling, shares
 from wdspec.spec.shapes import check_keys, keys_of
 from wdspec.spec.sources import GROUP_KEYS, Assembly, Draft
 from wdspec.spec.unbuilt import refuse_unbuilt
@@ -108,6 +108,7 @@ def _check_rules(
     for holder in (top, *(leaf.node for leaf in leaves)):
         held = next((leaf.model.errors for leaf in leaves if leaf.node is holder and leaf.model), spec.errors)
         lengths.check_errors(held, holder, problems)
+        rewrites.check_rewrites(holder, problems)
     batch = None if "batch" in bad else spec.batch
     lengths.check_batch(batch, spec.elastic, top, problems)
     lengths.check_epoch(None if "epoch" in bad else spec.epoch, batch, spec.elastic, top, problems)

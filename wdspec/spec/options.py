@@ -25,6 +25,7 @@ from wdspec.spec.scalars import (
     Text,
     Texts,
     quoted,
+    read_field_pattern,
     read_text,
     refuse,
     shown,
@@ -342,6 +343,6 @@ def read_cache(value: Any) -> Any:
 RenameTargets = Annotated[
     tuple[FieldPattern, ...],
     Field(min_length=1),
-    BeforeValidator(lambda value: value.split(";") if isinstance(value, str) and value else value),
+    BeforeValidator(lambda value: read_field_pattern(value).split(";") if isinstance(value, str) else value),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]

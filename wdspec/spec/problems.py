@@ -95,7 +95,8 @@ class Problems:
     def note(self, problem: Problem) -> None:
         """Notes a problem that is already made."""
         self._files.setdefault(problem.file, len(self._files))
-        key = (problem.code, problem.file, problem.line, problem.column, problem.message)
+        said = "" if problem.code == "E201" else problem.message  # a default is unknown in many places
+        key = (problem.code, problem.file, problem.line, problem.column, said)
         self._found.setdefault(key, problem)
 
     def saw(self, file: str) -> None:
@@ -116,7 +117,7 @@ class Problems:
     def sorted(self) -> list[Problem]:
         """All of them but those that only follow from others, in file order."""
         listed = [problem for problem in self if not self._follows(problem)]
-        return sorted(listed, key=lambda p: (self._files[p.file], p.line, p.column))
+        return sorted(listed, key=lambda p: (self._files[p.file], p.line, p.column, p.code))
 
 
 def error_for(problems: Iterable[Problem]) -> SpecError:

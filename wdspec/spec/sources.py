@@ -62,6 +62,7 @@ class Assembly:
         self._expand = expand
         self._problems = problems
         self._count = 0
+        self._chain: tuple[str, ...] = ()
 
     def drafts(self, top: MapNode, chain: tuple[str, ...]) -> list[Draft] | None:
         """The sources of an expanded top-level tree; None, and a problem, when there are none.
@@ -72,6 +73,7 @@ class Assembly:
         listed = self._listed(top, top)
         if listed is None:
             return None
+        self._chain = chain
         dataset = with_names(self._inlined(listed, chain, 0), self._problems)
         patches = top.get("sources")
         if patches is not None:
@@ -215,6 +217,8 @@ class Assembly:
                     merged = merge(item, patch)
                     assert isinstance(merged, MapNode)
                     item = item.with_entries(merged.entries)
+                    if any(key in patch.entries for key in ("shards", "dataset", "spec")):
+                        item = self._source(item, self._chain, 0)
                 nested = item.get("dataset")
                 if isinstance(nested, ListNode):
                     item = item.setting("dataset", self._with_patches(nested, patches))

@@ -1,0 +1,166 @@
+"""The published JSON Schema, and the pages of the codes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from wdspec.cli.main import cli
+from wdspec.spec import options
+from wdspec.spec.codes import CODES
+from wdspec.spec.models import Source, Spec
+from wdspec.spec.schema import json_schema, json_schema_text
+from wdspec.spec.shapes import keys_of
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = json_schema()
+
+
+def fits(value: Any, schema: dict[str, Any]) -> bool:
+    """A judge of the small part of JSON Schema that ours uses."""
+    if "$ref" in schema:
+        return fits(value, SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]])
+    if "anyOf" in schema and not any(fits(value, form) for form in schema["anyOf"]):
+        return False
+    if "const" in schema and (
+        value != schema["const"] or isinstance(value, bool) != isinstance(schema["const"], bool)
+    ):
+        return False
+    if "enum" in schema and value not in schema["enum"]:
+        return False
+    kinds = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
+    kind = schema.get("type")
+    if kind in kinds and not isinstance(value, kinds[kind]):
+        return False
+    if kind in ("integer", "number"):
+        if isinstance(value, bool) or not isinstance(value, (int, float) if kind == "number" else int):
+            return False
+        if value < schema.get("minimum", value) or value > schema.get("maximum", value):
+            return False
+        if "exclusiveMinimum" in schema and value <= schema["exclusiveMinimum"]:
+            return False
+    if isinstance(value, str) and "pattern" in schema and not re.search(schema["pattern"], value):
+        return False
+    if isinstance(value, list):
+        if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
+            return False
+        return all(fits(item, schema.get("items", {})) for item in value)
+    if isinstance(value, dict) and kind == "object":
+        known = schema.get("properties", {})
+        rest = schema.get("additionalProperties", {})
+        if any(name not in value for name in schema.get("required", ())):
+            return False
+        for name, item in value.items():
+            if name not in known and rest is False:
+                return False
+            if not fits(item, known.get(name, rest if isinstance(rest, dict) else {})):
+                return False
+    return True
+
+
+def test_the_published_schema_is_current() -> None:
+    published = (ROOT / "schemas" / "wdspec.schema.json").read_text(encoding="utf-8")
+    assert published == json_schema_text(), "run `wdspec schema > schemas/wdspec.schema.json`"
+
+
+def test_the_command_prints_it() -> None:
+    assert json.loads(CliRunner().invoke(cli, ["schema"]).output) == SCHEMA
+
+
+def test_every_key_is_described() -> None:
+    for key in (*keys_of(Spec), "extends", "vars", "environments", "splits", "defaults"):
+        assert SCHEMA["properties"][key]["description"]
+    for key in (*keys_of(Source), "spec", "defaults"):
+        assert SCHEMA["$defs"]["SourceEntry"]["properties"][key]["description"]
+    for name in (
+        "Mix",
+        "Batch",
+        "Epoch",
+        "Elastic",
+        "Errors",
+        "LoaderOptions",
+        "Cache",
+        "AIStore",
+        "TarOptions",
+    ):
+        listed = SCHEMA["$defs"][name]["properties"]
+        assert list(listed) == list(keys_of(getattr(options, name)))
+        assert all(value["description"] for value in listed.values())
+
+
+def test_what_the_loader_fills_in_is_no_key() -> None:
+    everything = json_schema_text()
+    for name in ('"base"', '"where"', '"whole"', '"origin"', '"environment"', '"file"'):
+        assert f"{name}: {{" not in everything
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"dataset": [{"shards": "a.tar", "scaleprob": 0.3}, {"shards": ["b.tar"], "scale": [0.4, 1.0]}]},
+        {"batch": "${n}", "epoch": "1_000_000", "seed": "${s}", "limit": 10, "wdspec": 1},
+        {
+            "batch": {"global_size": "1_024"},
+            "epoch": "pass",
+            "cache": {"dir": "x", "size": "500GB"},
+            "aistore": False,
+        },
+        {"epoch": {"batches": 10}, "errors": "skip", "map": ["m:f", {"call": "m:g", "args": {"a": 1}}]},
+        {"errors": {"max_rate": 0.01, "timeout": "5m"}, "to_tuple": "image text", "fields": ["image"]},
+        {
+            "splits": {"a": {"dataset": [{"spec": "x.yaml"}]}},
+            "environments": {"e": {"sources": {"a": {"weight": 2}}}},
+        },
+        {
+            "extends": ["a.yaml"],
+            "defaults": {"decode": {"image": "rgb"}, "key": {"regex": "(.)(.)"}},
+            "batch": None,
+        },
+        {"dataset": "${sources}", "mix": {"draw": "${draw}"}, "rewrite": [{"from": "gs://", "to": "/x"}]},
+        {
+            "dataset": [
+                {
+                    "dataset": [{"shards": "a.tar", "weight": "1e-3"}],
+                    "mix": {"by": "equal"},
+                    "tags": {"a": [1]},
+                }
+            ]
+        },
+    ],
+)
+def test_the_schema_takes_what_the_loader_takes(document: dict[str, Any]) -> None:
+    assert fits(document, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"dataset": [{"shards": "a.tar", "extension": "jpg"}]},
+        {"dataset": {"shards": "a.tar"}},
+        {"seed": "x"},
+        {"batch": 0},
+        {"mix": {"draw": "evn"}},
+        {"dataset": [{"shards": "a.tar", "scaleprob": 2}]},
+        {"dataset": [{"shards": "a.tar", "base": "/"}]},
+        {"sources": {}},
+        {"wdspec": 2},
+        {"rewrite": [{"from": "a"}]},
+    ],
+)
+def test_the_schema_refuses_what_the_loader_refuses(document: dict[str, Any]) -> None:
+    assert not fits(document, SCHEMA)
+
+
+def test_every_code_has_a_page() -> None:
+    for code, about in CODES.items():
+        result = CliRunner().invoke(cli, ["rule", code.lower()])
+        assert result.exit_code == 0
+        assert result.output.startswith(f"{code}: {about.title}\n")
+    listed = CliRunner().invoke(cli, ["rule"]).output.splitlines()
+    assert len(listed) == len(CODES)
+    assert CliRunner().invoke(cli, ["rule", "E999"]).exit_code == 2

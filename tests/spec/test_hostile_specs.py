@@ -1,0 +1,331 @@
+"""Whatever the file holds, the answer is a list of problems, soon."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from wdspec.loading import check, load
+from wdspec.spec.errors import SpecError
+from wdspec.spec.models import Spec
+
+FULL = """
+wdspec: 1
+name: pages
+seed: 17
+vars: {bucket: gs://tess, n: 64}
+defaults: {decode: rgb, shuffle: 1000, extensions: jpg;png txt, rename: {image: jpg, text: txt}}
+dataset:
+  - name: archive
+    shards: ${bucket}/ia1-{000000..000033}.tar
+    probability: 0.6
+    scale: [0.5, 2.0]
+    scaleprob: 0.3
+    tags: {kind: 1}
+    key: {regex: '(.*)[.](.*)'}
+    errors: {max_count: 3}
+  - name: synthetic
+    probability: 0.4
+    mix: {by: equal, temperature: 2}
+    dataset:
+      - {shards: "${bucket}/gsub-{000000..000167}.tar", weight: 3}
+      - {shards: ["${bucket}/bin-{a,b}.tar", 'c.tar::d.tar'], weight: 1, rewrite: [{from: a, to: b}]}
+mix: {draw: even}
+map: [{call: "mylib.augment:train", args: {p: 0.5}}]
+fields: [image, text]
+to_tuple: image text
+batch: {global_size: "${n}"}
+epoch: {samples: 1_000_000}
+rewrite: [{from: "gs://", to: "./shared/data/"}]
+errors: {max_rate: 0.001}
+loader: {workers: 8, prefetch: 4, pin_memory: true, timeout: 5m}
+allow: [pickle]
+limit: 10000
+environments:
+  laptop: {rewrite: [{from: "gs://", to: "./data/"}], epoch: 2048, sources: {archive: {shuffle: 10}}}
+"""
+DOCUMENT: dict[str, Any] = yaml.safe_load(FULL.replace("1_000_000", "1000000"))
+SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
+
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**25), 10**25),
+    st.floats(),
+    st.sampled_from(
+        [math.inf, math.nan, "", " ", "${x}", "${x", "$${x}", "{0..3}", "a::b", "::", "pass", "rgb", "m:f"]
+    ),
+    st.sampled_from(
+        ["skip", "(", "(a)(b)", "500GB", "5m", "1e400", "9" * 500, "a;b", ".jpg", "*.jpg", "pipe:ls", "@x"]
+    ),
+    st.text(max_size=8),
+)
+keys = st.one_of(
+    st.sampled_from(
+        ["shards", "dataset", "name", "scale", "mix", "errors", "from", "to", "size", "call", "regex", "spec"]
+    ),
+    st.sampled_from(
+        ["extends", "vars", "splits", "environments", "sources", "defaults", "rewrite", "allow", "null"]
+    ),
+    st.text(max_size=5),
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(keys, inner, max_size=3)),
+    max_leaves=6,
+)
+
+
+def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    found = [path] if path else []
+    if isinstance(node, dict):
+        for key, value in node.items():
+            found += places(value, (*path, key))
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            found += places(value, (*path, index))
+    return found
+
+
+PLACES = places(DOCUMENT)
+
+
+def copied(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: copied(value) for key, value in node.items()}
+    return [copied(item) for item in node] if isinstance(node, list) else node
+
+
+def mutated(changes: list[tuple[tuple[Any, ...], str, Any, str]]) -> dict[str, Any]:
+    """The full document with values replaced, removed, or put beside others under other keys."""
+    document = copied(DOCUMENT)
+    for path, how, value, key in changes:
+        node = document
+        try:
+            for step in path[:-1]:
+                node = node[step]
+            if how == "replace":
+                node[path[-1]] = value
+            elif how == "remove":
+                del node[path[-1]]
+            elif how == "wrap":
+                node[path[-1]] = [node[path[-1]]]
+            else:
+                node[key] = value
+        except (KeyError, IndexError, TypeError):
+            continue
+    return document
+
+
+changes = st.lists(
+    st.tuples(st.sampled_from(PLACES), st.sampled_from(["replace", "remove", "wrap", "add"]), values, keys),
+    min_size=1,
+    max_size=4,
+)
+
+
+def is_well_reported(source: Any) -> None:
+    spec, problems = check(source)
+    errors = [problem for problem in problems if problem.is_error]
+    assert (spec is None) == bool(errors)
+    for problem in problems:
+        assert problem.message
+        assert "Traceback" not in str(problem)
+        assert "validation error" not in str(problem)
+        assert "pydantic" not in str(problem)
+    assert len({(p.code, p.position, p.message) for p in problems}) == len(problems)
+    assert isinstance(spec, Spec) or spec is None
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@given(changes)
+def test_wrong_values_anywhere_in_a_dict_are_problems(change: Any) -> None:
+    is_well_reported(mutated(change))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@given(changes)
+def test_wrong_values_anywhere_in_a_file_are_problems_in_it(tmp_path: Path, change: Any) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump(mutated(change), sort_keys=False), encoding="utf-8")
+    is_well_reported(path)
+    for problem in check(path)[1]:
+        assert problem.file == str(path)
+        assert problem.line >= 1
+        assert problem.column >= 1
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@given(st.one_of(st.binary(max_size=200), st.text(max_size=100).map(str.encode)))
+def test_random_bytes_are_problems(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_bytes(data)
+    is_well_reported(path)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
+@given(st.integers(0, 2**32), st.integers(1, 4))
+def test_flipped_cut_and_repeated_bytes_are_problems(tmp_path: Path, seed: int, edits: int) -> None:
+    pick = random.Random(seed)
+    data = bytearray(FULL.encode())
+    for _ in range(edits):
+        at = pick.randrange(len(data))
+        how = pick.randrange(4)
+        if how == 0:
+            data[at] = pick.choice(b"\t\n :-{}[],*&!|>'\"%@`#\x00\xff\x85az0.$")
+        elif how == 1:
+            del data[at : at + pick.randrange(1, 40)]
+        elif how == 2:
+            data[at:at] = data[at : at + pick.randrange(1, 40)]
+        else:
+            data[at:at] = pick.choice(
+                [b"{", b"[", b"- ", b": ", b"${", b"::", b"\xe2\x80\xa8", b"? ", b"!!x ", b"&a ", b"*a "]
+            )
+    path = tmp_path / "spec.yaml"
+    path.write_bytes(bytes(data))
+    is_well_reported(path)
+
+
+def codes(path: Path) -> list[str]:
+    began = time.monotonic()
+    found = check(path)[1]
+    assert time.monotonic() - began < 20
+    return [problem.code for problem in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("[" * 10_000, "E008"),
+        ("{a: " * 10_000, "E008"),
+        ("- " * 10_000 + "x", "E008"),
+        ("".join(f"{' ' * i}a:\n" for i in range(2_000)), "E008"),
+        ("a: &a [" + "x, " * 99 + "x]\nb: &b [" + "*a, " * 99 + "*a]\nc: [" + "*b, " * 99 + "*b]\n", "E009"),
+        ("a: &a {k: *a}\n", "E014"),
+        ("x: [" + "1, " * 150_000 + "1]\n", "E009"),
+        ("name: !!python/object/apply:os.system ['true']\n", "E010"),
+        ("name: !<tag:yaml.org,2002:python/name:os.system> x\n", "E010"),
+        ("name: !foo x\n", "E010"),
+        ("dataset:\n\t- shards: a.tar\n", "E005"),
+        ("a: 'never closed\n", "E005"),
+        ("a: b: c\n", "E005"),
+        ("%YAML 3.0\n---\na: b\n", "E005"),
+        ("? [a]\n: b\n", "E012"),
+        ("1: a\n", "E012"),
+        ("null: a\n", "E012"),
+        ("dataset: {a: b}\n", "E202"),
+        ("dataset: a.tar\n", "E202"),
+        ("dataset: [a.tar]\n", "E202"),
+        ("dataset: [[a]]\n", "E202"),
+        ("just text\n", "E015"),
+        ("---\n", "E007"),
+        ("a: 1\n...\n---\nb: 1\n", "E006"),
+        ("seed: " + "9" * 5000 + "\ndataset: [{shards: a.tar}]", "E202"),
+        ("seed: 1e999\ndataset: [{shards: a.tar}]", "E205"),
+        ("dataset: [{shards: 'a-{0..999999999999}.tar'}]", "E213"),
+        ("dataset: [{shards: '" + "{a," * 3000 + "'}]", "E213"),
+        (
+            "vars: {a: '"
+            + "${b}" * 200
+            + "', b: '"
+            + "${c}" * 200
+            + "', c: '"
+            + "x" * 200
+            + "'}\nname: ${a}\n",
+            "E110",
+        ),
+        ("vars: {a: ['${b}','${b}','${b}'], b: [" + "x," * 50_000 + "]}\nname: ${a}\n", "E110"),
+    ],
+    ids=lambda value: value[:20] if isinstance(value, str) else "",
+)
+def test_hostile_yaml_is_a_problem(tmp_path: Path, text: str, code: str) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert code in codes(path)
+
+
+def test_a_file_of_100_mb_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    with path.open("wb") as file:
+        file.truncate(100 * 2**20)
+    assert codes(path) == ["E002"]
+
+
+def test_an_endless_device_is_refused_after_the_limit() -> None:
+    assert codes(Path("/dev/zero")) == ["E002"]
+
+
+def test_utf16_and_broken_utf8_are_told_apart_with_the_place(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_bytes("dataset: []".encode("utf-16"))
+    assert "UTF-16" in check(path)[1][0].message
+    path.write_bytes("a: é\nb: ü".encode() + b"\xff\n")
+    (problem,) = check(path)[1]
+    assert (problem.code, problem.line, problem.column) == ("E003", 2, 5)
+
+
+def test_a_byte_order_mark_is_only_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_bytes(b"\xef\xbb\xbfdataset: [{shards: a.tar}]\n")
+    spec, problems = check(path)
+    assert spec is not None
+    assert [problem.code for problem in problems] == ["W001"]
+
+
+def test_a_dict_that_holds_itself_is_a_problem() -> None:
+    endless: dict[str, Any] = {"dataset": [{"shards": "a.tar"}]}
+    endless["vars"] = endless
+    with pytest.raises(SpecError, match="E008"):
+        load(endless)
+    wide: Any = ["x"]
+    for _ in range(30):
+        wide = [wide, wide]
+    with pytest.raises(SpecError, match="E009"):
+        load({"dataset": [{"shards": "a.tar"}], "vars": {"w": wide}})
+
+
+@pytest.mark.parametrize(
+    "value", [object(), b"bytes", {1, 2}, lambda: None, Path("x") / "y", "\ud800", "a\0b"]
+)
+def test_odd_python_values_are_problems_or_text(value: Any) -> None:
+    is_well_reported({"name": value, "dataset": [{"shards": "a.tar"}]})
+
+
+@pytest.mark.parametrize(
+    "argument", ["", "a", "=", "a=", "a=[", "a.b=1", ".=1", "a..b=1", "dataset=x", "seed=!!x 1", "\ud800=1"]
+)
+def test_odd_overrides_are_problems(argument: str) -> None:
+    _, problems = check({"dataset": [{"shards": "a.tar"}]}, overrides=[argument])
+    assert all(str(problem) for problem in problems)
+
+
+def test_defaults_times_sources_are_limited(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    tags = ", ".join(f"k{i}: x" for i in range(40_000))
+    sources = "".join(f"  - shards: s{i}.tar\n" for i in range(1_000))
+    path.write_text(f"defaults: {{tags: {{{tags}}}}}\ndataset:\n{sources}")
+    assert "E009" in codes(path)
+
+
+def test_files_that_extend_each_other_in_a_lattice_take_no_time(tmp_path: Path) -> None:
+    for level in range(15):
+        below = f"[{level + 1}.yaml, {level + 1}.yaml, {level + 1}.yaml]"
+        (tmp_path / f"{level}.yaml").write_text(f"extends: {below}\nseed: {level}\n")
+    (tmp_path / "15.yaml").write_text("dataset: [{shards: a.tar}]\n")
+    assert codes(tmp_path / "0.yaml") == []
+
+
+def test_child_specs_that_multiply_are_limited(tmp_path: Path) -> None:
+    for level in range(12):
+        entries = "".join(f"  - {{spec: {level + 1}.yaml}}\n" for _ in range(10))
+        (tmp_path / f"{level}.yaml").write_text(f"dataset:\n{entries}")
+    (tmp_path / "12.yaml").write_text("dataset: [{shards: a.tar}]\n")
+    assert "E009" in codes(tmp_path / "0.yaml")

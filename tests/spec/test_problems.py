@@ -1,0 +1,272 @@
+"""Every code, where it is reported and how it reads."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+
+from wdspec.loading import check, load
+from wdspec.spec.codes import CODES
+from wdspec.spec.errors import SpecError
+from wdspec.spec.problems import LINE_WIDTH, Problem, as_github, as_json
+
+A = "dataset:\n  - shards: a.tar\n"
+
+BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
+    ("extends: nowhere.yaml\n" + A, [("E001", 1, 10)]),
+    ("name: a\x07b\n" + A, [("E004", 1, 8)]),
+    ("dataset:\n  - shards: @list.txt\n", [("E005", 2, 13)]),
+    (A + "---\n" + A, [("E006", 3, 1)]),
+    ("", [("E007", 1, 1)]),
+    ("name: " + "[" * 80, [("E008", 1, 70)]),
+    (A + "seed: !!int 3\n", [("E010", 3, 7)]),
+    ("seed: 1\nseed: 2\n" + A, [("E011", 2, 1)]),
+    (A + "    tags: {1: x, [a]: y}\n", [("E012", 3, 12), ("E012", 3, 18)]),
+    (A + "    <<: {scale: 1}\n", [("E013", 3, 5)]),
+    ("dataset:\n  - shards: *tar\n", [("E014", 2, 13)]),
+    ("- shards: a.tar\n", [("E015", 1, 1)]),
+    ("extends: spec.yaml\n" + A, [("E101", 1, 10)]),
+    ("dataset:\n  - spec: spec.yaml\n", [("E101", 2, 11)]),
+    ("extends: [s3://b/x.yaml]\ndataset:\n  - spec: http://x/y.yaml\n", [("E102", 1, 11), ("E102", 3, 11)]),
+    ("dataset:\n  - spec: split.yaml\n", [("E103", 2, 11)]),
+    ("dataset:\n  - spec: split.yaml#tets\n", [("E103", 2, 11)]),
+    (A + "environments:\n  e: {sources: {b: {shuffle: 1}}}\n", [("E105", 4, 17)]),
+    ("dataset:\n  - shards: 'x/${no}/a.tar'\n", [("E107", 2, 13)]),
+    ("vars: {a: '${b}', b: '${a}'}\nname: ${a}\n" + A, [("E108", 1, 22)]),
+    ("dataset:\n  - shards: ${SECURE}/a.tar\n", [("E109", 2, 13)]),
+    ("dataset:\n  - shards: a/${b/a.tar\n", [("E110", 2, 15)]),
+    (A + "    tags: {'${x}': 1}\n", [("E111", 3, 12)]),
+    ("vars: {b: [x]}\ndataset:\n  - shards: gs://${b}/a.tar\n", [("E112", 3, 13)]),
+    (A + "    extension: jpg\n", [("E201", 3, 5)]),
+    ("datasets:\n  - shards: a.tar\n", [("E201", 1, 1), ("E206", 1, 1)]),
+    (A + "    batch: 4\nshuffle: 10\n", [("E201", 3, 5), ("E201", 4, 1)]),
+    (A + "mix: {drow: even}\nloader: {worker: 2}\n", [("E201", 3, 7), ("E201", 4, 10)]),
+    ("defaults: {shufle: 1}\n" + A, [("E201", 1, 12)]),
+    ("seed: seventeen\nname: [a]\n" + A, [("E202", 1, 7), ("E202", 2, 7)]),
+    ("loader: {pin_memory: yes}\nname: 17\n" + A, [("E202", 1, 22), ("E202", 2, 7)]),
+    (
+        "mix: 3\nloader: []\nrewrite: {from: a, to: b}\n" + A,
+        [("E202", 1, 6), ("E202", 2, 9), ("E202", 3, 10)],
+    ),
+    (A + "    order: shufled\n", [("E203", 3, 12)]),
+    ("allow: [pickel]\nerrors: ignore\nepoch: passs\n" + A, [("E203", 1, 9), ("E203", 2, 9), ("E203", 3, 8)]),
+    (
+        A + "    shuffle: -1\n    scaleprob: 1.5\n    weight: -2\n",
+        [("E204", 3, 14), ("E204", 4, 16), ("E204", 5, 13)],
+    ),
+    ("batch: 0\nlimit: 0\nseed: -1\n" + A, [("E204", 1, 8), ("E204", 2, 8), ("E204", 3, 7)]),
+    (A + "    weight: .nan\n    scale: [1, .inf]\n", [("E205", 3, 13), ("E205", 4, 12)]),
+    ("dataset:\n  - name: a\n  - shards:\n", [("E206", 2, 5), ("E206", 3, 5)]),
+    ("name: x\n", [("E206", 1, 1)]),
+    (
+        "batch: {}\nepoch: {}\n" + A + "rewrite: [{from: a}]\n",
+        [("E206", 1, 8), ("E206", 2, 8), ("E206", 5, 11)],
+    ),
+    ("mix: {by: samples}\n" + A, [("E206", 3, 5)]),
+    ("batch: {size: 4, global_size: 8}\n" + A, [("E207", 1, 18)]),
+    ("batch: 4\nepoch: {samples: 40, batches: 8}\n" + A, [("E207", 2, 22)]),
+    (A + "    dataset: []\n", [("E207", 3, 5)]),
+    (A + "    weight: 1\n    probability: 1\n", [("E207", 3, 5)]),
+    (A + "splits: {a: {seed: 1}}\n", [("E207", 3, 1)]),
+    (A + "errors: {skip: false, max_rate: 0.1}\n", [("E207", 3, 23)]),
+    ("map: [a.b:c, mylib.augment]\n" + A + "    select: f\n", [("E208", 1, 14), ("E208", 4, 13)]),
+    (A + "    decode: {image: rbg8, x: gif9}\n", [("E209", 3, 21), ("E209", 3, 30)]),
+    (A + "    scale: [2.0, 0.5]\n", [("E210", 3, 12)]),
+    (A + "    scale: 0\n", [("E210", 3, 12)]),
+    (A + "    scale: [1, 2, 3]\n", [("E210", 3, 12)]),
+    ("loader: {timeout: soon}\n" + A, [("E211", 1, 19)]),
+    (A + "    key: {regex: '(.*)'}\n", [("E212", 3, 18)]),
+    (A + "rewrite: [{from: 'a(', to: b}, {from: a, to: '\\2'}]\n", [("E212", 3, 18), ("E212", 3, 46)]),
+    ("dataset:\n  - shards: a-{0009..0000}.tar\n", [("E213", 2, 15)]),
+    ("dataset:\n  - shards: ['x.tar', \"b::a-{0..1.tar\"]\n", [("E213", 2, 29)]),
+    ("vars: {b: gs://bucket}\ndataset:\n  - shards: ${b}/a-{9..0}.tar\n", [("E213", 3, 20)]),
+    ("dataset:\n  - shards: 'a.tar::'\n", [("E213", 2, 21)]),
+    (
+        "dataset:\n  - shards: []\n  - shards: ''\n    name: ' '\n",
+        [("E214", 2, 13), ("E214", 3, 13), ("E214", 4, 11)],
+    ),
+    ("dataset: []\n", [("E214", 1, 10)]),
+    (A + "    extensions: .jpg txt\n    rename: {a: 'b;'}\n", [("E215", 3, 17), ("E215", 4, 17)]),
+    ("dataset:\n  - shuffle: 10\n    dataset:\n      - shards: a.tar\n", [("E216", 2, 5)]),
+    ("defaults: {name: x}\n" + A + "    mix: {by: equal}\n", [("E216", 1, 12), ("E216", 4, 5)]),
+    (A + "    tags: {__key__: x}\n", [("E216", 3, 12)]),
+    (A + "environments: {a: {splits: {}}}\n", [("E216", 3, 20)]),
+    ("wdspec: 2\n" + A, [("E218", 1, 9)]),
+    ("dataset:\n  - {shards: a.tar, weight: 1}\n  - {shards: b.tar, probability: 1}\n", [("E301", 3, 21)]),
+    ("dataset:\n  - {shards: a.tar}\n  - {shards: b.tar, weight: 1}\n", [("E301", 3, 21)]),
+    (
+        "dataset:\n  - {shards: a.tar, probability: 0.6}\n  - {shards: b.tar, probability: 0.3}\n",
+        [("E302", 2, 34)],
+    ),
+    ("dataset:\n  - {shards: a.tar, weight: 0}\n  - {shards: b.tar, weight: 0.0}\n", [("E303", 2, 29)]),
+    ("dataset:\n  - {shards: a.tar, upsample: 0}\n", [("E303", 2, 3)]),
+    ("dataset:\n  - {name: a, shards: a.tar}\n  - {name: a, shards: b.tar}\n", [("E304", 3, 12)]),
+    (
+        "batch: 4\ndataset:\n  - {shards: a.tar, extensions: jpg}\n  - {shards: b.tar, extensions: nrm.jpg}\n",
+        [("E305", 4, 21)],
+    ),
+    ("batch: {global_size: 512}\nepoch: 100\n" + A, [("E306", 2, 8)]),
+    ("epoch: {batches: 10}\n" + A, [("E306", 1, 9)]),
+    ("batch: {global_size: 100}\nelastic: {ranks: 16}\n" + A, [("E307", 1, 22), ("E401", 2, 1)]),
+    ("dataset:\n  - {shards: a.tar, extensions: png, rename: {image: jpg}}\n", [("E308", 2, 54)]),
+    ("fields: image text\nto_tuple: [jpg, image]\n" + A, [("E308", 2, 12)]),
+    ("fields: [jpg, txt]\n" + A + "    extensions: jpg\n", [("E308", 1, 15)]),
+    ("dataset:\n  - {shards: a.tar, scale: 0.5, decode: raw}\n", [("E309", 2, 41)]),
+    (A + "    decode: {meta: pkl}\n", [("E311", 3, 20)]),
+    (
+        "elastic: {ranks: 2}\nepoch: pass\nmix: {unit: batch}\n" + A,
+        [("E401", 1, 1), ("E401", 2, 1), ("E401", 3, 7)],
+    ),
+    ("batch: {size: 2, accumulate: true}\n" + A + "    interleave: 2\n", [("E401", 1, 18), ("E401", 4, 5)]),
+    ("aistore: {endpoint: x}\ncache: /tmp/x\n" + A, [("E401", 1, 1), ("E401", 2, 1)]),
+    (
+        "errors: {log: x, timeout: 5m}\n" + A + "    format: cbor\n",
+        [("E401", 1, 10), ("E401", 1, 18), ("E401", 4, 5)],
+    ),
+    (
+        "mix: {schedule: [{at: 0, shares: {a: 1}}]}\n" + A + "    decode: msgpack\n",
+        [("E401", 1, 7), ("E401", 4, 13)],
+    ),
+    ("prefix: x\ndatasets:\n  - {shards: a.tar, choose: 3}\n", [("E402", 2, 1)]),
+    ("__module__: megatron.energon\nsplits: {}\n", [("E402", 1, 1)]),
+    ("datasets:\n  - {shards: [a.tar], nworkers: 3}\n", [("E402", 1, 1)]),
+    ("vars: {bukket: b}\n" + A, [("W101", 1, 8)]),
+    ("mix: {by: equal}\n" + A + "    weight: 1\n", [("W102", 1, 7)]),
+]
+ELSEWHERE = {
+    "E002": "test_hostile_specs",
+    "E003": "test_hostile_specs",
+    "E009": "test_hostile_specs",
+    "E104": "test_loading",
+    "E113": "test_loading",
+    "E310": "test_loading",
+    "W001": "test_hostile_specs",
+}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "split.yaml").write_text("splits: {test: {dataset: [{shards: t.tar}]}}\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), BAD, ids=lambda value: value[0][0] if isinstance(value, list) else None
+)
+def test_each_mistake_is_reported_where_it_stands(
+    here: Path, text: str, expected: list[tuple[str, int, int]]
+) -> None:
+    (here / "spec.yaml").write_text(text)
+    found = check("spec.yaml")[1]
+    assert [(problem.code, problem.line, problem.column) for problem in found] == expected
+
+
+def test_every_code_has_a_test() -> None:
+    tested = {code for _, expected in BAD for code, _, _ in expected} | set(ELSEWHERE)
+    assert tested == set(CODES)
+
+
+@pytest.mark.parametrize("code", [code for code, about in CODES.items() if about.example])
+def test_the_example_of_each_code_has_that_problem(here: Path, code: str) -> None:
+    (here / "spec.yaml").write_text(CODES[code].example)
+    assert code in [problem.code for problem in check("spec.yaml")[1]]
+
+
+GOLDEN = {
+    "dataset:\n  - shards: a.tar\n    extension: nrm.jpg\n": """\
+spec.yaml:3:5: E201 unknown key `extension` in a source
+  3 |     extension: nrm.jpg
+    |     ^^^^^^^^^
+    = did you mean `extensions`?""",
+    "dataset:\n  - {name: a, shards: a.tar, probability: 0.6}\n  - {name: b, shards: b.tar, probability: 0.3}\n": """\
+spec.yaml:2:43: E302 the probabilities of this list sum to 0.9, not to 1
+  2 |   - {name: a, shards: a.tar, probability: 0.6}
+    |                                           ^^^
+    = normalised they are a: 0.666666667, b: 0.333333333; or write `weight` instead of `probability`""",
+    "dataset:\n  - shards: gs://b/x-{000010..000001}.tar\n": """\
+spec.yaml:2:22: E213 empty brace range: 10 > 1, did you mean {000001..000010}?
+  2 |   - shards: gs://b/x-{000010..000001}.tar
+    |                      ^""",
+    "elastic: {ranks: 2}\ndataset: [{shards: a.tar}]\n": """\
+spec.yaml:1:1: E401 `elastic` is not built yet
+  1 | elastic: {ranks: 2}
+    | ^^^^^^^
+    = leave it out; the order then belongs to the topology of the run""",
+    "dataset:\n  - {shards: a-{0..3}.tar}\n": """\
+spec.yaml:2:16: E005 this map `{…}` is not closed or a comma is missing
+  2 |   - {shards: a-{0..3}.tar}
+    |                ^
+    = quote texts that hold `{`, `}`, `[`, `]` or `,` inside `{…}` and `[…]`: "a-{000..123}.tar\"""",
+}
+
+
+@pytest.mark.parametrize(("text", "golden"), GOLDEN.items(), ids=["key", "sum", "range", "unbuilt", "flow"])
+def test_messages_read_like_this(here: Path, text: str, golden: str) -> None:
+    (here / "spec.yaml").write_text(text)
+    with pytest.raises(SpecError) as caught:
+        load("spec.yaml")
+    assert str(caught.value) == golden
+
+
+def test_all_problems_come_at_once_in_file_order(here: Path) -> None:
+    text = (
+        "seed: x\ndataset:\n  - shards: a-{3..1}.tar\n    scal: 1\n  - {shards: b.tar, weight: -1}\nlimt: 3\n"
+    )
+    (here / "spec.yaml").write_text(text)
+    with pytest.raises(SpecError) as caught:
+        load("spec.yaml")
+    lines = [problem.line for problem in caught.value.problems]
+    assert lines == sorted(lines) == [1, 3, 4, 5, 5, 6]
+
+
+def test_a_spec_error_survives_pickling(here: Path) -> None:
+    (here / "spec.yaml").write_text("seed: x\ndataset: [{shards: a.tar}]\n")
+    with pytest.raises(SpecError) as caught:
+        load("spec.yaml")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value)
+    assert again.problems == caught.value.problems
+
+
+def test_a_problem_in_a_default_is_told_once_however_many_sources_take_it(here: Path) -> None:
+    sources = "".join(f"  - shards: s{i}.tar\n" for i in range(20))
+    (here / "spec.yaml").write_text(f"defaults: {{shuffle: many}}\ndataset:\n{sources}")
+    assert [(p.code, p.line, p.column) for p in check("spec.yaml")[1]] == [("E202", 1, 21)]
+
+
+def test_carets_stand_under_what_they_mean_after_tabs_and_wide_characters() -> None:
+    problem = Problem("E201", "m", "", "f", 3, 5, 3, "\tあ: abc")
+    assert str(problem).splitlines()[1:] == ["  3 |  あ: abc", "    |      ^^^"]
+
+
+def test_long_lines_are_cut_around_the_caret() -> None:
+    line = "x" * 5_000 + "HERE" + "y" * 5_000
+    _, excerpt, carets = str(Problem("E201", "m", "", "f", 3, 5_001, 4, line)).splitlines()
+    assert len(excerpt) < LINE_WIDTH + 12
+    at = carets.index("^")
+    assert excerpt[at : at + 4] == "HERE"
+
+
+def test_control_characters_never_reach_the_terminal() -> None:
+    assert "\x1b" not in str(Problem("E004", "m", "", "f", 1, 1, 1, "\x1b[31mred"))
+
+
+def test_json_and_github_forms_hold_place_and_hint() -> None:
+    problem = Problem("E201", "a: b, 100%\nc", "do x", "d,r/a:b.yaml", 3, 5, 4, "line")
+    (listed,) = json.loads(as_json([problem]))
+    assert listed == {
+        "severity": "error",
+        "code": "E201",
+        "message": "a: b, 100%\nc",
+        "hint": "do x",
+        "file": "d,r/a:b.yaml",
+        "line": 3,
+        "column": 5,
+        "length": 4,
+    }
+    place = "::error file=d%2Cr/a%3Ab.yaml,line=3,col=5,endColumn=9,title=E201::"
+    assert as_github(problem) == place + "a: b, 100%25%0Ac%0Ado x"
