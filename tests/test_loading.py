@@ -87,12 +87,11 @@ cache: {dir: /scratch/wds, size: 500GB}
 errors: {max_rate: 0.001}
 loader: {workers: 8, prefetch: 4, pin_memory: true}
 environments:
-  laptop: {rewrite: [{from: "gs://", to: "./data/"}], epoch: 2048, loader: {workers: 2}}
+  laptop: {rewrite: [{from: "gs://", to: "./data/"}], epoch: 2048, loader: {workers: 2},
+          elastic: {ranks: 1, workers: 2}}
 """
-UNBUILT = "\n".join(
-    line for line in FULL.splitlines() if not line.startswith(("elastic", "aistore", "cache"))
-)
-UNBUILT = UNBUILT.replace(", elastic: {ranks: 1, workers: 2}", "")
+LATER = ("elastic", "aistore", "cache", "          elastic")
+BUILT = "\n".join(line for line in FULL.splitlines() if not line.startswith(LATER)).replace("2},", "2}}")
 
 
 def test_the_opening_document_loads_as_it_stands(write: Write) -> None:
