@@ -27,6 +27,7 @@ from wdspec.spec.problems import Problem, Problems, error_for
 from wdspec.spec.sources import Draft
 from wdspec.spec.values import from_python
 from wdspec.spec.variables import Scope, used_names
+from wdspec.spec.vocabulary import RESERVED_VARIABLES
 from wdspec.urls.sequence import parse_shards
 
 SpecSource = str | os.PathLike[str] | Mapping[str, Any] | Spec
@@ -35,6 +36,8 @@ Overrides = Mapping[str, Any] | Sequence[str]
 """`{"batch.size": 32}`, or texts as on the command line: `["batch.size=32"]`."""
 
 _MOST_VARIANTS = 64
+_MOST_VALUES = 100_000
+"""Values checked over all splits and environments of a file; a hundred sources have about one thousand."""
 
 
 def load(
@@ -142,7 +145,11 @@ class _Reading:
         pairs = list(product(splits, environments))
         if len(pairs) > _MOST_VARIANTS:
             pairs = [(name, None) for name in splits] + [(splits[0], name) for name in environments[1:]]
-        return pairs[: 4 * _MOST_VARIANTS]
+        most = max(1, min(4 * _MOST_VARIANTS, _MOST_VALUES // top.size if top is not None else 1))
+        if len(pairs) > most and top is not None:
+            message = f"only {most} of {len(pairs)} combinations of splits and environments were checked"
+            self.problems.add("W103", top, message, "choose with --split and --env")
+        return pairs[:most]
 
     def composed(self, split: str | None, env: str | None) -> Composed | None:
         """The spec of one split and environment; None, and problems, when there is none."""
@@ -159,12 +166,21 @@ class _Reading:
         vars = chosen.get("vars")
         if vars is not None and not isinstance(vars, MapNode):
             self.problems.add("E202", vars, "`vars` takes a map of names", "write `vars: {name: value}`")
+        self._refuse_reserved(vars)
         secure = self.environ.get("WDS_SECURE", "").strip().lower() not in ("", "0", "false", "no")
         choice = Choice(split, env, self.file, overlaid, secure)
         composed = compose(chosen, choice, self.library, self._expanded, self.chain, self.problems)
         for leaf in composed.leaves:
             _check_shards(leaf, self.problems)
         return composed
+
+    def _refuse_reserved(self, vars: Node | None) -> None:
+        given = [Scalar(node.origin, 0, 0, name) for name, node in self.arguments.items()]
+        given += [entry.key for entry in vars.entries.values()] if isinstance(vars, MapNode) else []
+        for key in given:
+            if key.value in RESERVED_VARIABLES:
+                message = f"no variable can be called `{key.value}`: `WDS_{key.value}` is a setting of wdspec itself"
+                self.problems.add("E109", key, message, "choose another name")
 
     def note_unused_variables(self) -> None:
         """Warns of variables that the file itself sets and that nothing in it, or in what it extends, uses."""

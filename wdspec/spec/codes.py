@@ -93,6 +93,11 @@ CODES: dict[str, Code] = {
         "At the top of a spec stand keys: `dataset:` and others. A list of sources belongs under `dataset:`.",
         "- shards: a.tar\n",
     ),
+    "E016": Code(
+        "too many problems",
+        "Only the first thousand are listed. Most often a large file is no spec at all.",
+        "dataset:\n" + "  - {x: y}\n" * 1_100,
+    ),
     "E101": Code(
         "files that need each other",
         "Following `extends` or `spec` from file to file leads back to where it began.",
@@ -312,6 +317,10 @@ CODES: dict[str, Code] = {
         "a key without effect",
         "The key does nothing beside another one.",
         "mix: {by: equal}\ndataset:\n  - {shards: a.tar, weight: 1}\n",
+    ),
+    "W103": Code(
+        "not everything was checked",
+        "The file is large and has very many splits and environments. Those not checked are when they are chosen.",
     ),
 }
 """All codes in order. E0: the file; E1: files and variables; E2: keys and values; E3: meaning; E4: not yet."""

@@ -80,7 +80,7 @@ class Library:
             path = named = os.path.expanduser(node.value)
         else:
             path = os.path.join(node.base, node.value)
-            beside = os.path.dirname(node.origin.name) if node.directory is None else ""
+            beside = os.path.dirname(node.origin.name) if node.directory is None and node.line else ""
             named = os.path.normpath(os.path.join(beside, node.value))
         return path, named
 

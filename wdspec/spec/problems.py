@@ -11,6 +11,8 @@ from wdspec.spec.nodes import Node
 from wdspec.spec.positions import Position
 
 LINE_WIDTH = 100
+MAX_PROBLEMS = 1_000
+"""More are counted as one: nobody reads them, and a hostile file could hold a hundred thousand."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,13 @@ class Problems:
 
     def note(self, problem: Problem) -> None:
         """Notes a problem that is already made."""
+        if self.full:
+            first = next(iter(self))
+            rest = Problem(
+                "E016", f"more than {MAX_PROBLEMS:,} problems; the rest is not listed", "", first.file, 1, 1
+            )
+            self._found.setdefault((rest.code, "", 0, 0, ""), rest)
+            return
         self._files.setdefault(problem.file, len(self._files))
         said = "" if problem.code == "E201" else problem.message  # a default is unknown in many places
         key = (problem.code, problem.file, problem.line, problem.column, said)
@@ -104,9 +113,9 @@ class Problems:
         self._files.setdefault(file, len(self._files))
 
     @property
-    def errors(self) -> bool:
-        """Whether any of them is an error."""
-        return any(problem.is_error for problem in self)
+    def full(self) -> bool:
+        """Whether no more are taken, so that no hints need be sought either."""
+        return len(self._found) >= MAX_PROBLEMS
 
     def __iter__(self) -> Iterator[Problem]:
         return iter(self._found.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from wdspec.spec import options
@@ -86,9 +86,18 @@ def check_keys(node: MapNode, model: type[Model], where: str, problems: Problems
             entries[name] = entry if value is entry.value else Entry(entry.key, value)
         elif not (name in MERGED_TOP and model is Spec) and not (name in MERGED_SOURCE and model is Source):
             message = f"unknown key `{name[:60]}` {where}"
-            problems.add("E201", entry.key, message, _hint(name, model, known))
+            problems.add("E201", entry.key, message, "" if problems.full else _hint(name, model, known))
     return (
         node if len(entries) == len(node.entries) and entries == node.entries else node.with_entries(entries)
+    )
+
+
+def stands_for(key: str, node: MapNode, known: Sequence[str]) -> bool:
+    """Whether a map has, instead of a key, an unknown one that the user will be told means it."""
+    return any(
+        _OTHER_NAMES.get(name.strip().lower()) == key or nearest(name, (*known, key)) == key
+        for name in list(node.entries)[:50]
+        if name not in known
     )
 
 
@@ -119,5 +128,7 @@ def _hint(name: str, model: type[Model], known: tuple[str, ...]) -> str:
             return f"`{name}` belongs in a source, or in `defaults:` for all of them"
         return f"put it in a source, under `dataset:`: `- {name}: …`"
     if folded in _OTHER_NAMES:
-        return f"did you mean `{_OTHER_NAMES[folded]}`?"
+        here = model is options.LoaderOptions
+        meant = _OTHER_NAMES[folded].removeprefix("loader.") if here else _OTHER_NAMES[folded]
+        return f"did you mean `{meant}`?"
     return did_you_mean(name, mine) or f"the keys here are {', '.join(sorted(mine))}"

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from wdspec.spec.choosing import choose_split
 from wdspec.spec.files import Library
 from wdspec.spec.merging import merge
-from wdspec.spec.models import Mix, Source
+from wdspec.spec.models import Mix, Source, Spec
 from wdspec.spec.naming import everyone, name_of, prefixed, with_names
 from wdspec.spec.nodes import Entry, ListNode, MapNode, Node, Scalar, is_null
 from wdspec.spec.problems import Problems
 from wdspec.spec.scalars import shown
-from wdspec.spec.suggestions import did_you_mean, nearest
+from wdspec.spec.shapes import MERGED_TOP, keys_of, stands_for
+from wdspec.spec.suggestions import did_you_mean
 
 MAX_SOURCES = 20_000
 MAX_VALUES = 1_000_000
@@ -94,7 +95,8 @@ class Assembly:
         if dataset is None:
             hint = "write `dataset:` with a list of sources: `- shards: data-{000..099}.tar`"
             place = at.key("dataset") if "dataset" in at.entries else at
-            self._problems.add("E206", place, "the spec has no `dataset`", hint)
+            if not stands_for("dataset", holder, [*keys_of(Spec), *MERGED_TOP, "sources"]):
+                self._problems.add("E206", place, "the spec has no `dataset`", hint)
             return None
         if isinstance(dataset, ListNode) and dataset.items:
             return dataset
@@ -151,9 +153,9 @@ class Assembly:
         if empty is not None:
             self._problems.add("E206", entry.key(empty), f"`{empty}` is empty", "fill it in")
             return
-        meant = nearest("shards", [key for key in entry.entries if key not in GROUP_KEYS])
-        hint = f"is it `{meant}`?" if meant else "write `shards: data-{000..099}.tar`"
-        self._problems.add("E206", entry, "this source has no `shards`", hint)
+        if not stands_for("shards", entry, [*keys_of(Source), "spec", "defaults"]):
+            hint = "write `shards: data-{000..099}.tar`"
+            self._problems.add("E206", entry, "this source has no `shards`", hint)
 
     def _child(self, entry: MapNode, chain: tuple[str, ...], depth: int) -> MapNode:
         """A `spec:` entry as a nested mix that brings the child's dataset, mix, defaults and rewrite."""
@@ -202,7 +204,11 @@ class Assembly:
         names = [name for entry in everyone(dataset) if (name := name_of(entry)) is not None]
         for name, (key, value) in patches.entries.items():
             if name not in names:
-                hint = did_you_mean(name, names) or f"there are {', '.join(f'`{n}`' for n in names[:10])}"
+                hint = (
+                    ""
+                    if self._problems.full
+                    else did_you_mean(name, names) or f"there are {', '.join(f'`{n}`' for n in names[:10])}"
+                )
                 self._problems.add("E105", key, f"there is no source `{name[:60]}`", hint)
             elif not isinstance(value, MapNode) and not is_null(value):
                 self._problems.add("E202", value, "expected a map of keys of this source")

@@ -16,7 +16,7 @@ def nearest(word: object, known: Iterable[str]) -> str | None:
     for candidate in words:
         if candidate.lower() == folded:
             return candidate
-    best = difflib.get_close_matches(folded, words[:2000], n=1, cutoff=0.6)
+    best = difflib.get_close_matches(folded, words[:300], n=1, cutoff=0.6)
     return best[0] if best else None
 
 
