@@ -5,7 +5,7 @@ import tarfile
 from pathlib import Path
 
 from wdspec.compiler import blueprint
-from wdspec.planning.topology import Seat, Topology
+from wdspec.planning.topology import Seat
 
 
 def write_shard(path, samples):
@@ -43,5 +43,6 @@ def keys(items):
 def reference(spec, ranks, workers, rank, count):
     """The keys of the first `count` batches of a rank, read in one process without a break."""
     parts = blueprint(spec)
-    reader = parts.reader(parts.plan(Topology(ranks, workers)), Seat(rank, ranks))
+    seat = Seat(rank, ranks)
+    reader = parts.reader(parts.plan(seat, workers), seat)
     return [[sample["__key__"] for sample in reader.batch(number)] for number in range(count)]

@@ -38,7 +38,8 @@ def plan(spec: SpecLike, *, ranks: int | None = None, workers: int | None = None
     Args:
         spec: a path, a dict or a loaded Spec.
         ranks: data-parallel ranks N; by default those of the running job, else 1.
-        workers: DataLoader workers per rank K; by default the spec's `loader.workers`, at least 1.
+        workers: DataLoader workers per rank K; by default the spec's `loader.workers`, at least 1. Both only
+            matter without `elastic`, which fixes the canonical topology.
         choice: `split`, `env`, `vars`, `overrides`, as for `wdspec.load`.
 
     Raises:
@@ -54,9 +55,14 @@ def plan(spec: SpecLike, *, ranks: int | None = None, workers: int | None = None
     from wdspec.pipeline.place import find_seat
 
     checked = load(spec, **choice)
-    topology = Topology(
-        find_seat().world_size if ranks is None else ranks,
-        max(1, checked.loader.workers if workers is None else workers),
+    elastic = checked.elastic
+    topology = (
+        Topology(elastic.ranks, elastic.workers)
+        if elastic
+        else Topology(
+            find_seat().world_size if ranks is None else ranks,
+            max(1, checked.loader.workers if workers is None else workers),
+        )
     )
     return make_plan(checked, list_sources(checked, UrlEnvironment.read()), topology)
 

@@ -1,7 +1,7 @@
 """The engine underneath: states, windows, filters, policies, shares."""
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 
 import numpy as np
 import pytest
@@ -18,7 +18,8 @@ from wdspec.planning.topology import Seat, Topology
 
 def reader_of(spec, topology=Topology(1, 1), rank=0):  # noqa: B008
     parts = blueprint(load(spec))
-    return parts.reader(parts.plan(topology), Seat(rank, topology.ranks))
+    seat = Seat(rank, topology.ranks)
+    return parts.reader(parts.plan(seat, topology.workers), seat)
 
 
 def names(samples):
@@ -164,7 +165,7 @@ def damaged(tmp_path, **errors):
 def test_by_default_damage_raises_with_its_place(tmp_path):
     reader = reader_of(damaged(tmp_path))
     with pytest.raises(wdspec.ShardError) as caught:
-        [reader.batch(number) for number in range(6)]
+        deque(map(reader.batch, range(6)), maxlen=0)
     assert caught.value.place == {
         "source": "a",
         "url": f"{tmp_path}/a-001.tar",
@@ -190,8 +191,7 @@ def test_over_budget_it_raises_with_a_summary(tmp_path):
     with pytest.raises(
         wdspec.ShardError, match=r"3 errors are over the budget of 2 \(max_count\).*ShardError 3"
     ):
-        for number in range(30):
-            reader.batch(number)
+        deque(map(reader.batch, range(30)), maxlen=0)
 
 
 def test_a_missing_shard_is_skipped_only_if_the_spec_says_so(tmp_path):

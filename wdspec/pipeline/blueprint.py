@@ -25,8 +25,22 @@ class Blueprint:
     """The frozen shard list of every source."""
     parts: Mapping[str, SourceParts]
 
-    def plan(self, topology: Topology) -> Plan:
-        """The plan over a topology."""
+    def plan(self, seat: Seat, workers: int) -> Plan:
+        """The plan of a run: over the spec's canonical topology, else over that of this run.
+
+        Args:
+            seat: the place of this rank.
+            workers: reading processes per rank; 0 reads in the rank's own process.
+
+        Raises:
+            UsageError: the run's ranks or workers do not divide the canonical ones.
+        """
+        elastic = self.spec.elastic
+        if elastic is None:
+            return make_plan(self.spec, self.shards, Topology(seat.world_size, max(1, workers)))
+        topology = Topology(elastic.ranks, elastic.workers)
+        seat.canonical_ranks(topology)
+        topology.check_workers(workers)
         return make_plan(self.spec, self.shards, topology)
 
     def reader(self, plan: Plan, seat: Seat) -> Reader:

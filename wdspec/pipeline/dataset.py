@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from wdspec.pipeline.blueprint import Blueprint
 from wdspec.pipeline.reader import Reader
 from wdspec.planning.plan import Plan
-from wdspec.planning.topology import Seat, Topology
+from wdspec.planning.topology import Seat
 from wdspec.spec.errors import UsageError
 
 _MOST_WORKERS = 4096
@@ -51,9 +51,8 @@ class DataPipeline(IterableDataset[Any]):
 
     @property
     def plan(self) -> Plan:
-        """The plan as this process would follow it: one canonical worker, or as many as the DataLoader has."""
-        info = get_worker_info()
-        return self.blueprint.plan(Topology(self.seat.world_size, info.num_workers if info else 1))
+        """The plan as this process would follow it."""
+        return self.blueprint.plan(self.seat, _workers())
 
     @property
     def epoch(self) -> int:
@@ -92,7 +91,7 @@ class DataPipeline(IterableDataset[Any]):
 
     def _iterate(self, reader: Reader, iteration: int, worker: int | None) -> Iterator[Any]:
         plan, assemble = reader.plan, self.blueprint.assemble
-        length, step = plan.epoch_batches, plan.topology.workers
+        length, step = plan.epoch_batches, _workers()
         end = (self._next // length + 1) * length if length else None
         number = self._next + (worker or 0)
         while end is None or number < end:
@@ -116,7 +115,7 @@ class DataPipeline(IterableDataset[Any]):
                 "these DataLoader workers are new and would read the epoch before again; use wdspec.loader(spec, "
                 "num_workers=…), or persistent_workers=True, or compile the spec anew to start from the beginning"
             )
-        length, workers = plan.epoch_batches, plan.topology.workers
+        length, workers = plan.epoch_batches, _workers()
         if before and length and length % workers:
             raise UsageError(
                 f"an epoch of {length} batches is no multiple of {workers} workers, so a bare DataLoader would give "
@@ -129,6 +128,12 @@ class DataPipeline(IterableDataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None}
+
+
+def _workers() -> int:
+    """Reading processes: those of the DataLoader that this process works for, else this one alone."""
+    info = get_worker_info()
+    return info.num_workers if info else 1
 
 
 def check_epoch(epoch: int, next_batch: int, plan: Plan) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -10,11 +10,12 @@ import torch
 from torch.utils.data import DataLoader
 
 from wdspec.pipeline.blueprint import Blueprint
+from wdspec.pipeline.checkpoint import make_state, read_state
 from wdspec.pipeline.dataset import check_epoch
 from wdspec.pipeline.tasks import Failure, Position, TaskDataset, TaskSampler
 from wdspec.planning.keys import key64
 from wdspec.planning.plan import Plan
-from wdspec.planning.topology import Seat, Topology
+from wdspec.planning.topology import Seat
 from wdspec.spec.errors import UsageError
 
 _OURS = {
@@ -50,7 +51,7 @@ class Loader:
             raise UsageError(f"num_workers must be 0 or more, not {num_workers}")
         self.blueprint = blueprint
         self.seat = seat
-        self.plan: Plan = blueprint.plan(Topology(seat.world_size, max(1, num_workers)))
+        self.plan: Plan = blueprint.plan(seat, num_workers)
         self._position = Position()
         self._iterations = 0
         self._dataset = TaskDataset(blueprint, self.plan, seat)
@@ -104,6 +105,32 @@ class Loader:
             position.table.update(delivery.states)
             position.batch += 1
             yield last
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state after the last batch delivered: JSON values, a few hundred bytes a slot and source.
+
+        It holds the canonical ranks of this rank. To go on with another number of ranks, merge the states of
+        all of them (`wdspec.merge_states`).
+        """
+        ranks = self.seat.canonical_ranks(self.plan.topology)
+        return make_state(self.blueprint, self.plan, ranks, self._position.batch, self._position.table)
+
+    def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
+        """Goes on behind the last batch of the state, also on a live loader; an iteration under way ends.
+
+        Args:
+            state: what `state_dict` returned, or `wdspec.merge_states` made, perhaps through JSON.
+            allow_changed: accept a changed spec. Sources are matched by name; added ones start afresh.
+
+        Raises:
+            UsageError: no such state, of other ranks, or of a spec with another order; says what changed.
+        """
+        ranks = self.seat.canonical_ranks(self.plan.topology)
+        batch, table = read_state(state, self.blueprint, self.plan, ranks, allow_changed)
+        self._iterations += 1
+        self._position.batch = batch
+        self._position.table.clear()
+        self._position.table.update(table)
 
     def close(self) -> None:
         """Ends the worker processes and closes open shards; iterating again starts new ones."""

@@ -76,7 +76,8 @@ class SourceStream:
         self._shard: ShardSamples | None = None
         self._samples: Iterator[Sample] = iter(())
         self._ordinal = state.ordinal
-        self._fruitful = state.turn - 1  # the turn at which a sample was last delivered
+        # The turn at which a sample was last delivered; the one that a state is in the middle of is given that.
+        self._fruitful = state.turn - (state == StreamState())
 
     @property
     def state(self) -> StreamState:

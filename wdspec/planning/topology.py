@@ -31,6 +31,18 @@ class Topology:
         """The number of slot (c, k), in 0..S-1."""
         return rank * self.workers + worker
 
+    def check_workers(self, workers: int) -> None:
+        """Checks that W reading processes per rank can share the K canonical workers.
+
+        Raises:
+            UsageError: W does not divide K; the message lists the numbers that do.
+        """
+        if self.workers % max(1, workers):
+            raise UsageError(
+                f"{workers} workers cannot share {self.workers} canonical workers evenly; "
+                f"use {_divisors(self.workers)} (or 0)"
+            )
+
 
 @dataclass(frozen=True)
 class Seat:
@@ -53,12 +65,15 @@ class Seat:
         """
         each, rest = divmod(topology.ranks, self.world_size)
         if rest:
-            legal = ", ".join(str(r) for r in range(1, topology.ranks + 1) if topology.ranks % r == 0)
             raise UsageError(
                 f"{self.world_size} ranks cannot share {topology.ranks} canonical ranks evenly; "
-                f"run with a world size of {legal}"
+                f"run with a world size of {_divisors(topology.ranks)}"
             )
         return range(self.rank * each, (self.rank + 1) * each)
+
+
+def _divisors(n: int) -> str:
+    return ", ".join(str(d) for d in range(1, n + 1) if n % d == 0)
 
 
 def slot_of_batch(batch: int, topology: Topology) -> tuple[int, int]:
