@@ -14,6 +14,7 @@ from wdspec.cli.main import cli
 from wdspec.spec import options
 from wdspec.spec.codes import CODES
 from wdspec.spec.models import Source, Spec
+from wdspec.spec.reference import reference_text
 from wdspec.spec.schema import json_schema, json_schema_text
 from wdspec.spec.shapes import keys_of
 
@@ -66,6 +67,12 @@ def fits(value: Any, schema: dict[str, Any]) -> bool:
 def test_the_published_schema_is_current() -> None:
     published = (ROOT / "schemas" / "wdspec.schema.json").read_text(encoding="utf-8")
     assert published == json_schema_text(), "run `wdspec schema > schemas/wdspec.schema.json`"
+
+
+def test_the_published_reference_is_current() -> None:
+    published = (ROOT / "docs" / "spec.md").read_text(encoding="utf-8")
+    assert published == reference_text(), "run `wdspec schema --format markdown > docs/spec.md`"
+    assert CliRunner().invoke(cli, ["schema", "--format", "markdown"]).output == published
 
 
 def test_the_command_prints_it() -> None:
