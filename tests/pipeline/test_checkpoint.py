@@ -1,0 +1,258 @@
+"""State: JSON, exact on any legal topology, checked against the spec."""
+
+import itertools
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from shardmaking import keys, write_source
+
+import wdspec
+from wdspec.loading import load
+from wdspec.pipeline.checkpoint import merge_states
+from wdspec.spec.models import Elastic
+
+
+def through_json(state):
+    return json.loads(json.dumps(state))
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shards")
+    return {
+        name: write_source(folder, name, n, m) for name, n, m in [("a", 5, 17), ("b", 1, 9), ("c", 3, 40)]
+    }
+
+
+def make_spec(shards, ranks=4, workers=6, **changes):
+    spec = {
+        "seed": 3,
+        "dataset": [
+            {"name": "a", "shards": shards["a"], "weight": 3, "shuffle": 50},
+            {"name": "b", "shards": shards["b"], "weight": 1, "shuffle": 0, "select": "picks:most"},
+            {"name": "c", "shards": shards["c"], "weight": 2, "shuffle": 20},
+        ],
+        "batch": 3,
+        "epoch": {"batches": 7},
+        **changes,
+    }
+    return load(spec).model_copy(update={"elastic": Elastic(ranks=ranks, workers=workers)})
+
+
+def run(spec, ranks, workers, batches, state=None):
+    """Global batches (sets of keys) from a state on, read by `ranks` loaders, and the merged state after them."""
+    rows, states = [], []
+    for rank in range(ranks):
+        with wdspec.loader(spec, num_workers=workers, rank=rank, world_size=ranks) as loader:
+            if state is not None:
+                loader.load_state_dict(state)
+            seen = []
+            while len(seen) < batches:
+                seen += keys(itertools.islice(loader, batches - len(seen)))
+            rows.append(seen)
+            states.append(through_json(loader.state_dict()))
+    return [sorted(itertools.chain.from_iterable(row)) for row in zip(*rows, strict=True)], merge_states(
+        states
+    )
+
+
+def test_a_run_goes_on_exactly_through_changes_of_topology(shards):
+    spec = make_spec(shards)
+    expected, _ = run(spec, 1, 0, 40)
+    seen, state = [], None
+    for ranks, workers, batches in [(4, 2, 5), (2, 3, 9), (1, 6, 1), (4, 0, 8), (1, 1, 4), (2, 2, 13)]:
+        part, state = run(spec, ranks, workers, batches, state)
+        seen += part
+    assert seen == expected
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from((1, 2, 3, 6)), st.sampled_from((0,)), st.integers(1, 9)),
+        min_size=1,
+        max_size=4,
+    )
+)
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_changes_of_ranks_leave_the_order_alone(shards, legs):
+    spec = make_spec(shards, ranks=6, workers=4)
+    seen, state = [], None
+    for ranks, workers, batches in legs:
+        part, state = run(spec, ranks, workers, batches, state)
+        seen += part
+    assert seen == run(spec, 1, 0, sum(leg[2] for leg in legs))[0]
+
+
+def test_state_can_be_loaded_into_a_live_loader_again_and_again(shards):
+    spec = make_spec(shards, 1, 2)
+    with wdspec.loader(spec, num_workers=2, rank=0, world_size=1) as loader:
+        first = keys(itertools.islice(loader, 4))
+        state = through_json(loader.state_dict())
+        rest = keys(loader) + keys(loader)
+        for _ in range(2):
+            loader.load_state_dict(state)
+            assert loader.epoch == 0
+            assert keys(loader) + keys(loader) == rest
+        assert len(first) + len(rest) == 14
+
+
+def test_what_was_prefetched_but_not_delivered_comes_after_resume(shards):
+    spec = make_spec(shards, 1, 2)
+    with wdspec.loader(spec, num_workers=2, prefetch_factor=4, rank=0, world_size=1) as loader:
+        seen = keys(itertools.islice(loader, 2))
+        state = through_json(loader.state_dict())
+    with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
+        loader.load_state_dict(state)
+        seen += keys(loader)
+    with wdspec.loader(spec, num_workers=1, rank=0, world_size=1) as loader:
+        assert keys(loader) == seen
+
+
+def test_state_is_small_and_does_not_grow(shards):
+    spec = make_spec(shards, 1, 2)
+    with wdspec.loader(spec, rank=0, world_size=1) as loader:
+        sizes = []
+        for _ in range(6):
+            list(loader)
+            sizes.append(len(json.dumps(loader.state_dict())))
+    assert max(sizes) - sizes[0] < 100
+    assert sizes[-1] < 1024 * 2 * 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"seed": 4}, "seed: was 3, now 4"),
+        ({"batch": 4}, "batch: was 3, now 4"),
+        ({"mix": {"draw": "random"}}, 'mix: was "even", now "random"'),
+        ({"defaults": {"order": "sequential"}}, 'sources.a.order: was "shuffled", now "sequential"'),
+        ({"defaults": {"missing": "skip"}}, 'sources.a.missing: was "error", now "skip"'),
+        ({"defaults": {"extensions": "txt cls"}}, "sources.a.extensions: was null"),
+    ],
+)
+def test_a_change_of_order_is_found_and_named(shards, changes, says):
+    with wdspec.loader(make_spec(shards), rank=0, world_size=1) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with wdspec.loader(make_spec(shards, **changes), rank=0, world_size=1) as loader:
+        with pytest.raises(wdspec.UsageError, match=says):
+            loader.load_state_dict(state)
+        loader.load_state_dict(state, allow_changed=True)
+        assert len(keys(loader)) == 6
+
+
+def changed_sources(shards, change):
+    spec = {
+        "dataset": [{"name": n, "shards": shards[n], "weight": 1, "shuffle": 20} for n in "ab"],
+        "batch": 2,
+        "epoch": {"batches": 5},
+    }
+    change(spec["dataset"])
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda d: d.pop(1), "sources.b: removed"),
+        (lambda d: d.append({**d[0], "name": "x"}), "sources.x: added"),
+        (lambda d: d[0].update(weight=3), 'sources.a.share: was "1/2", now "3/4"'),
+        (
+            lambda d: d[0].update(shards=d[0]["shards"].replace("004", "003")),
+            "sources.a.shards: 5 shards, now 4",
+        ),
+        (lambda d: d[0].update(shards=d[0]["shards"].replace("a-", "./a-")), "5 shards, but other ones"),
+        (lambda d: d[0].update(shuffle=0), "sources.a.window: was 16, now 1"),
+    ],
+)
+def test_a_change_of_sources_is_found_named_and_can_be_allowed(shards, change, says):
+    with wdspec.loader(changed_sources(shards, lambda d: None), rank=0, world_size=1) as loader:
+        list(loader)
+        state = through_json(loader.state_dict())
+    with wdspec.loader(changed_sources(shards, change), rank=0, world_size=1) as loader:
+        with pytest.raises(wdspec.UsageError, match=says):
+            loader.load_state_dict(state)
+        loader.load_state_dict(state, allow_changed=True)
+        assert loader.epoch == 1
+        assert len(keys(loader)) == 5
+
+
+def test_a_change_of_samples_only_warns(shards):
+    with wdspec.loader(make_spec(shards), rank=0, world_size=1) as loader:
+        state = loader.state_dict()
+    with (
+        wdspec.loader(make_spec(shards, map="picks:shout"), rank=0, world_size=1) as loader,
+        pytest.warns(UserWarning, match="the order is the same"),
+    ):
+        loader.load_state_dict(state)
+
+
+def test_another_canonical_topology_says_what_to_write(shards):
+    with wdspec.loader(make_spec(shards, 4, 6), rank=0, world_size=1) as loader:
+        state = loader.state_dict()
+    with (
+        wdspec.loader(make_spec(shards, 2, 6), rank=0, world_size=1) as loader,
+        pytest.raises(wdspec.UsageError, match=r"4 ranks × 6 workers.*`elastic: \{ranks: 4, workers: 6\}`"),
+    ):
+        loader.load_state_dict(state)
+
+
+def test_one_rank_of_several_cannot_restore_others(shards):
+    spec = make_spec(shards)
+    states = []
+    for rank in range(2):
+        with wdspec.loader(spec, rank=rank, world_size=2) as loader:
+            list(loader)
+            states.append(loader.state_dict())
+    with wdspec.loader(spec, rank=0, world_size=1) as loader:
+        with pytest.raises(wdspec.UsageError, match=r"holds the canonical ranks \[0, 1\].*merge_states"):
+            loader.load_state_dict(states[0])
+        loader.load_state_dict(merge_states(states))
+        assert set(loader.state_dict()["ranks"]) == {0, 1, 2, 3}
+
+
+def test_states_that_do_not_fit_together_are_refused(shards):
+    spec = make_spec(shards)
+
+    def state(rank, batches, spec=spec):
+        with wdspec.loader(spec, rank=rank, world_size=2) as loader:
+            list(itertools.islice(loader, batches))
+            return loader.state_dict()
+
+    with pytest.raises(wdspec.UsageError, match="no states"):
+        merge_states([])
+    with pytest.raises(wdspec.UsageError, match=r"different batches: 2 \(ranks \[0, 1\]\) and 3"):
+        merge_states([state(0, 2), state(1, 3)])
+    with pytest.raises(wdspec.UsageError, match=r"ranks \[0, 1\] come twice"):
+        merge_states([state(0, 2), state(0, 2)])
+    with pytest.raises(wdspec.UsageError, match=r"ranks \[2, 3\] are missing"):
+        merge_states([state(0, 2)])
+    with pytest.raises(wdspec.UsageError, match="different specs:\n  seed: was 3, now 9"):
+        merge_states([state(0, 2), state(1, 2, make_spec(shards, seed=9))])
+
+
+@pytest.mark.parametrize("state", [{}, [], None, {"format": "other"}])
+def test_what_is_no_state_is_refused(shards, state):
+    with (
+        wdspec.loader(make_spec(shards), rank=0, world_size=1) as loader,
+        pytest.raises(wdspec.UsageError, match="no state of a wdspec"),
+    ):
+        loader.load_state_dict(state)
+
+
+def test_a_state_of_another_version_is_refused(shards):
+    with wdspec.loader(make_spec(shards), rank=0, world_size=1) as loader:
+        state = {**loader.state_dict(), "version": 99}
+        with pytest.raises(wdspec.UsageError, match="format version 99, this wdspec reads version 1"):
+            loader.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "workers", "says"),
+    [(3, 0, "world size of 1, 2, 4"), (1, 4, r"4 workers cannot share 6.*use 1, 2, 3, 6 \(or 0\)")],
+)
+def test_illegal_topologies_list_the_legal_ones(shards, ranks, workers, says):
+    with pytest.raises(wdspec.UsageError, match=says):
+        wdspec.loader(make_spec(shards), num_workers=workers, rank=0, world_size=ranks)
