@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wdspec.spec.models import Source
-from wdspec.spec.nodes import ListNode, MapNode, Node, locate
+from wdspec.spec.nodes import MapNode, Node, locate
 from wdspec.spec.problems import Problems
 from wdspec.spec.rules.scaling import is_image
 from wdspec.spec.sources import Draft
@@ -122,8 +122,3 @@ def _check_likeness(sets: Sequence[tuple[Draft, tuple[str, ...]]], problems: Pro
 def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(f"`{name}`" for name in list(names)[:8])
     return shown + (", …" if len(names) > 8 else "") if names else "nothing"
-
-
-def entry_nodes(node: Node) -> Sequence[Node]:
-    """The items of a list, or the one value that stands for it."""
-    return node.items if isinstance(node, ListNode) else (node,)
