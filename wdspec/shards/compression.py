@@ -141,32 +141,36 @@ class _Gunzip:
 class _Unzstd:
     """The `zstandard` package in the manner of the other decompressors.
 
-    It cannot limit its output, so it gets little input at a time.
+    It cannot limit its output, so it gets little input at a time and what is too much waits here.
     """
 
     _STEP = 4096
 
     def __init__(self, zstandard: Any) -> None:
         self._stream = zstandard.ZstdDecompressor().decompressobj()
-        self._waiting = b""
+        self._input = b""
+        self._output = b""
 
     def decompress(self, data: bytes, max_length: int = -1) -> bytes:
-        data = self._waiting + data
-        self._waiting = data[self._STEP :]
-        out: bytes = self._stream.decompress(data[: self._STEP])
+        self._input += data
+        if not self._output:
+            piece, self._input = self._input[: self._STEP], self._input[self._STEP :]
+            self._output = self._stream.decompress(piece)
+        end = len(self._output) if max_length < 0 else max_length
+        out, self._output = self._output[:end], self._output[end:]
         return out
 
     @property
     def eof(self) -> bool:
-        return bool(self._stream.eof)
+        return bool(self._stream.eof) and not self._output
 
     @property
     def needs_input(self) -> bool:
-        return not self._waiting and not self.eof
+        return not self._input and not self._output and not self._stream.eof
 
     @property
     def unused_data(self) -> bytes:
-        return bytes(self._stream.unused_data) + self._waiting
+        return bytes(self._stream.unused_data) + self._input
 
 
 class _Rejoined(io.RawIOBase):

@@ -92,8 +92,6 @@ def read_header(block: bytes) -> Header:
         raise ShardError(f"bad checksum: these 512 bytes are no tar header ({_look(block)}); {REFETCH}")
     name = text(block[:100])
     kind = block[156:157]
-    if kind == b"\0" and name.endswith(b"/"):  # how the first tars wrote a directory
-        kind = b"5"
     # Other magics keep other things (times, sparse maps) where ustar has the prefix.
     prefix = text(block[345:500]) if block[257:263] == b"ustar\0" else b""
     if prefix and kind not in EXTENSIONS:

@@ -70,6 +70,7 @@ def member_at(blocks: Blocks, offset: int) -> Member | None:
     """
     at = offset
     name = link = size = None
+    from_pax = False
     while True:
         header = _header(blocks, at)
         if header is None:
@@ -83,8 +84,14 @@ def member_at(blocks: Blocks, offset: int) -> Member | None:
                 f"an extended header claims {header.size} bytes, which is not credible", offset=at
             )
         try:
-            blocks.find(at + BLOCK, header.size)
-            body = blocks.take(at + BLOCK, header.size)
+            end = padded(at + BLOCK + header.size)
+            blocks.find(at + BLOCK, end - at - BLOCK)
+            body = blocks.take(at + BLOCK, end - at - BLOCK)
+            if body[header.size :].strip(b"\0"):
+                raise ShardError(
+                    f"an extended header is longer than the {header.size} bytes it claims; {REFETCH}"
+                )
+            body = body[: header.size]
             # Where several extended headers name one thing the outermost counts, as in tarfile.
             if header.type == headers.LONG_NAME:
                 name = headers.text(body) if name is None else name
@@ -92,18 +99,21 @@ def member_at(blocks: Blocks, offset: int) -> Member | None:
                 link = headers.text(body) if link is None else link
             else:
                 new_name, new_link, new_size = _pax(body, header.type == headers.GLOBAL_PAX)
-                name = new_name if name is None else name
+                if name is None and new_name is not None:
+                    name, from_pax = new_name, True
                 link = new_link if link is None else link
                 size = new_size if size is None else size
         except ShardError as error:
             error.at(offset=at)
             raise
-        at = padded(at + BLOCK + header.size)
+        at = end
 
     name = header.name if name is None else name
+    # The first tars knew a directory by its slash alone.
+    is_directory = header.type == b"5" or (header.type == b"\0" and name.endswith(b"/"))
     member = Member(
-        name.rstrip(b"/") if header.type == b"5" else name,
-        header.type,
+        name.rstrip(b"/") if is_directory or from_pax else name,
+        b"5" if is_directory else header.type,
         offset,
         at + BLOCK,
         header.size if size is None else size,
@@ -194,4 +204,4 @@ def _pax(body: bytes, is_global: bool) -> tuple[bytes | None, bytes | None, int 
         raise ShardError(f"a pax header holds a name with a NUL: {name[:60]!r}")
     if size and not size.isdigit():
         raise ShardError(f"a pax header holds {size!r} for a size; {REFETCH}")
-    return name and name.rstrip(b"/"), link, int(size) if size else None
+    return name, link, int(size) if size else None

@@ -277,7 +277,7 @@ def _past_idle_pax(buffer: bytes, start: int, size: int) -> int:
     Python's `tarfile` writes one before every member just to keep fractions of a second.
     """
     end = start + size + (-size & 511)
-    records = buffer[start : start + size]
+    records = buffer[start:end]  # with the padding: a damaged size must not hide a record
     if end > len(buffer) or b"path=" in records or b"size=" in records or b"GNU.sparse" in records:
         return 0
     return end

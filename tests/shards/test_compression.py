@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import random
+import sys
+
+import pytest
+import zstandard
+
+from wdspec.shards.compression import decompressed
+from wdspec.shards.samples import TarSamples
+from wdspec.spec.errors import ShardError
+
+COMPRESSORS = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+}
+DATA = random.Random(1).randbytes(500_000) + bytes(3_000_000) + b"end"
+
+
+@pytest.fixture(params=COMPRESSORS)
+def compress(request):
+    return COMPRESSORS[request.param]
+
+
+def whole(file):
+    pieces = []
+    while piece := file.read(100_000):
+        assert len(piece) <= 100_000
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def test_each_format_is_known_by_its_first_bytes(compress):
+    assert whole(decompressed(io.BytesIO(compress(DATA)))) == DATA
+
+
+def test_streams_end_to_end_are_read_through(compress):
+    data = compress(b"one") + compress(b"") + compress(DATA)
+    assert whole(decompressed(io.BytesIO(data))) == b"one" + DATA
+
+
+def test_few_bytes_at_a_time_change_nothing(compress, trickle):
+    data = compress(DATA[:2000]) + compress(b"two")
+    for step in (1, 3, 1000):
+        assert whole(decompressed(trickle(data, step))) == DATA[:2000] + b"two"
+
+
+def test_a_shard_without_compression_stays_the_file_itself(pack, tmp_path):
+    (tmp_path / "x.tar.gz").write_bytes(pack([("a.jpg", b"1")]))
+    with open(tmp_path / "x.tar.gz", "rb", buffering=0) as file:
+        assert decompressed(file) is file
+        assert list(TarSamples(decompressed(file))) == [{"__key__": "a", "jpg": b"1"}]
+
+
+def test_names_that_look_like_magic_do_not_mislead(pack, trickle):
+    data = pack([("BZh91.jpg", b"1")])
+    assert list(TarSamples(decompressed(io.BytesIO(data)))) == [{"__key__": "BZh91", "jpg": b"1"}]
+    assert list(TarSamples(decompressed(trickle(data, 3)))) == [{"__key__": "BZh91", "jpg": b"1"}]
+
+
+def test_files_shorter_than_any_magic_pass():
+    for data in (b"", b"\x1f", b"BZh"):
+        assert whole(decompressed(io.BytesIO(data))) == data
+
+
+def test_compressed_shards_give_the_same_samples_and_resume(compress, pack):
+    data = pack([(f"{n}.{suffix}", bytes(n * 1000)) for n in range(20) for suffix in ("a", "b")])
+    expected = list(TarSamples(io.BytesIO(data)))
+    reader = TarSamples(decompressed(io.BytesIO(compress(data))))
+    stops = [(reader.next_offset, reader.next_index) for _ in reader]
+    for emitted, (offset, index) in enumerate(stops, 1):
+        file = decompressed(io.BytesIO(compress(data)))
+        assert list(TarSamples(file, offset=offset, index=index)) == expected[emitted:]
+
+
+def test_a_cut_in_compressed_data_is_an_error(compress):
+    data = compress(DATA)
+    for cut in [*range(12, 40), len(data) // 2, *range(len(data) - 20, len(data))]:
+        with pytest.raises(ShardError, match="truncated"):
+            whole(decompressed(io.BytesIO(data[:cut])))
+
+
+def test_a_cut_compressed_shard_delivers_no_part_of_a_sample(compress, pack, trickle):
+    tar = pack([(f"{n}.{s}", random.Random(n).randbytes(5000)) for n in range(20) for s in ("a", "b")])
+    expected = list(TarSamples(io.BytesIO(tar)))
+    data = compress(tar)
+    for cut in range(20, len(data), 9000):
+        errors = []
+        samples = list(TarSamples(decompressed(trickle(data[:cut])), on_error=errors.append))
+        assert samples == expected[: len(samples)]
+        assert "truncated" in errors[0].message
+        assert "offset" in errors[0].place
+
+
+def test_corrupt_compressed_data_is_an_error_with_its_cause(compress):
+    data = compress(DATA)
+    errors = []
+    for at in range(20, len(data) - 8, 19_973):
+        bad = bytearray(data)
+        bad[at] ^= 0x55
+        try:
+            assert whole(decompressed(io.BytesIO(bytes(bad)))) == DATA
+        except ShardError as error:
+            errors.append(error)
+    assert len(errors) > 10
+    for error in errors:
+        assert error.message.startswith("truncated") or (
+            error.message.startswith("corrupt") and error.__cause__
+        )
+
+
+def test_something_else_after_compressed_data_is_an_error_but_zeros_are_not(compress):
+    data = compress(b"one")
+    assert whole(decompressed(io.BytesIO(data + bytes(1000)))) == b"one"
+    with pytest.raises(ShardError):
+        whole(decompressed(io.BytesIO(data + b"something else")))
+
+
+def test_frames_to_be_skipped_are_skipped():
+    skipped = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"skip"
+    data = skipped + COMPRESSORS["zst"](DATA) + skipped
+    assert whole(decompressed(io.BytesIO(data))) == DATA
+
+
+def test_zstd_names_its_extra_where_no_module_reads_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    monkeypatch.setitem(sys.modules, "compression", None)
+    monkeypatch.setitem(sys.modules, "compression.zstd", None)
+    with pytest.raises(ShardError, match=r"pip install 'wdspec\[zstd\]'"):
+        decompressed(io.BytesIO(COMPRESSORS["zst"](b"x")))
+
+
+def test_closing_closes_the_file(compress, trickle):
+    for data in (compress(b"x"), b"plain"):
+        raw = trickle(data)
+        decompressed(raw).close()
+        assert raw.closed
+
+
+def test_a_bomb_is_unpacked_piece_by_piece():
+    for data in (gzip.compress(bytes(50_000_000), 1), lzma.compress(bytes(50_000_000), preset=0)):
+        assert len(decompressed(io.BytesIO(data)).read(1000)) <= 1000
