@@ -7,11 +7,13 @@ import os
 import shutil
 import subprocess
 import tarfile
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wdspec.shards import blocks
 from wdspec.shards.members import iter_members
 from wdspec.shards.samples import TarSamples
 from wdspec.spec.errors import ShardError
@@ -250,11 +252,15 @@ files = st.lists(st.tuples(names, st.binary(max_size=1200)), max_size=12)
     files=files,
     format=st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
     mtime=st.sampled_from([0, 1.5]),
+    chunk=st.sampled_from([512, 1536, 4096, blocks.CHUNK]),
 )
-def test_any_archive_reads_as_tarfile_reads_it_or_says_why_not(pack, read, reference, files, format, mtime):
+def test_any_archive_reads_as_tarfile_reads_it_or_says_why_not(
+    pack, read, reference, files, format, mtime, chunk
+):
     data = pack(files, format, mtime=mtime)
     errors = []
-    samples, error = read(data, on_error=errors.append)
+    with mock.patch.object(blocks, "CHUNK", chunk):
+        samples, error = read(data, on_error=errors.append)
     assert error is None
     expected = reference(data)
     if not errors:
@@ -282,7 +288,8 @@ def test_any_archive_resumes_anywhere(pack, trickle, files, step, stride, mtime)
     for emitted, (offset, index) in enumerate(stops):
         options = {"offset": offset, "index": index, "stride": stride, "on_error": bad.append}
         if not bad:
-            assert list(TarSamples(io.BytesIO(data), **options)) == samples[emitted:]
+            with mock.patch.object(blocks, "CHUNK", step):
+                assert list(TarSamples(io.BytesIO(data), **options)) == samples[emitted:]
             assert list(TarSamples(trickle(data, step), **options)) == samples[emitted:]
 
 

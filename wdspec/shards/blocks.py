@@ -136,6 +136,4 @@ class Blocks:
     def truncated(self, wanted: int) -> ShardError:
         """The error for a shard that ends with the window, short of offset `wanted`."""
         end = self.base + len(self.buffer)
-        return ShardError(
-            f"truncated: the shard ends at byte {end}, but its headers promise {wanted}; {REFETCH}"
-        )
+        return ShardError(f"truncated: the shard ends at byte {end}, before byte {wanted}; {REFETCH}")
