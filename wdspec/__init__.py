@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from wdspec.compiler import compile, loader, plan
     from wdspec.loading import load
+    from wdspec.pipeline.checkpoint import merge_states
     from wdspec.pipeline.dataset import DataPipeline
     from wdspec.pipeline.loader import Loader
     from wdspec.planning.plan import Plan
@@ -35,6 +36,7 @@ _HOMES = {
     "loader": "wdspec.compiler",
     "plan": "wdspec.compiler",
     "load": "wdspec.loading",
+    "merge_states": "wdspec.pipeline.checkpoint",
     "DataPipeline": "wdspec.pipeline.dataset",
     "Loader": "wdspec.pipeline.loader",
     "Plan": "wdspec.planning.plan",
@@ -63,6 +65,7 @@ __all__ = [
     "compile",
     "load",
     "loader",
+    "merge_states",
     "plan",
 ]
 
@@ -73,6 +76,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'wdspec' has no attribute {name!r}")
     import importlib
 
+    if name in ("DataPipeline", "Loader"):
+        importlib.import_module("wdspec.compiler").require_torch(f"wdspec.{name}")
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

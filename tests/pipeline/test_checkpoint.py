@@ -11,7 +11,6 @@ from shardmaking import keys, write_source
 import wdspec
 from wdspec.loading import load
 from wdspec.pipeline.checkpoint import merge_states
-from wdspec.spec.models import Elastic
 
 
 def through_json(state):
@@ -29,6 +28,7 @@ def shards(tmp_path_factory):
 def make_spec(shards, ranks=4, workers=6, **changes):
     spec = {
         "seed": 3,
+        "elastic": {"ranks": ranks, "workers": workers},
         "dataset": [
             {"name": "a", "shards": shards["a"], "weight": 3, "shuffle": 50},
             {"name": "b", "shards": shards["b"], "weight": 1, "shuffle": 0, "select": "picks:most"},
@@ -38,7 +38,7 @@ def make_spec(shards, ranks=4, workers=6, **changes):
         "epoch": {"batches": 7},
         **changes,
     }
-    return load(spec).model_copy(update={"elastic": Elastic(ranks=ranks, workers=workers)})
+    return load(spec)
 
 
 def run(spec, ranks, workers, batches, state=None):
@@ -256,3 +256,42 @@ def test_a_state_of_another_version_is_refused(shards):
 def test_illegal_topologies_list_the_legal_ones(shards, ranks, workers, says):
     with pytest.raises(wdspec.UsageError, match=says):
         wdspec.loader(make_spec(shards), num_workers=workers, rank=0, world_size=ranks)
+
+
+class TestInOneProcess:
+    def test_a_pipeline_goes_on_exactly_from_any_batch(self, shards):
+        spec = make_spec(shards, 1, 3)
+        expected = keys(wdspec.compile(spec))
+        for stop in range(8):
+            pipeline = wdspec.compile(spec)
+            seen = keys(itertools.islice(pipeline, stop))
+            state = through_json(pipeline.state_dict())
+            for again in (pipeline, wdspec.compile(spec), wdspec.compile(spec)):
+                again.load_state_dict(state)
+                assert through_json(again.state_dict()) == state
+                if stop < 7:
+                    assert seen + keys(again) == expected
+
+    def test_a_loader_takes_up_the_state_of_a_pipeline(self, shards):
+        spec = make_spec(shards, 1, 2)
+        pipeline = wdspec.compile(spec)
+        seen = keys(itertools.islice(pipeline, 3))
+        with wdspec.loader(spec, num_workers=2) as loader:
+            loader.load_state_dict(pipeline.state_dict())
+            assert seen + keys(loader) == keys(wdspec.compile(spec))
+
+    def test_samples_without_batch(self, shards):
+        spec = make_spec(shards, 1, 2, batch=None, epoch=30)
+        expected = [sample["__key__"] for sample in wdspec.compile(spec)]
+        pipeline = wdspec.compile(spec)
+        seen = [sample["__key__"] for sample in itertools.islice(pipeline, 11)]
+        again = wdspec.compile(spec)
+        again.load_state_dict(through_json(pipeline.state_dict()))
+        assert seen + [sample["__key__"] for sample in again] == expected
+
+    def test_after_an_error_it_fails_again_instead_of_losing_samples(self, tmp_path):
+        spec = {"dataset": [{"name": "a", "shards": f"{tmp_path}/gone.tar"}], "batch": 2, "epoch": 8}
+        pipeline = wdspec.compile(spec)
+        for _ in range(2):
+            with pytest.raises(wdspec.MissingShardError):
+                next(iter(pipeline))

@@ -112,15 +112,15 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ),
     ("batch: {global_size: 512}\nepoch: 100\n" + A, [("E306", 2, 8)]),
     ("epoch: {batches: 10}\n" + A, [("E306", 1, 9)]),
-    ("batch: {global_size: 100}\nelastic: {ranks: 16}\n" + A, [("E307", 1, 22), ("E401", 2, 1)]),
+    ("batch: {global_size: 100}\nelastic: {ranks: 16}\n" + A, [("E307", 1, 22)]),
     ("dataset:\n  - {shards: a.tar, extensions: png, rename: {image: jpg}}\n", [("E308", 2, 54)]),
     ("fields: image text\nto_tuple: [jpg, image]\n" + A, [("E308", 2, 12)]),
     ("fields: [jpg, txt]\n" + A + "    extensions: jpg\n", [("E308", 1, 15)]),
     ("dataset:\n  - {shards: a.tar, scale: 0.5, decode: raw}\n", [("E309", 2, 41)]),
     (A + "    decode: {meta: pkl}\n", [("E311", 3, 20)]),
     (
-        "elastic: {ranks: 2}\nepoch: pass\nmix: {unit: batch}\n" + A,
-        [("E401", 1, 1), ("E401", 2, 1), ("E401", 3, 7)],
+        "epoch: pass\nmix: {unit: batch}\n" + A,
+        [("E401", 1, 1), ("E401", 2, 7)],
     ),
     ("batch: {size: 2, accumulate: true}\n" + A + "    interleave: 2\n", [("E401", 1, 18), ("E401", 4, 5)]),
     ("aistore: {endpoint: x}\ncache: /tmp/x\n" + A, [("E401", 1, 1), ("E401", 2, 1)]),
@@ -195,11 +195,11 @@ spec.yaml:2:43: E302 the probabilities of this list sum to 0.9, not to 1
 spec.yaml:2:22: E213 empty brace range: 10 > 1, did you mean {000001..000010}?
   2 |   - shards: gs://b/x-{000010..000001}.tar
     |                      ^""",
-    "elastic: {ranks: 2}\ndataset: [{shards: a.tar}]\n": """\
-spec.yaml:1:1: E401 `elastic` is not built yet
-  1 | elastic: {ranks: 2}
-    | ^^^^^^^
-    = leave it out; the order then belongs to the topology of the run""",
+    "cache: /tmp/x\ndataset: [{shards: a.tar}]\n": """\
+spec.yaml:1:1: E401 `cache` is not built yet
+  1 | cache: /tmp/x
+    | ^^^^^
+    = copy the shards, and name the copies in `rewrite:`""",
     "dataset:\n  - {shards: a-{0..3}.tar}\n": """\
 spec.yaml:2:16: E005 this map `{…}` is not closed or a comma is missing
   2 |   - {shards: a-{0..3}.tar}

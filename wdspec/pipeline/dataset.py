@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from wdspec.pipeline.blueprint import Blueprint
+from wdspec.pipeline.checkpoint import make_state, read_state
 from wdspec.pipeline.reader import Reader
 from wdspec.planning.plan import Plan
 from wdspec.planning.topology import Seat
@@ -45,6 +46,8 @@ class DataPipeline(IterableDataset[Any]):
         self._iterations = 0
         """Iterations begun in this process."""
         self._reader: Reader | None = None
+        self._restored: dict[int, bytes] = {}
+        """States to go on from, for the reader that is not built yet."""
         self._begun: torch.Tensor = torch.zeros(_MOST_WORKERS, dtype=torch.int64)
         self._begun.share_memory_()  # type: ignore[no-untyped-call]  # torch does not annotate it
         """Iterations begun by each DataLoader worker, whichever process it was."""
@@ -77,6 +80,30 @@ class DataPipeline(IterableDataset[Any]):
         """
         check_epoch(epoch, self._next, self.plan)
 
+    def state_dict(self) -> dict[str, Any]:
+        """The state after the last item given in this process: JSON values, as `Loader.state_dict` gives.
+
+        Raises:
+            UsageError: inside a DataLoader worker, which knows only its own part.
+        """
+        self._refuse_in_workers("state_dict")
+        plan = self.plan
+        table = self._reader.table() if self._reader is not None else self._restored
+        return make_state(self.blueprint, plan, self.seat.canonical_ranks(plan.topology), self._next, table)
+
+    def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
+        """Goes on behind the last item of the state; an iteration under way ends.
+
+        Args and errors are those of `Loader.load_state_dict`.
+        """
+        self._refuse_in_workers("load_state_dict")
+        plan = self.plan
+        ranks = self.seat.canonical_ranks(plan.topology)
+        self._next, self._restored = read_state(state, self.blueprint, plan, ranks, allow_changed)
+        self._iterations += 1
+        if self._reader is not None:
+            self._reader.restore(self._restored)
+
     def __iter__(self) -> Iterator[Any]:
         # All of it runs at the first next(): a DataLoader reports errors from there, but dies of one in iter().
         info = get_worker_info()
@@ -86,6 +113,7 @@ class DataPipeline(IterableDataset[Any]):
             self._refuse_what_would_repeat(worker, plan)
         if self._reader is None:
             self._reader = self.blueprint.reader(plan, self.seat)
+            self._reader.restore(self._restored)
         self._iterations += 1
         yield from self._iterate(self._reader, self._iterations, worker)
 
@@ -105,6 +133,13 @@ class DataPipeline(IterableDataset[Any]):
                     raise UsageError("a newer iteration of this pipeline has begun; this one cannot go on")
         if worker is not None and end is not None:
             self._next = end
+
+    def _refuse_in_workers(self, method: str) -> None:
+        if get_worker_info() is not None:
+            raise UsageError(
+                f"{method}() of a pipeline inside DataLoader workers holds only one worker's part; use "
+                "wdspec.loader(spec, num_workers=…), whose state is that of the whole rank"
+            )
 
     def _refuse_what_would_repeat(self, worker: int, plan: Plan) -> None:
         """A bare DataLoader starts its rotation at worker 0 each time, and knows nothing of earlier workers."""

@@ -31,6 +31,7 @@ class Reader:
         self._parts = parts
         self._draws = plan.draws()
         self._table: dict[int, bytes] = {}
+        self._failure: Exception | None = None
         self._live: dict[int, SlotStream] = {}
         self._row: dict[int, list[SlotStream]] = {}  # canonical worker k -> its slots, one a rank
 
@@ -38,20 +39,31 @@ class Reader:
         """The samples of global batch J for these ranks, in the order of the ranks.
 
         Raises:
-            WdspecError: a shard or sample could not be read and the policy is to raise. The reader's slots
-                are then behind the caller's count: `restore` before reading on.
+            WdspecError: a shard or sample could not be read and the policy is to raise. Part of the batch is
+                then lost, so every further call raises the same, until `restore`.
         """
+        if self._failure is not None:
+            raise self._failure
         k, m = slot_of_batch(number, self.plan.topology)
-        streams = self._row.get(k) or self._make_row(k)
-        if len(streams) == 1:
-            return streams[0].take(m)
-        return [sample for stream in streams for sample in stream.take(m)]
+        try:
+            streams = self._row.get(k) or self._make_row(k)
+            if len(streams) == 1:
+                return streams[0].take(m)
+            return [sample for stream in streams for sample in stream.take(m)]
+        except Exception as error:
+            self.close()
+            self._failure = error
+            raise
 
     def states(self, number: int) -> dict[int, bytes]:
         """The states, after batch J, of the slots it was taken from."""
         k, _ = slot_of_batch(number, self.plan.topology)
         slots = (self.plan.topology.slot(rank, k) for rank in self.ranks)
         return {slot: self._live[slot].pack() for slot in slots if slot in self._live}
+
+    def table(self) -> dict[int, bytes]:
+        """The states of all slots read so far."""
+        return {**self._table, **{slot: stream.pack() for slot, stream in self._live.items()}}
 
     def restore(self, table: SlotTable) -> None:
         """Goes on from the given states. Slots that stand there already keep their windows."""
@@ -61,6 +73,7 @@ class Reader:
                 del self._live[slot]
         self._table = dict(table)
         self._row.clear()
+        self._failure = None
 
     def close(self) -> None:
         """Closes all open shards and forgets the slots."""

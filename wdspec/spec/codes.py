@@ -300,7 +300,7 @@ CODES: dict[str, Code] = {
     "E401": Code(
         "not built yet",
         "The language has this key, and this release does not do what it says. It is refused rather than ignored.",
-        "elastic: {ranks: 16, workers: 8}\ndataset:\n  - shards: a.tar\n",
+        "cache: {dir: /scratch/shards}\ndataset:\n  - shards: a.tar\n",
     ),
     "E402": Code(
         "a spec of another tool",

@@ -26,7 +26,6 @@ def _above_one(value: Any) -> bool:
 
 
 _UNBUILT: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
-    (("elastic",), _always, "leave it out; the order then belongs to the topology of the run"),
     (("epoch",), _when("pass"), "give a number of samples: `epoch: 100_000`"),
     (("mix", "unit"), _when("batch"), "leave it out: batches hold samples of all sources"),
     (("mix", "schedule"), _always, "leave it out: shares stay as they are"),
