@@ -1,4 +1,8 @@
-"""README.md does what it says: its files are written, its code and commands are run, in one folder, from the top."""
+"""README.md does what it says.
+
+From the top and in one folder, its files are written, its code and commands are run, and what it says they print is
+looked for in what they print.
+"""
 
 import os
 import re
@@ -54,14 +58,17 @@ def run(command, folder):
 
 def test_every_block_is_run_in_order(tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    ran = 0
+    ran, output = 0, ""
     for block in readme_blocks():
         if is_set_up(block):
             continue
         if block.file_name:
             (tmp_path / block.file_name).write_text(block.text, encoding="utf-8")
         elif block.language == "bash":
-            run(["bash", "-euo", "pipefail", "-c", block.text], tmp_path)
+            output = run(["bash", "-euo", "pipefail", "-c", block.text], tmp_path)
+        elif block.language == "text":
+            printed = [line.split() for line in output.splitlines()]
+            assert [line for line in block.text.splitlines() if line.split() not in printed] == [], output
         elif block.language == "python":
             script = tmp_path / f"readme_line_{block.line}.py"
             script.write_text(block.text, encoding="utf-8")
