@@ -180,6 +180,7 @@ def test_extended_headers_count_as_for_tarfile(pack, read, reference, headers):
         (b"g", b"10 size=3\n", "gives all members one name"),
         (b"x", b"22 GNU.sparse.major=1\n", "sparse"),
         (b"x", b"11 size=-3\n", "for a size"),
+        (b"x", b"10011 size=" + b"9" * 9999 + b"\n", "for a size"),
         (b"x", b"14 path=b\0jpg\n", "NUL"),
         (b"x", b"15 path=b.jpg\n", "malformed record"),
         (b"S", b"", "sparse"),

@@ -8,7 +8,6 @@ Names stay bytes here: a tar does not say in which encoding they are.
 
 from __future__ import annotations
 
-import re
 import struct
 from typing import NamedTuple
 from zlib import adler32
@@ -34,9 +33,6 @@ BODILESS = frozenset(b"%c" % c for c in b"123456")
 ASIDE = frozenset(b"%c" % c for c in b"VDNAEI")
 """Volume label, directory dumps, and notes of other tars (ACLs, inodes): data follows, but it is no file.
 Every other typeflag is a regular file, as POSIX asks of a reader that does not know it."""
-
-_OCTAL = re.compile(rb"[0-7]+")
-_DECIMAL = re.compile(rb"[0-9]+")
 
 
 class Header(NamedTuple):
@@ -68,11 +64,10 @@ def read_number(field: bytes) -> int:
     digits = field.partition(b"\0")[0].strip(b" ")
     if not digits:
         return 0
-    if not _OCTAL.fullmatch(digits):
-        raise ShardError(
-            f"a tar header holds {field!r} where a number belongs; the shard is damaged: {REFETCH}"
-        )
-    return int(digits, 8)
+    # int() also takes signs, underscores and a prefix, which are no way to write a size.
+    if not digits.strip(b"01234567"):
+        return int(digits, 8)
+    raise ShardError(f"a tar header holds {field!r} where a number belongs; the shard is damaged: {REFETCH}")
 
 
 def byte_sum(data: bytes) -> int:
@@ -108,7 +103,7 @@ def read_records(body: bytes) -> dict[bytes, bytes]:
     at = 0
     while at < len(body) and body[at]:
         digits, space, _ = body[at : at + 24].partition(b" ")
-        end = at + int(digits) if _DECIMAL.fullmatch(digits) else 0
+        end = at + int(digits) if digits.isdigit() else 0
         record = body[at + len(digits) + 1 : end]
         key, equals, value = record.partition(b"=")
         if not space or not equals or end > len(body) or not record.endswith(b"\n"):

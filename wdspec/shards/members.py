@@ -202,6 +202,6 @@ def _pax(body: bytes, is_global: bool) -> tuple[bytes | None, bytes | None, int 
         return None, None, None
     if name and b"\0" in name:
         raise ShardError(f"a pax header holds a name with a NUL: {name[:60]!r}")
-    if size and not size.isdigit():
+    if size and (not size.isdigit() or len(size) > 30):
         raise ShardError(f"a pax header holds {size!r} for a size; {REFETCH}")
     return name, link, int(size) if size else None

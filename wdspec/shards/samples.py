@@ -156,7 +156,7 @@ class TarSamples:
                     size = 0 if member.type in BODILESS else member.size
 
                 if step is None:
-                    name = text(head[:100]) if member is None else member.name
+                    name = head[:100].partition(b"\0")[0] if member is None else member.name
                     parts = split(name) if member is None or member.may_be_sampled else None
                     if parts is None:
                         step = None, layout
