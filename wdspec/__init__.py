@@ -76,9 +76,12 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'wdspec' has no attribute {name!r}")
     import importlib
 
-    if name in ("DataPipeline", "Loader"):
-        importlib.import_module("wdspec.compiler").require_torch(f"wdspec.{name}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    try:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name == "torch":
+            importlib.import_module("wdspec.compiler").require_torch(f"wdspec.{name}")
+        raise
     globals()[name] = value
     return value
 

@@ -5,6 +5,7 @@ load ──▶ Spec ──list──▶ Shards ──plan──▶ Plan ──co
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from wdspec.loading import load
 from wdspec.planning.plan import Plan, make_plan
 from wdspec.planning.shares import effective_shares
 from wdspec.planning.topology import Topology
-from wdspec.spec.errors import SpecError
+from wdspec.spec.errors import SpecError, UsageError
 from wdspec.spec.models import Source, Spec
 from wdspec.storage.listing import list_shards
 from wdspec.urls.environment import UrlEnvironment
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from wdspec.pipeline.blueprint import Blueprint
     from wdspec.pipeline.dataset import DataPipeline
     from wdspec.pipeline.loader import Loader
+    from wdspec.pipeline.reader import Reader
     from wdspec.pipeline.source import SourceParts
 
 SpecLike = str | os.PathLike[str] | Mapping[str, Any] | Spec
@@ -90,6 +92,7 @@ def compile(
         >>> sorted(next(iter(pipeline)))[:3]
         ['__key__', '__source__', '__url__']
     """
+    require_torch("wdspec.compile")
     from wdspec.pipeline.dataset import DataPipeline
     from wdspec.pipeline.place import find_seat
 
@@ -132,6 +135,7 @@ def loader(
         >>> batch["label"].dtype
         torch.int64
     """
+    require_torch("wdspec.loader")
     from wdspec.pipeline.loader import Loader
     from wdspec.pipeline.place import find_seat
 
@@ -151,16 +155,53 @@ def loader(
     )
 
 
+def sample_reader(spec: Spec, *, workers: int | None = None) -> Reader:
+    """A reader of the single samples of a checked spec, in this process: batch J is one sample. Needs no torch.
+
+    They come as canonical rank 0 gets them, with so many workers where `elastic` does not say; but a `batch` in
+    the spec would give the samples within each batch an order of their own.
+
+    Raises:
+        WdspecError: shards cannot be listed, or shares do not fit together.
+    """
+    from wdspec.pipeline.reader import Reader
+
+    shards, parts = _shards_and_parts(spec)
+    elastic = spec.elastic
+    topology = Topology(elastic.ranks, elastic.workers) if elastic else Topology(1, max(1, workers or 0))
+    single = spec.model_copy(update={"batch": None, "epoch": None})
+    return Reader(make_plan(single, shards, topology), parts, range(1))
+
+
 def blueprint(spec: Spec) -> Blueprint:
     """Lists the shards of a checked spec and describes how each source is read."""
+    require_torch("batching")
     from wdspec.pipeline.blueprint import Blueprint
 
+    return Blueprint(spec, *_shards_and_parts(spec))
+
+
+def require_torch(what: str) -> None:
+    """Checks that torch can be imported, without importing it.
+
+    Raises:
+        UsageError: it is not installed; names what needs it, and the extra.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError(f"{what} needs torch, which is not installed: `pip install 'wdspec[torch]'`")
+
+
+def _shards_and_parts(spec: Spec) -> tuple[dict[str, UrlSequence], dict[str, SourceParts]]:
     environment = UrlEnvironment.read()
     if environment.secure:
         _refuse_user_code(spec)
+    for source in spec.sources:
+        decoders = (*source.decode.names, *source.decode.fields.values()) if source.decode else ()
+        for name in decoders:
+            if name.startswith("torch") and ":" not in name:
+                require_torch(f"`decode: {name}`")
     shards = list_sources(spec, environment)
-    parts = {source.name: _parts(spec, source, environment) for source in spec.sources}
-    return Blueprint(spec, shards, parts)
+    return shards, {source.name: _parts(spec, source, environment) for source in spec.sources}
 
 
 def list_sources(spec: Spec, environment: UrlEnvironment) -> dict[str, UrlSequence]:

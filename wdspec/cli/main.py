@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any, TextIO
 
 import click
 
 from wdspec.spec.errors import WdspecError
+from wdspec.spec.suggestions import did_you_mean
 
 COMMANDS = {
     "validate": "Check specs: every problem, with file, line and column.",
-    "explain": "Show what a spec means: shares, shards, passes, batches, who reads what.",
+    "explain": "Show what a spec means: shares, passes, who reads what.",
     "head": "Show the first samples: keys, types, shapes, sizes.",
-    "resolve": "Show step by step how a URL, or every URL of a spec, is opened.",
+    "resolve": "Show step by step how URLs are opened.",
     "rule": "Explain the code of a problem, such as E302.",
     "schema": "Print the JSON Schema of the spec language.",
-    "demo": "Write a small spec with shards, and train-read an epoch from it.",
+    "demo": "Write a small spec with shards, and read an epoch of it.",
 }
 """Subcommand -> its line of help, so that ``wdspec --help`` imports none of them."""
+
+
+class _PipeClosedError(Exception):
+    """Whoever read our output has gone. (click would turn the OSError itself into exit code 1.)"""
 
 
 class _Commands(click.Group):
@@ -33,21 +42,52 @@ class _Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(f"wdspec.cli.{name}"), name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            hint = did_you_mean(args[0], COMMANDS) or f"there are {', '.join(COMMANDS)}"
+            raise click.UsageError(f"no command `{args[0]}`, {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise _PipeClosedError from None
+        return result
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(
+    cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(package_name="wdspec", prog_name="wdspec")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Describe WebDataset training data in one YAML file, and train from it anywhere."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
-def main() -> None:
-    """Runs the command line. Exit codes: 0 fine, 1 the spec or data has problems, 2 wrong usage, 130 Ctrl-C."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line, and exits.
+
+    Exit codes: 0 fine, 1 the spec or data has problems, 2 wrong usage, 130 Ctrl-C, 141 the output's reader left.
+
+    Args:
+        arguments: those of the command line, by default.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # names of files may hold what the terminal's encoding has not
+            stream.reconfigure(errors="backslashreplace")
+    warnings.showwarning = _show_warning
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(arguments, standalone_mode=False)
     except click.ClickException as error:
         error.show()
         code = error.exit_code
@@ -55,9 +95,30 @@ def main() -> None:
         click.echo("interrupted", err=True)
         code = 130
     except WdspecError as error:
-        click.echo(str(error), err=True)
+        _complain(str(error))
         code = 1
-    except BrokenPipeError:
-        sys.stderr.close()
+    except (_PipeClosedError, BrokenPipeError):
+        # What is still buffered would fail again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """One line without the place in our code, which tells users nothing."""
+    _complain(f"warning: {' '.join(str(message).split())}")
+
+
+def _complain(text: str) -> None:
+    """Prints to standard error, with what could steer a terminal made visible: messages quote names of files."""
+    from wdspec.cli.resolve import printable
+
+    for line in text.split("\n"):
+        click.echo(printable(line), err=True)

@@ -1,0 +1,331 @@
+"""What a spec means on a topology: everything that `wdspec explain` says, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
+
+from wdspec.cli.describing import FieldMeaning, field_meanings, fields_in_words, steps_in_words
+from wdspec.cli.measuring import Measure, measure, memory_of_machine
+from wdspec.cli.tables import counted, listed, size
+from wdspec.compiler import list_sources
+from wdspec.fields.sample import SampleFields
+from wdspec.pipeline.place import find_seat
+from wdspec.planning.plan import Plan, SourcePlan, make_plan
+from wdspec.planning.topology import Seat, Topology
+from wdspec.spec.errors import WdspecError
+from wdspec.spec.models import Source, Spec
+from wdspec.urls.environment import UrlEnvironment
+from wdspec.urls.resolve import Resolver
+
+PER_UNENDING = 1000
+"""Samples for which the expected draws are given where the spec has no epoch."""
+TURNS = 3
+"""First shards named of each slot and source."""
+
+
+@dataclass(frozen=True)
+class SourceMeaning:
+    """One source with shards, or what a nested mix comes to."""
+
+    name: str
+    path: tuple[str, ...] = ()
+    """Names of the nested mixes it is in, the outermost first."""
+    share: float = 0.0
+    """Of the whole mix; 0 for a source that is off."""
+    shards: int | None = None
+    """None: not listed, since the source is off."""
+    samples: float | None = None
+    """Per pass; None where neither the spec nor a local shard says."""
+    estimated: bool = False
+    """Whether samples are an estimate."""
+    expected: float = 0.0
+    """Samples drawn in an epoch, or of a thousand without one."""
+    window: int | None = None
+    """Samples shuffled together in each slot; None for a nested mix and a source that is off."""
+    window_bytes: float | None = None
+    """Bytes of a full window, if known."""
+    order: str = ""
+    parts_per_shard: int = 1
+    """Over 1 where there are fewer shards than slots."""
+    fields: str = ""
+    field_list: tuple[FieldMeaning, ...] = ()
+    steps: str = ""
+    nested: bool = False
+    """Whether it is a nested mix."""
+
+    @property
+    def passes(self) -> float | None:
+        """How often an epoch reads the source; None where that is not known."""
+        return self.expected / self.samples if self.samples else None
+
+
+class Turn(NamedTuple):
+    """What a slot reads of a source at one of its turns."""
+
+    url: str
+    part: int
+    """Which of the shard's parts, from 0."""
+    parts: int
+    """1 unless there are fewer shards than slots."""
+
+
+@dataclass(frozen=True)
+class SlotMeaning:
+    """The first turns of one slot at one source."""
+
+    rank: int
+    worker: int
+    source: str
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The canonical topology, and the ranks and workers that it is described on."""
+
+    topology: Topology
+    ranks: int
+    workers: int
+    """Reading processes per rank, at least 1."""
+    why: str
+    """Where the numbers come from."""
+
+    @property
+    def canonical_ranks(self) -> int:
+        """How many canonical ranks one rank reads."""
+        return self.topology.ranks // self.ranks
+
+    @property
+    def slots_per_worker(self) -> int:
+        """How many slots one reading process holds."""
+        return self.canonical_ranks * self.topology.workers // self.workers
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """A spec, planned and measured."""
+
+    spec: Spec
+    plan: Plan
+    run: Run
+    sources: tuple[SourceMeaning, ...]
+    """In file order; a nested mix stands before its sources."""
+    slots: tuple[SlotMeaning, ...]
+    """Of the first slots."""
+    errors: tuple[str, ...]
+    """Why shards could not be measured."""
+
+    @property
+    def active(self) -> list[SourceMeaning]:
+        """The sources that are read."""
+        return [each for each in self.sources if each.window is not None]
+
+    @property
+    def window_bytes(self) -> float:
+        """Bytes in the full windows of one reading process, as far as they are known."""
+        return sum(each.window_bytes or 0.0 for each in self.active) * self.run.slots_per_worker
+
+
+def meaning_of(spec: Spec, ranks: int | None, workers: int | None, slots: int | None) -> Meaning:
+    """Lists the shards, plans, and reads the headers of one local shard a source. Runs nothing.
+
+    Args:
+        spec: the spec.
+        ranks, workers: the topology; by default that of the running job and the spec's.
+        slots: how many slots to describe; by default some that fit a screen.
+
+    Raises:
+        WdspecError: as planning and listing raise.
+    """
+    run = _run(spec, ranks, workers)
+    environment = UrlEnvironment.read()
+    shards = list_sources(spec, environment)
+    plan = make_plan(spec, shards, run.topology)
+    planned = {source.name: source for source in plan.sources}
+    errors: list[str] = []
+    leaves: dict[str, SourceMeaning] = {}
+    for source in spec.sources:
+        fields = SampleFields.of(source, allow=spec.allow, secure=environment.secure)
+        leaf = _described(source, fields)
+        if source.name in planned:
+            resolver = Resolver.of(environment, spec, source)
+            measured = measure(source, shards[source.name], resolver, fields.field_of)
+            if isinstance(measured, WdspecError):
+                errors.append(str(measured))
+                measured = None
+            leaf = _planned(leaf, planned[source.name], plan, measured)
+        leaves[source.name] = leaf
+    if slots is None:
+        slots = max(1, min(4, 8 // len(plan.sources)))
+    return Meaning(
+        spec,
+        plan,
+        run,
+        tuple(_outline(spec.dataset, (), leaves)),
+        tuple(_slots(plan, slots)),
+        tuple(errors),
+    )
+
+
+def _run(spec: Spec, ranks: int | None, workers: int | None) -> Run:
+    """The run that is described: as asked, else as this process would run, else as `elastic` says."""
+    seat = find_seat() if ranks is None else Seat(0, ranks)
+    rank_why = (
+        "--ranks" if ranks is not None else "of the running job" if seat.world_size > 1 else "one process"
+    )
+    elastic = spec.elastic
+    if elastic is None:
+        worker_why = "--workers" if workers is not None else f"loader.workers is {spec.loader.workers}"
+        own = spec.loader.workers if workers is None else workers
+        topology = Topology(seat.world_size, max(1, own))
+        return Run(topology, topology.ranks, topology.workers, f"{rank_why}, {worker_why}")
+    topology = Topology(elastic.ranks, elastic.workers)
+    if ranks is None and seat.world_size == 1:
+        seat = Seat(0, topology.ranks)
+    seat.canonical_ranks(topology)
+    own = topology.workers if workers is None else workers
+    topology.check_workers(own)
+    return Run(topology, seat.world_size, max(1, own), "elastic")
+
+
+def _described(source: Source, fields: SampleFields) -> SourceMeaning:
+    return SourceMeaning(
+        source.name,
+        samples=source.samples,
+        order=source.order,
+        fields=fields_in_words(source, fields),
+        field_list=tuple(field_meanings(source, fields)),
+        steps=steps_in_words(source),
+    )
+
+
+def _planned(leaf: SourceMeaning, source: SourcePlan, plan: Plan, measured: Measure | None) -> SourceMeaning:
+    shards, window = len(source.shards), source.windows.size
+    samples, estimated, held = leaf.samples, False, None
+    if measured is not None:
+        if samples is None:
+            samples, estimated = measured.samples * shards, shards > 1 or not measured.whole
+        held = min(window, max(1.0, samples / plan.topology.slots)) * measured.sample_bytes
+    share = float(source.share)
+    return replace(
+        leaf,
+        share=share,
+        shards=shards,
+        samples=samples,
+        estimated=estimated,
+        expected=share * (plan.epoch_samples or PER_UNENDING),
+        window=window,
+        parts_per_shard=source.order.split,
+        window_bytes=held,
+    )
+
+
+def _outline(
+    dataset: tuple[Source, ...], path: tuple[str, ...], leaves: dict[str, SourceMeaning]
+) -> Iterator[SourceMeaning]:
+    """The sources of a mix in order, each nested mix before its own."""
+    for source in dataset:
+        if source.dataset is None:
+            yield replace(leaves[source.name], path=path)
+            continue
+        inner = list(_outline(source.dataset, (*path, source.name), leaves))
+        own = [each for each in inner if not each.nested]
+        listed = [each.shards for each in own if each.shards is not None]
+        sizes = [each.samples for each in own if each.samples is not None]
+        yield SourceMeaning(
+            source.name,
+            path,
+            share=sum(each.share for each in own),
+            shards=sum(listed) if listed else None,
+            samples=sum(sizes) if len(sizes) == len(own) else None,
+            estimated=any(each.estimated for each in own),
+            expected=sum(each.expected for each in own),
+            nested=True,
+        )
+        yield from inner
+
+
+def _slots(plan: Plan, most: int) -> Iterator[SlotMeaning]:
+    topology = plan.topology
+    for slot in range(min(most, topology.slots)):
+        rank, worker = divmod(slot, topology.workers)
+        for source in plan.sources:
+            entries = [source.order.entry(slot, turn) for turn in range(TURNS)]
+            turns = [Turn(source.shards[e.shard].text, e.residue, source.order.split) for e in entries]
+            yield SlotMeaning(rank, worker, source.name, tuple(turns))
+
+
+def warnings_of(meaning: Meaning) -> Iterator[str]:
+    """What the user of this spec on this topology should think about."""
+    plan, spec = meaning.plan, meaning.spec
+    yield from meaning.errors
+    asked = spec.epoch.samples if spec.epoch is not None else None
+    epoch = plan.epoch_samples
+    if asked and epoch and spec.limit is None and asked > epoch:
+        yield (
+            f"epoch: {asked} is no whole number of batches of {plan.batching.global_size:,}; an epoch is "
+            f"{epoch:,} samples, and the next one goes on from there"
+        )
+    parts = [f"{each.name} in {each.parts_per_shard}" for each in meaning.active if each.parts_per_shard > 1]
+    if parts:
+        yield (
+            f"fewer shards than the {plan.topology.slots:,} slots, so each shard is read in parts ({listed(parts)}), "
+            "every part by a walk through all of it; more and smaller shards read faster"
+        )
+    memory, held = memory_of_machine(), meaning.window_bytes * meaning.run.workers
+    if memory and held > memory / 4:
+        yield (
+            f"the windows of {counted(meaning.run.workers, 'worker')} hold {size(held)}, over a quarter of this "
+            f"machine's {size(memory)}; lower `shuffle`"
+        )
+
+
+def as_json(meaning: Meaning) -> dict[str, Any]:
+    """The meaning as numbers and texts."""
+    spec, plan = meaning.spec, meaning.plan
+    topology = plan.topology
+    batch = {
+        "per_rank": plan.batching.per_slot * meaning.run.canonical_ranks,
+        "global": plan.batching.global_size,
+    }
+    return {
+        "name": spec.name,
+        "file": spec.file,
+        "split": spec.split,
+        "environment": spec.environment,
+        "seed": spec.seed,
+        "topology": {
+            "ranks": topology.ranks,
+            "workers": topology.workers,
+            "slots": topology.slots,
+            "why": meaning.run.why,
+        },
+        "run": {"ranks": meaning.run.ranks, "workers": meaning.run.workers},
+        "draw": plan.draw,
+        "batch": batch if plan.batching.batched else None,
+        "epoch": None
+        if plan.epoch_batches is None
+        else {"batches_per_rank": plan.epoch_batches, "samples": plan.epoch_samples},
+        "expected_of": plan.epoch_samples or PER_UNENDING,
+        "sources": [
+            {
+                **asdict(each),
+                "field_list": [field._asdict() for field in each.field_list],
+                "passes": each.passes,
+            }
+            for each in meaning.sources
+        ],
+        "slots": [
+            {
+                "rank": each.rank,
+                "worker": each.worker,
+                "source": each.source,
+                "first": [turn._asdict() for turn in each.turns],
+            }
+            for each in meaning.slots
+        ],
+        "window_bytes_per_worker": meaning.window_bytes,
+        "warnings": list(warnings_of(meaning)),
+    }
