@@ -14,7 +14,8 @@ import click
 from wdspec.cli.demo_data import SPEC, write_project, write_whole
 from wdspec.cli.explain import parts_of
 from wdspec.cli.head import first_samples
-from wdspec.cli.meaning import Meaning, meaning_of
+from wdspec.cli.meaning import Meaning
+from wdspec.cli.surveying import meaning_of
 from wdspec.cli.tables import Row, Table, number, percent, show, size
 from wdspec.cli.validate import summary
 from wdspec.loading import check, load

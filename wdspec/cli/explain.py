@@ -10,15 +10,14 @@ import click
 from wdspec.cli.describing import calls_in_words
 from wdspec.cli.meaning import (
     PER_UNENDING,
-    TURNS,
     Meaning,
     SourceMeaning,
     Turn,
     as_json,
-    meaning_of,
     warnings_of,
 )
 from wdspec.cli.options import Choice, choosing
+from wdspec.cli.surveying import TURNS, meaning_of
 from wdspec.cli.tables import Part, Row, Table, Warning, counted, listed, number, percent, show, size
 from wdspec.urls.sequence import ShardUrl
 

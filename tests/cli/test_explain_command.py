@@ -1,0 +1,282 @@
+"""`wdspec explain`: what a spec means."""
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+from commandline import on_terminal, wdspec
+from shardmaking import write_shard, write_source
+
+from wdspec.cli.explain import explain
+
+AT_THE_TOP_OF_THE_LANGUAGE = """\
+dataset:
+  - shards: gs://nvdata-ocropus-tess/ia1-{000000..000033}.tar
+    scaleprob: 0.3
+  - shards: gs://nvdata-ocropus-tess/cdipsub-{000000..000022}.tar
+    scale: [1.0, 3.0]
+  - shards: gs://nvdata-ocropus-tess/gsub-{000000..000167}.tar
+    scale: [0.4, 1.0]
+  - shards: gs://nvdata-ocropus-tess/bin-gsub-{000000..000167}.tar
+    extensions: nrm.jpg
+    scale: [0.3, 1.0]
+  - shards: gs://nvdata-ocropus/rendered.tar
+    scaleprob: 1.0
+"""
+NESTED = """\
+name: pages
+seed: 5
+dataset:
+  - name: scans
+    probability: 0.75
+    dataset:
+      - {name: a, shards: "a-{000..003}.tar", weight: 2}
+      - {name: b, shards: "b-{000..001}.tar", weight: 1, shuffle: 40, order: sequential}
+  - {name: drawn, shards: "gs://bucket/c-{0..9}.tar", probability: 0.25, samples: 4000}
+  - {name: idle, shards: "nowhere-*.tar", probability: 0}
+batch: 8
+epoch: 1000
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    for name in ("WDS_REWRITE", "GOPEN_REWRITE", "WDS_SECURE", "WDSPEC_ENV", "RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    write_source(".", "a", shards=4, samples=10)
+    write_source(".", "b", shards=2, samples=15)
+    (tmp_path / "nested.yaml").write_text(NESTED)
+    (tmp_path / "top.yaml").write_text(AT_THE_TOP_OF_THE_LANGUAGE)
+    return tmp_path
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(explain, arguments)
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def meaning(*arguments):
+    return json.loads(run(*arguments, "--format", "json"))
+
+
+def sources(told):
+    return {source["name"]: source for source in told["sources"]}
+
+
+def test_the_first_document_of_the_language_explains_without_any_access_to_its_shards():
+    shown = run("top.yaml")
+    assert "ia1        8.63 %      34        ?       86.3      86  shuffled" in shown
+    assert "nrm.jpg (rgb8)" in shown
+    assert "scale 0.5 to 2 (0.3 of samples)" in shown
+    assert "endless (no `epoch`)" in shown
+    told = meaning("top.yaml")
+    assert [source["shards"] for source in told["sources"]] == [34, 23, 168, 168, 1]
+    assert told["epoch"] is None
+    assert sum(source["expected"] for source in told["sources"]) == pytest.approx(1000)
+
+
+def test_a_report_looks_like_this():
+    # The whole of it, so that a change of its looks is seen.
+    assert run("nested.yaml", "--slots", "1").splitlines() == [
+        "pages",
+        "file      nested.yaml",
+        "seed      5",
+        "topology  1 rank x 1 worker = 1 slot (one process, loader.workers is 0)",
+        "batch     8 samples a rank",
+        "epoch     125 batches a rank = 1,000 samples",
+        "draw      even",
+        "memory    about 347 B of samples in the windows of a worker, besides 1 source not measured",
+        "",
+        "source    share  shards  samples  per epoch  passes  window  order",
+        "scans   75.00 %       6      ~70        750   ~10.7",
+        "  a     50.00 %       4      ~40        500   ~12.5     500  shuffled",
+        "  b     25.00 %       2      ~30        250   ~8.33      16  sequential",
+        "drawn   25.00 %      10    4,000        250  0.0625     250  shuffled",
+        "idle        off                                              shuffled",
+        "",
+        "source             fields",
+        "a, b, drawn, idle  every file under its suffix, images as bytes",
+        "",
+        "rank  worker  source  first 3 shards",
+        "0     0       a       a-002.tar, a-000.tar, a-003.tar",
+        "              b       b-000.tar, b-001.tar, b-000.tar",
+        "              drawn   c-9.tar, c-2.tar, c-5.tar",
+    ]
+
+
+def test_samples_are_counted_in_the_first_shard_and_marked_as_an_estimate_unless_it_is_the_only_one():
+    told = sources(meaning("nested.yaml"))
+    assert (told["a"]["samples"], told["a"]["estimated"]) == (40, True)
+    assert (told["drawn"]["samples"], told["drawn"]["estimated"]) == (4000, False)
+    alone = sources(meaning("nested.yaml", "--set", 'dataset=[{name: a, shards: "a-000.tar"}]'))
+    assert (alone["a"]["samples"], alone["a"]["estimated"]) == (10, False)
+
+
+def test_passes_are_draws_of_an_epoch_over_samples():
+    told = sources(meaning("nested.yaml"))
+    assert told["a"]["passes"] == pytest.approx(500 / 40)
+    assert told["scans"]["passes"] == pytest.approx(750 / 70)
+
+
+def test_ranks_and_workers_choose_the_topology_and_slots_how_much_is_shown():
+    told = meaning("nested.yaml", "--ranks", "2", "--workers", "4", "--slots", "3")
+    assert told["topology"] == {"ranks": 2, "workers": 4, "slots": 8, "why": "--ranks, --workers"}
+    assert told["batch"] == {"per_rank": 8, "global": 16}
+    assert {(slot["rank"], slot["worker"]) for slot in told["slots"]} == {(0, 0), (0, 1), (0, 2)}
+    assert meaning("nested.yaml", "--slots", "0")["slots"] == []
+
+
+def test_the_ranks_of_a_running_job_are_taken_up(monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    told = meaning("nested.yaml")
+    assert told["topology"]["ranks"] == 4
+    assert "of the running job" in told["topology"]["why"]
+
+
+def test_an_elastic_spec_keeps_its_topology_and_a_smaller_run_reads_several_slots_a_worker():
+    elastic = ("nested.yaml", "--set", "elastic={ranks: 4, workers: 6}", "--ranks", "2", "--workers", "3")
+    told = meaning(*elastic)
+    assert told["topology"] == {"ranks": 4, "workers": 6, "slots": 24, "why": "elastic"}
+    assert told["run"] == {"ranks": 2, "workers": 3}
+    assert told["batch"] == {"per_rank": 16, "global": 32}
+    assert "2 ranks x 3 workers, 4 slots a worker" in run(*elastic)
+
+
+def test_the_slots_of_a_pass_read_every_shard_once(monkeypatch):
+    told = meaning("nested.yaml", "--workers", "2", "--slots", "2")
+    first_pass = [
+        slot["first"][turn]["url"] for slot in told["slots"] if slot["source"] == "a" for turn in (0, 1)
+    ]
+    assert sorted(first_pass) == [f"a-{n:03d}.tar" for n in range(4)]
+
+
+def test_fewer_shards_than_slots_are_said_to_be_read_in_parts():
+    shown = run("nested.yaml", "--workers", "4")
+    assert re.search(r"b-00[01]\.tar \[[12]/2\]", shown)
+    assert "warning: fewer shards than the 4 slots, so each shard is read in parts (b in 2)" in shown
+
+
+def test_an_epoch_that_batches_do_not_divide_is_said_to_be_shorter():
+    assert "epoch: 1001 is no whole number of batches of 8; an epoch is 1,000 samples" in run(
+        "nested.yaml", "--set", "epoch=1001"
+    )
+
+
+def test_windows_that_take_much_of_the_memory_are_warned_of(monkeypatch):
+    monkeypatch.setattr("wdspec.cli.meaning.memory_of_machine", lambda: 1000)
+    assert "over a quarter of this machine's 1.0 kB; lower `shuffle`" in run("nested.yaml", "--workers", "2")
+    monkeypatch.setattr("wdspec.cli.meaning.memory_of_machine", lambda: 10**9)
+    assert "lower `shuffle`" not in run("nested.yaml", "--workers", "2")
+
+
+def test_the_memory_counts_only_members_that_are_read(folder):
+    write_shard(folder / "big.tar", [(f"{n}", {"jpg": bytes(5000), "txt": b"12345"}) for n in range(20)])
+    (folder / "big.yaml").write_text("dataset: [{shards: big.tar, extensions: txt}]")
+    assert sources(meaning("big.yaml"))["big"]["window_bytes"] == 20 * 5
+
+
+def test_fields_are_told_with_their_files_and_decoders(folder):
+    (folder / "fields.yaml").write_text(
+        "defaults: {extensions: jpg;png cls json txt, rename: {image: jpg, label: cls}}\n"
+        "dataset:\n"
+        "  - {name: a, shards: 'gs://b/a.tar', decode: {image: rgb8, json: raw}, select: 'm:f', tags: {x: 1}}\n"
+        "  - {name: b, shards: 'gs://b/b.tar', map: {call: 'm:g', args: {n: 2}}, missing: skip}\n"
+    )
+    shown = run("fields.yaml")
+    assert 'image = jpg|png (rgb8), label = cls, json (bytes), txt  select m:f, tags {"x": 1}' in shown
+    assert "image = jpg|png (bytes), label = cls, json, txt" in shown
+    assert "map m:g(n=2), missing: skip" in shown
+    fields = sources(meaning("fields.yaml"))["a"]["field_list"]
+    assert fields[0] == {"name": "image", "files": ["jpg", "png"], "decoder": "rgb8"}
+
+
+def test_a_damaged_or_missing_first_shard_is_a_warning_and_the_rest_is_still_explained(folder):
+    (folder / "a-000.tar").write_bytes(b"x" * 2000)
+    (folder / "b-000.tar").unlink()
+    told = meaning("nested.yaml")
+    assert sources(told)["a"]["samples"] is None
+    assert len([warning for warning in told["warnings"] if "source a," in warning]) == 1
+    assert len([warning for warning in told["warnings"] if "no such file" in warning]) == 1
+
+
+def test_a_big_compressed_shard_is_measured_by_its_beginning(folder, monkeypatch):
+    import gzip
+
+    write_shard(folder / "z.tar", [(f"{n:04d}", {"txt": b"%d" % n}) for n in range(2000)])
+    (folder / "z.tar").write_bytes(gzip.compress((folder / "z.tar").read_bytes()))
+    (folder / "z.yaml").write_text("dataset: [{shards: z.tar}]")
+    monkeypatch.setattr("wdspec.cli.measuring.MOST_UNPACKED", 500_000)
+    told = sources(meaning("z.yaml"))["z"]
+    assert told["estimated"]
+    assert 400 < told["samples"] < 8000
+
+
+def test_neither_torch_nor_code_that_the_spec_names_is_imported(folder):
+    (folder / "mine.py").write_text("raise SystemExit('this must not run')")
+    (folder / "mine.yaml").write_text(
+        "dataset: [{shards: a-000.tar, map: 'mine:f', select: 'mine:g', decode: {txt: 'mine:h'}}]"
+    )
+    spy = (
+        "import atexit, sys; atexit.register(lambda: print('torch' in sys.modules, 'mine' in sys.modules)); "
+    )
+    shown, _ = wdspec("explain", "mine.yaml", folder=folder, before=spy, PYTHONPATH=str(folder))
+    assert shown.endswith("False False\n")
+
+
+def test_a_hundred_sources_and_a_million_shards_stay_quick_and_bounded(folder):
+    rows = "".join(f"  - {{name: s{n}, shards: 'gs://b/s{n}-{{000000..999999}}.tar'}}\n" for n in range(100))
+    (folder / "many.yaml").write_text("dataset:\n" + rows)
+    shown = run("many.yaml", "--ranks", "64", "--workers", "8")
+    assert "(slots 1 of 512, see --slots)" in shown
+    assert "s0, s1, s2, s3 and 96 more" in shown
+    assert len(shown.splitlines()) < 250
+
+
+def test_in_a_pipe_nothing_is_coloured_or_cut(folder):
+    name = "a-name-that-is-much-longer-than-any-column-of-a-terminal-would-like-to-be-" * 3
+    (folder / "long.yaml").write_text(f"dataset: [{{name: {name}, shards: a-000.tar}}]")
+    shown, _ = wdspec("explain", "long.yaml", folder=folder, COLUMNS="40")
+    assert shown.count(name) == 3
+    assert "\x1b" not in shown
+    assert not [line for line in shown.splitlines() if line != line.rstrip()]
+
+
+def test_on_a_terminal_tables_are_drawn_in_its_width(folder):
+    shown = on_terminal("explain", "nested.yaml", folder=folder, width=80)
+    assert "\x1b[1" in shown
+    assert "───" in shown
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert max(map(len, plain.splitlines())) <= 80
+    assert "…" not in plain
+
+
+def test_no_color_is_honoured_on_a_terminal(folder):
+    assert "\x1b[" not in on_terminal("explain", "nested.yaml", folder=folder, NO_COLOR="1")
+
+
+def test_problems_of_the_spec_are_printed_whole_and_exit_1(folder):
+    (folder / "split.yaml").write_text(
+        "splits: {train: {dataset: [{shards: a.tar}]}, val: {dataset: [{shards: b.tar}]}}"
+    )
+    _, said = wdspec("explain", "split.yaml", folder=folder, code=1)
+    assert "split.yaml:1:1: E103 the spec has splits, and none is chosen" in said
+    assert "`train`, `val`" in said
+    _, said = wdspec("explain", "missing.yaml", folder=folder, code=1)
+    assert "there is no such file" in said
+    _, said = wdspec(
+        "explain",
+        "nested.yaml",
+        "--set",
+        "batch.global_size=9",
+        "--set",
+        "batch.size=null",
+        "--ranks",
+        "2",
+        folder=folder,
+        code=1,
+    )
+    assert "batch.global_size 9 cannot be shared evenly by 2 ranks; use 8 or 10" in said

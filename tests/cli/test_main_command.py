@@ -1,0 +1,160 @@
+"""The program around the commands: help, usage, exit codes, warnings, pipes and Ctrl-C."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from commandline import NO_TORCH, PROGRAM, environment, on_terminal, wdspec
+from shardmaking import write_source
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path):
+    write_source(tmp_path, "a", samples=40)
+    (tmp_path / "s.yaml").write_text(
+        'dataset: [{name: a, shards: "a-{000..003}.tar"}]\nbatch: 4\nepoch: 40\n'
+    )
+    return tmp_path
+
+
+def test_without_arguments_the_help_is_shown():
+    shown, _ = wdspec()
+    assert shown == wdspec("--help")[0]
+    for command in ("validate", "explain", "head", "resolve", "rule", "schema", "demo"):
+        assert f"\n  {command} " in shown
+
+
+@pytest.mark.parametrize("command", ["validate", "explain", "head", "resolve", "rule", "schema", "demo"])
+def test_every_command_has_help(command):
+    assert wdspec(command, "--help")[0].startswith("Usage: ")
+
+
+def test_an_unknown_command_suggests_one_and_exits_2():
+    assert "no command `explian`, did you mean `explain`?" in wdspec("explian", code=2)[1]
+    assert "no command `frobnicate`, there are validate, explain" in wdspec("frobnicate", code=2)[1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["explain"],
+        ["explain", "s.yaml", "--nope"],
+        ["head", "s.yaml", "-n", "0"],
+        ["head", "s.yaml", "--var", "x"],
+    ],
+)
+def test_wrong_usage_exits_2(arguments, folder):
+    assert "Usage: " in wdspec(*arguments, folder=folder, code=2)[1]
+
+
+def test_a_warning_is_one_line_without_a_place_in_our_code(folder):
+    (folder / "twice.yaml").write_text('dataset: [{name: a, shards: ["a-*.tar", "a-00*.tar"]}]')
+    _, said = wdspec("explain", "twice.yaml", folder=folder)
+    assert said.startswith("warning: 4 of the listed shards are found more than once")
+    assert said.count("\n") == 1
+
+
+def test_names_that_are_no_text_can_be_reported(folder):
+    with open(os.path.join(os.fsencode(folder), b"odd-\xe9\x1b[31m.tar"), "wb") as file:
+        file.write(b"no tar" * 500)
+    (folder / "odd.yaml").write_text('dataset: [{name: odd, shards: "odd-*.tar"}]')
+    _, said = wdspec("head", "odd.yaml", folder=folder, code=1)
+    assert "odd-\\udce9\\x1b[31m.tar" in said
+    shown, _ = wdspec("explain", "odd.yaml", folder=folder)
+    assert "odd-\\udce9\\x1b[31m.tar" in shown
+
+
+def test_a_locale_of_ascii_does_not_stop_it(folder):
+    (folder / "s.yaml").write_text('dataset: [{name: "größe", shards: a-000.tar}]', encoding="utf-8")
+    ascii_only = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    wdspec("explain", "s.yaml", folder=folder, **ascii_only)
+    on_terminal("explain", "s.yaml", folder=folder, **ascii_only)
+
+
+def test_a_reader_that_leaves_early_ends_it_in_silence(folder):
+    done = subprocess.run(
+        [
+            "bash",
+            "-c",
+            '"$0" -c "$1" head s.yaml -n 160 | head -1; echo "${PIPESTATUS[0]}"',
+            sys.executable,
+            PROGRAM,
+        ],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[0].startswith("#")
+    assert done.stdout.splitlines()[1] in ("0", "141")
+
+
+def test_a_pipe_that_is_closed_already_ends_it_in_silence(folder):
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "explain", "s.yaml"],
+        cwd=folder,
+        env=environment(),
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        timeout=60,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_ctrl_c_ends_it_with_one_word(folder):
+    (folder / "slow_of_main.py").write_text(
+        "import time\ndef f(sample):\n    open('begun', 'w').close()\n    time.sleep(60)\n    return sample\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "head", "s.yaml", "--set", "map=slow_of_main:f"],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (folder / "begun").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert said.strip() == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("use", "what"),
+    [
+        ("wdspec.loader('s.yaml')", "wdspec.loader"),
+        ("wdspec.compile('s.yaml')", "wdspec.compile"),
+        ("wdspec.Loader", "wdspec.Loader"),
+        ("wdspec.DataPipeline", "wdspec.DataPipeline"),
+    ],
+)
+def test_without_torch_what_needs_it_names_the_extra(use, what, folder):
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"{NO_TORCH}import wdspec\ntry: {use}\nexcept wdspec.UsageError as error: print(error)",
+        ],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == f"{what} needs torch, which is not installed: `pip install 'wdspec[torch]'`\n"
+
+
+def test_without_torch_specs_load_and_plan(folder):
+    _ = wdspec("validate", "s.yaml", folder=folder, before=NO_TORCH)
+    _ = wdspec("explain", "s.yaml", folder=folder, before=NO_TORCH)

@@ -1,0 +1,54 @@
+"""Runs the `wdspec` program as users do: in a process of its own, its output a pipe or a terminal."""
+
+import os
+import pty
+import subprocess
+import sys
+
+PROGRAM = "from wdspec.cli.main import main; main()"
+NO_TORCH = "import sys; sys.modules['torch'] = None; "
+"""What makes torch look as if it were not installed."""
+
+
+def environment(**more):
+    """The environment without what would change what is shown or read."""
+    unwanted = ("WDS", "GOPEN", "AIS", "USE_AIS", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "RANK", "WORLD_SIZE")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
+    return {**kept, "TERM": "xterm-256color", "PYTHONUTF8": "1", **more}
+
+
+def wdspec(*arguments, folder=None, before="", code=0, **variables):
+    """Runs the program with its output in pipes; returns (stdout, stderr)."""
+    done = subprocess.run(
+        [sys.executable, "-c", before + PROGRAM, *map(str, arguments)],
+        cwd=folder,
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+def on_terminal(*arguments, folder=None, before="", width=100, **variables):
+    """Runs the program on a terminal of its own; returns all that it shows."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", before + PROGRAM, *map(str, arguments)],
+        cwd=folder,
+        env=environment(COLUMNS=str(width), **variables),
+        stdout=theirs,
+        stderr=theirs,
+        stdin=theirs,
+    )
+    os.close(theirs)
+    pieces = []
+    try:
+        while piece := os.read(ours, 65536):
+            pieces.append(piece)
+    except OSError:  # Linux ends a terminal's output so
+        pass
+    os.close(ours)
+    assert process.wait(timeout=60) == 0, b"".join(pieces)
+    return b"".join(pieces).decode().replace("\r\n", "\n")
