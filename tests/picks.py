@@ -1,5 +1,9 @@
 """Functions that specs in tests name."""
 
+from concurrent.futures import ThreadPoolExecutor
+
+import wdspec
+
 NUMBER = 1
 
 
@@ -41,3 +45,25 @@ def gives_none(sample):
 
 def fails(sample):
     return {**sample, "x": 1 / 0}
+
+
+def jitter(sample):
+    return {**sample, "noise": wdspec.sample_rng(sample).random()}
+
+
+def jitter_by_name(sample):
+    streams = [wdspec.sample_rng(sample, name) for name in ("", "", "crop", "flip")]
+    return {**sample, "draws": [rng.random() for rng in streams]}
+
+
+def coin(sample):
+    return wdspec.sample_rng(sample, "coin").random() < 0.5
+
+
+def rng_of_another_shard(sample):
+    return {**sample, "noise": wdspec.sample_rng({**sample, "__url__": "elsewhere.tar"}).random()}
+
+
+def rng_in_a_thread(sample):
+    with ThreadPoolExecutor(1) as pool:
+        return {**sample, "noise": pool.submit(wdspec.sample_rng, sample).result().random()}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from wdspec.pipeline.checkpoint import merge_states
     from wdspec.pipeline.dataset import DataPipeline
     from wdspec.pipeline.loader import Loader
+    from wdspec.pipeline.randomness import sample_rng
     from wdspec.planning.plan import Plan
     from wdspec.spec.errors import (
         FieldError,
@@ -39,6 +40,7 @@ _HOMES = {
     "merge_states": "wdspec.pipeline.checkpoint",
     "DataPipeline": "wdspec.pipeline.dataset",
     "Loader": "wdspec.pipeline.loader",
+    "sample_rng": "wdspec.pipeline.randomness",
     "Plan": "wdspec.planning.plan",
     "Spec": "wdspec.spec.models",
     "FieldError": "wdspec.spec.errors",
@@ -67,6 +69,7 @@ __all__ = [
     "loader",
     "merge_states",
     "plan",
+    "sample_rng",
 ]
 
 

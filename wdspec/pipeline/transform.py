@@ -17,7 +17,8 @@ from typing import Any
 from wdspec.fields.sample import SampleFields
 from wdspec.fields.scale import Scaling
 from wdspec.pipeline.budget import Budget
-from wdspec.planning.keys import key64, random64, uniform
+from wdspec.pipeline.randomness import current, slot_key
+from wdspec.planning.keys import random64, uniform
 from wdspec.spec.errors import FieldError, SpecError
 from wdspec.spec.models import Call
 
@@ -53,7 +54,30 @@ class Transform:
         """
         steps = self._steps(budget)
         fields, dropped = self.fields, budget.dropped
-        scaling, key = self.scaling, key64(seed, "transform", budget.source, slot)
+
+        def process(raw: Sample, ordinal: int) -> Sample | None:
+            try:
+                sample = fields(raw)
+                if sample is None:
+                    dropped["missing"] += 1
+                    return None
+                for step in steps:
+                    sample = step(sample)
+                    if sample is None:
+                        return None
+            except Exception as error:
+                budget(error, url=raw["__url__"], key=raw["__key__"])
+                return None
+            budget.delivered += 1
+            return sample
+
+        if self.scaling is None and self.select is None and not self.maps:
+            return process
+        return self._keyed(steps, budget, slot_key(seed, budget.source, slot))
+
+    def _keyed(self, steps: list[Step], budget: Budget, key: int) -> Process:
+        """The function of one slot where something is drawn at random for each sample, or may be."""
+        fields, scaling, dropped = self.fields, self.scaling, budget.dropped
 
         def process(raw: Sample, ordinal: int) -> Sample | None:
             try:
@@ -65,10 +89,14 @@ class Transform:
                 if sample is None:
                     dropped["missing"] += 1
                     return None
-                for step in steps:
-                    sample = step(sample)
-                    if sample is None:
-                        return None
+                current.turn = key, ordinal, raw["__url__"]
+                try:
+                    for step in steps:
+                        sample = step(sample)
+                        if sample is None:
+                            return None
+                finally:
+                    current.turn = None
             except Exception as error:
                 budget(error, url=raw["__url__"], key=raw["__key__"])
                 return None
