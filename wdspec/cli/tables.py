@@ -114,7 +114,7 @@ def _draw_table(table: Table, console: Console) -> None:
         show_edge=False,
         pad_edge=False,
         header_style="bold cyan",
-        padding=(0, 1),
+        padding=(0, 1 if headings else 2, 0, 0),
     )
     for number, right in enumerate(flush_right):
         name = headings[number] if headings else ""

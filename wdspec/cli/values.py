@@ -31,7 +31,7 @@ def value_meaning(value: Any) -> ValueMeaning:
     if isinstance(value, str):
         return ValueMeaning(name, counted(len(value), "character"), shortened(value))
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return ValueMeaning(name, size(len(value)), shortened(repr(bytes(value[:PREVIEW]))[2:-1]))
+        return ValueMeaning(name, size(len(value)), shortened(repr(bytes(value[: PREVIEW + 1]))[2:-1]))
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape is not None and dtype is not None:
         kind = "array" if type(value).__module__.split(".")[0] == "numpy" else name.lower()
