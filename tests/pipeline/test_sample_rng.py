@@ -79,11 +79,11 @@ def test_select_may_toss_a_coin(spec):
 
 
 def test_the_numbers_of_a_sample_are_pinned(spec):
-    assert [(key, round(noise, 6)) for key, noise in seen(spec)[:4]] == [
-        ("a0000007", 0.993997),
-        ("b0010000", 0.528281),
-        ("a0010015", 0.787988),
-        ("b0000000", 0.489686),
+    del spec["dataset"][1], spec["elastic"]
+    assert [(key, round(noise, 6)) for key, noise in seen(spec)[:3]] == [
+        ("a0020013", 0.993997),
+        ("a0020008", 0.282889),
+        ("a0000007", 0.673179),
     ]
 
 

@@ -1,13 +1,17 @@
 """The state of a run as JSON: made, checked against the spec, merged over ranks.
 
 It holds, for every slot that was read, where each source stands: seven numbers. Nothing else is needed to go
-on exactly at batch J, on any legal topology (`planning.state`).
+on exactly at batch J, on any legal topology (`planning.state`). Without `batch` (or with `accumulate`)
+a step gives a rank one item for each of its canonical ranks; a state made inside a step also says how many of
+those were given.
 """
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from wdspec.pipeline.blueprint import Blueprint
@@ -21,50 +25,96 @@ FORMAT, VERSION = "wdspec-state", 1
 State = dict[str, Any]
 
 
-def make_state(
-    blueprint: Blueprint, plan: Plan, ranks: range, batch: int, table: Mapping[int, bytes]
-) -> State:
-    """The state after the batches before J, of the given canonical ranks.
+@dataclass
+class Position:
+    """Where a rank's run stands."""
+
+    batch: int = 0
+    """J of the step to go on with."""
+    table: dict[int, bytes] = field(default_factory=dict)
+    """Slot -> packed state before that step."""
+    given: int = 0
+    """Items of that step already given."""
+
+
+@dataclass(frozen=True)
+class RunDescription:
+    """What a state says of its run. Computed once: hashing long lists of shards takes time."""
+
+    order: str
+    """All that the order depends on (`planning.digest`), as JSON text."""
+    digest: str
+    samples: str
+    """A digest of what changes the samples only."""
+    sources: tuple[str, ...]
+    workers: int
+    """K, canonical workers a rank."""
+
+    @classmethod
+    def of(cls, blueprint: Blueprint, plan: Plan) -> RunDescription:
+        """Describes the runs of a blueprint under a plan."""
+        order = describe_order(blueprint.spec, plan)
+        return cls(
+            order=json.dumps(order),
+            digest=digest(order),
+            samples=describe_samples(blueprint.spec),
+            sources=tuple(source.name for source in plan.sources),
+            workers=plan.topology.workers,
+        )
+
+
+def make_state(run: RunDescription, ranks: range, position: Position, items: int) -> State:
+    """The state at a position, of the given canonical ranks.
 
     Args:
-        batch: J of the next batch.
-        table: packed states of the slots that were read, of any ranks; only those of `ranks` are kept.
+        run: the run.
+        ranks: the canonical ranks; slots of others are left out.
+        position: where it stands.
+        items: items that one step gives to these ranks together.
     """
-    order = describe_order(blueprint.spec, plan)
-    workers = plan.topology.workers
     return {
         "format": FORMAT,
         "version": VERSION,
-        "batch": batch,
+        "batch": position.batch,
+        "given": position.given,
+        "items": items,
         "ranks": list(ranks),
-        "digest": digest(order),
-        "order": order,
-        "samples": describe_samples(blueprint.spec),
-        "sources": [source.name for source in plan.sources],
-        "slots": {
-            str(slot): [list(state) for state in unpack_slot(packed)]
-            for slot, packed in sorted(table.items())
-            if slot // workers in ranks
-        },
+        "digest": run.digest,
+        "order": json.loads(run.order),
+        "samples": run.samples,
+        "sources": list(run.sources),
+        "slots": slots_of(run, ranks, position.table),
+    }
+
+
+def slots_of(run: RunDescription, ranks: range, table: Mapping[int, bytes]) -> dict[str, list[list[int]]]:
+    """The slots of some canonical ranks as JSON values: slot -> for each source, the fields of its `StreamState`."""
+    return {
+        str(slot): [list(state) for state in unpack_slot(packed)]
+        for slot, packed in sorted(table.items())
+        if slot // run.workers in ranks
     }
 
 
 def read_state(
-    state: Mapping[str, Any], blueprint: Blueprint, plan: Plan, ranks: range, allow_changed: bool = False
-) -> tuple[int, dict[int, bytes]]:
-    """(J, table) of a state, checked against the spec and cut down to the given canonical ranks.
+    state: Mapping[str, Any], run: RunDescription, ranks: range, items: int, allow_changed: bool = False
+) -> Position:
+    """The position that a state says, checked against the run and cut down to the given canonical ranks.
 
     Args:
         state: what `make_state` or `merge_states` gave, perhaps through JSON.
+        run: the run that is to go on from it.
+        ranks: the canonical ranks to read.
+        items: items that one step gives to these ranks together.
         allow_changed: accept a changed spec: sources are matched by name, added ones start afresh, removed
             ones are dropped, and one that is read in another way goes on at the beginning of its shard.
 
     Raises:
-        UsageError: not a state, of another version, of other ranks, or of a spec with another order; the
-            message lists what changed.
+        UsageError: not a state, of another version, of other ranks, inside a step that other ranks shared, or
+            of a spec with another order; the message lists what changed.
     """
     check_state(state)
-    now = describe_order(blueprint.spec, plan)
+    now = json.loads(run.order)
     changed = list(differences(state["order"], now))
     if state["order"]["elastic"] != now["elastic"]:
         raise UsageError(
@@ -78,7 +128,7 @@ def read_state(
             + "\n  ".join(changed)
             + "\nput it back, or load the state with allow_changed=True to go on as well as can be"
         )
-    if state["samples"] != describe_samples(blueprint.spec):
+    if state["samples"] != run.samples:
         warnings.warn(
             "decode, scale, rename, map or tags have changed since the state was saved: the order is the same, "
             "the samples may not be",
@@ -90,19 +140,24 @@ def read_state(
             f"the state holds the canonical ranks {state['ranks']}, but this rank reads {list(ranks)}; merge the "
             "states of all ranks with wdspec.merge_states first"
         )
+    given = int(state["given"])
+    if given and state["items"] != items:
+        raise UsageError(
+            f"the state was saved inside a step: {given} of the {state['items']} items of a rank had been given, "
+            f"and a rank of this run gets {items} a step; go on with as many ranks as saved it, or save after a "
+            f"multiple of {state['items']} items"
+        )
     old = {name: index for index, name in enumerate(state["sources"])}
     fresh = {name for name in now["sources"] if _reads_otherwise(name, state["order"], now)}
     table = {}
     for text, states in state["slots"].items():
-        if int(text) // plan.topology.workers in ranks:
+        if int(text) // run.workers in ranks:
             slot = [
-                _carried(states[old[source.name]], source.name in fresh)
-                if source.name in old
-                else StreamState()
-                for source in plan.sources
+                _carried(states[old[name]], name in fresh) if name in old else StreamState()
+                for name in run.sources
             ]
             table[int(text)] = pack_slot(slot)
-    return int(state["batch"]), table
+    return Position(int(state["batch"]), table, given)
 
 
 def check_state(state: Mapping[str, Any]) -> None:
@@ -138,6 +193,12 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
             raise UsageError(
                 f"the states are of different batches: {first['batch']} (ranks {first['ranks']}) and "
                 f"{part['batch']} (ranks {part['ranks']}); save on all ranks after the same batch"
+            )
+        if (part["given"], part["items"]) != (first["given"], first["items"]):
+            raise UsageError(
+                f"the states are of different places in a step: {first['given']} of {first['items']} items "
+                f"(ranks {first['ranks']}) and {part['given']} of {part['items']} (ranks {part['ranks']}); save on "
+                "all ranks after the same number of items"
             )
     ranks = sorted(rank for part in parts for rank in part["ranks"])
     total = first["order"]["elastic"]["ranks"]

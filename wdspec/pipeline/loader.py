@@ -10,9 +10,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from wdspec.pipeline.blueprint import Blueprint
-from wdspec.pipeline.checkpoint import make_state, read_state
+from wdspec.pipeline.checkpoint import Position, RunDescription, make_state, read_state
 from wdspec.pipeline.dataset import check_epoch
-from wdspec.pipeline.tasks import Failure, Position, TaskDataset, TaskSampler
+from wdspec.pipeline.tasks import Failure, TaskDataset, TaskSampler
 from wdspec.planning.keys import key64
 from wdspec.planning.plan import Plan
 from wdspec.planning.topology import Seat
@@ -47,11 +47,15 @@ class Loader:
         for name, remedy in _OURS.items():
             if name in torch_arguments:
                 raise UsageError(f"`{name}` is no argument of wdspec.loader: {remedy}")
+        if torch_arguments.get("in_order") is False:
+            raise UsageError("`in_order=False` would give batches in no order that a state could describe")
         if num_workers < 0:
             raise UsageError(f"num_workers must be 0 or more, not {num_workers}")
         self.blueprint = blueprint
         self.seat = seat
         self.plan: Plan = blueprint.plan(seat, num_workers)
+        self._items = blueprint.items_per_step(self.plan, seat)
+        self._run: RunDescription | None = None
         self._position = Position()
         self._iterations = 0
         self._dataset = TaskDataset(blueprint, self.plan, seat)
@@ -73,7 +77,7 @@ class Loader:
         Raises:
             TypeError: the spec has no `epoch:`.
         """
-        return self.plan.require_epoch() * self.blueprint.items_per_step(self.plan, self.seat)
+        return self.plan.require_epoch() * self._items
 
     @property
     def epoch(self) -> int:
@@ -87,7 +91,7 @@ class Loader:
         Raises:
             UsageError: the stream stands elsewhere.
         """
-        check_epoch(epoch, self._position.batch, self.plan)
+        check_epoch(epoch, self._position, self.plan)
 
     def __iter__(self) -> Iterator[Any]:
         self._iterations += 1
@@ -100,11 +104,15 @@ class Loader:
                 raise UsageError("a newer iteration of this loader has begun; this one cannot go on")
             if isinstance(delivery, Failure):
                 raise delivery.error
-            *others, last = delivery.items
-            yield from others
+            for item in delivery.items[position.given : -1]:
+                position.given += 1
+                yield item
+                if iteration != self._iterations:
+                    raise UsageError("a newer iteration of this loader has begun; this one cannot go on")
             position.table.update(delivery.states)
             position.batch += 1
-            yield last
+            position.given = 0
+            yield delivery.items[-1]
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the last batch delivered: JSON values, a few hundred bytes a slot and source.
@@ -112,8 +120,7 @@ class Loader:
         It holds the canonical ranks of this rank. To go on with another number of ranks, merge the states of
         all of them (`wdspec.merge_states`).
         """
-        ranks = self.seat.canonical_ranks(self.plan.topology)
-        return make_state(self.blueprint, self.plan, ranks, self._position.batch, self._position.table)
+        return make_state(self._described(), self._ranks(), self._position, self._items)
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
         """Goes on behind the last batch of the state, also on a live loader; an iteration under way ends.
@@ -125,12 +132,22 @@ class Loader:
         Raises:
             UsageError: no such state, of other ranks, or of a spec with another order; says what changed.
         """
-        ranks = self.seat.canonical_ranks(self.plan.topology)
-        batch, table = read_state(state, self.blueprint, self.plan, ranks, allow_changed)
+        there = read_state(state, self._described(), self._ranks(), self._items, allow_changed)
         self._iterations += 1
-        self._position.batch = batch
-        self._position.table.clear()
-        self._position.table.update(table)
+        # The sampler holds this very object.
+        self._position.batch, self._position.table, self._position.given = (
+            there.batch,
+            there.table,
+            there.given,
+        )
+
+    def _described(self) -> RunDescription:
+        if self._run is None:
+            self._run = RunDescription.of(self.blueprint, self.plan)
+        return self._run
+
+    def _ranks(self) -> range:
+        return self.seat.canonical_ranks(self.plan.topology)
 
     def close(self) -> None:
         """Ends the worker processes and closes open shards; iterating again starts new ones."""

@@ -61,6 +61,13 @@ class Reader:
         slots = (self.plan.topology.slot(rank, k) for rank in self.ranks)
         return {slot: self._live[slot].pack() for slot in slots if slot in self._live}
 
+    def standing(self, number: int) -> dict[int, bytes | None]:
+        """The states of the slots that batch J is taken from, as they are now; None for one not read yet."""
+        k, _ = slot_of_batch(number, self.plan.topology)
+        slots = [self.plan.topology.slot(rank, k) for rank in self.ranks]
+        live = self._live
+        return {slot: live[slot].pack() if slot in live else self._table.get(slot) for slot in slots}
+
     def table(self) -> dict[int, bytes]:
         """The states of all slots read so far."""
         return {**self._table, **{slot: stream.pack() for slot, stream in self._live.items()}}

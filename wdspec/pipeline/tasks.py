@@ -12,28 +12,19 @@ the states of that worker's slots; what comes back holds the states after the ba
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from torch.utils.data import Dataset, Sampler
 
 from wdspec.pipeline.blueprint import Blueprint
+from wdspec.pipeline.checkpoint import Position
 from wdspec.pipeline.reader import Reader
 from wdspec.planning.plan import Plan
 from wdspec.planning.topology import Seat
 from wdspec.spec.errors import WdspecError
 
 Task = tuple[int, "dict[int, bytes] | None"]
-
-
-@dataclass
-class Position:
-    """Where a Loader stands: the only authoritative place of a rank's run."""
-
-    batch: int = 0
-    """J of the next batch to be delivered."""
-    table: dict[int, bytes] = field(default_factory=dict)
-    """Slot -> packed state after its last delivered batch."""
 
 
 @dataclass(frozen=True)
