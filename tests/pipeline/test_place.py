@@ -47,6 +47,7 @@ def test_torch_distributed_is_asked_and_must_not_be_contradicted(tmp_path):
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         assert find_seat(environ={}) == Seat(0, 1)
+        assert find_seat(environ={"WORLD_SIZE": "1"}) == Seat(0, 1), "half a pair, as Lightning sets it"
         with pytest.raises(UsageError, match=r"torch.distributed says rank 0 of 1, but .* rank 1 of 2"):
             find_seat(environ={"RANK": "1", "WORLD_SIZE": "2"})
     finally:

@@ -21,21 +21,24 @@ def find_seat(
     torch.distributed, ``RANK``/``WORLD_SIZE``, ``SLURM_PROCID``/``SLURM_NTASKS``; else one process alone.
 
     Raises:
-        UsageError: half of a pair is missing or no number, the rank is out of range, or torch.distributed and
-            ``RANK``/``WORLD_SIZE`` contradict each other.
+        UsageError: half of a pair is missing where it is needed, or no number, the rank is out of range, or
+            torch.distributed and ``RANK``/``WORLD_SIZE`` contradict each other.
     """
     if rank is not None or world_size is not None:
         if rank is None or world_size is None:
             given, lacking = ("rank", "world_size") if world_size is None else ("world_size", "rank")
             raise UsageError(f"`{given}` was given without `{lacking}`; give both, or neither")
         return Seat(rank, world_size)
-    ours, theirs = _from_torch(), _from_environment(environ, *_PAIRS[0])
-    if ours and theirs and ours != theirs:
-        raise UsageError(
-            f"torch.distributed says rank {ours.rank} of {ours.world_size}, but RANK/WORLD_SIZE say rank "
-            f"{theirs.rank} of {theirs.world_size}; pass rank= and world_size= of the data-parallel group"
-        )
-    return ours or theirs or _from_environment(environ, *_PAIRS[1]) or Seat()
+    if ours := _from_torch():
+        # Lightning starts its processes with WORLD_SIZE alone, which contradicts nothing.
+        theirs = _from_environment(environ, *_PAIRS[0]) if all(map(environ.get, _PAIRS[0])) else ours
+        if ours != theirs:
+            raise UsageError(
+                f"torch.distributed says rank {ours.rank} of {ours.world_size}, but RANK/WORLD_SIZE say rank "
+                f"{theirs.rank} of {theirs.world_size}; pass rank= and world_size= of the data-parallel group"
+            )
+        return ours
+    return _from_environment(environ, *_PAIRS[0]) or _from_environment(environ, *_PAIRS[1]) or Seat()
 
 
 def _from_torch() -> Seat | None:
