@@ -11,9 +11,6 @@ from wdspec.planning.draws import Draws
 from wdspec.planning.plan import Plan
 from wdspec.planning.state import StreamState, pack_slot, unpack_slot
 
-BLOCK = 1024
-"""Draws computed at a time; numpy's cost per call is then a few nanoseconds a draw."""
-
 
 class SlotStream:
     """The endless stream of slot (c, k), read b samples at a time.
@@ -45,7 +42,7 @@ class SlotStream:
         ]
         self._next: list[Callable[[], Sample]] = [iter(stream).__next__ for stream in self._streams]
         self._draws, self._rank, self._worker = draws, rank, worker
-        self._rows = max(1, BLOCK // plan.batching.per_slot)
+        self._rows = max(1, draws.block // plan.batching.per_slot)
         self._first, self._block = 0, [[0][:0]]
 
     def take(self, m: int) -> list[Sample]:

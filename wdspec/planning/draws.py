@@ -7,8 +7,12 @@ The slots (c, k) of one k read one sequence of draws, c·b apart, each from its 
                                                          sequence, and so is every slot.
 
 So where the sequence is even, slots, global batches and their sum are: in sweeps over shares, N, K and b every
-slot stays within 2.3 samples of its share, every global batch within 1.8, and the whole job within one sample a
+slot stays within 2.0 samples of its share, every global batch within 2.4, and the whole job within one sample a
 slot. A phase of its own for each c aliases: the draws of one global batch are then no run.
+
+With `unit: batch` one draw serves a whole global batch: batch J takes draw m = ⌊J/K⌋ of the sequence of k = J mod K.
+Every slot is then a run of one sequence (within 2.0 batches of its share), and the K batches of one m are within
+4.6 of K shares.
 """
 
 from __future__ import annotations
@@ -19,7 +23,15 @@ from fractions import Fraction
 import numpy as np
 
 from wdspec.planning.even import EvenSequence, IntArray
-from wdspec.planning.keys import GOLDEN, MASK, arithmetic, key64, mix64_array, random64_array
+from wdspec.planning.keys import (
+    GOLDEN,
+    MASK,
+    UInt64Array,
+    arithmetic,
+    key64,
+    mix64_array,
+    random64_array,
+)
 from wdspec.planning.topology import Topology
 
 TWO64 = 1 << 64
@@ -29,45 +41,53 @@ class Draws:
     """The draws of every slot for fixed shares.
 
     Args:
-        shares: positive fractions summing to 1, one a source.
+        shares: fractions summing to 1, one a source; a source with 0 is never drawn.
         seed: the spec's seed.
         topology: canonical N × K.
         per_slot: b, the samples a slot gives to one global batch (1 without `batch`).
         kind: `even`, `random` or `round_robin`.
+        unit: `sample`, or `batch`: all samples of a global batch come from one source.
+        start: the global batch J at which these draws begin; even draws and turns begin anew there.
     """
 
     def __init__(
-        self, shares: Sequence[Fraction], seed: int, topology: Topology, per_slot: int, kind: str = "even"
+        self,
+        shares: Sequence[Fraction],
+        seed: int,
+        topology: Topology,
+        per_slot: int,
+        kind: str = "even",
+        unit: str = "sample",
+        start: int = 0,
     ) -> None:
         self.kind = kind
-        self.sources = len(shares)
+        self.unit = unit
+        self.start = start
         self.seed = seed
         self.topology = topology
         self.per_slot = per_slot
         self._order_key = key64(seed, "batch order")
+        self._batch_key = key64(seed, "draw of a batch")
+        drawn = [source for source, share in enumerate(shares) if share]
+        self.sources = len(drawn)
+        """How many sources have a share above 0."""
+        self.block = max(1024, min(128 * len(drawn), 16384))
+        """Draws worth computing at a time: numpy's cost per call and source is then small beside them."""
+        self._drawn = np.array(drawn, dtype=np.intp)
+        self._all = len(drawn) == len(shares)
         bounds, total = [], Fraction(0)
-        for share in shares[:-1]:
-            total += share
+        for source in drawn[:-1]:
+            total += shares[source]
             bounds.append(min(int(total * TWO64), MASK))
         self._bounds = np.array(bounds, dtype=np.uint64)
-        k, self._even = topology.workers, {}
-        if kind == "even":
-            self._even = {w: EvenSequence(shares, Fraction(2 * w + 1, 2 * k)) for w in range(k)}
+        self._even = EvenSequence([shares[source] for source in drawn], topology.workers)
 
     def sequence(self, rank: int, worker: int, start: int, count: int) -> IntArray:
-        """Sources (indices) of the draws start..start+count-1 of slot (rank, worker), shape (count,)."""
-        if self.sources == 1:
-            return np.zeros(count, dtype=np.intp)
-        position = start + rank * self.per_slot
-        if self.kind == "round_robin":
-            turns: IntArray = (arithmetic(position + worker, 1, count) % np.uint64(self.sources)).astype(
-                np.intp
-            )
-            return turns
-        if self.kind == "even":
-            return self._even[worker][position : position + count]
-        points = random64_array(key64(self.seed, "draw", rank, worker), start, count)
-        return np.searchsorted(self._bounds, points, side="right")
+        """Sources (indices) of the draws start..start+count-1 of slot (rank, worker), shape (count,).
+
+        The slot's draws are counted from batch 0 of the run, at which these draws must begin too.
+        """
+        return self._named(self._sequence(rank, worker, start, count))
 
     def batches(self, rank: int, worker: int, first: int, count: int) -> IntArray:
         """Sources of the batches m = first..first+count-1 of the slot, shape (count, b).
@@ -76,10 +96,58 @@ class Draws:
         positions in the batch whenever b is a multiple of its spacing.
         """
         b = self.per_slot
-        drawn = self.sequence(rank, worker, first * b, count * b).reshape(count, b)
+        if self.unit == "batch":
+            drawn = self._named(self._of_batches(worker, first, count))
+            return np.broadcast_to(drawn[:, None], (count, b))
+        drawn = self._named(self._sequence(rank, worker, first * b, count * b)).reshape(count, b)
         if b == 1 or self.sources == 1:
             return drawn
         numbers = arithmetic(first * self.topology.workers + worker, self.topology.workers, count)
         rows = mix64_array(numbers + np.uint64(key64(self._order_key, rank)))
         order = np.argsort(mix64_array(rows[:, None] + arithmetic(GOLDEN, GOLDEN, b)), axis=1)
         return np.take_along_axis(drawn, order, axis=1)
+
+    def _named(self, drawn: IntArray) -> IntArray:
+        """Indices among the sources that are drawn -> indices among all sources."""
+        return drawn if self._all else self._drawn[drawn]
+
+    def _sequence(self, rank: int, worker: int, start: int, count: int) -> IntArray:
+        if self.sources == 1:
+            return np.zeros(count, dtype=np.intp)
+        if self.kind == "random":
+            return self._pick(random64_array(key64(self.seed, "draw", rank, worker), start, count))
+        begun, worker = self._since_start(worker)
+        position = start - begun * self.per_slot + rank * self.per_slot
+        if self.kind == "round_robin":
+            return self._turns(position + worker, count)
+        return self._even.take(worker, position, count)
+
+    def _of_batches(self, worker: int, first: int, count: int) -> IntArray:
+        """One draw for each of the batches m = first..first+count-1 of canonical worker k, whatever the rank."""
+        k_of = self.topology.workers
+        if self.sources == 1:
+            return np.zeros(count, dtype=np.intp)
+        if self.kind == "random":
+            counter = first * k_of + worker + 1
+            return self._pick(
+                mix64_array(arithmetic(self._batch_key + counter * GOLDEN, k_of * GOLDEN, count))
+            )
+        begun, worker = self._since_start(worker)
+        if self.kind == "round_robin":
+            return self._turns(first - begun + worker, count)
+        return self._even.take(worker, first - begun, count)
+
+    def _since_start(self, worker: int) -> tuple[int, int]:
+        """(m₀, k'): the first batch m of canonical worker k since the start, and its place behind the start.
+
+        Counted from the start, batch J is the batch (m - m₀)·K + k', so that draws begin as if it were J = 0.
+        """
+        begun = -((worker - self.start) // self.topology.workers)
+        return begun, begun * self.topology.workers + worker - self.start
+
+    def _turns(self, position: int, count: int) -> IntArray:
+        turns: IntArray = ((position + np.arange(count)) % self.sources).astype(np.intp)
+        return turns
+
+    def _pick(self, points: UInt64Array) -> IntArray:
+        return np.searchsorted(self._bounds, points, side="right")

@@ -1,15 +1,19 @@
 """The even sequence of `draw: even`: every source as regularly spaced as its share allows.
 
-Source i is due at the times (j - φ) / pᵢ, j = 1, 2, …; the sequence lists all due times in order.
+The sources are the leaves of a binary tree (Huffman's: the two smallest shares join first). Each node deals what
+comes to it to its two children by the most even two-way sequence there is: of its first x draws ⌊x·q + φ⌋ go left.
 
-    p = ½   | A   A   A   A   A   A        due times of each source
-    p = ⅓   |  B     B     B     B
-    p = ⅙   |    C           C             read off:  A B A C A B …
+          1            x:        0 1 2 3 4 5 6 7 8 9 …
+        ⅖/ \\⅗          root:     B A B A B B A B A B        q = ⅖
+        A   B          B's own:  C   D   C D   C   D        q = ½   (B is a mix of C and D)
+           ½/ \\½
+           C   D       so:       C A D A C D A C A D
 
-By time τ source i was drawn ⌊τ·pᵢ + φ⌋ times, so x draws end at a τ within n/2 of x and every count is within
-about one sample of x·pᵢ (a Kronecker sequence by the golden ratio, tried first, reaches 4.7 in 10⁷ draws and
-adds up over slots). Counts are exact integers at any distance: nothing accumulates, and the x-th draw costs
-O(n) whatever x is.
+The count of a leaf is nested floors, so it is known at any distance without what came before. It is off by less
+than 1 at its own node, and by that times p/p₁, p/p₂, … for the shares pᵢ of the nodes above, which at least double
+every other level: so by a small number whatever the number of sources (in sweeps: 2.0 from the beginning, 2.4 in any
+run of draws). Merging the due times j/p of all sources instead is off by half the number of sources, where many
+small ones fall due together; a Kronecker sequence by the golden ratio drifts to 4.7 in 10⁷ draws.
 """
 
 from __future__ import annotations
@@ -17,78 +21,77 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import lru_cache
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 import numpy.typing as npt
 
+from wdspec.planning.keys import MASK, arithmetic
+
 IntArray = npt.NDArray[np.intp]
 
-_GRID, _OFF_GRID = float(1 << 20), 0.3819660112501051
-"""Due times are compared on a grid of 2⁻²⁰, so that rounding errors (10⁻¹²) cannot order equal ones; it lies at
-an irrational offset, so that no plausible time falls on the edge of a cell."""
+_ONE = 1 << 64
 
 
 class EvenSequence:
-    """Random access to the even sequence of the given shares and phase φ in [0, 1).
+    """Random access to K even sequences of the given shares, one for each canonical worker.
+
+    They differ in their phases: φ = (2i+1)/2K, i a permutation of the workers, so that for the same x the K counts
+    at the root add up to ⌊K·x·q + ½⌋ (Hermite's identity), and even a rare source comes evenly over all of them.
+    At each level down i is multiplied by a number near K/φ (golden) prime to K: the workers that send a draw the
+    same way are neighbours in i, and must not be neighbours again.
 
     Args:
         shares: positive fractions summing to 1, one a source.
-        phase: φ. With φ = (2k+1)/2K for k = 0..K-1, the K sequences together draw source i ⌊K·τ·pᵢ + ½⌋ times
-            (Hermite's identity), so that even a rare source comes evenly over all of them.
+        runs: K.
     """
 
-    def __init__(self, shares: Sequence[Fraction], phase: Fraction) -> None:
-        self._shares = tuple(shares)
-        self._phase = phase
-        self._span = max(1024, 1 << (4 * len(shares)).bit_length())
-        self._block = lru_cache(maxsize=4)(self._compute_block)
+    def __init__(self, shares: Sequence[Fraction], runs: int = 1) -> None:
+        self._nodes, self._root = _tree(shares)
+        self._runs = runs
+        coprime = (a for a in range(1, runs + 1) if math.gcd(a, runs) == 1)
+        self._multiplier = min(coprime, key=lambda a: abs(a - 0.618034 * runs))
 
-    def __reduce__(self) -> tuple[type[EvenSequence], tuple[tuple[Fraction, ...], Fraction]]:
-        return EvenSequence, (self._shares, self._phase)
+    def take(self, run: int, start: int, count: int) -> IntArray:
+        """Sources (indices) of the draws start..start+count-1 of sequence `run`, shape (count,)."""
+        drawn = np.empty(count, dtype=np.intp)
+        # (node, its depth, how many draws came to it before, positions in `drawn` of those that do now)
+        pending: list[tuple[int, int, int, IntArray | slice]] = [(self._root, 0, start, slice(count))]
+        while pending:
+            node, depth, before, places = pending.pop()
+            if node < 0:
+                drawn[places] = ~node
+                continue
+            left, right, step = self._nodes[node]
+            number = run * pow(self._multiplier, depth, self._runs) % self._runs
+            begin = before * step + -(-(2 * number + 1) * _ONE // (2 * self._runs))
+            here = count if isinstance(places, slice) else len(places)
+            phases = arithmetic(begin, step, here + 1)
+            goes_left = phases[1:] < phases[:-1]
+            for child, sent, index in (
+                (left, begin >> 64, goes_left.nonzero()[0]),
+                (right, before - (begin >> 64), (~goes_left).nonzero()[0]),
+            ):
+                if len(index):
+                    pending.append(
+                        (child, depth + 1, sent, index if isinstance(places, slice) else places[index])
+                    )
+        return drawn
 
-    def __getitem__(self, wanted: slice) -> IntArray:
-        """Sources (indices) of the draws start..stop-1, shape (stop - start,)."""
-        start, stop = wanted.start, wanted.stop
-        parts: list[IntArray] = []
-        number = self._find(start)
-        while start < stop:
-            first, drawn = self._block(number)
-            part = drawn[start - first : stop - first]
-            parts.append(part)
-            start += len(part)
-            number += 1
-        return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.zeros(0, np.intp)
 
-    def _counts(self, number: int) -> list[int]:
-        """How often each source is due up to the beginning of block number, that is by τ = number·span."""
-        tau = number * self._span
-        return [math.floor(tau * share + self._phase) for share in self._shares]
+def _tree(shares: Sequence[Fraction]) -> tuple[list[tuple[int, int, int]], int]:
+    """(nodes, root): a node is (left, right, ⌈q·2⁶⁴⌉); a child < 0 is the leaf ~child.
 
-    def _find(self, x: int) -> int:
-        """The block that holds draw x; x // span is at most one off, for span > 2n."""
-        number = x // self._span
-        while number and sum(self._counts(number)) > x:
-            number -= 1
-        while sum(self._counts(number + 1)) <= x:
-            number += 1
-        return number
-
-    def _compute_block(self, number: int) -> tuple[int, IntArray]:
-        """(Number of its first draw, draws) of the block of due times in (number·span, (number+1)·span].
-
-        Blocks are fixed, so a draw is the same whatever slice it is asked in. Sources that are due together
-        come in the order of the file.
-        """
-        before, after = self._counts(number), self._counts(number + 1)
-        tau = number * self._span
-        times, sources = [], []
-        for i, share in enumerate(self._shares):
-            due = after[i] - before[i]
-            if due:
-                first = float((before[i] + 1 - self._phase) / share - tau)
-                times.append(first + np.arange(due) / float(share))
-                sources.append(np.full(due, i, dtype=np.intp))
-        grid = np.floor(np.concatenate(times) * _GRID + _OFF_GRID)
-        order = np.argsort(grid, kind="stable")
-        return sum(before), np.concatenate(sources)[order]
+    Rounding up keeps counts exact where x·q + φ is a whole number; it shows only beyond 2⁶⁴ / (2K·denominator of
+    q) draws, and then moves a draw by one place.
+    """
+    nodes: list[tuple[int, int, int]] = []
+    heap = [(share, source, ~source) for source, share in enumerate(shares)]
+    heapify(heap)
+    while len(heap) > 1:
+        one, other = heappop(heap), heappop(heap)
+        left, right = sorted((one, other), key=lambda entry: entry[1])
+        together = left[0] + right[0]
+        nodes.append((left[2], right[2], min(-(-left[0] * _ONE // together), MASK)))
+        heappush(heap, (together, left[1], len(nodes) - 1))
+    return nodes, heap[0][2]
