@@ -31,7 +31,8 @@ def find_seat(
         return Seat(rank, world_size)
     if ours := _from_torch():
         # Lightning starts its processes with WORLD_SIZE alone, which contradicts nothing.
-        theirs = _from_environment(environ, *_PAIRS[0]) if all(map(environ.get, _PAIRS[0])) else ours
+        whole = all(environ.get(name) for name in _PAIRS[0])
+        theirs = (_from_environment(environ, *_PAIRS[0]) if whole else None) or ours
         if ours != theirs:
             raise UsageError(
                 f"torch.distributed says rank {ours.rank} of {ours.world_size}, but RANK/WORLD_SIZE say rank "
