@@ -29,13 +29,16 @@ if TYPE_CHECKING:
     from wdspec.pipeline.loader import Loader
     from wdspec.pipeline.reader import Reader
     from wdspec.pipeline.source import SourceParts
+    from wdspec.planning.finite import SourceCount
 
 SpecLike = str | os.PathLike[str] | Mapping[str, Any] | Spec
 """What names a spec: a path (perhaps ``x.yaml#split``), a dict, or a loaded Spec."""
 
 
 def plan(spec: SpecLike, *, ranks: int | None = None, workers: int | None = None, **choice: Any) -> Plan:
-    """Lists the shards of a spec and plans who reads what, when. Reads no shard, needs no torch.
+    """Lists the shards of a spec and plans who reads what, when. Needs no torch.
+
+    Reads no shard, but for the headers that count the samples of `epoch: pass`.
 
     Args:
         spec: a path, a dict or a loaded Spec.
@@ -66,7 +69,9 @@ def plan(spec: SpecLike, *, ranks: int | None = None, workers: int | None = None
             max(1, checked.loader.workers if workers is None else workers),
         )
     )
-    return make_plan(checked, list_sources(checked, UrlEnvironment.read()), topology)
+    environment = UrlEnvironment.read()
+    shards = list_sources(checked, environment)
+    return make_plan(checked, shards, topology, count_pass(checked, shards, environment))
 
 
 def compile(
@@ -169,8 +174,9 @@ def sample_reader(spec: Spec, *, workers: int | None = None) -> Reader:
     shards, parts = _shards_and_parts(spec)
     elastic = spec.elastic
     topology = Topology(elastic.ranks, elastic.workers) if elastic else Topology(1, max(1, workers or 0))
-    single = spec.model_copy(update={"batch": None, "epoch": None})
-    return Reader(make_plan(single, shards, topology), parts, range(1))
+    finite = spec.epoch if spec.epoch is not None and spec.epoch.remainder is not None else None
+    single = spec.model_copy(update={"batch": None, "epoch": finite})
+    return Reader(make_plan(single, shards, topology, _count(single, shards, parts)), parts, range(1))
 
 
 def blueprint(spec: Spec) -> Blueprint:
@@ -178,7 +184,31 @@ def blueprint(spec: Spec) -> Blueprint:
     require_torch("batching")
     from wdspec.pipeline.blueprint import Blueprint
 
-    return Blueprint(spec, *_shards_and_parts(spec))
+    shards, parts = _shards_and_parts(spec)
+    return Blueprint(spec, shards, parts, _count(spec, shards, parts))
+
+
+def count_pass(
+    spec: Spec, shards: Mapping[str, UrlSequence], environment: UrlEnvironment
+) -> dict[str, SourceCount] | None:
+    """The samples of every source of a spec with `epoch: pass`, from the headers of its shards; else None.
+
+    Raises:
+        WdspecError: a shard cannot be read, and the policy is to raise.
+    """
+    if spec.epoch is None or spec.epoch.remainder is None:
+        return None
+    return _count(spec, shards, {source.name: _parts(spec, source, environment) for source in spec.sources})
+
+
+def _count(
+    spec: Spec, shards: Mapping[str, UrlSequence], parts: Mapping[str, SourceParts]
+) -> dict[str, SourceCount] | None:
+    if spec.epoch is None or spec.epoch.remainder is None:
+        return None
+    from wdspec.pipeline.counting import count_samples
+
+    return count_samples(spec, shards, parts)
 
 
 def require_torch(what: str) -> None:

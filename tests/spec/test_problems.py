@@ -119,10 +119,24 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("dataset:\n  - {shards: a.tar, scale: 0.5, decode: raw}\n", [("E309", 2, 41)]),
     (A + "    decode: {meta: pkl}\n", [("E311", 3, 20)]),
     (
-        "epoch: pass\nmix: {unit: batch}\n" + A,
-        [("E401", 1, 1), ("E401", 2, 7)],
+        "epoch: {batches: 3}\nbatch: 2\nmix: {unit: batch}\n" + A,
+        [("E401", 3, 7)],
     ),
-    ("batch: {size: 2, accumulate: true}\n" + A + "    interleave: 2\n", [("E401", 1, 18), ("E401", 4, 5)]),
+    (A + "    interleave: 2\n", [("E401", 3, 5)]),
+    (
+        "epoch: pass\nmix: {draw: random}\n" + A + "    weight: 1\n    order: resampled\n",
+        [("E312", 2, 1), ("E312", 5, 5), ("E312", 6, 12)],
+    ),
+    (
+        "epoch: {pass: drop}\ndefaults: {upsample: 2}\ndataset:\n  - mix: {by: equal}\n    dataset:\n"
+        "      - shards: a.tar\n      - shards: b.tar\n",
+        [("E312", 2, 12), ("E312", 4, 5)],
+    ),
+    ("epoch: pass\nto_tuple: [jpg, txt]\n" + A, [("E312", 2, 11)]),
+    ("epoch: {pass: drop}\nto_tuple: [jpg, txt]\n" + A + "    select: m:f\n", [("E312", 2, 11)]),
+    ("epoch: 10\nto_tuple: [jpg, __mask__]\n" + A, [("E308", 2, 17)]),
+    ("epoch: {pass: drop, samples: 3}\n" + A, [("E207", 1, 21)]),
+    ("epoch: {pass: whole}\n" + A, [("E203", 1, 15)]),
     ("aistore: {endpoint: x}\ncache: /tmp/x\n" + A, [("E401", 1, 1), ("E401", 2, 1)]),
     (
         "errors: {log: x, timeout: 5m}\n" + A + "    format: cbor\n",

@@ -71,9 +71,10 @@ def first_samples(spec: Spec, count: int, workers: int | None = None) -> Iterato
     from wdspec.compiler import sample_reader
 
     read_like_training()
-    reader = sample_reader(spec, workers=workers)
+    limited = spec.model_copy(update={"limit": count if spec.limit is None else min(count, spec.limit)})
+    reader = sample_reader(limited, workers=workers)
     try:
-        for number in range(count if spec.limit is None else min(count, spec.limit)):
+        for number in range(reader.plan.require_epoch()):
             yield from reader.batch(number)
     except WdspecError:
         raise

@@ -8,7 +8,7 @@ from dataclasses import replace
 from wdspec.cli.describing import field_meanings, fields_in_words, steps_in_words
 from wdspec.cli.meaning import PER_UNENDING, Meaning, Run, SlotMeaning, SourceMeaning, Turn
 from wdspec.cli.measuring import Measure, measure
-from wdspec.compiler import list_sources
+from wdspec.compiler import count_pass, list_sources
 from wdspec.fields.sample import SampleFields
 from wdspec.pipeline.place import find_seat
 from wdspec.planning.plan import Plan, SourcePlan, make_plan
@@ -25,6 +25,8 @@ TURNS = 3
 def meaning_of(spec: Spec, ranks: int | None, workers: int | None, slots: int | None) -> Meaning:
     """Lists the shards, plans, and reads the headers of one local shard a source. Runs nothing.
 
+    For `epoch: pass` the headers of all shards are read, as planning needs them.
+
     Args:
         spec: the spec.
         ranks, workers: the topology; by default that of the running job and the spec's.
@@ -36,7 +38,7 @@ def meaning_of(spec: Spec, ranks: int | None, workers: int | None, slots: int | 
     run = _run(spec, ranks, workers)
     environment = UrlEnvironment.read()
     shards = list_sources(spec, environment)
-    plan = make_plan(spec, shards, run.topology)
+    plan = make_plan(spec, shards, run.topology, count_pass(spec, shards, environment))
     planned = {source.name: source for source in plan.sources}
     errors: list[str] = []
     leaves: dict[str, SourceMeaning] = {}
@@ -97,7 +99,8 @@ def _described(source: Source, fields: SampleFields) -> SourceMeaning:
 
 def _planned(leaf: SourceMeaning, source: SourcePlan, plan: Plan, measured: Measure | None) -> SourceMeaning:
     shards, window = len(source.shards), source.windows.size
-    samples, estimated, held = leaf.samples, False, None
+    estimated, held = False, None
+    samples: float | None = source.samples
     if measured is not None:
         if samples is None:
             samples, estimated = measured.samples * shards, shards > 1 or not measured.whole
@@ -145,6 +148,10 @@ def _slots(plan: Plan, most: int) -> Iterator[SlotMeaning]:
     topology = plan.topology
     for slot in range(min(most, topology.slots)):
         rank, worker = divmod(slot, topology.workers)
+        if plan.finite is not None:
+            for name, shards in plan.pass_turns(rank, worker, TURNS).items():
+                yield SlotMeaning(rank, worker, name, tuple(Turn(shard.text, 0, 1) for shard in shards))
+            continue
         for source in plan.sources:
             entries = [source.order.entry(slot, turn) for turn in range(TURNS)]
             turns = [Turn(source.shards[e.shard].text, e.residue, source.order.split) for e in entries]

@@ -10,6 +10,8 @@ from wdspec.pipeline.collate import as_tuple, collate, stack
 from wdspec.pipeline.reader import Reader
 from wdspec.pipeline.source import SourceParts
 from wdspec.pipeline.transform import Sample
+from wdspec.planning.epochs import batching
+from wdspec.planning.finite import SourceCount
 from wdspec.planning.plan import Plan, make_plan
 from wdspec.planning.topology import Seat, Topology
 from wdspec.spec.models import Spec
@@ -24,6 +26,8 @@ class Blueprint:
     shards: Mapping[str, UrlSequence]
     """The frozen shard list of every source."""
     parts: Mapping[str, SourceParts]
+    counts: Mapping[str, SourceCount] | None = None
+    """The samples of every source; only with `epoch: pass`."""
 
     def plan(self, seat: Seat, workers: int) -> Plan:
         """The plan of a run: over the spec's canonical topology, else over that of this run.
@@ -37,31 +41,44 @@ class Blueprint:
         """
         elastic = self.spec.elastic
         if elastic is None:
-            return make_plan(self.spec, self.shards, Topology(seat.world_size, max(1, workers)))
+            topology = Topology(seat.world_size, max(1, workers))
+            return make_plan(self.spec, self.shards, topology, self.counts)
         topology = Topology(elastic.ranks, elastic.workers)
         seat.canonical_ranks(topology)
         topology.check_workers(workers)
-        return make_plan(self.spec, self.shards, topology)
+        return make_plan(self.spec, self.shards, topology, self.counts)
 
     def reader(self, plan: Plan, seat: Seat) -> Reader:
         """A reader of the batches of one rank."""
         return Reader(plan, self.parts, seat.canonical_ranks(plan.topology))
 
     def items_per_step(self, plan: Plan, seat: Seat) -> int:
-        """How many items `assemble` returns for a rank: 1 with `batch`, else one a canonical rank."""
-        return 1 if self.spec.batch is not None else len(seat.canonical_ranks(plan.topology))
+        """How many items `assemble` returns for a rank.
+
+        1 with `batch`; one a canonical rank without it, and with `batch: {accumulate: true}`.
+        """
+        if self.spec.batch is not None and not self.spec.batch.accumulate:
+            return 1
+        return len(seat.canonical_ranks(plan.topology))
 
     def assemble(self, samples: list[Sample]) -> list[Any]:
         """What the training loop gets for the samples of one step: one batch, or the samples themselves.
 
         Returns:
-            With `batch`, a list of one dict of tensors, or of one tuple with `to_tuple`; without, the samples
-            as dicts or tuples.
+            With `batch`, a list of one dict of tensors, or of one tuple with `to_tuple` (with `accumulate`, of
+            one for each canonical rank); without, the samples as dicts or tuples.
         """
-        entries = self.spec.to_tuple
-        if entries is None:
-            return samples if self.spec.batch is None else [collate(samples)]
-        rows = [as_tuple(sample, entries) for sample in samples]
-        if self.spec.batch is None:
-            return list(rows)
-        return [tuple(stack(list(column)) for column in zip(*rows, strict=True))]
+        entries, batch = self.spec.to_tuple, self.spec.batch
+        if batch is None:
+            return samples if entries is None else [as_tuple(sample, entries) for sample in samples]
+        if batch.accumulate and self.spec.elastic is not None:
+            size = batching(self.spec, self.spec.elastic.ranks).per_slot
+            return [_batch(samples[at : at + size], entries) for at in range(0, len(samples), size)]
+        return [_batch(samples, entries)]
+
+
+def _batch(samples: list[Sample], entries: tuple[str, ...] | None) -> Any:
+    if entries is None:
+        return collate(samples)
+    rows = [as_tuple(sample, entries) for sample in samples]
+    return tuple(stack(list(column)) for column in zip(*rows, strict=True))

@@ -151,7 +151,7 @@ def read_state(
     fresh = {name for name in now["sources"] if _reads_otherwise(name, state["order"], now)}
     table = {}
     for text, states in state["slots"].items():
-        if int(text) // run.workers in ranks:
+        if states and int(text) // run.workers in ranks:  # in a pass, slots have no state of their own
             slot = [
                 _carried(states[old[name]], name in fresh) if name in old else StreamState()
                 for name in run.sources

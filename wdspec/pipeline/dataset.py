@@ -23,7 +23,8 @@ class DataPipeline(IterableDataset[Any]):
     """A mixed, shuffled, endless stream of samples or batches, cut into epochs of exact length.
 
     Each ``iter()`` gives the rest of the current epoch (all of it, unless the last iteration was left early),
-    and the next ``iter()`` goes on behind it. Without `epoch` the stream has no end.
+    and the next ``iter()`` goes on behind it. Without `epoch` the stream has no end. With `epoch: pass` each
+    ``iter()`` gives the whole pass again; only one after `load_state_dict` gives the rest of a pass.
 
     ``torch.utils.data.DataLoader(pipeline, batch_size=None, num_workers=K)`` works too, for one epoch, or for
     several with ``persistent_workers=True`` when K divides the batches of an epoch; where it would repeat or
@@ -52,6 +53,8 @@ class DataPipeline(IterableDataset[Any]):
         """What this process does as a DataLoader worker."""
         self._plans: dict[int, Plan] = {}
         self._run: RunDescription | None = None
+        self._restored = False
+        """Whether a state was loaded and no iteration begun since."""
         self._iterations = 0
         """Iterations begun in this process."""
         self._begun: torch.Tensor = torch.zeros(_MOST_WORKERS, dtype=torch.int64)
@@ -119,6 +122,7 @@ class DataPipeline(IterableDataset[Any]):
             return
         there = read_state(state, self._described(), self._ranks(), self._items(), allow_changed)
         self._iterations += 1
+        self._restored = True
         self._start = there
         if self._walk is not None:
             self._walk.go_to(there)
@@ -131,6 +135,10 @@ class DataPipeline(IterableDataset[Any]):
     def _alone(self) -> Iterator[Any]:
         if self._walk is None:
             self._walk = Walk(self.blueprint, self.plan, self.seat, self._start)
+        begin = None if self._restored else self._walk.plan.begin(self._walk.number)
+        if begin is not None:
+            self._walk.go_to(Position(begin))
+        self._restored = False
         self._iterations += 1
         iteration = self._iterations
         length = self._walk.plan.epoch_batches
@@ -168,7 +176,9 @@ class DataPipeline(IterableDataset[Any]):
 
 
 def check_epoch(epoch: int, position: Position, plan: Plan) -> None:
-    """Raises a UsageError unless the position is the beginning of the epoch."""
+    """Raises a UsageError unless the position is the beginning of the epoch; one pass is like another."""
+    if plan.finite is not None:
+        return
     length, batch = plan.epoch_batches, position.batch
     if length is None:
         if epoch == batch == position.given == 0:

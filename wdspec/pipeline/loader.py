@@ -33,8 +33,9 @@ class Loader:
     """Batches (or samples) of a spec, read by worker processes, epoch after epoch.
 
     Iterating gives the rest of the current epoch; leaving early loses and repeats nothing: the next iteration
-    goes on with the next batch. All ranks get the same number of batches. A context manager: `close` ends the
-    worker processes.
+    goes on with the next batch. With `epoch: pass` every iteration is a whole pass, the same each time; only one
+    after `load_state_dict` is the rest of a pass. All ranks get the same number of batches. A context manager:
+    `close` ends the worker processes.
 
     Yields:
         What `DataPipeline` yields.
@@ -57,6 +58,8 @@ class Loader:
         self._items = blueprint.items_per_step(self.plan, seat)
         self._run: RunDescription | None = None
         self._position = Position()
+        self._restored = False
+        """Whether a state was loaded and no iteration begun since."""
         self._iterations = 0
         self._dataset = TaskDataset(blueprint, self.plan, seat)
         generator = torch_arguments.pop("generator", None)
@@ -99,6 +102,10 @@ class Loader:
 
     def _iterate(self, iteration: int) -> Iterator[Any]:
         position = self._position
+        begin = None if self._restored else self.plan.begin(position.batch)
+        if begin is not None:
+            position.batch, position.given = begin, 0
+        self._restored = False
         for delivery in self._loader:
             if iteration != self._iterations:
                 raise UsageError("a newer iteration of this loader has begun; this one cannot go on")
@@ -134,6 +141,7 @@ class Loader:
         """
         there = read_state(state, self._described(), self._ranks(), self._items, allow_changed)
         self._iterations += 1
+        self._restored = True
         # The sampler holds this very object.
         self._position.batch, self._position.table, self._position.given = (
             there.batch,

@@ -41,12 +41,32 @@ class TarOpener:
         Raises:
             ShardError: the shard does not exist, cannot be opened, or is compressed with something unknown.
         """
+        return self._open(shard, self.fields.field_of, stride, residue, offset, index, on_error)
+
+    def headers(self, shard: ShardUrl, on_error: Callable[[ShardError], None]) -> OpenTar:
+        """Opens a shard to count its samples: they come without fields, and their data is not read.
+
+        Raises:
+            ShardError: as for reading.
+        """
+        return self._open(shard, _no_field, 1, 0, 0, 0, on_error)
+
+    def _open(
+        self,
+        shard: ShardUrl,
+        field_of: Callable[[str], str | None],
+        stride: int,
+        residue: int,
+        offset: int,
+        index: int,
+        on_error: Callable[[ShardError], None],
+    ) -> OpenTar:
         raw = open_location(self.resolver(shard).location)
         try:
             file = decompressed(raw)
             samples = TarSamples(
                 file,
-                field_of=self.fields.field_of,
+                field_of=field_of,
                 key_rule=self.key,
                 lenient_end=self.lenient_end,
                 offset=offset,
@@ -86,3 +106,7 @@ class OpenTar:
         """Closes the files."""
         for file in self._files:
             file.close()
+
+
+def _no_field(suffix: str) -> None:
+    return None

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from wdspec.pipeline.budget import Budget
+from wdspec.pipeline.finite import PassReading, PassStream, Spare
 from wdspec.pipeline.slot import SlotStream
 from wdspec.pipeline.source import SourceParts
 from wdspec.pipeline.transform import Sample
 from wdspec.planning.plan import Plan
-from wdspec.planning.topology import slot_of_batch
 
 SlotTable = Mapping[int, bytes]
 """Slot number -> packed state; a slot that is absent has not been read yet."""
+Stream = SlotStream | PassStream
 
 
 class Reader:
@@ -29,11 +30,11 @@ class Reader:
             source.name: Budget(parts[source.name].errors, source.name) for source in plan.sources
         }
         self._parts = parts
-        self._draws = plan.draws()
+        self._open = self._opener()
         self._table: dict[int, bytes] = {}
         self._failure: Exception | None = None
-        self._live: dict[int, SlotStream] = {}
-        self._row: dict[int, list[SlotStream]] = {}  # canonical worker k -> its slots, one a rank
+        self._live: dict[int, Stream] = {}
+        self._row: dict[int, list[Stream]] = {}  # canonical worker k -> its slots, one a rank
 
     def batch(self, number: int) -> list[Sample]:
         """The samples of global batch J for these ranks, in the order of the ranks.
@@ -44,7 +45,7 @@ class Reader:
         """
         if self._failure is not None:
             raise self._failure
-        k, m = slot_of_batch(number, self.plan.topology)
+        k, m = self.plan.slot_of_batch(number)
         try:
             streams = self._row.get(k) or self._make_row(k)
             if len(streams) == 1:
@@ -57,13 +58,13 @@ class Reader:
 
     def states(self, number: int) -> dict[int, bytes]:
         """The states, after batch J, of the slots it was taken from."""
-        k, _ = slot_of_batch(number, self.plan.topology)
+        k, _ = self.plan.slot_of_batch(number)
         slots = (self.plan.topology.slot(rank, k) for rank in self.ranks)
         return {slot: self._live[slot].pack() for slot in slots if slot in self._live}
 
     def standing(self, number: int) -> dict[int, bytes | None]:
         """The states of the slots that batch J is taken from, as they are now; None for one not read yet."""
-        k, _ = slot_of_batch(number, self.plan.topology)
+        k, _ = self.plan.slot_of_batch(number)
         slots = [self.plan.topology.slot(rank, k) for rank in self.ranks]
         live = self._live
         return {slot: live[slot].pack() if slot in live else self._table.get(slot) for slot in slots}
@@ -86,17 +87,25 @@ class Reader:
         """Closes all open shards and forgets the slots."""
         self.restore({})
 
-    def _make_row(self, worker: int) -> list[SlotStream]:
+    def _opener(self) -> Callable[[int, int, bytes | None], Stream]:
+        """What makes the stream of slot (c, k) from its state: endless, or of a pass."""
+        plan, parts, budgets = self.plan, self._parts, self.budgets
+        if plan.finite is not None:
+            reading, spare = PassReading(plan, parts, budgets), Spare(plan, parts)
+            return lambda rank, worker, state: PassStream(reading, spare, rank, worker)
+        draws = plan.draws()
+        return lambda rank, worker, state: SlotStream(plan, parts, draws, budgets, rank, worker, state)
+
+    def _make_row(self, worker: int) -> list[Stream]:
         row = self._row[worker] = [self._slot(rank, worker) for rank in self.ranks]
         return row
 
-    def _slot(self, rank: int, worker: int) -> SlotStream:
+    def _slot(self, rank: int, worker: int) -> Stream:
         slot = self.plan.topology.slot(rank, worker)
         stream = self._live.get(slot)
         if stream is None:
             state = self._table.pop(slot, None)
-            stream = SlotStream(self.plan, self._parts, self._draws, self.budgets, rank, worker, state)
-            self._live[slot] = stream
+            stream = self._live[slot] = self._open(rank, worker, state)
         return stream
 
     def counts(self) -> dict[str, dict[str, Any]]:

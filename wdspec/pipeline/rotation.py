@@ -91,7 +91,8 @@ class WorkerPart:
         return self._items(self._opened, refusal)
 
     def _refusal(self) -> str | None:
-        if int(self._begun[self._worker]) != self._opened:
+        is_pass = self._blueprint.counts is not None  # and then every iteration is to be the same
+        if int(self._begun[self._worker]) != self._opened and not (is_pass and self._first == 0):
             return (
                 "these DataLoader workers are new and would read the epoch before again; use wdspec.loader(spec, "
                 "num_workers=…), or persistent_workers=True, or compile the spec anew to start from the beginning"
@@ -101,7 +102,7 @@ class WorkerPart:
                 "the last iteration was left early, and a DataLoader would lose what it had read ahead; read "
                 "epochs to their end, or use wdspec.loader(spec, num_workers=…)"
             )
-        if self._ended is not None and (self._ended - self._first) % self._workers:
+        if not is_pass and self._ended is not None and (self._ended - self._first) % self._workers:
             return (
                 f"an epoch of {self._ended - self._first} batches is no multiple of {self._workers} workers, so a "
                 "DataLoader would give the next epoch in the wrong order; use wdspec.loader(spec, num_workers=…), or "

@@ -44,6 +44,10 @@ class OpenShard(Protocol):
         on_error: Callable[[ShardError], None],
     ) -> ShardSamples: ...
 
+    def headers(self, shard: ShardUrl, on_error: Callable[[ShardError], None]) -> ShardSamples:
+        """Opens all samples of a shard without their data, to count them."""
+        ...
+
 
 @dataclass(frozen=True)
 class SourceParts:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from wdspec.planning.finite import Pass
 from wdspec.planning.plan import Plan
 from wdspec.spec.models import Source, Spec
 from wdspec.urls.sequence import ShardUrl, UrlSequence
@@ -24,6 +25,7 @@ def describe_order(spec: Spec, plan: Plan) -> dict[str, Any]:
     """All that the order depends on, as plain JSON values: names, shares, shards, shuffling, topology."""
     options = {source.name: source for source in spec.sources}
     return {
+        **({} if plan.finite is None else {"pass": _finite(plan.finite)}),
         "seed": spec.seed,
         "elastic": {"ranks": plan.topology.ranks, "workers": plan.topology.workers},
         "batch": plan.batching.per_slot if plan.batching.batched else None,
@@ -83,6 +85,10 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
             )
         else:
             yield f"{path}: was {_shown(old)}, now {_shown(new)}"
+
+
+def _finite(finite: Pass) -> dict[str, Any]:
+    return {"samples": finite.samples, "batches": finite.batches, "counts": f"{finite.digest:016x}"}
 
 
 def _reading(source: Source) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from fractions import Fraction
 
 from wdspec.planning.draws import Draws
 from wdspec.planning.epochs import Batching, batching, epoch_batches
+from wdspec.planning.finite import Pass, SourceCount, pass_order, plan_pass
 from wdspec.planning.order import ShardOrder
 from wdspec.planning.shares import effective_shares
-from wdspec.planning.topology import Topology
+from wdspec.planning.topology import Topology, slot_of_batch
 from wdspec.planning.windows import Windows, window_size
 from wdspec.spec.errors import UsageError
 from wdspec.spec.models import Spec
@@ -40,12 +41,15 @@ class Plan:
     topology: Topology
     batching: Batching
     draw: str
+    """`mix.draw`; `pass` where nothing is drawn, since every sample comes once."""
     sources: tuple[SourcePlan, ...]
     """Sources with a share above 0, in file order."""
     off: tuple[str, ...]
     """Names of the sources whose share is 0."""
     epoch_batches: int | None
     """E, global batches in an epoch (each rank takes part in every one); None: endless."""
+    finite: Pass | None = None
+    """With `epoch: pass`, who reads which sample; shares and draws then have no say."""
 
     def draws(self) -> Draws:
         """The draws of every slot."""
@@ -54,8 +58,11 @@ class Plan:
 
     @property
     def epoch_samples(self) -> int | None:
-        """Samples of an epoch over all ranks together."""
-        return None if self.epoch_batches is None else self.epoch_batches * self.batching.global_size
+        """Samples of an epoch over all ranks together; padding does not count."""
+        if self.epoch_batches is None:
+            return None
+        places = self.epoch_batches * self.batching.global_size
+        return places if self.finite is None else min(self.finite.samples, places)
 
     def require_epoch(self) -> int:
         """E.
@@ -69,19 +76,49 @@ class Plan:
             )
         return self.epoch_batches
 
+    def pass_turns(self, rank: int, worker: int, most: int) -> dict[str, list[ShardUrl]]:
+        """The first shards, up to `most`, that slot (c, k) reads of each source in a pass, by source name."""
+        assert self.finite is not None, "there is a pass only with `epoch: pass`"
+        read: dict[str, list[ShardUrl]] = {source.name: [] for source in self.sources}
+        for segment in self.finite.segments(*self.finite.slot_range(rank, worker)):
+            source, count = self.sources[segment.source], self.finite.counts[segment.source]
+            first, last = count.find(segment.first)[0], count.find(segment.stop - 1)[0]
+            turns = range(first, min(last + 1, first + most))
+            read[source.name] = [source.shards[source.order.entry(0, turn).shard] for turn in turns]
+        return read
 
-def make_plan(spec: Spec, shards: Mapping[str, Sequence[ShardUrl]], topology: Topology) -> Plan:
+    def begin(self, batch: int) -> int | None:
+        """J of the first batch of the pass that an iteration begins after the batches before J.
+
+        None without `epoch: pass`: the endless stream goes on.
+        """
+        return None if self.finite is None else -(-batch // self.finite.batches) * self.finite.batches
+
+    def slot_of_batch(self, batch: int) -> tuple[int, int]:
+        """(k, m) of global batch J: canonical worker k serves it as its m-th batch; the same in every pass."""
+        return slot_of_batch(batch if self.finite is None else batch % self.finite.batches, self.topology)
+
+
+def make_plan(
+    spec: Spec,
+    shards: Mapping[str, Sequence[ShardUrl]],
+    topology: Topology,
+    counts: Mapping[str, SourceCount] | None = None,
+) -> Plan:
     """Plans spec over topology.
 
     Args:
         spec: the checked spec.
         shards: the listed shards of every leaf source, by name.
         topology: canonical ranks and workers.
+        counts: the samples of every source, by name; needed, and used, for `epoch: pass` alone.
 
     Raises:
         UsageError: the shares, the batch or the epoch do not fit together or the topology, or a source with
             a share above 0 has no shard.
     """
+    if spec.epoch is not None and spec.epoch.remainder is not None:
+        return _make_pass(spec, shards, topology, counts or {}, spec.epoch.remainder)
     shares = effective_shares(spec.dataset, spec.mix, lambda source: len(shards[source.name]))
     active = [source for source in spec.sources if shares[source.name]]
     if spec.mix.draw == "round_robin":
@@ -110,4 +147,38 @@ def make_plan(spec: Spec, shards: Mapping[str, Sequence[ShardUrl]], topology: To
         sources=tuple(sources),
         off=tuple(source.name for source in spec.sources if source not in active),
         epoch_batches=epoch_batches(spec, gathered),
+    )
+
+
+def _make_pass(
+    spec: Spec,
+    shards: Mapping[str, Sequence[ShardUrl]],
+    topology: Topology,
+    counts: Mapping[str, SourceCount],
+    remainder: str,
+) -> Plan:
+    gathered = batching(spec, topology.ranks)
+    counted = tuple(counts[source.name] for source in spec.sources)
+    finite = plan_pass(counted, topology, gathered.per_slot, remainder, spec.limit)
+    total = sum(count.samples for count in counted)
+    sources = [
+        SourcePlan(
+            name=source.name,
+            shards=shards[source.name],
+            share=Fraction(count.samples, total),
+            order=pass_order(spec.seed, source.name, len(shards[source.name]), source.order),
+            windows=Windows(spec.seed, source.name, max(1, source.shuffle)),
+            samples=count.samples,
+        )
+        for source, count in zip(spec.sources, counted, strict=True)
+    ]
+    return Plan(
+        seed=spec.seed,
+        topology=topology,
+        batching=gathered,
+        draw="pass",
+        sources=tuple(sources),
+        off=(),
+        epoch_batches=finite.batches,
+        finite=finite,
     )

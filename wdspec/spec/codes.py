@@ -297,6 +297,12 @@ CODES: dict[str, Code] = {
         "Unpickling can run code hidden in the data. It is off unless the spec says `allow: [pickle]`.",
         "dataset:\n  - {shards: a.tar, decode: {meta: pkl}}\n",
     ),
+    "E312": Code(
+        "against a pass",
+        "`epoch: pass` gives every sample once, source after source: shares, `mix` and drawing with replacement have "
+        "no place in it. What fills up the last batch is marked in `__mask__`, which a tuple must not leave out.",
+        "epoch: pass\ndataset:\n  - {shards: a.tar, weight: 1}\n",
+    ),
     "E401": Code(
         "not built yet",
         "The language has this key, and this release does not do what it says. It is refused rather than ignored.",

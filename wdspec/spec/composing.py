@@ -14,7 +14,7 @@ from wdspec.spec.nodes import ListNode, MapNode, Node, Scalar, is_null, plain
 from wdspec.spec.options import Mix
 from wdspec.spec.positions import Position
 from wdspec.spec.problems import Problems
-from wdspec.spec.rules import fields, lengths, rewrites, safety, scaling, shares
+from wdspec.spec.rules import fields, lengths, passes, rewrites, safety, scaling, shares
 from wdspec.spec.shapes import check_keys, keys_of
 from wdspec.spec.sources import GROUP_KEYS, Assembly, Draft
 from wdspec.spec.unbuilt import refuse_unbuilt
@@ -105,6 +105,8 @@ def _check_rules(
         at = top.entries["dataset"].value
         shares.check_shares(drafts, at, mix if isinstance(mix, MapNode) else None, problems)
     scaling.settle_scales(leaves, problems)
+    if "epoch" not in bad:
+        passes.settle_pass(spec, top, drafts, problems)
     for holder in (top, *(leaf.node for leaf in leaves)):
         held = next((leaf.model.errors for leaf in leaves if leaf.node is holder and leaf.model), spec.errors)
         lengths.check_errors(held, holder, problems)

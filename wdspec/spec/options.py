@@ -227,7 +227,11 @@ class Batch(Model):
 
     size: Positive | None = Field(None, description="Samples for each rank.")
     global_size: Positive | None = Field(None, description="Samples over all ranks together.")
-    accumulate: Boolean = Field(False, description="Keep the batch of a rank at `size` when fewer ranks run.")
+    accumulate: Boolean = Field(
+        False,
+        description="With fewer ranks than `elastic.ranks`, give a rank its part of a global batch as several "
+        "batches of `size` in a row, instead of one big one.",
+    )
 
 
 def read_batch(value: Any) -> Any:
@@ -240,17 +244,23 @@ class Epoch(Model):
 
     samples: Positive | None = Field(None, description="Samples over all ranks together.")
     batches: Positive | None = Field(None, description="Global batches.")
-    whole: bool = False
-    """Whether the epoch is one finite pass over everything (`pass`)."""
+    remainder: Literal["pad", "drop"] | None = Field(
+        None,
+        alias="pass",
+        description="One finite pass over every sample, for evaluation, the same each time: `pad` (also plain "
+        "`epoch: pass`) fills up the last global batch with repeated samples, `drop` leaves it out. Sources are read "
+        "one after the other: shares and `mix` cannot be given, `order` is `sequential` and `shuffle` 0 if left out. "
+        "Each sample gets a field `__mask__`: true, and false for padding and in place of a dropped sample.",
+    )
 
 
 def read_epoch(value: Any) -> Any:
-    """`100_000`, `{samples: …}`, `{batches: …}` or `pass`."""
+    """`100_000`, `{samples: …}`, `{batches: …}`, `pass` or `{pass: …}`."""
     if isinstance(value, (dict, Epoch)):
         return value
     if isinstance(value, str) and not any(c.isdigit() for c in value):
         if value == "pass":
-            return {"whole": True}
+            return {"pass": "pad"}
         hint = did_you_mean(value, ["pass"]) or "write a number of samples, `{batches: n}` or `pass`"
         refuse("E203", f"{shown(value)} is no length of an epoch", hint)
     return {"samples": value}

@@ -26,10 +26,8 @@ def _above_one(value: Any) -> bool:
 
 
 _UNBUILT: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
-    (("epoch",), _when("pass"), "give a number of samples: `epoch: 100_000`"),
     (("mix", "unit"), _when("batch"), "leave it out: batches hold samples of all sources"),
     (("mix", "schedule"), _always, "leave it out: shares stay as they are"),
-    (("batch", "accumulate"), _when(True), "leave it out"),
     (("interleave",), _above_one, "leave it out: shards are read one after the other"),
     (("aistore",), _unless_false, "rewrite the URLs to local shards: `rewrite: [{from: …, to: …}]`"),
     (("cache",), _unless_false, "copy the shards, and name the copies in `rewrite:`"),

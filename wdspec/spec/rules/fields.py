@@ -10,7 +10,7 @@ from wdspec.spec.problems import Problems
 from wdspec.spec.rules.scaling import is_image
 from wdspec.spec.sources import Draft
 
-_ALWAYS = frozenset({"__key__", "__url__", "__source__"})
+_ALWAYS = frozenset({"__key__", "__url__", "__source__", "__mask__"})
 _MAGIC = frozenset("*?[")
 
 

@@ -29,10 +29,18 @@ def check_batch(batch: Batch | None, elastic: Elastic | None, top: MapNode, prob
 def check_epoch(
     epoch: Epoch | None, batch: Batch | None, elastic: Elastic | None, top: MapNode, problems: Problems
 ) -> None:
-    """One of `samples` and `batches`, and not less than one global batch."""
-    if epoch is None or epoch.whole:
+    """One of `samples`, `batches` and `pass`, and not less than one global batch."""
+    if epoch is None:
         return
     node = top.entries["epoch"].value
+    if epoch.remainder is not None:
+        for key in ("samples", "batches"):
+            if getattr(epoch, key):
+                message = f"an epoch is one pass or a number of {key}, not both"
+                problems.add(
+                    "E207", _key(node, key), message, f"keep one; `{key}: null` removes an inherited one"
+                )
+        return
     if epoch.samples and epoch.batches:
         message = "an epoch is a number of samples or a number of batches, not both"
         hint = "keep one; `samples: null` removes an inherited one"

@@ -1,0 +1,541 @@
+"""`epoch: pass`: every sample exactly once, whatever reads it, whatever is damaged or dropped."""
+
+import bz2
+import collections
+import itertools
+import json
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from picks import most
+from shardmaking import write_shard, write_source
+from torch.utils.data import DataLoader
+
+import wdspec
+from wdspec.compiler import blueprint
+from wdspec.loading import load
+from wdspec.pipeline import counting
+from wdspec.planning.topology import Seat
+
+FINITE = {"batch": 4, "epoch": "pass"}
+
+
+def real(batches):
+    """The keys that are no padding."""
+    return [
+        key
+        for batch in batches
+        for key, is_real in zip(batch["__key__"], batch["__mask__"].tolist(), strict=True)
+        if is_real
+    ]
+
+
+def rows(batches):
+    return [(batch["__key__"], batch["__mask__"].tolist()) for batch in batches]
+
+
+def all_ranks(spec, ranks, workers=0):
+    """The batches of each rank."""
+    parts = []
+    for rank in range(ranks):
+        with wdspec.loader(spec, num_workers=workers, rank=rank, world_size=ranks) as loader:
+            parts.append(list(loader))
+            assert len(parts[-1]) == len(loader)
+    return parts
+
+
+def in_process(spec, ranks, workers):
+    """The samples of each rank, step by step, as `workers` processes a rank would read them."""
+    parts, whole = blueprint(load(spec)), []
+    for rank in range(ranks):
+        seat = Seat(rank, ranks)
+        plan = parts.plan(seat, workers)
+        reader = parts.reader(plan, seat)
+        whole.append([reader.batch(number) for number in range(plan.epoch_batches)])
+    return whole
+
+
+def unmasked(ranks):
+    return sorted(s["__key__"] for steps in ranks for step in steps for s in step if s["__mask__"])
+
+
+def write_sizes(folder, name, sizes):
+    """A shard for every size; returns their names and the keys in them."""
+    names, keys = [], []
+    for number, size in enumerate(sizes):
+        own = [f"{name}{number}x{i}" for i in range(size)]
+        write_shard(folder / f"{name}{number}.tar", [(key, {"txt": key.encode()}) for key in own])
+        names.append(f"{folder}/{name}{number}.tar")
+        keys += own
+    return names, keys
+
+
+@given(
+    sizes=st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=4).filter(any), min_size=1, max_size=3),
+    ranks=st.integers(1, 3),
+    workers=st.integers(1, 4),
+    batch=st.none() | st.integers(1, 5),
+    filtered=st.booleans(),
+    order=st.sampled_from(("sequential", "shuffled")),
+    shuffle=st.sampled_from((0, 3, 50)),
+)
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_sample_comes_once_over_all_ranks(
+    tmp_path_factory, sizes, ranks, workers, batch, filtered, order, shuffle
+):
+    folder = tmp_path_factory.mktemp("pass")
+    dataset, expected = [], []
+    for name, shards in zip("abc", sizes, strict=False):
+        names, keys = write_sizes(folder, name, shards)
+        dataset.append({"name": name, "shards": names, "order": order, "shuffle": shuffle})
+        expected += keys
+    spec = {"dataset": dataset, "batch": batch, "epoch": "pass"}
+    if filtered:
+        spec["defaults"] = {"select": "picks:most"}
+        expected = [key for key in expected if most({"__key__": key})]
+        if not expected:
+            return
+    whole = in_process(spec, ranks, workers)
+    assert unmasked(whole) == sorted(expected)
+    assert len({len(steps) for steps in whole}) == 1
+    assert all(len(step) == (batch or 1) for steps in whole for step in steps)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    ranks=st.integers(1, 2),
+    workers=st.integers(1, 3),
+    batch=st.integers(1, 4),
+    damage=st.sampled_from(("header", "end", "torn", "gone", "again")),
+    where=st.integers(0, 100),
+)
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_damaged_samples_leave_their_places_empty_and_move_no_others(
+    tmp_path_factory, sizes, ranks, workers, batch, damage, where
+):
+    folder = tmp_path_factory.mktemp("damage")
+    names, keys = write_sizes(folder, "a", sizes)
+    number = where % len(sizes)
+    path = folder / f"a{number}.tar"
+    own = [key for key in keys if key.startswith(f"a{number}x")]
+    index = where % len(own)
+    data = bytearray(path.read_bytes())
+    if damage == "header":
+        data[index * 1024 + 3] ^= 0xFF
+        # The sample before is only known to be whole once the next header is read.
+        lost = own[max(0, index - 1) :]
+    elif damage == "end":
+        data[len(own) * 1024 :] = b""
+        lost = own[-1:]
+    elif damage == "gone":
+        lost = own
+    else:
+        samples = [(key, {"txt": key.encode()}) for key in own]
+        again = (own[index], {"txt": b"again", "cls": b"1"} if damage == "torn" else {"txt": b"x"})
+        samples.insert(len(own) if damage == "torn" else index + 1, again)
+        write_shard(path, samples)
+        data = path.read_bytes()
+        lost = [] if damage == "torn" and index + 1 < len(own) else [own[index]]
+    path.write_bytes(data)
+    if damage == "gone":
+        path.unlink()
+    spec = {
+        "dataset": [{"name": "a", "shards": names, "errors": "skip"}],
+        "batch": batch,
+        "epoch": "pass",
+    }
+    expected = sorted(set(keys) - set(lost))
+    if not expected:
+        with pytest.raises(wdspec.WdspecError, match="no samples"):
+            in_process(spec, ranks, workers)
+        return
+    assert unmasked(in_process(spec, ranks, workers)) == expected
+    spec["dataset"][0]["errors"] = "raise"
+    with pytest.raises(wdspec.ShardError, match=r"source a"):
+        in_process(spec, ranks, workers)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("batch", [4, None])
+def test_worker_processes_read_what_one_process_reads(tmp_path, workers, batch):
+    spec = {
+        "dataset": [
+            {"name": "a", "shards": write_source(tmp_path, "a", 3, 7)},
+            {"name": "b", "shards": write_source(tmp_path, "b", 1, 6), "select": "picks:most"},
+        ],
+        "batch": batch,
+        "epoch": "pass",
+    }
+    (expected,) = in_process(spec, 1, max(1, workers))
+    with wdspec.loader(spec, num_workers=workers, rank=0, world_size=1) as loader:
+        for _ in range(2):
+            if batch is None:
+                assert [(s["__key__"], s["__mask__"]) for s in loader] == [
+                    (s["__key__"], s["__mask__"]) for (s,) in expected
+                ]
+            else:
+                assert rows(loader) == [
+                    ([s["__key__"] for s in step], [s["__mask__"] for s in step]) for step in expected
+                ]
+
+
+def test_more_workers_than_samples(tmp_path):
+    spec = {
+        "dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 1, 2)}],
+        "batch": 1,
+        "epoch": "pass",
+    }
+    with wdspec.loader(spec, num_workers=4, rank=0, world_size=1) as loader:
+        assert real(loader) == ["a0000000", "a0000001"]
+    parts = all_ranks({**spec, "batch": 2}, 3)
+    assert [len(part) for part in parts] == [1, 1, 1]
+    assert [row for part in parts for row in rows(part)] == [
+        (["a0000000", "a0000001"], [True, True]),
+        (["a0000000", "a0000000"], [False, False]),
+        (["a0000000", "a0000000"], [False, False]),
+    ]
+
+
+def test_one_process_reads_in_the_order_of_the_files(tmp_path):
+    spec = {
+        "dataset": [
+            {"name": "b", "shards": write_source(tmp_path, "b", 2, 3)},
+            {"name": "a", "shards": write_source(tmp_path, "a", 1, 2)},
+        ],
+        "epoch": "pass",
+    }
+    with wdspec.loader(spec) as loader:
+        assert len(loader) == 8
+        keys = [sample["__key__"] for sample in loader]
+    assert keys == [f"b{s:03d}{i:04d}" for s in range(2) for i in range(3)] + ["a0000000", "a0000001"]
+
+
+def test_shuffled_passes_are_permutations_that_change_with_the_seed_only(tmp_path):
+    shards = write_source(tmp_path, "a", 6, 10)
+    spec = {"dataset": [{"name": "a", "shards": shards, "order": "shuffled", "shuffle": 20}], **FINITE}
+    with wdspec.loader(spec) as loader:
+        first, second = real(loader), real(loader)
+    with wdspec.loader({**spec, "seed": 1}) as loader:
+        other = real(loader)
+    assert first == second != other
+    assert sorted(first) == sorted(other) == sorted(f"a{s:03d}{i:04d}" for s in range(6) for i in range(10))
+    assert first != sorted(first)
+
+
+def test_drop_leaves_the_remainder_out(tmp_path):
+    spec = {
+        "dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 2, 7)}],
+        "batch": 4,
+        "epoch": {"pass": "drop"},
+    }
+    with wdspec.loader(spec) as loader:
+        assert len(loader) == 3
+        batches = list(loader)
+    assert all(all(mask) for _, mask in rows(batches))
+    assert len(real(batches)) == 12
+    with pytest.raises(wdspec.UsageError, match="14 samples is shorter than one global batch of 20"):
+        wdspec.loader({**spec, "batch": 20})
+
+
+def test_limit_ends_the_pass_and_the_counting(tmp_path):
+    shards = write_source(tmp_path, "a", 4, 5)
+    (tmp_path / "a-002.tar").write_bytes(b"never opened")
+    spec = {
+        "dataset": [{"name": "a", "shards": shards}, {"name": "b", "shards": shards}],
+        "limit": 7,
+        **FINITE,
+    }
+    with wdspec.loader(spec) as loader:
+        assert len(loader) == 2
+        assert real(loader) == [f"a{s:03d}{i:04d}" for s in range(2) for i in range(5)][:7]
+
+
+def test_padding_repeats_a_sample_so_that_fields_stack(tmp_path):
+    spec = {"dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 1, 5)}], **FINITE}
+    with wdspec.loader(spec) as loader:
+        last = list(loader)[-1]
+    assert last["cls"].tolist() == [4, 4, 4, 4]
+    assert last["__mask__"].tolist() == [True, False, False, False]
+
+
+def test_tuples_carry_the_mask_where_they_ask_for_it(tmp_path):
+    spec = {
+        "dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 1, 3)}],
+        "to_tuple": "cls __mask__",
+        "batch": 2,
+        "epoch": "pass",
+    }
+    with wdspec.loader(spec) as loader:
+        assert [(c.tolist(), m.tolist()) for c, m in loader] == [
+            ([0, 1], [True, True]),
+            ([2, 2], [True, False]),
+        ]
+
+
+def test_a_pass_that_was_left_early_begins_anew(tmp_path):
+    spec = {"dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 3, 7)}], **FINITE}
+    for workers in (0, 2):
+        with wdspec.loader(spec, num_workers=workers, rank=0, world_size=1) as loader:
+            whole = rows(loader)
+            assert rows(itertools.islice(loader, 2)) == whole[:2]
+            assert rows(loader) == whole
+            loader.set_epoch(7)
+            assert rows(loader) == whole
+    pipeline = wdspec.compile(spec)
+    expected = rows(pipeline)
+    assert rows(itertools.islice(pipeline, 2)) == expected[:2]
+    assert rows(pipeline) == expected
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_bare_dataloader_repeats_the_pass(tmp_path, persistent):
+    spec = {"dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 3, 7)}], **FINITE, "batch": 3}
+    loader = DataLoader(wdspec.compile(spec), batch_size=None, num_workers=2, persistent_workers=persistent)
+    (steps,) = in_process(spec, 1, 2)
+    expected = [[sample["__key__"] for sample in step] for step in steps]
+    assert len(expected) % 2 == 1
+    for _ in range(3):
+        assert [batch["__key__"] for batch in loader] == expected
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_pass_goes_on_from_any_batch_on_any_topology(tmp_path, workers):
+    spec = {
+        "dataset": [
+            {"name": "a", "shards": write_source(tmp_path, "a", 3, 7), "shuffle": 5},
+            {"name": "b", "shards": write_source(tmp_path, "b", 1, 9), "select": "picks:most"},
+        ],
+        "elastic": {"ranks": 2, "workers": 3},
+        "batch": 2,
+        "epoch": "pass",
+    }
+    with wdspec.loader(spec, rank=0, world_size=1) as loader:
+        whole = rows(loader)
+        assert len(whole) == len(loader) == 8
+    assert unmasked(in_process(spec, 2, 3)) == unmasked(in_process(spec, 1, 1))
+    for stop in range(1, 8):
+        states = []
+        for rank in range(2):
+            with wdspec.loader(spec, rank=rank, world_size=2) as loader:
+                list(itertools.islice(loader, stop))
+                states.append(loader.state_dict())
+        state = json.loads(json.dumps(wdspec.merge_states(states)))
+        with wdspec.loader(spec, num_workers=workers if stop == 3 else 0, rank=0, world_size=1) as loader:
+            for _ in range(2):
+                loader.load_state_dict(state)
+                assert rows(loader) == whole[stop:]
+            assert rows(loader) == whole
+
+
+def test_state_names_a_change_of_the_samples(tmp_path):
+    shards = write_source(tmp_path, "a", 3, 7)
+    spec = {"dataset": [{"name": "a", "shards": shards}], **FINITE}
+    with wdspec.loader(spec) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    write_source(tmp_path, "a", 3, 8)
+    with (
+        wdspec.loader(spec) as loader,
+        pytest.raises(wdspec.UsageError, match=r"pass\.samples: was 21, now 24"),
+    ):
+        loader.load_state_dict(state)
+
+
+@pytest.mark.parametrize(("declared", "says"), [(5, "goes on after the 5"), (9, "7 samples, but 9 were")])
+def test_a_wrong_number_of_declared_samples_is_found_out(tmp_path, declared, says):
+    source = {"name": "a", "shards": write_source(tmp_path, "a", 1, 7), "samples": declared}
+    with (
+        wdspec.loader({"dataset": [source], **FINITE}) as loader,
+        pytest.raises(wdspec.ShardError, match=rf"{says}.*source a"),
+    ):
+        list(loader)
+
+
+def test_one_declared_shard_is_not_opened_before_it_is_read(tmp_path):
+    source = {"name": "a", "shards": f"{tmp_path}/later.tar", "samples": 3}
+    with wdspec.loader({"dataset": [source], **FINITE}) as loader:
+        write_shard(tmp_path / "later.tar", [(f"k{i}", {"txt": b"x"}) for i in range(3)])
+        assert real(loader) == ["k0", "k1", "k2"]
+
+
+def test_compressed_shards_are_counted_and_read_through(tmp_path):
+    shards = write_source(tmp_path, "a", 2, 9)
+    for path in tmp_path.glob("a-*.tar"):
+        path.write_bytes(bz2.compress(path.read_bytes()))
+    spec = {"dataset": [{"name": "a", "shards": shards}], "batch": 2, "epoch": "pass"}
+    assert unmasked(in_process(spec, 2, 3)) == sorted(f"a{s:03d}{i:04d}" for s in range(2) for i in range(9))
+
+
+def test_reading_from_the_middle_of_a_shard_begins_at_a_mark(tmp_path, monkeypatch):
+    monkeypatch.setattr(counting, "MARK_EVERY", 8 * 1024)
+    spec = {
+        "dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 1, 100)}],
+        "batch": 5,
+        "epoch": "pass",
+    }
+    parts = blueprint(load(spec))
+    (marks,) = parts.counts["a"].marks.values()
+    assert len(marks) > 10
+    offsets = []
+    opener = type(parts.parts["a"].open)
+    monkeypatch.setattr(
+        opener,
+        "_open",
+        lambda self, *args, _real=opener._open: offsets.append(args[4]) or _real(self, *args),
+    )
+    seat = Seat(0, 1)
+    plan = parts.plan(seat, 4)
+    reader = parts.reader(plan, seat)
+    steps = [reader.batch(number) for number in range(20)]
+    assert unmasked([steps]) == [f"a000{i:04d}" for i in range(100)]
+    assert len(offsets) == 4
+    begins = [4 * 512 * 25 * k for k in range(4)]
+    assert all(0 <= begin - offset < 12 * 1024 for begin, offset in zip(begins, offsets, strict=True))
+
+
+def test_a_torn_sample_is_left_out_also_by_who_does_not_see_its_beginning(tmp_path, monkeypatch):
+    monkeypatch.setattr(counting, "MARK_EVERY", 1)
+    samples = [(f"k{i:02d}", {"txt": b"x"}) for i in range(20)]
+    write_shard(tmp_path / "a.tar", [*samples, ("k00", {"txt": b"again"}), ("k99", {"txt": b"x"})])
+    spec = {
+        "dataset": [{"name": "a", "shards": f"{tmp_path}/a.tar", "errors": "skip"}],
+        "batch": 2,
+        "epoch": "pass",
+    }
+    expected = [f"k{i:02d}" for i in range(20)] + ["k99"]
+    for workers in (1, 2, 5):
+        assert unmasked(in_process(spec, 1, workers)) == expected
+
+
+def test_what_is_random_depends_on_the_sample_alone(tmp_path):
+    spec = {
+        "dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 3, 7), "map": "picks:jitter"}],
+        "batch": 2,
+        "epoch": "pass",
+    }
+    drawn = [
+        {
+            s["__key__"]: s["noise"]
+            for steps in in_process(spec, ranks, workers)
+            for step in steps
+            for s in step
+        }
+        for ranks, workers in ((1, 1), (2, 2), (3, 1))
+    ]
+    assert drawn[0] == drawn[1] == drawn[2]
+    assert len(set(drawn[0].values())) == 21
+
+
+def test_a_filter_that_leaves_nothing_is_an_error(tmp_path):
+    spec = {
+        "dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 2, 5), "select": "picks:none"}],
+        **FINITE,
+    }
+    with (
+        wdspec.loader(spec) as loader,
+        pytest.raises(wdspec.ShardError, match=r"all 10 samples.*left out \(select 10\)"),
+    ):
+        next(iter(loader))
+
+
+def test_a_source_without_samples_is_an_error(tmp_path):
+    write_shard(tmp_path / "e.tar", [])
+    with pytest.raises(wdspec.UsageError, match=r"hold no samples.*source e"):
+        wdspec.loader({"dataset": [{"name": "e", "shards": f"{tmp_path}/e.tar"}], **FINITE})
+
+
+def test_a_budget_counts_each_damaged_sample_once(tmp_path):
+    rng = random.Random(4)
+    samples = [(f"k{i:02d}", {"txt": b"x"}) for i in range(40)]
+    bad = sorted(rng.sample(range(40), 6))
+    write_shard(
+        tmp_path / "a.tar",
+        [s for i, sample in enumerate(samples) for s in ([sample, sample] if i in bad else [sample])],
+    )
+    spec = {
+        "dataset": [{"name": "a", "shards": f"{tmp_path}/a.tar", "errors": {"max_count": 6}}],
+        "batch": 2,
+        "epoch": "pass",
+    }
+    parts = blueprint(load(spec))
+    seat = Seat(0, 1)
+    plan = parts.plan(seat, 5)
+    reader = parts.reader(plan, seat)
+    steps = [reader.batch(number) for number in range(plan.epoch_batches)]
+    assert unmasked([steps]) == [key for i, (key, _) in enumerate(samples) if i not in bad]
+    assert sum(reader.counts()["a"]["skipped"].values()) == 6
+
+
+def test_plans_say_what_a_pass_holds(tmp_path):
+    spec = {
+        "dataset": [
+            {"name": "a", "shards": write_source(tmp_path, "a", 3, 7)},
+            {"name": "b", "shards": write_source(tmp_path, "b", 1, 9)},
+        ],
+        **FINITE,
+    }
+    plan = wdspec.plan(spec, ranks=2)
+    assert plan.epoch_batches == 4
+    assert {source.name: source.samples for source in plan.sources} == {"a": 21, "b": 9}
+    assert plan.finite.samples == plan.epoch_samples == 30
+    turns = {
+        rank: {
+            name: [shard.text[-9:] for shard in shards]
+            for name, shards in plan.pass_turns(rank, 0, 9).items()
+        }
+        for rank in range(2)
+    }
+    assert turns == {
+        0: {"a": ["a-000.tar", "a-001.tar", "a-002.tar"], "b": []},
+        1: {"a": ["a-002.tar"], "b": ["b-000.tar"]},
+    }
+
+
+class TestAccumulate:
+    SPEC = {"elastic": {"ranks": 4, "workers": 2}, "batch": {"size": 3, "accumulate": True}}  # noqa: RUF012
+
+    def test_fewer_ranks_get_the_same_batches_one_after_the_other(self, tmp_path):
+        shards = write_source(tmp_path, "a", 5, 8)
+        spec = {"dataset": [{"name": "a", "shards": shards, "shuffle": 20}], "epoch": 100, **self.SPEC}
+        four = [[batch["__key__"] for batch in part] for part in all_ranks(spec, 4)]
+        assert [len(part) for part in four] == [8] * 4
+        in_turn = [batch for step in zip(*four, strict=True) for batch in step]
+        for workers in (0, 2):
+            with wdspec.loader(spec, num_workers=workers, rank=0, world_size=1) as loader:
+                assert len(loader) == 32
+                assert [batch["__key__"] for batch in loader] == in_turn
+        assert [batch["__key__"] for batch in wdspec.compile(spec, rank=0, world_size=1)] == in_turn
+
+    def test_without_elastic_a_rank_has_one_batch_a_step(self, tmp_path):
+        shards = write_source(tmp_path, "a", 2, 8)
+        batch = {"size": 3, "accumulate": True}
+        spec = {"dataset": [{"name": "a", "shards": shards}], "epoch": 12, "batch": batch}
+        with wdspec.loader(spec, rank=0, world_size=2) as loader:
+            assert [len(batch["__key__"]) for batch in loader] == [3, 3]
+
+    def test_a_pass_in_pieces(self, tmp_path):
+        spec = {
+            "dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 2, 13)}],
+            "epoch": "pass",
+            **self.SPEC,
+        }
+        (batches,) = all_ranks(spec, 1)
+        assert [len(batch["__key__"]) for batch in batches] == [3] * 12
+        assert collections.Counter(real(batches)) == {
+            f"a{s:03d}{i:04d}": 1 for s in range(2) for i in range(13)
+        }
+
+    def test_resumed_at_every_step(self, tmp_path):
+        shards = write_source(tmp_path, "a", 3, 8)
+        spec = {"dataset": [{"name": "a", "shards": shards}], "epoch": 36, **self.SPEC}
+        with wdspec.loader(spec, rank=0, world_size=2) as loader:
+            expected = [batch["__key__"] for batch in loader]
+        for stop in range(0, len(expected), 2):
+            with wdspec.loader(spec, rank=0, world_size=2) as loader:
+                list(itertools.islice(loader, stop))
+                state = json.loads(json.dumps(loader.state_dict()))
+            with wdspec.loader(spec, rank=0, world_size=2) as loader:
+                loader.load_state_dict(state)
+                assert [batch["__key__"] for batch in loader] == expected[stop:]
