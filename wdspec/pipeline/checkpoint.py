@@ -21,6 +21,8 @@ from wdspec.planning.state import StreamState, pack_slot, unpack_slot
 from wdspec.spec.errors import UsageError
 
 FORMAT, VERSION = "wdspec-state", 1
+WORKER_FORMAT = "wdspec-worker-state"
+"""Of the state that a pipeline in one worker of somebody else's DataLoader has (`rotation`)."""
 
 State = dict[str, Any]
 
@@ -162,6 +164,11 @@ def read_state(
 
 def check_state(state: Mapping[str, Any]) -> None:
     """Raises a UsageError unless this is a state of a version that can be read."""
+    if isinstance(state, Mapping) and state.get("format") == WORKER_FORMAT:
+        raise UsageError(
+            "this is the state of one worker of a DataLoader; load the state of the whole StatefulDataLoader into "
+            "a StatefulDataLoader with as many workers"
+        )
     if not isinstance(state, Mapping) or state.get("format") != FORMAT:
         raise UsageError("this is no state of a wdspec pipeline or loader; pass what state_dict() returned")
     if state.get("version") != VERSION:

@@ -23,6 +23,7 @@ from wdspec.pipeline.blueprint import Blueprint
 from wdspec.pipeline.checkpoint import (
     FORMAT,
     VERSION,
+    WORKER_FORMAT,
     Position,
     RunDescription,
     State,
@@ -34,9 +35,6 @@ from wdspec.pipeline.walk import Walk
 from wdspec.planning.plan import Plan
 from wdspec.planning.topology import Seat
 from wdspec.spec.errors import UsageError
-
-WORKER_FORMAT = "wdspec-worker-state"
-_REMEDY = "use wdspec.loader(spec, num_workers=…)"
 
 
 class WorkerPart:
