@@ -14,7 +14,7 @@ from wdspec.fields.sample import SampleFields
 from wdspec.fields.scale import Scaling
 from wdspec.loading import load
 from wdspec.planning.plan import Plan, make_plan
-from wdspec.planning.shares import effective_shares
+from wdspec.planning.schedule import largest_shares
 from wdspec.planning.topology import Topology
 from wdspec.spec.errors import SpecError, UsageError
 from wdspec.spec.models import Source, Spec
@@ -240,7 +240,7 @@ def list_sources(spec: Spec, environment: UrlEnvironment) -> dict[str, UrlSequen
     Raises:
         WdspecError: a list, directory or glob gives nothing, or cannot be read.
     """
-    shares = effective_shares(spec.dataset, spec.mix, lambda source: 1)
+    shares = largest_shares(spec, lambda source: 1)
     return {
         source.name: list_shards(source, Resolver.of(environment, spec, source))
         if shares[source.name]

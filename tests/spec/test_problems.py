@@ -118,10 +118,6 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("fields: [jpg, txt]\n" + A + "    extensions: jpg\n", [("E308", 1, 15)]),
     ("dataset:\n  - {shards: a.tar, scale: 0.5, decode: raw}\n", [("E309", 2, 41)]),
     (A + "    decode: {meta: pkl}\n", [("E311", 3, 20)]),
-    (
-        "epoch: {batches: 3}\nbatch: 2\nmix: {unit: batch}\n" + A,
-        [("E401", 3, 7)],
-    ),
     (A + "    interleave: 2\n", [("E401", 3, 5)]),
     (
         "epoch: pass\nmix: {draw: random}\n" + A + "    weight: 1\n    order: resampled\n",
@@ -142,9 +138,32 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
         "errors: {log: x, timeout: 5m}\n" + A + "    format: cbor\n",
         [("E401", 1, 10), ("E401", 1, 18), ("E401", 4, 5)],
     ),
+    (A + "    decode: msgpack\n", [("E401", 3, 13)]),
+    ("mix: {unit: batch}\n" + A, [("E206", 1, 7)]),
+    ("mix: {schedule: []}\n" + A, [("E214", 1, 7)]),
     (
-        "mix: {schedule: [{at: 0, shares: {a: 1}}]}\n" + A + "    decode: msgpack\n",
-        [("E401", 1, 7), ("E401", 4, 13)],
+        "mix: {draw: round_robin, schedule: [{at: 0, shares: {a: 1}}]}\n" + A,
+        [("E207", 1, 26)],
+    ),
+    (
+        "mix: {schedule: [{at: 0, shares: {a: 1}}], by: equal}\n" + A + "    weight: 1\n",
+        [("W102", 1, 44), ("E207", 4, 5)],
+    ),
+    (
+        "mix: {schedule: [{at: 0, shares: {A: 1, b: 0}}, {at: 9, shares: {a: 0}}]}\n" + A,
+        [("E105", 1, 35), ("E105", 1, 41), ("E303", 1, 65), ("W102", 3, 5)],
+    ),
+    (
+        "mix:\n  schedule: [{at: 0, shares: {x: 1}}]\ndataset:\n  - {name: in, dataset: [{name: x, shards: a.tar}]}\n",
+        [("E105", 2, 31), ("W102", 4, 5)],
+    ),
+    (
+        "mix: {schedule: [{at: 5, shares: {a: 1}}, {at: 5, shares: {a: 1}}, {at: 1, shares: {a: 1}}]}\n" + A,
+        [("E313", 1, 23), ("E313", 1, 48), ("E313", 1, 73)],
+    ),
+    (
+        "mix: {schedule: [{at: -1, shares: {a: -1, b: x}}, {shares: {}}, {at: 3}]}\n" + A,
+        [("E204", 1, 23), ("E204", 1, 39), ("E202", 1, 46), ("E206", 1, 51), ("E206", 1, 65)],
     ),
     ("prefix: x\ndatasets:\n  - {shards: a.tar, choose: 3}\n", [("E402", 2, 1)]),
     ("__module__: megatron.energon\nsplits: {}\n", [("E402", 1, 1)]),

@@ -9,6 +9,7 @@ from wdspec.pipeline.source import SourceParts, SourceStream
 from wdspec.pipeline.transform import Sample
 from wdspec.planning.draws import Draws
 from wdspec.planning.plan import Plan
+from wdspec.planning.schedule import ScheduledDraws
 from wdspec.planning.state import StreamState, pack_slot, unpack_slot
 
 
@@ -28,7 +29,7 @@ class SlotStream:
         self,
         plan: Plan,
         parts: Mapping[str, SourceParts],
-        draws: Draws,
+        draws: Draws | ScheduledDraws,
         budgets: Mapping[str, Budget],
         rank: int,
         worker: int,

@@ -30,6 +30,7 @@ def describe_order(spec: Spec, plan: Plan) -> dict[str, Any]:
         "elastic": {"ranks": plan.topology.ranks, "workers": plan.topology.workers},
         "batch": plan.batching.per_slot if plan.batching.batched else None,
         "mix": plan.draw,
+        **_mixing(plan),
         "sources": {
             source.name: {
                 "share": str(source.share),
@@ -89,6 +90,18 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
 
 def _finite(finite: Pass) -> dict[str, Any]:
     return {"samples": finite.samples, "batches": finite.batches, "counts": f"{finite.digest:016x}"}
+
+
+def _mixing(plan: Plan) -> dict[str, Any]:
+    """What `mix` says beside `draw`, where it says something: states of other specs keep their digest."""
+    said: dict[str, Any] = {} if plan.unit == "sample" else {"unit": plan.unit}
+    if plan.schedule:
+        names = [source.name for source in plan.sources]
+        said["schedule"] = {
+            f"batch {segment.start}": dict(zip(names, map(str, segment.shares), strict=True))
+            for segment in plan.schedule
+        }
+    return said
 
 
 def _reading(source: Source) -> dict[str, Any]:

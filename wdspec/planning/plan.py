@@ -10,7 +10,7 @@ from wdspec.planning.draws import Draws
 from wdspec.planning.epochs import Batching, batching, epoch_batches
 from wdspec.planning.finite import Pass, SourceCount, pass_order, plan_pass
 from wdspec.planning.order import ShardOrder
-from wdspec.planning.shares import effective_shares
+from wdspec.planning.schedule import ScheduledDraws, Segment, scheduled_shares, starting_batches
 from wdspec.planning.topology import Topology, slot_of_batch
 from wdspec.planning.windows import Windows, window_size
 from wdspec.spec.errors import UsageError
@@ -26,11 +26,13 @@ class SourcePlan:
     shards: Sequence[ShardUrl]
     """The frozen list; braces stay arithmetic, so a million shards cost a few hundred bytes."""
     share: Fraction
-    """Effective share of the whole mix."""
+    """Effective share of the whole mix; with a schedule the largest it ever has, which its windows go by."""
     order: ShardOrder
     windows: Windows
     samples: int | None
     """Declared samples per pass, if the spec says."""
+    interleave: int = 1
+    """Shards that a slot reads in turn."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,40 @@ class Plan:
     """E, global batches in an epoch (each rank takes part in every one); None: endless."""
     finite: Pass | None = None
     """With `epoch: pass`, who reads which sample; shares and draws then have no say."""
+    unit: str = "sample"
+    """`batch`: each global batch is of one source."""
+    schedule: tuple[Segment, ...] = ()
+    """Where shares change, the segments, in order; empty where they stay."""
 
-    def draws(self) -> Draws:
+    def draws(self) -> Draws | ScheduledDraws:
         """The draws of every slot."""
-        shares = [source.share for source in self.sources]
-        return Draws(shares, self.seed, self.topology, self.batching.per_slot, self.draw)
+        parts = [
+            Draws(
+                segment.shares,
+                self.seed,
+                self.topology,
+                self.batching.per_slot,
+                self.draw,
+                self.unit,
+                segment.start,
+            )
+            for segment in self.segments
+        ]
+        return parts[0] if len(parts) == 1 else ScheduledDraws(parts)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The parts of the stream in which shares stay; one, where they always do."""
+        return self.schedule or (Segment(0, tuple(source.share for source in self.sources)),)
+
+    def mean_shares(self, batches: int) -> tuple[Fraction, ...]:
+        """The share of every source over the first so many global batches."""
+        total = [Fraction(0)] * len(self.sources)
+        ends = [*(segment.start for segment in self.segments[1:]), batches]
+        for segment, end in zip(self.segments, ends, strict=True):
+            length = max(0, min(end, batches) - segment.start)
+            total = [sum_ + length * share for sum_, share in zip(total, segment.shares, strict=True)]
+        return tuple(sum_ / batches for sum_ in total)
 
     @property
     def epoch_samples(self) -> int | None:
@@ -119,7 +150,10 @@ def make_plan(
     """
     if spec.epoch is not None and spec.epoch.remainder is not None:
         return _make_pass(spec, shards, topology, counts or {}, spec.epoch.remainder)
-    shares = effective_shares(spec.dataset, spec.mix, lambda source: len(shards[source.name]))
+    gathered = batching(spec, topology.ranks)
+    steps = scheduled_shares(spec, lambda source: len(shards[source.name]))
+    starts = starting_batches(steps, gathered.global_size)
+    shares = {name: max(step[name] for step in starts.values()) for name in steps[0][1]}
     active = [source for source in spec.sources if shares[source.name]]
     if spec.mix.draw == "round_robin":
         shares = {source.name: Fraction(1, len(active)) for source in active}
@@ -136,9 +170,9 @@ def make_plan(
                 order=ShardOrder(spec.seed, source.name, len(listed), topology.slots, source.order),
                 windows=Windows(spec.seed, source.name, window_size(source.shuffle, share)),
                 samples=source.samples,
+                interleave=source.interleave,
             )
         )
-    gathered = batching(spec, topology.ranks)
     return Plan(
         seed=spec.seed,
         topology=topology,
@@ -147,6 +181,12 @@ def make_plan(
         sources=tuple(sources),
         off=tuple(source.name for source in spec.sources if source not in active),
         epoch_batches=epoch_batches(spec, gathered),
+        unit=spec.mix.unit,
+        schedule=()
+        if spec.mix.schedule is None
+        else tuple(
+            Segment(start, tuple(step[source.name] for source in active)) for start, step in starts.items()
+        ),
     )
 
 

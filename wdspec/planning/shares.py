@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 from wdspec.spec.errors import UsageError
@@ -13,18 +13,24 @@ Sizer = Callable[[Source], int]
 """A leaf's number of shards, after listing."""
 
 
-def effective_shares(dataset: Sequence[Source], mix: Mix, shard_count: Sizer) -> dict[str, Fraction]:
+def effective_shares(
+    dataset: Sequence[Source], mix: Mix, shard_count: Sizer, given: Mapping[str, float] | None = None
+) -> dict[str, Fraction]:
     """The share of every leaf in the whole mix, in file order; they sum to 1 exactly.
 
     Within one list (SPEC, "Shares"): `probability` as written, `weight` normalised, neither: by size, where
     size is ``min(size, cap) ** (1/temperature)`` times `upsample`, and a nested mix is as big as its leaves
     together. Probabilities, which may miss 1 by 1e-6, are normalised too.
 
+    Args:
+        given: the shares of this list by name, normalised, instead of what its sources say; one that is not
+            named has none.
+
     Raises:
         UsageError: all shares are 0, or `mix.by: samples` and a source does not declare `samples`.
     """
     shares: dict[str, Fraction] = {}
-    for source, share in zip(dataset, _within(dataset, mix, shard_count), strict=True):
+    for source, share in zip(dataset, _within(dataset, mix, shard_count, given), strict=True):
         if source.dataset is None:
             shares[source.name] = share
         else:
@@ -33,9 +39,14 @@ def effective_shares(dataset: Sequence[Source], mix: Mix, shard_count: Sizer) ->
     return shares
 
 
-def _within(dataset: Sequence[Source], mix: Mix, shard_count: Sizer) -> list[Fraction]:
+def _within(
+    dataset: Sequence[Source], mix: Mix, shard_count: Sizer, given: Mapping[str, float] | None
+) -> list[Fraction]:
     """The shares of the entries of one list, summing to 1."""
-    amounts = [_amount(source, mix, shard_count) for source in dataset]
+    if given is None:
+        amounts = [_amount(source, mix, shard_count) for source in dataset]
+    else:
+        amounts = [Fraction(given.get(source.name, 0)) for source in dataset]
     total = sum(amounts)
     if not total:
         raise UsageError(

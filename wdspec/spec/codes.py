@@ -119,7 +119,8 @@ CODES: dict[str, Code] = {
     ),
     "E105": Code(
         "no such source",
-        "`sources:` in an environment changes sources by name: the one in `name:`, or the one made from the shards.",
+        "`sources:` in an environment changes sources by name, and `mix.schedule` gives shares by name: the "
+        "one in `name:`, or the one made from the shards.",
         "dataset:\n  - {name: web, shards: a.tar}\nenvironments:\n  laptop: {sources: {wed: {shuffle: 10}}}\n",
     ),
     "E107": Code(
@@ -302,6 +303,11 @@ CODES: dict[str, Code] = {
         "`epoch: pass` gives every sample once, source after source: shares, `mix` and drawing with replacement have "
         "no place in it. What fills up the last batch is marked in `__mask__`, which a tuple must not leave out.",
         "epoch: pass\ndataset:\n  - {shards: a.tar, weight: 1}\n",
+    ),
+    "E313": Code(
+        "a schedule out of order",
+        "The steps of `mix.schedule` follow each other, and the first begins at sample 0.",
+        "mix: {schedule: [{at: 500, shares: {a: 1}}]}\ndataset:\n  - {name: a, shards: a.tar}\n",
     ),
     "E401": Code(
         "not built yet",

@@ -14,7 +14,7 @@ from wdspec.spec.nodes import ListNode, MapNode, Node, Scalar, is_null, plain
 from wdspec.spec.options import Mix
 from wdspec.spec.positions import Position
 from wdspec.spec.problems import Problems
-from wdspec.spec.rules import fields, lengths, passes, rewrites, safety, scaling, shares
+from wdspec.spec.rules import fields, lengths, mixing, passes, rewrites, safety, scaling, shares
 from wdspec.spec.shapes import check_keys, keys_of
 from wdspec.spec.sources import GROUP_KEYS, Assembly, Draft
 from wdspec.spec.unbuilt import refuse_unbuilt
@@ -103,7 +103,10 @@ def _check_rules(
     mix = top.get("mix")
     if drafts:
         at = top.entries["dataset"].value
-        shares.check_shares(drafts, at, mix if isinstance(mix, MapNode) else None, problems)
+        top_mix = mix if isinstance(mix, MapNode) else None
+        shares.check_shares(drafts, at, top_mix, problems)
+        if "mix" not in bad and "batch" not in bad:
+            mixing.check_mix(spec, top_mix, drafts, problems)
     scaling.settle_scales(leaves, problems)
     if "epoch" not in bad:
         passes.settle_pass(spec, top, drafts, problems)
@@ -116,7 +119,12 @@ def _check_rules(
     lengths.check_epoch(None if "epoch" in bad else spec.epoch, batch, spec.elastic, top, problems)
     wanted = {key: None if key in bad else getattr(spec, key) for key in ("fields", "to_tuple")}
     fields.check_fields(
-        leaves, wanted, top, batched=batch is not None, mapped=top.get("map") is not None, problems=problems
+        leaves,
+        wanted,
+        top,
+        batched=batch is not None and spec.mix.unit != "batch",
+        mapped=top.get("map") is not None,
+        problems=problems,
     )
     safety.check_allow(top, spec.allow, problems)
     for leaf in leaves:

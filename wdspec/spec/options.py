@@ -205,9 +205,12 @@ class Mix(Model):
     )
     unit: Literal["sample", "batch"] = Field(
         "sample",
-        description="`batch` draws one source for each global batch, for sources whose shapes differ.",
+        description="`batch` draws one source for each global batch, for sources whose shapes differ. Needs `batch`.",
     )
-    schedule: tuple[Step, ...] | None = Field(None, description="Shares that change with the samples seen.")
+    schedule: tuple[Step, ...] | None = Field(
+        None,
+        description="Shares of the top list that change with the samples seen, instead of its sources' own.",
+    )
     by: Literal["shards", "samples", "equal"] = Field(
         "shards", description="What the size of a source is counted in where no share is given."
     )
@@ -218,8 +221,12 @@ class Mix(Model):
 class Step(Model):
     """The shares from one point of the stream on."""
 
-    at: Count = Field(description="The global sample at which these shares begin.")
-    shares: dict[str, Share] = Field(description="Share by source name.")
+    at: Count = Field(
+        description="The global sample at which these shares begin, or rather the next batch; 0 first."
+    )
+    shares: dict[str, Share] = Field(
+        description="Relative share by name of a source or nested mix of the top list; 0 if left out."
+    )
 
 
 class Batch(Model):

@@ -26,8 +26,6 @@ def _above_one(value: Any) -> bool:
 
 
 _UNBUILT: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
-    (("mix", "unit"), _when("batch"), "leave it out: batches hold samples of all sources"),
-    (("mix", "schedule"), _always, "leave it out: shares stay as they are"),
     (("interleave",), _above_one, "leave it out: shards are read one after the other"),
     (("aistore",), _unless_false, "rewrite the URLs to local shards: `rewrite: [{from: …, to: …}]`"),
     (("cache",), _unless_false, "copy the shards, and name the copies in `rewrite:`"),

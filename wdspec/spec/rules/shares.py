@@ -21,6 +21,10 @@ def check_shares(drafts: Sequence[Draft], dataset: Node, mix: MapNode | None, pr
         dataset: the list, to point at.
         mix: the `mix:` that goes with it.
     """
+    if mix is not None and mix.get("schedule") is not None:
+        _check_scheduled(drafts, mix, problems)
+        _check_nested(drafts, problems)
+        return
     kinds = [_kind(draft, problems) for draft in drafts]
     first = kinds[0] if kinds else None
     for draft, kind in zip(drafts, kinds, strict=True):
@@ -44,11 +48,29 @@ def check_shares(drafts: Sequence[Draft], dataset: Node, mix: MapNode | None, pr
     by = mix.get("by") if mix is not None else None
     if not stated and isinstance(by, Scalar) and by.value == "samples":
         _check_counts(drafts, problems)
+    _check_nested(drafts, problems)
+
+
+def _check_nested(drafts: Sequence[Draft], problems: Problems) -> None:
     for draft in drafts:
         if draft.children is not None:
             held = draft.node.get("mix")
             inner = held if isinstance(held, MapNode) else None
             check_shares(draft.children, draft.node.entries["dataset"].value, inner, problems)
+
+
+def _check_scheduled(drafts: Sequence[Draft], mix: MapNode, problems: Problems) -> None:
+    """With a schedule no source of the list says a share of its own, and sizes do not count."""
+    for key in ("by", "cap", "temperature"):
+        if mix.get(key) is not None:
+            problems.add(
+                "W102", mix.key(key), f"`mix.{key}` has no effect beside `mix.schedule`", "remove it"
+            )
+    for draft in drafts:
+        for key in SHARE_KEYS:
+            if draft.node.get(key) is not None:
+                message = f"`mix.schedule` says the share of each source, and here is a `{key}` too"
+                problems.add("E207", draft.node.key(key), message, "remove one of the two")
 
 
 def _kind(draft: Draft, problems: Problems) -> str | None:

@@ -1,0 +1,150 @@
+"""Shares that change, and batches of one source: pure functions of J, exact within each segment."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wdspec.loading import load
+from wdspec.planning.draws import Draws
+from wdspec.planning.plan import make_plan
+from wdspec.planning.topology import Topology
+from wdspec.urls.sequence import UrlSequence, parse_shards
+
+
+def planned(topology=Topology(1, 1), **spec):  # noqa: B008
+    spec.setdefault("dataset", [{"name": n, "shards": f"{n}-{{0..9}}.tar"} for n in "abc"])
+    loaded = load(spec)
+    listed = {
+        s.name: UrlSequence(part.run for part in parse_shards(s.shards, s.base)) for s in loaded.sources
+    }
+    return make_plan(loaded, listed, topology)
+
+
+def by_batch(plan, batches, first=0):
+    """The sources of global batches, as an array of shape (batches, G), computed in one go for each slot."""
+    draws, topology = plan.draws(), plan.topology
+    m = -(-(first + batches) // topology.workers)
+    slots = {
+        (c, k): draws.batches(c, k, 0, m) for c in range(topology.ranks) for k in range(topology.workers)
+    }
+    return np.array(
+        [
+            np.concatenate(
+                [slots[c, J % topology.workers][J // topology.workers] for c in range(topology.ranks)]
+            )
+            for J in range(first, first + batches)
+        ]
+    )
+
+
+SCHEDULE = [
+    {"at": 0, "shares": {"a": 1}},
+    {"at": 1000, "shares": {"a": 1, "b": 1, "c": 2}},
+    {"at": 5000, "shares": {"b": 0.7, "c": 0.3}},
+]
+
+
+@pytest.mark.parametrize("topology", [Topology(1, 1), Topology(2, 3), Topology(4, 2)])
+@pytest.mark.parametrize("unit", ["sample", "batch"])
+def test_shares_change_at_the_first_batch_at_or_behind_each_step(topology, unit):
+    plan = planned(topology, batch=12, mix={"schedule": SCHEDULE, "unit": unit})
+    drawn = by_batch(plan, 600)
+    size = 12 * topology.ranks
+    first, second = -(-1000 // size), -(-5000 // size)
+    assert [segment.start for segment in plan.schedule] == [0, first, second]
+    assert (drawn[:first] == 0).all()
+    in_batches = 1 if unit == "sample" else size
+    for begin, end, shares in ((first, second, (0.25, 0.25, 0.5)), (second, 600, (0, 0.7, 0.3))):
+        counts = np.bincount(drawn[begin:end].ravel(), minlength=3)
+        off = np.abs(counts - (end - begin) * size * np.array(shares)).max()
+        assert off <= in_batches * max(2, topology.workers if unit == "batch" else topology.slots)
+    assert not (drawn[second:] == 0).any()
+
+
+def test_a_segment_draws_as_a_run_that_begins_there():
+    topology, shares = Topology(2, 3), [Fraction(1, 3), Fraction(2, 3)]
+    fresh, later = (Draws(shares, 5, topology, 4, start=start) for start in (0, 7))
+    for number in range(40):
+        m, k = divmod(number, 3)
+        then, k_then = divmod(number + 7, 3)
+        assert sorted(fresh.batches(1, k, m, 1)[0]) == sorted(later.batches(1, k_then, then, 1)[0])
+
+
+@given(
+    st.lists(st.integers(1, 4000), max_size=4, unique=True),
+    st.sampled_from(("even", "random")),
+    st.sampled_from(("sample", "batch")),
+    st.sampled_from((Topology(1, 1), Topology(2, 3), Topology(3, 4))),
+    st.integers(1, 9),
+    st.data(),
+)
+@settings(deadline=None, max_examples=60)
+def test_a_batch_is_the_same_in_whatever_run_of_batches_it_is_drawn(ats, draw, unit, topology, b, data):
+    names = "abc"
+    steps = [
+        {"at": at, "shares": dict(zip(names, data.draw(st.permutations((0, 1, 5))), strict=True))}
+        for at in (0, *sorted(ats))
+    ]
+    draws = planned(topology, batch=b, mix={"schedule": steps, "draw": draw, "unit": unit}).draws()
+    rank, k = topology.ranks - 1, topology.workers - 1
+    whole = draws.batches(rank, k, 0, 400)
+    start, count = data.draw(st.integers(0, 350)), data.draw(st.integers(1, 50))
+    assert (draws.batches(rank, k, start, count) == whole[start : start + count]).all()
+
+
+def test_steps_between_the_same_two_batches_leave_the_last_word():
+    steps = [{"at": at, "shares": {name: 1}} for at, name in ((0, "a"), (1, "b"), (2, "c"))]
+    plan = planned(batch=10, mix={"schedule": steps})
+    assert [segment.start for segment in plan.schedule] == [0, 1]
+    assert by_batch(plan, 2).tolist() == [[0] * 10, [1] * 10]
+    assert [source.name for source in plan.sources] == ["a", "c"]
+
+
+def test_a_schedule_may_name_a_nested_mix():
+    dataset = [
+        {
+            "name": "in",
+            "dataset": [
+                {"name": "x", "shards": "x.tar", "weight": 3},
+                {"name": "y", "shards": "y.tar", "weight": 1},
+            ],
+        },
+        {"name": "z", "shards": "z.tar"},
+    ]
+    steps = [{"at": 0, "shares": {"in": 2, "z": 2}}, {"at": 8, "shares": {"z": 1}}]
+    plan = planned(dataset=dataset, mix={"schedule": steps})
+    assert [segment.shares for segment in plan.schedule] == [
+        (Fraction(3, 8), Fraction(1, 8), Fraction(1, 2)),
+        (0, 0, 1),
+    ]
+    assert plan.mean_shares(16) == (Fraction(3, 16), Fraction(1, 16), Fraction(3, 4))
+    assert plan.mean_shares(4) == plan.schedule[0].shares
+
+
+def test_windows_go_by_the_largest_share_a_source_ever_has():
+    plan = planned(batch=4, mix={"schedule": SCHEDULE}, defaults={"shuffle": 2000})
+    assert [source.windows.size for source in plan.sources] == [2000, 1400, 1000]
+
+
+@pytest.mark.parametrize("draw", ["even", "random", "round_robin"])
+def test_a_batch_of_one_source_is_of_the_same_source_on_every_rank(draw):
+    topology = Topology(4, 3)
+    drawn = by_batch(planned(topology, batch=5, mix={"unit": "batch", "draw": draw}), 300)
+    assert drawn.shape == (300, 20)
+    assert (drawn == drawn[:, :1]).all()
+    for k in range(3):
+        counts = np.bincount(drawn[k::3, 0], minlength=3)
+        assert np.abs(counts - 100 / 3).max() < (2 if draw != "random" else 30)
+
+
+def test_batches_of_one_source_alternate_though_workers_take_turns():
+    plan = planned(
+        Topology(1, 2),
+        batch=5,
+        mix={"unit": "batch"},
+        dataset=[{"name": n, "shards": f"{n}.tar"} for n in "ab"],
+    )
+    assert by_batch(plan, 8)[:, 0].tolist() in ([0, 1] * 4, [1, 0, 0, 1] * 2, [0, 1, 1, 0] * 2, [1, 0] * 4)

@@ -1,0 +1,90 @@
+"""Shares that change: `mix.schedule` as segments of the stream, each with even draws of its own.
+
+    at: 0          at: 1000                 at: 5000          global samples
+    |──────────────|────────────────────────|─────────        a segment begins at the first global batch at or
+    J: 0 1 2 … 15  16 17 …              78  79 …              behind its `at` (here with batches of 64)
+
+The even sequences of a segment begin at its first batch as if that were batch 0, so realised shares are as exact
+within each segment as over a whole run. Which segment a batch lies in depends on J alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from wdspec.planning.draws import Draws
+from wdspec.planning.even import IntArray
+from wdspec.planning.shares import Sizer, effective_shares
+from wdspec.spec.models import Spec
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of the stream with shares of its own; it ends where the next one begins."""
+
+    start: int
+    """J of its first global batch."""
+    shares: tuple[Fraction, ...]
+    """Effective shares, one for each source of the plan, summing to 1; some may be 0."""
+
+
+class ScheduledDraws:
+    """The draws of every slot where shares change: those of each segment's `Draws`, one after the other.
+
+    Args:
+        parts: one for each segment, the first beginning at batch 0.
+    """
+
+    def __init__(self, parts: Sequence[Draws]) -> None:
+        self._parts = parts
+        self.topology = parts[0].topology
+        self.block = max(part.block for part in parts)
+        """Draws worth computing at a time."""
+
+    def batches(self, rank: int, worker: int, first: int, count: int) -> IntArray:
+        """Sources of the batches m = first..first+count-1 of slot (rank, worker), shape (count, b)."""
+        found: list[IntArray] = []
+        m, end = first, first + count
+        for part, following in zip(self._parts, (*self._parts[1:], None), strict=True):
+            # The first batch m of canonical worker k that the next segment has: ⌈(J - k) / K⌉.
+            last = end if following is None else -((worker - following.start) // self.topology.workers)
+            if m < min(last, end):
+                found.append(part.batches(rank, worker, m, min(last, end) - m))
+                m = min(last, end)
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def scheduled_shares(spec: Spec, shard_count: Sizer) -> list[tuple[int, dict[str, Fraction]]]:
+    """(at, effective share of every leaf) for each step of the schedule; one at 0 without a schedule.
+
+    Raises:
+        UsageError: as `effective_shares`.
+    """
+    if spec.mix.schedule is None:
+        return [(0, effective_shares(spec.dataset, spec.mix, shard_count))]
+    return [
+        (step.at, effective_shares(spec.dataset, spec.mix, shard_count, step.shares))
+        for step in spec.mix.schedule
+    ]
+
+
+def largest_shares(spec: Spec, shard_count: Sizer) -> dict[str, Fraction]:
+    """The largest effective share that every leaf ever has; 0 for one that is never read."""
+    steps = [shares for _, shares in scheduled_shares(spec, shard_count)]
+    return {name: max(shares[name] for shares in steps) for name in steps[0]}
+
+
+def starting_batches(
+    steps: Sequence[tuple[int, dict[str, Fraction]]], global_size: int
+) -> dict[int, dict[str, Fraction]]:
+    """J of the first global batch at or behind each step -> its shares; of steps with one J the last.
+
+    Args:
+        steps: (at in global samples, share by leaf) from `scheduled_shares`, ascending.
+        global_size: G, samples of a global batch.
+    """
+    return {-(-at // global_size): shares for at, shares in steps}
