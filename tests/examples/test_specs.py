@@ -76,6 +76,20 @@ def test_digits_val_holds_every_picture_once(ranks, workers):
     assert len(keys) == len(set(keys)) == 320
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_evaluation_holds_every_picture_once_and_masks_the_rest(ranks):
+    keys = []
+    for rank in range(ranks):
+        found = batches("evaluation.yaml", rank=rank, world_size=ranks)
+        assert len(found) == -(-320 // (48 * ranks))
+        for batch in found:
+            assert batch["image"].shape == (48, 8, 8)
+            keys += [
+                key for key, real in zip(batch["__key__"], batch["__mask__"].tolist(), strict=True) if real
+            ]
+    assert len(keys) == len(set(keys)) == 320
+
+
 def test_smoke_is_digits_cut_down():
     assert [len(batch["label"]) for batch in batches("smoke.yaml", split="train")] == [16] * 4
     assert sum(len(batch["label"]) for batch in batches("smoke.yaml", split="val")) == 32

@@ -2,9 +2,11 @@
 
 import bz2
 import collections
+import io
 import itertools
 import json
 import random
+import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,6 +20,7 @@ from wdspec.compiler import blueprint
 from wdspec.loading import load
 from wdspec.pipeline import counting
 from wdspec.planning.topology import Seat
+from wdspec.testing import assert_resumable
 
 FINITE = {"batch": 4, "epoch": "pass"}
 
@@ -491,6 +494,26 @@ def test_plans_say_what_a_pass_holds(tmp_path):
         0: {"a": ["a-000.tar", "a-001.tar", "a-002.tar"], "b": []},
         1: {"a": ["a-002.tar"], "b": ["b-000.tar"]},
     }
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_passes_are_resumable_as_every_loader(tmp_path, workers):
+    spec = {"dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 3, 5)}], **FINITE}
+    assert_resumable(lambda: wdspec.loader(spec, num_workers=workers, rank=0, world_size=1))
+
+
+def test_counting_shows_a_bar_on_a_terminal_only(tmp_path, monkeypatch):
+    spec = {"dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 3, 5)}], **FINITE}
+    shown = {}
+    for is_terminal, rank in ((True, "0"), (True, "1"), (False, "0")):
+        screen = io.StringIO()
+        screen.isatty = lambda is_terminal=is_terminal: is_terminal
+        monkeypatch.setattr(sys, "stderr", screen)
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        wdspec.plan(spec)
+        shown[is_terminal, rank] = "counting samples" in screen.getvalue()
+    assert shown == {(True, "0"): True, (True, "1"): False, (False, "0"): False}
 
 
 class TestAccumulate:

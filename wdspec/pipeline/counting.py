@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -119,15 +120,13 @@ def count_shard(open_shard: OpenShard, shard: ShardUrl, budget: Budget) -> Shard
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[], None]]:
     """A bar on standard error where that is a terminal; of several ranks the first has it."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal or os.environ.get("RANK", "0") != "0":
+    if not sys.stderr.isatty() or os.environ.get("RANK", "0") != "0":
         yield lambda: None
         return
+    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     columns: tuple[Any, ...] = ("counting samples", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda: bar.advance(task)

@@ -149,7 +149,8 @@ def make_plan(
             a share above 0 has no shard.
     """
     if spec.epoch is not None and spec.epoch.remainder is not None:
-        return _make_pass(spec, shards, topology, counts or {}, spec.epoch.remainder)
+        assert counts is not None, "planning a pass takes the samples of every source"
+        return _make_pass(spec, shards, topology, counts, spec.epoch.remainder)
     gathered = batching(spec, topology.ranks)
     steps = scheduled_shares(spec, lambda source: len(shards[source.name]))
     starts = starting_batches(steps, gathered.global_size)
