@@ -346,12 +346,32 @@ def test_state_names_a_change_of_the_samples(tmp_path):
         loader.load_state_dict(state)
 
 
-@pytest.mark.parametrize(("declared", "says"), [(5, "goes on after the 5"), (9, "7 samples, but 9 were")])
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [
+        (5, "goes on after the 5"),
+        (4, "goes on after the 4"),
+        (8, "7 samples, but 8 were"),
+        (9, "7 samples, but 9"),
+    ],
+)
 def test_a_wrong_number_of_declared_samples_is_found_out(tmp_path, declared, says):
     source = {"name": "a", "shards": write_source(tmp_path, "a", 1, 7), "samples": declared}
     with (
         wdspec.loader({"dataset": [source], **FINITE}) as loader,
         pytest.raises(wdspec.ShardError, match=rf"{says}.*source a"),
+    ):
+        list(loader)
+
+
+@pytest.mark.parametrize("declared", [None, 8])
+def test_a_missing_end_is_found_out_although_no_padding_asks_for_more(tmp_path, declared):
+    source = {"name": "a", "shards": write_source(tmp_path, "a", 1, 8), "samples": declared}
+    path = tmp_path / "a-000.tar"
+    path.write_bytes(path.read_bytes()[: 8 * 4 * 512])
+    with (
+        pytest.raises(wdspec.ShardError, match="no end marker"),
+        wdspec.loader({"dataset": [source], **FINITE}) as loader,
     ):
         list(loader)
 

@@ -77,14 +77,14 @@ class PassReading:
     def _shard(self, source: int, turn: int, first: int, stop: int) -> Iterator[Sample | None]:
         """The raw samples first..stop-1 of a turn's shard, one or None for each.
 
-        An error is reported by whoever reads the samples that it costs; the last sample's reader checks that
-        the shard ends behind it.
+        An error is reported by whoever reads the samples that it costs. Before the shard's last sample is given
+        it is checked that nothing but the end comes behind it: after it nobody may ask for more.
         """
         plan, budget, count = self._plan.sources[source], self._budgets[source], self.finite.counts[source]
         if first == stop:
             return
         shard = plan.shards[plan.order.entry(0, turn).shard]
-        lost = count.lost.get(turn, ())
+        lost, length = count.lost.get(turn, ()), count.length(turn)
         index, offset = count.mark(turn, first)
         errors: list[ShardError] = []
 
@@ -110,6 +110,8 @@ class PassReading:
                     break
                 index = opened.next_index - 1
                 if index > at:
+                    if index >= length:
+                        errors.append(ShardError(_MORE.format(length)))
                     report()
                     yield from [None] * (min(index, stop) - at)
                     at = min(index, stop)
@@ -119,17 +121,17 @@ class PassReading:
                         errors.append(ShardError(_TORN, key=raw["__key__"]))
                         report()
                         raw = None
+                    if index + 1 == length:
+                        if next(samples, None) is not None:
+                            errors.append(ShardError(_MORE.format(length)))
+                        report()
                     yield raw
                     at += 1
             if at < stop:
                 if not errors:
-                    errors.append(ShardError(_FEWER.format(opened.next_index, count.length(turn))))
+                    errors.append(ShardError(_FEWER.format(opened.next_index, length)))
                 report()
                 yield from [None] * (stop - at)
-            elif stop == count.length(turn):
-                if index >= stop or next(samples, None) is not None:
-                    errors.append(ShardError(_MORE.format(stop)))
-                report()
         finally:
             opened.close()
 
