@@ -17,6 +17,7 @@ from wdspec.spec.suggestions import did_you_mean
 COMMANDS = {
     "validate": "Check specs: every problem, with file, line and column.",
     "explain": "Show what a spec means: shares, passes, who reads what.",
+    "simulate": "Show what a run draws: shares, passes, coverage, legal runs.",
     "head": "Show the first samples: keys, types, shapes, sizes.",
     "resolve": "Show step by step how URLs are opened.",
     "rule": "Explain the code of a problem, such as E302.",

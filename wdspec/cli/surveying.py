@@ -22,7 +22,9 @@ TURNS = 3
 """First shards named of each slot and source."""
 
 
-def meaning_of(spec: Spec, ranks: int | None, workers: int | None, slots: int | None) -> Meaning:
+def meaning_of(
+    spec: Spec, ranks: int | None, workers: int | None, slots: int | None, probe: bool = True
+) -> Meaning:
     """Lists the shards, plans, and reads the headers of one local shard a source. Runs nothing.
 
     For `epoch: pass` the headers of all shards are read, as planning needs them.
@@ -31,6 +33,7 @@ def meaning_of(spec: Spec, ranks: int | None, workers: int | None, slots: int | 
         spec: the spec.
         ranks, workers: the topology; by default that of the running job and the spec's.
         slots: how many slots to describe; by default some that fit a screen.
+        probe: False: reads no shard, so that sizes are known only where the spec declares them.
 
     Raises:
         WdspecError: as planning and listing raise.
@@ -47,7 +50,8 @@ def meaning_of(spec: Spec, ranks: int | None, workers: int | None, slots: int | 
         leaf = _described(source, fields)
         if source.name in planned:
             resolver = Resolver.of(environment, spec, source)
-            measured = measure(source, shards[source.name], resolver, fields.field_of)
+            listed = shards[source.name]
+            measured = measure(source, listed, resolver, fields.field_of) if probe else None
             if isinstance(measured, WdspecError):
                 errors.append(str(measured))
                 measured = None

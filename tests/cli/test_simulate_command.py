@@ -1,0 +1,316 @@
+"""`wdspec simulate`: what a run draws, without reading it."""
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+from commandline import on_terminal, wdspec
+from shardmaking import reference, write_source
+
+from wdspec import load
+from wdspec.cli import outcome
+from wdspec.cli import simulate as command
+from wdspec.cli.simulate import simulate
+
+NESTED = """\
+name: pages
+seed: 5
+dataset:
+  - name: scans
+    probability: 0.75
+    dataset:
+      - {name: a, shards: "a-{000..003}.tar", weight: 2, samples: 40}
+      - {name: b, shards: "b-{000..001}.tar", weight: 1, shuffle: 40, order: sequential, samples: 30}
+  - {name: drawn, shards: "gs://bucket/c-{0..9}.tar", probability: 0.25, samples: 4000}
+  - {name: idle, shards: "nowhere.tar", probability: 0}
+batch: 8
+epoch: 1000
+"""
+
+REPORT = """\
+pages
+topology  2 ranks x 2 workers = 4 slots (elastic)
+run       2 ranks x 2 workers, 1 slot a worker
+draw      even, seed 5
+drawn     124 batches x 16 = 1,984 samples (2 epochs)
+memory    268 samples in the windows of a worker
+open      3 shards at a time in a worker
+
+samples in a global batch
+source    share  expected  min  mean  max
+scans   75.00 %        12   12    12   12
+  a     50.00 %         8    8     8    8
+  b     25.00 %         4    4     4    4
+drawn   25.00 %         4    4     4    4
+
+samples in all ranks together
+source  expected  drawn   off  furthest off
+scans      1,488  1,488  +0.0           0.0
+  a          992    992  +0.0           0.0
+  b          496    496  +0.0           0.0
+drawn        496    496  +0.0           0.0
+
+samples in an epoch
+source  expected  min  mean  max
+scans        744  744   744  744
+  a          496  496   496  496
+  b          248  248   248  248
+drawn        248  248   248  248
+
+samples of each of the 4 slots
+source  expected  min  max  shards  in pass
+scans        372  372  372
+  a          248  248  248      25       25
+  b          124  124  124      17       17
+drawn        124  124  124       1        1
+
+how much of each source that is
+source  samples  passes  epoch 1     seen  repeats   shards
+scans        70    21.3  100.0 %  100.0 %    1,418   6 of 6
+  a          40    24.8  100.0 %  100.0 %      952   4 of 4
+  b          30    16.5  100.0 %  100.0 %      466   2 of 2
+drawn     4,000   0.124    6.2 %   12.4 %        0  4 of 10
+
+legal runs: samples a rank and step, and slots a worker with so many workers
+ranks  samples  0, 1  2
+    1       16     4  2
+    2        8     2  1
+
+warning: epoch: 1000 is no whole number of batches of 16; an epoch is 992 samples, and the next one goes on from there
+warning: fewer shards than the 4 slots, so each shard is read in parts (b in 2), every part by a walk through all of it; more and smaller shards read faster
+"""  # noqa: E501
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    for name in ("WDS_REWRITE", "GOPEN_REWRITE", "WDS_SECURE", "WDSPEC_ENV", "RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nested.yaml").write_text(NESTED)
+    return tmp_path
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(simulate, arguments)
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def outcome_of(*arguments):
+    return json.loads(run(*arguments, "--format", "json"))
+
+
+def sources(told):
+    return {source["name"]: source for source in told["sources"]}
+
+
+def test_a_report_looks_like_this():
+    # The whole of it, so that a change of its looks is seen. None of the shards exists.
+    assert run("nested.yaml", "--set", "elastic={ranks: 2, workers: 2}", "--epochs", "2") == REPORT
+
+
+def test_what_is_drawn_is_what_a_run_reads(folder):
+    write_source(".", "a", shards=4, samples=10)
+    write_source(".", "b", shards=2, samples=15)
+    (folder / "real.yaml").write_text(
+        "dataset:\n"
+        '  - {name: a, shards: "a-{000..003}.tar", weight: 2, samples: 40}\n'
+        '  - {name: b, shards: "b-{000..001}.tar", weight: 1, samples: 30}\n'
+        "batch: 4\nepoch: {batches: 7}\nelastic: {ranks: 2, workers: 2}\n"
+    )
+    batches = [
+        one + other
+        for one, other in zip(*(reference(load("real.yaml"), 2, 2, rank, 7) for rank in (0, 1)), strict=True)
+    ]
+    told = outcome_of("real.yaml")
+    assert told["drawn"] == {"batches": 7, "samples": 56, "padding": 0, "epochs": 1}
+    for name, source in sources(told).items():
+        counts = [sum(key.startswith(name) for key in batch) for batch in batches]
+        keys = [key for batch in batches for key in batch if key.startswith(name)]
+        assert source["total"]["drawn"] == sum(counts)
+        assert (source["per_batch"]["min"], source["per_batch"]["max"]) == (min(counts), max(counts))
+        assert source["coverage"]["seen"] == pytest.approx(len(set(keys)) / source["samples"], abs=0.03)
+        assert source["coverage"]["repeats"] == pytest.approx(len(keys) - len(set(keys)), abs=1.5)
+        assert source["coverage"]["shards_touched"] == len({key[:4] for key in keys})
+
+
+def test_the_keys_of_the_json_stay_as_they_are():
+    told = outcome_of("nested.yaml")
+    assert list(told) == [
+        *(
+            "name",
+            "file",
+            "split",
+            "environment",
+            "seed",
+            "draw",
+            "topology",
+            "run",
+            "batch",
+            "epoch",
+            "drawn",
+        ),
+        *("sources", "windows_per_worker", "open_per_worker", "legal", "warnings"),
+    ]
+    assert list(told["sources"][0]) == [
+        *(
+            "name",
+            "path",
+            "nested",
+            "share",
+            "shards",
+            "samples",
+            "estimated",
+            "per_batch",
+            "total",
+            "by_epoch",
+        ),
+        *("per_slot", "coverage"),
+    ]
+    assert told["sources"][1] == {
+        "name": "a",
+        "path": ["scans"],
+        "nested": False,
+        "share": 0.5,
+        "shards": 4,
+        "samples": 40,
+        "estimated": False,
+        "per_batch": {"expected": 4.0, "min": 4, "mean": 4.0, "max": 4},
+        "total": {"expected": 500.0, "drawn": 500, "furthest_off": 0.0},
+        "by_epoch": [500],
+        "per_slot": {
+            "expected": 500.0,
+            "min": 500,
+            "max": 500,
+            "shards": {"min": 52, "max": 52},
+            "passes_behind": {"min": 12, "max": 12},
+        },
+        "coverage": {
+            "passes": 12.5,
+            "seen": 1.0,
+            "first_seen": 1.0,
+            "repeats": 460.0,
+            "shards_touched": 4.0,
+        },
+    }
+
+
+def test_sources_that_are_off_are_left_out_and_nested_mixes_add_up():
+    told = sources(outcome_of("nested.yaml"))
+    assert set(told) == {"scans", "a", "b", "drawn"}
+    assert told["scans"]["total"]["drawn"] == told["a"]["total"]["drawn"] + told["b"]["total"]["drawn"]
+    assert told["scans"]["coverage"]["passes"] == pytest.approx(750 / 70)
+
+
+def test_no_shard_is_opened_unless_a_probe_is_asked_for(folder, monkeypatch):
+    write_source(".", "a", shards=4, samples=10)
+    (folder / "local.yaml").write_text('dataset: [{name: a, shards: "a-{000..003}.tar"}]\nepoch: 80\n')
+    told = outcome_of("local.yaml", "--probe")
+    assert (told["sources"][0]["samples"], told["sources"][0]["coverage"]["passes"]) == (40, 2)
+    assert told["windows_per_worker"]["samples"] == 40
+    assert told["windows_per_worker"]["bytes"] > 40
+    monkeypatch.setattr("wdspec.cli.measuring.open_location", lambda location: pytest.fail(location))
+    told = outcome_of("local.yaml")
+    assert told["sources"][0]["coverage"] is None
+    assert told["windows_per_worker"] == {"samples": 1000, "bytes": None}
+    shown = run("local.yaml")
+    assert re.search(r"a +80 +80 +80 +\? +\?", shown)
+    assert "the size of a is not known" in shown
+    assert "--probe" in shown
+
+
+def test_epochs_or_batches_say_how_much_is_drawn():
+    assert outcome_of("nested.yaml", "--batches", "30")["drawn"]["samples"] == 240
+    told = outcome_of("nested.yaml", "--epochs", "3")
+    assert told["drawn"] == {"batches": 375, "samples": 3000, "padding": 0, "epochs": 3}
+    assert len(sources(told)["a"]["by_epoch"]) == 3
+    assert "0.24 of an epoch" in run("nested.yaml", "--batches", "30")
+    assert "1.6 epochs" in run("nested.yaml", "--batches", "200")
+    endless = ("nested.yaml", "--set", "epoch=null")
+    assert outcome_of(*endless)["drawn"]["batches"] == 1000
+    assert "--epochs means nothing; give --batches" in run(*endless, "--epochs", "2", code=2)
+    assert "give one" in run("nested.yaml", "--epochs", "2", "--batches", "2", code=2)
+
+
+def test_a_very_long_epoch_is_cut_and_said_to_be(monkeypatch):
+    monkeypatch.setattr(outcome, "MOST", 400)
+    shown = run("nested.yaml")
+    assert "only the first 50 of the 125 batches of an epoch were drawn; --epochs 1 draws them all" in shown
+    assert outcome_of("nested.yaml", "--epochs", "1")["drawn"]["batches"] == 125
+
+
+def test_random_draws_are_seen_to_wander():
+    even, random = outcome_of("nested.yaml"), outcome_of("nested.yaml", "--set", "mix.draw=random")
+    spread = [
+        each["per_batch"]["max"] - each["per_batch"]["min"]
+        for each in (even["sources"][1], random["sources"][1])
+    ]
+    assert spread[0] == 0
+    assert spread[1] > 3
+
+
+def test_a_run_on_fewer_ranks_and_workers_is_told_with_all_others_that_are_legal():
+    elastic = ("nested.yaml", "--set", "elastic={ranks: 4, workers: 6}")
+    told = outcome_of(*elastic, "--ranks", "2", "--workers", "3")
+    assert told["run"] == {"ranks": 2, "workers": 3, "slots_per_worker": 4}
+    assert told["legal"] == {"ranks": [1, 2, 4], "workers": [1, 2, 3, 6]}
+    assert told["batch"] == {"batched": True, "per_slot": 8, "per_rank": 16, "global": 32}
+    assert told["open_per_worker"]["shards"] == 4 * 3
+    assert told["open_per_worker"]["different"] < 12  # a has 4 shards for 24 slots
+    assert outcome_of(*elastic)["sources"] == told["sources"]
+    _, said = wdspec(*("simulate", *elastic, "--ranks", "3"), code=1)
+    assert "3 ranks cannot share 4 canonical ranks evenly; run with a world size of 1, 2, 4" in said
+
+
+def test_many_numbers_of_workers_do_not_make_the_table_wide():
+    shown = run("nested.yaml", "--set", "elastic={ranks: 2, workers: 360}")
+    assert max(map(len, shown.split("legal runs")[1].splitlines()[1:4])) < 60
+    assert "120, 180, 360)" in shown
+
+
+def test_slots_that_draw_nothing_of_a_source_are_named():
+    rare = "dataset=[{name: a, shards: a.tar, weight: 999}, {name: rare, shards: b.tar, weight: 1}]"
+    assert "some slots draw no sample of rare" in run("nested.yaml", "--set", rare, "--workers", "4")
+
+
+def test_a_pass_is_told_by_what_it_leaves_out(folder):
+    write_source(".", "a", shards=4, samples=10)
+    write_source(".", "b", shards=2, samples=15)
+    one_pass = ("--set", "epoch=pass", "--set", "batch=16", "--set", PASS)
+    told = outcome_of("nested.yaml", *one_pass)
+    assert told["drawn"] == {"batches": 5, "samples": 80, "padding": 10, "epochs": 1}
+    assert [each["coverage"]["seen"] for each in told["sources"]] == [1, 1]
+    shown = run("nested.yaml", *one_pass, "--workers", "3")
+    assert "10 of them padding" in shown
+    assert "6 to 32 samples each" in shown
+
+
+PASS = 'dataset=[{name: a, shards: "a-{000..003}.tar"}, {name: b, shards: "b-{000..001}.tar"}]'
+
+
+def test_a_million_draws_take_about_a_second(folder):
+    many = "".join(
+        f"  - {{name: s{n}, shards: 'gs://b/s{n}-{{000..999}}.tar', weight: {n + 1}}}\n" for n in range(50)
+    )
+    (folder / "many.yaml").write_text("dataset:\n" + many + "batch: {global_size: 512}\nepoch: 1_000_000\n")
+    told = outcome_of("many.yaml", "--ranks", "16", "--workers", "8")
+    assert told["drawn"]["samples"] == 999_936
+    assert max(abs(each["total"]["drawn"] - each["total"]["expected"]) for each in told["sources"]) < 128
+
+
+def test_a_long_simulation_shows_how_far_it_is_on_a_terminal_only(folder, monkeypatch):
+    long = ("nested.yaml", "--batches", "600000")
+    shown = on_terminal("simulate", *long, folder=folder)
+    assert "drawing" in shown
+    assert wdspec("simulate", *long, folder=folder)[1] == ""
+    assert command.SHOWN_AFTER > 1000 * 1000
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_on_a_terminal_tables_are_drawn_in_its_width(folder, width):
+    shown = on_terminal("simulate", "nested.yaml", "--epochs", "2", folder=folder, width=width)
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
+    assert "───" in plain
+    assert max(map(len, plain.splitlines())) <= width
+    assert "…" not in plain

@@ -1,0 +1,114 @@
+"""How much of a source its slots have read after so many draws: passes, samples seen, shards touched.
+
+Shards are taken to be of one size, M / n samples, as nobody has read them: the figures are exact for shards that
+are, and expectations else. Slots read at their own speed, so some may be a pass ahead of others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from wdspec.planning.order import ShardOrder
+from wdspec.planning.windows import Windows
+
+Numbers = npt.NDArray[np.int64]
+
+_TINY = 1e-9
+"""What rounding may add to a number of turns."""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What has been read of one source."""
+
+    passes: float
+    """Samples drawn / samples of the source."""
+    seen: float
+    """Fraction of the source's samples that were drawn at least once."""
+    repeats: float
+    """Samples drawn that had been drawn before."""
+    shards_touched: float
+    """Distinct shards opened, those only read ahead into a window among them."""
+    slot_turns: Numbers
+    """Shards, or parts of them, opened by each slot, shape (slots,)."""
+    slot_passes: Numbers
+    """The pass that each slot has got to, from 0, shape (slots,)."""
+
+
+def coverage(order: ShardOrder, windows: Windows, drawn: Numbers, samples: float) -> Coverage:
+    """Coverage of a source after its slots drew `drawn` samples each.
+
+    Args:
+        order: the source's shard order.
+        windows: its windows, which are read before the first of their samples is drawn.
+        drawn: samples drawn by each slot, shape (slots,).
+        samples: M, samples of the source, over 0.
+    """
+    per_turn = samples / order.per_pass
+    drawn_turns = drawn / per_turn
+    last = np.maximum(np.ceil(drawn_turns - _TINY), 1).astype(np.int64) - 1
+    slots = np.arange(order.slots)
+    passes = (slots + last * order.slots) // order.per_pass
+    begin, end = _turns_before(order, passes), _turns_before(order, passes + 1)
+    into = drawn - begin * per_turn
+    read = begin * per_turn + np.minimum(_read(windows, into, passes == 0), (end - begin) * per_turn)
+    turns = np.where(drawn > 0, np.ceil(read / per_turn - _TINY), 0).astype(np.int64)
+    seen, touched = _distinct(order, drawn_turns, turns)
+    total = int(drawn.sum())
+    return Coverage(
+        passes=total / samples,
+        seen=seen,
+        repeats=max(0.0, total - seen * samples),
+        shards_touched=touched * order.shards,
+        slot_turns=turns,
+        slot_passes=passes,
+    )
+
+
+def _turns_before(order: ShardOrder, passes: Numbers | int) -> Numbers:
+    """Turns of each slot in the passes before the given ones, shape (slots,)."""
+    turns: Numbers = np.maximum(0, -((np.arange(order.slots) - passes * order.per_pass) // order.slots))
+    return turns
+
+
+def _read(windows: Windows, into: npt.NDArray[np.float64], first_pass: npt.NDArray[np.bool_]) -> Numbers:
+    """Samples at the end of the window that a slot is in, `into` samples into its pass; windows begin with it."""
+    if windows.size == 1:
+        return np.ceil(into).astype(np.int64)
+    ends = [windows.length(0)]
+    while ends[-1] < 2 * windows.size:  # by then windows are of full size
+        ends.append(ends[-1] + windows.length(len(ends)))
+    ramp = np.array(ends)
+    beyond = ramp[-1] + np.ceil((into - ramp[-1]) / windows.size) * windows.size
+    ramped = np.where(into <= ramp[-1], ramp[np.minimum(np.searchsorted(ramp, into), len(ramp) - 1)], beyond)
+    even = np.ceil(into / windows.size) * windows.size
+    read: Numbers = np.where(first_pass, ramped, even).astype(np.int64)
+    return read
+
+
+def _distinct(order: ShardOrder, drawn_turns: npt.NDArray[np.float64], turns: Numbers) -> tuple[float, float]:
+    """(fraction of the samples drawn, fraction of the shards opened), each counted once.
+
+    Permutations of different passes have nothing to do with each other, so what pass after pass has left out
+    multiplies. Within a pass nothing comes twice.
+    """
+    if order.kind == "resampled":
+        return _of_resampled(order.shards, drawn_turns), _of_resampled(order.shards, turns)
+    unseen = untouched = 1.0
+    for passes in range(int(max(turns.max(), 1) * order.slots // order.per_pass) + 1):
+        begin, end = _turns_before(order, passes), _turns_before(order, passes + 1)
+        unseen *= 1 - np.clip(drawn_turns - begin, 0, end - begin).sum() / order.per_pass
+        untouched *= (1 - np.clip(turns - begin, 0, end - begin).sum() / order.per_pass) ** order.split
+        if unseen < _TINY or order.kind == "sequential":  # later passes would begin with the same shards
+            break
+    return float(min(1.0, 1 - unseen)), float(min(1.0, 1 - untouched))
+
+
+def _of_resampled(shards: int, turns: npt.NDArray[np.float64] | Numbers) -> float:
+    """The expected fraction of the shards among so many picked with replacement."""
+    if shards == 1:
+        return float(min(1.0, turns.max()))
+    return float(-np.expm1(turns.sum() * np.log1p(-1 / shards)))
