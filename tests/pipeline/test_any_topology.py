@@ -1,0 +1,282 @@
+"""The judge: random specs through random changes of topology read what one process reads without a break.
+
+Most cases run the real Loader over `rotating.Rotation`, which does what torch's DataLoader does with worker
+processes, in this process; a few run real ones. What the cases cover is counted, and the counts are asserted.
+"""
+
+import itertools
+import json
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rotating import rotating_loader
+from shardmaking import write_shard
+
+import wdspec
+from wdspec.compiler import blueprint
+from wdspec.loading import load
+from wdspec.pipeline.checkpoint import merge_states
+from wdspec.planning.topology import Seat
+from wdspec.testing import difference
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+SIZES = {"a": (5, 17), "b": (1, 9), "c": (3, 40), "d": (12, 3), "e": (2, 25), "f": (7, 8)}
+"""Name of a source -> its shards, and the samples of each."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shards")
+    for name, (shards, samples) in SIZES.items():
+        for shard in range(shards):
+            write_shard(
+                folder / f"{name}-{shard:03d}.tar",
+                [
+                    (
+                        f"{name}{shard:03d}{i:04d}",
+                        {"txt": b"x"} if i % 4 == 3 else {"txt": b"x", "cls": b"%d" % i},
+                    )
+                    for i in range(samples)
+                ],
+            )
+    return folder
+
+
+@dataclass(frozen=True)
+class Leg:
+    """A part of a run: so many ranks and workers, for so many steps."""
+
+    ranks: int
+    workers: int
+    steps: int
+    prefetch: int
+    persistent: bool
+    pauses: tuple[int, ...]
+    """After how many items of the leg an iteration is left and another one begun."""
+
+
+@dataclass(frozen=True)
+class Case:
+    spec: dict
+    ranks: int
+    workers: int
+    legs: tuple[Leg, ...]
+
+
+def divisors(n):
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+@st.composite
+def sources(draw, names):
+    def leaf(name):
+        # A slot that reads three samples again and again may find none of them among a few.
+        chosen = ["most", "coin"] if name == "d" else ["few", "most", "coin"]
+        missing = draw(st.sampled_from(["none", "skip"]))
+        return {
+            "name": name,
+            "shards": f"FOLDER/{name}-{{000..{SIZES[name][0] - 1:03d}}}.tar",
+            "weight": draw(st.integers(1, 5)),
+            "shuffle": draw(st.sampled_from([0, 3, 16, 30, 60, 100])),
+            "order": draw(st.sampled_from(["shuffled", "shuffled", "resampled", "sequential"])),
+            **({"select": f"picks:{draw(st.sampled_from(chosen))}"} if draw(st.booleans()) else {}),
+            **(
+                {"extensions": "txt cls", "missing": missing}
+                if draw(st.booleans())
+                else {"extensions": "txt"}
+            ),
+        }
+
+    leaves = [leaf(name) for name in names]
+    if len(leaves) < 2 or not draw(st.booleans()):
+        return leaves
+    cut = draw(st.integers(1, len(leaves) - 1))
+    return [*leaves[:cut], {"name": "inner", "weight": draw(st.integers(1, 3)), "dataset": leaves[cut:]}]
+
+
+@st.composite
+def cases(draw, fewest_workers=0, most_workers=6):
+    ranks = draw(st.sampled_from([1, 2, 3, 4, 6]))
+    workers = draw(st.sampled_from([1, 2, 3, 4, 6]))
+    names = draw(st.permutations(sorted(SIZES)))[: draw(st.sampled_from([1, 2, 3, 4, 5]))]
+    batch = draw(st.sampled_from([None, 1, 2, 3, 4]))
+    by_batch = [{"unit": "batch"}] if batch else []
+    length = draw(st.integers(1, 11))
+    spec = {
+        "seed": draw(st.integers(0, 99)),
+        "dataset": draw(sources(names)),
+        "mix": draw(st.sampled_from([{"draw": d} for d in ("even", "random", "round_robin")] + by_batch)),
+        "elastic": {"ranks": ranks, "workers": workers},
+        "map": "picks:jitter",
+        "fields": ["txt", "noise"],
+        "to_tuple": None if draw(st.booleans()) else ["__key__", "noise", "txt"],
+        "batch": batch,
+        "epoch": {"batches": length} if batch else {"samples": length * ranks},
+    }
+    legs = [
+        Leg(
+            ranks=draw(st.sampled_from(divisors(ranks))),
+            workers=draw(
+                st.sampled_from([w for w in (0, *divisors(workers)) if fewest_workers <= w <= most_workers])
+            ),
+            steps=draw(st.integers(1, 8)),
+            prefetch=draw(st.integers(1, 3)),
+            persistent=draw(st.booleans()),
+            pauses=tuple(draw(st.lists(st.integers(1, 9), max_size=2))),
+        )
+        for _ in range(draw(st.integers(2, 5)))
+    ]
+    return Case(spec, ranks, workers, tuple(legs))
+
+
+def features(parts, case):
+    """What a case covers."""
+    plan = parts.plan(Seat(), 0)
+    sizes = [SIZES[source.name] for source in plan.sources]
+    windows = [min(source.windows.size, source.windows.length(0)) for source in plan.sources]
+    changes = [(leg.ranks, leg.workers) for leg in case.legs]
+    return {
+        "three sources or more": len(plan.sources) >= 3,
+        "a nested mix": any(source.dataset for source in parts.spec.dataset),
+        "a filter": any(source.select for source in parts.spec.sources),
+        "a window larger than a shard": any(
+            window > samples for window, (_, samples) in zip(windows, sizes, strict=True)
+        ),
+        "fewer shards than slots": any(shards < plan.topology.slots for shards, _ in sizes),
+        "K > 1 and E not a multiple of K": plan.topology.workers > 1
+        and bool(plan.epoch_batches % plan.topology.workers),
+        "several changes": sum(a != b for a, b in itertools.pairwise(changes)) >= 2,
+        "an epoch crossed": sum(leg.steps for leg in case.legs) > plan.epoch_batches,
+        "no batch": parts.spec.batch is None,
+    }
+
+
+MUST_COVER = (
+    "three sources or more",
+    "a nested mix",
+    "a filter",
+    "a window larger than a shard",
+    "fewer shards than slots",
+    "K > 1 and E not a multiple of K",
+    "several changes",
+)
+
+
+def blueprint_of(case, folder):
+    return blueprint(load(json.loads(json.dumps(case.spec).replace("FOLDER", str(folder)))))
+
+
+def take(loader, items, pauses=()):
+    """The next items, over epochs, leaving iterations early at the pauses."""
+    taken = []
+    cuts = sorted({*(p for p in pauses if p < items), items})
+    while len(taken) < items:
+        stop = next(cut for cut in cuts if cut > len(taken))
+        taken += itertools.islice(loader, stop - len(taken))
+    return taken
+
+
+def run(parts, legs, make):
+    """The global steps that the legs of a run read, each rank by rank, handing on nothing but JSON text."""
+    steps, state = [], None
+    for leg in legs:
+        rows, states = [], []
+        for rank in range(leg.ranks):
+            seat = Seat(rank, leg.ranks)
+            loader = make(parts, seat, leg)
+            try:
+                if state is not None:
+                    loader.load_state_dict(json.loads(state))
+                each = parts.items_per_step(loader.plan, seat)
+                items = take(loader, leg.steps * each, leg.pauses)
+                rows.append([items[at : at + each] for at in range(0, len(items), each)])
+                states.append(json.loads(json.dumps(loader.state_dict())))
+            finally:
+                loader.close()
+        steps += [[samples_of(row) for row in step] for step in zip(*rows, strict=True)]
+        state = json.dumps(merge_states(states))
+    return [list(itertools.chain.from_iterable(step)) for step in steps]
+
+
+def samples_of(items):
+    """The samples in what one rank gets at a step, in order."""
+    found = []
+    for item in items:
+        if isinstance(item, tuple):
+            keys, noise, _ = item
+        else:
+            keys, noise = item["__key__"], item["noise"]
+        found += [(keys, noise)] if isinstance(keys, str) else zip(keys, noise.tolist(), strict=True)
+    return found
+
+
+def without_a_break(parts, steps):
+    """The same steps read by one process, without Loader, states or batches."""
+    plan = parts.plan(Seat(), 0)
+    reader = parts.reader(plan, Seat())
+    return [[(s["__key__"], s["noise"]) for s in reader.batch(number)] for number in range(steps)]
+
+
+def check(case, folder, make, census):
+    parts = blueprint_of(case, folder)
+    census["cases"] += 1
+    census.update(name for name, holds in features(parts, case).items() if holds)
+    expected = without_a_break(parts, sum(leg.steps for leg in case.legs))
+    seen = run(parts, case.legs, make)
+    for number, (wanted, got) in enumerate(zip(expected, seen, strict=True)):
+        assert difference(wanted, got, f"global batch {number}") is None
+
+
+def in_process(parts, seat, leg):
+    return rotating_loader(parts, seat, leg.workers, leg.prefetch, leg.persistent)
+
+
+def with_workers(parts, seat, leg):
+    arguments = {"prefetch_factor": leg.prefetch, "persistent_workers": leg.persistent} if leg.workers else {}
+    return wdspec.Loader(parts, seat, leg.workers, **arguments)
+
+
+def search(folder, make, examples, strategy=None, **options):
+    """Runs so many random cases; returns what they covered."""
+    census = Counter()
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        database=None,
+        **options,
+    )
+    @given(cases() if strategy is None else strategy)
+    def judge(case):
+        check(case, folder, make, census)
+
+    judge()
+    return census
+
+
+def assert_covered(census, examples):
+    assert census["cases"] >= examples
+    shares = {name: census[name] / census["cases"] for name in MUST_COVER}
+    assert min(shares.values()) >= 0.1, shares
+
+
+def test_random_specs_read_the_same_on_any_topologies(folder):
+    census = search(folder, in_process, 200, derandomize=True)
+    assert_covered(census, 200)
+
+
+def test_random_specs_read_the_same_through_real_workers(folder):
+    search(folder, with_workers, 10, cases(fewest_workers=1, most_workers=2), derandomize=True)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+def test_thousands_of_random_specs_read_the_same_on_any_topologies(folder):
+    census = search(folder, in_process, 5000)
+    assert_covered(census, 5000)
+    search(folder, with_workers, 100, cases(fewest_workers=1, most_workers=4))
