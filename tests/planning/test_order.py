@@ -51,6 +51,14 @@ def test_resampled_draws_with_replacement():
     )
 
 
+@pytest.mark.parametrize("shards", [1, 2, 3, 7, 40])
+def test_one_good_shard_among_bad_ones_is_found_in_time(shards):
+    for kind in ("shuffled", "resampled", "sequential"):
+        order = ShardOrder(1, "a", shards, 1, kind)
+        turns = [turn for turn in range(100 * shards) if order.entry(0, turn).shard == shards - 1]
+        assert max(b - a for a, b in zip((-1, *turns), turns, strict=False)) <= order.patience + shards
+
+
 @pytest.mark.parametrize("kind", ["shuffled", "resampled", "sequential"])
 def test_a_million_shards_cost_nothing_until_asked(kind):
     order = ShardOrder(1, "a", 1_000_000, 1024, kind)

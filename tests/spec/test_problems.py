@@ -118,7 +118,7 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("fields: [jpg, txt]\n" + A + "    extensions: jpg\n", [("E308", 1, 15)]),
     ("dataset:\n  - {shards: a.tar, scale: 0.5, decode: raw}\n", [("E309", 2, 41)]),
     (A + "    decode: {meta: pkl}\n", [("E311", 3, 20)]),
-    (A + "    interleave: 2\n", [("E401", 3, 5)]),
+    (A + "    interleave: 0\n", [("E204", 3, 17)]),
     (
         "epoch: pass\nmix: {draw: random}\n" + A + "    weight: 1\n    order: resampled\n",
         [("E312", 2, 1), ("E312", 5, 5), ("E312", 6, 12)],

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,7 +92,7 @@ def make_state(run: RunDescription, ranks: range, position: Position, items: int
 def slots_of(run: RunDescription, ranks: range, table: Mapping[int, bytes]) -> dict[str, list[list[int]]]:
     """The slots of some canonical ranks as JSON values: slot -> for each source, the fields of its `StreamState`."""
     return {
-        str(slot): [list(state) for state in unpack_slot(packed)]
+        str(slot): [state.numbers() for state in unpack_slot(packed)]
         for slot, packed in sorted(table.items())
         if slot // run.workers in ranks
     }
@@ -218,11 +218,12 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
     return {**first, "ranks": ranks, "slots": dict(sorted(slots.items(), key=lambda item: int(item[0])))}
 
 
-def _carried(numbers: Iterable[int], fresh: bool) -> StreamState:
-    state = StreamState(*numbers)
+def _carried(numbers: Sequence[int], fresh: bool) -> StreamState:
+    state = StreamState.from_numbers(numbers)
     if not fresh:
         return state
-    return StreamState(state.turn, window=state.window + 1, ordinal=state.ordinal + max(state.length, 0))
+    turn = min(state.turn, *(lane[0] for lane in state.lanes)) if state.lanes else state.turn
+    return StreamState(turn, window=state.window + 1, ordinal=state.ordinal + max(state.length, 0))
 
 
 def _reads_otherwise(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from wdspec.pipeline.budget import Budget
+from wdspec.pipeline.interleave import InterleavedStream
 from wdspec.pipeline.source import SourceParts, SourceStream
 from wdspec.pipeline.transform import Sample
 from wdspec.planning.draws import Draws
@@ -38,7 +39,9 @@ class SlotStream:
         slot = plan.topology.slot(rank, worker)
         states = unpack_slot(state) if state else [StreamState()] * len(plan.sources)
         self._streams = [
-            SourceStream(source, parts[source.name], plan.seed, slot, begun, budgets[source.name])
+            (InterleavedStream if source.interleave > 1 else SourceStream)(
+                source, parts[source.name], plan.seed, slot, begun, budgets[source.name]
+            )
             for source, begun in zip(plan.sources, states, strict=True)
         ]
         self._next: list[Callable[[], Sample]] = [iter(stream).__next__ for stream in self._streams]

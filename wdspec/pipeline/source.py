@@ -82,16 +82,21 @@ class SourceStream:
         self._ordinal = state.ordinal
         # The turn at which a sample was last delivered; the one that a state is in the middle of is given that.
         self._fruitful = state.turn - (state == StreamState())
+        self._patience = plan.order.patience
 
     @property
     def state(self) -> StreamState:
         """The state after the last sample given, or dropped."""
         if self._windows.size == 1:
-            return StreamState(self._turn, *self._position(), ordinal=self._ordinal)
+            return self._place(0, self._ordinal)
         begin = self._begin
         if self._length < 0 or self._emitted < self._length:
             return begin._replace(length=self._length, emitted=self._emitted)
-        return StreamState(self._turn, *self._position(), begin.window + 1, begin.ordinal + self._length)
+        return self._place(begin.window + 1, begin.ordinal + self._length)
+
+    def _place(self, window: int, ordinal: int) -> StreamState:
+        """The state between samples or windows: where the next one begins."""
+        return StreamState(self._turn, *self._position(), window, ordinal)
 
     def __iter__(self) -> Iterator[Sample]:
         return self._in_order() if self._windows.size == 1 else self._shuffled()
@@ -134,21 +139,8 @@ class SourceStream:
             self._shard, self._samples = None, iter(())
 
     def _read_window(self) -> list[Any]:
-        """Reads the samples of the current window: up to its size, and not past the end of the slot's pass."""
-        wanted = self._windows.length(self._begin.window)
-        window: list[Any] = []
-        while True:
-            if self._shard is None:
-                if not window:
-                    self._check_fruitful()
-                self._open()
-            window.extend(islice(self._samples, wanted - len(window)))
-            if len(window) == wanted:
-                break
-            passes = self._order.passes_at(self._slot, self._turn)
-            self._next_turn()
-            if window and self._order.passes_at(self._slot, self._turn) != passes:
-                break
+        """Reads the samples of the current window again or for the first time."""
+        window = self._fill(self._windows.length(self._begin.window))
         if self._length >= 0 and self._length != len(window):
             raise ShardError(
                 f"a window of {self._length} samples now has {len(window)}: the shards changed since the state was "
@@ -159,12 +151,31 @@ class SourceStream:
         self._length = len(window)
         return window
 
+    def _fill(self, wanted: int) -> list[Any]:
+        """Reads so many raw samples, or fewer where the slot's pass ends."""
+        window: list[Any] = []
+        while True:
+            if self._shard is None:
+                if not window:
+                    self._check_fruitful()
+                self._open()
+            window.extend(islice(self._samples, wanted - len(window)))
+            if len(window) == wanted:
+                return window
+            passes = self._order.passes_at(self._slot, self._turn)
+            self._next_turn()
+            if window and self._order.passes_at(self._slot, self._turn) != passes:
+                return window
+
     def _open(self) -> None:
-        entry = self._order.entry(self._slot, self._turn)
+        self._shard = self._opened(self._turn, *self._start)
+        self._samples = iter(self._shard)
+
+    def _opened(self, turn: int, offset: int, index: int) -> ShardSamples:
+        entry = self._order.entry(self._slot, turn)
         shard = self._shards[entry.shard]
-        offset, index = self._start
         try:
-            self._shard = self._open_shard(
+            return self._open_shard(
                 shard,
                 stride=self._order.split,
                 residue=entry.residue,
@@ -172,10 +183,9 @@ class SourceStream:
                 index=index,
                 on_error=lambda error: self._budget(error, url=shard.text),
             )
-            self._samples = iter(self._shard)
         except ShardError as error:
             self._budget(error, url=shard.text)
-            self._shard = _NoSamples()
+            return _NoSamples()
 
     def _next_turn(self) -> None:
         self.close()
@@ -185,7 +195,7 @@ class SourceStream:
     def _check_fruitful(self) -> None:
         """Raises when the whole turns since the one of the last sample delivered have been too many."""
         barren = self._turn - self._fruitful - 1
-        if barren < self._order.patience:
+        if barren < self._patience:
             return
         budget = self._budget
         causes = {**budget.dropped, **budget.skipped}

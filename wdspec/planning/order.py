@@ -57,8 +57,11 @@ class ShardOrder:
 
         One pass of the slot, but at least what makes a false alarm impossible in practice: a shard list may
         hold empty shards, and a shard of q < f samples leaves most of its virtual shards empty (each turn
-        then finds one with probability q/f, so 32·f turns all miss with probability e⁻³²).
+        then finds one with probability q/f, so 32·f turns all miss with probability e⁻³²). With replacement a
+        turn finds the one good shard of n with probability 1/n.
         """
+        if self.kind == "resampled":
+            return 32 * min(self.shards, 64)
         if self.split > 1:
             return 32 * self.split
         return min(self.shards, max(-(-self.shards // self.slots), 64))
@@ -76,6 +79,10 @@ class ShardOrder:
         shard, residue = divmod(position, self.split)
         # The parts of a shard move on by one slot each pass, or a slot would read the same part for ever.
         return Entry(passes, shard, (residue + passes) % self.split)
+
+    def last_turn(self, slot: int, passes: int) -> int:
+        """The slot's last turn in a pass; its first one is that of the pass before, plus 1."""
+        return ((passes + 1) * self.per_pass - 1 - slot) // self.slots
 
     def passes_at(self, slot: int, turn: int) -> int:
         """The pass that the slot's turn belongs to."""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-_LAYOUT = struct.Struct("<7q")
+_LAYOUT = struct.Struct("<8q")
+_LANE = struct.Struct("<3q")
 SIZE = _LAYOUT.size
-"""Bytes of one packed `StreamState`."""
+"""Bytes of one packed `StreamState` of a source that reads one shard at a time."""
+
+Lane = tuple[int, int, int]
+"""(turn, offset, sample) of an open shard, as in the first three fields of `StreamState`."""
 
 
 class StreamState(NamedTuple):
@@ -27,15 +32,32 @@ class StreamState(NamedTuple):
     """Samples in the current window; -1: not read yet."""
     emitted: int = 0
     """Samples of the window already emitted (or dropped)."""
+    lanes: tuple[Lane, ...] = ()
+    """With `interleave`, the other open shards, in the order of their turns after the first."""
 
     def pack(self) -> bytes:
-        """The state as `SIZE` bytes, little-endian 64-bit integers in the order of the fields."""
-        return _LAYOUT.pack(*self)
+        """The state in bytes: little-endian 64-bit integers in the order of the fields, the lanes counted."""
+        packed = _LAYOUT.pack(*self[:7], len(self.lanes))
+        return packed + b"".join(_LANE.pack(*lane) for lane in self.lanes) if self.lanes else packed
 
     @classmethod
     def unpack(cls, data: bytes) -> StreamState:
         """The inverse of `pack`."""
-        return cls(*_LAYOUT.unpack(data))
+        (state,) = _unpacked(data)
+        return state
+
+    def numbers(self) -> list[int]:
+        """The state as JSON has it: the numbers of the fields, then three of each lane, its turn from `turn` on."""
+        return [*self[:7], *(n for lane in self.lanes for n in (lane[0] - self.turn, *lane[1:]))]
+
+    @classmethod
+    def from_numbers(cls, numbers: Sequence[int]) -> StreamState:
+        """The inverse of `numbers`."""
+        turn, rest = numbers[0], iter(numbers[7:])
+        lanes = tuple(
+            (turn + ahead, offset, sample) for ahead, offset, sample in zip(rest, rest, rest, strict=True)
+        )
+        return cls._make((*numbers[:7], lanes))
 
 
 def pack_slot(states: list[StreamState]) -> bytes:
@@ -45,4 +67,14 @@ def pack_slot(states: list[StreamState]) -> bytes:
 
 def unpack_slot(data: bytes) -> list[StreamState]:
     """The inverse of `pack_slot`."""
-    return [StreamState(*fields) for fields in _LAYOUT.iter_unpack(data)]
+    return list(_unpacked(data))
+
+
+def _unpacked(data: bytes) -> Iterator[StreamState]:
+    at = 0
+    while at < len(data):
+        *fields, count = _LAYOUT.unpack_from(data, at)
+        at += SIZE
+        end = at + count * _LANE.size
+        yield StreamState._make((*fields, tuple(_LANE.iter_unpack(data[at:end]))))
+        at = end

@@ -188,7 +188,7 @@ class SourceOptions(Model):
         "shuffled",
         description="Order of the shards: a fresh permutation each pass; with replacement; as listed.",
     )
-    interleave: Positive = Field(1, description="How many shards are read in turn.")
+    interleave: Positive = Field(1, description="How many shards a slot reads in turn, sample by sample.")
     key: Annotated[
         KeyRule,
         BeforeValidator(read_key_rule),

@@ -21,12 +21,7 @@ def _when(*wanted: Any) -> Callable[[Any], bool]:
     return lambda value: value in wanted
 
 
-def _above_one(value: Any) -> bool:
-    return isinstance(value, (int, float)) and value > 1
-
-
 _UNBUILT: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
-    (("interleave",), _above_one, "leave it out: shards are read one after the other"),
     (("aistore",), _unless_false, "rewrite the URLs to local shards: `rewrite: [{from: …, to: …}]`"),
     (("cache",), _unless_false, "copy the shards, and name the copies in `rewrite:`"),
     (("errors", "log"), _always, "leave it out: skips are counted and logged"),
