@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from wdspec.loading import load
     from wdspec.pipeline.checkpoint import merge_states
     from wdspec.pipeline.dataset import DataPipeline
+    from wdspec.pipeline.gathering import gather_state
     from wdspec.pipeline.loader import Loader
     from wdspec.pipeline.randomness import sample_rng
     from wdspec.planning.plan import Plan
@@ -38,6 +39,7 @@ _HOMES = {
     "plan": "wdspec.compiler",
     "load": "wdspec.loading",
     "merge_states": "wdspec.pipeline.checkpoint",
+    "gather_state": "wdspec.pipeline.gathering",
     "DataPipeline": "wdspec.pipeline.dataset",
     "Loader": "wdspec.pipeline.loader",
     "sample_rng": "wdspec.pipeline.randomness",
@@ -65,6 +67,7 @@ __all__ = [
     "UsageError",
     "WdspecError",
     "compile",
+    "gather_state",
     "load",
     "loader",
     "merge_states",

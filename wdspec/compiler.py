@@ -98,11 +98,12 @@ def compile(
         ['__key__', '__source__', '__url__']
     """
     require_torch("wdspec.compile")
+    from wdspec.pipeline.agreement import check_ranks_agree
     from wdspec.pipeline.dataset import DataPipeline
     from wdspec.pipeline.place import find_seat
 
     pipeline = DataPipeline(blueprint(load(spec, **choice)), find_seat(rank, world_size))
-    assert pipeline.plan
+    check_ranks_agree(pipeline.blueprint, pipeline.plan, pipeline.seat)
     return pipeline
 
 
@@ -130,7 +131,8 @@ def loader(
 
     Raises:
         SpecError: the spec has problems.
-        UsageError: an argument that the spec decides (such as ``batch_size``), or a bad topology.
+        UsageError: an argument that the spec decides (such as ``batch_size``), a bad topology, or ranks of
+            torch.distributed that see different shards.
         WdspecError: shards cannot be listed, or the plan does not fit the topology.
 
     Example:
@@ -141,6 +143,7 @@ def loader(
         torch.int64
     """
     require_torch("wdspec.loader")
+    from wdspec.pipeline.agreement import check_ranks_agree
     from wdspec.pipeline.loader import Loader
     from wdspec.pipeline.place import find_seat
 
@@ -155,9 +158,11 @@ def loader(
         arguments["persistent_workers"] = True if options.persistent is None else options.persistent
         if options.prefetch is not None:
             arguments["prefetch_factor"] = options.prefetch
-    return Loader(
+    made = Loader(
         blueprint(checked), find_seat(rank, world_size), workers, **{**arguments, **torch_arguments}
     )
+    check_ranks_agree(made.blueprint, made.plan, made.seat)
+    return made
 
 
 def sample_reader(spec: Spec, *, workers: int | None = None) -> Reader:
