@@ -263,6 +263,22 @@ def test_a_run_on_fewer_ranks_and_workers_is_told_with_all_others_that_are_legal
     assert "3 ranks cannot share 4 canonical ranks evenly; run with a world size of 1, 2, 4" in said
 
 
+def test_shards_read_in_turn_are_open_at_once():
+    told = outcome_of("nested.yaml", "--set", "defaults.interleave=3")
+    assert told["open_per_worker"] == {"shards": 3 + 2 + 3, "different": 3 + 2 + 3}  # b has two shards
+    assert sources(told)["drawn"]["per_slot"]["shards"] == {"min": 3, "max": 3}
+
+
+def test_a_batch_of_one_source_and_shares_that_change_are_drawn_as_they_are():
+    told = sources(outcome_of("nested.yaml", "--set", "mix.unit=batch"))
+    assert [told[name]["per_batch"][end] for name in ("a", "drawn") for end in ("min", "max")] == [0, 8, 0, 8]
+    two = "dataset=[{name: a, shards: a.tar}, {name: b, shards: b.tar}]"
+    steps = "mix.schedule=[{at: 0, shares: {a: 1, b: 0}}, {at: 800, shares: {a: 0.5, b: 0.5}}]"
+    told = sources(outcome_of("nested.yaml", "--set", two, "--set", steps))
+    assert told["a"]["share"] == 0.9
+    assert [told[name]["total"]["drawn"] for name in ("a", "b")] == [900, 100]
+
+
 def test_many_numbers_of_workers_do_not_make_the_table_wide():
     shown = run("nested.yaml", "--set", "elastic={ranks: 2, workers: 360}")
     assert max(map(len, shown.split("legal runs")[1].splitlines()[1:4])) < 60

@@ -79,6 +79,28 @@ def test_it_does_not_matter_how_many_are_counted_at_once(monkeypatch):
     assert len(steps) >= 25
 
 
+@pytest.mark.parametrize("at_once", [1, 1 << 21])
+def test_scheduled_shares_are_expected_batch_by_batch(monkeypatch, at_once):
+    monkeypatch.setattr(simulation, "AT_ONCE", at_once)
+    monkeypatch.setattr(simulation, "A_CALL", 1)
+    steps = [
+        {"at": 0, "shares": {"a": 0.5, "b": 0.5, "c": 0}},
+        {"at": 800, "shares": {"a": 0, "b": 0.25, "c": 0.75}},
+    ]
+    plan = plan_of(Topology(2, 2), batch=8, mix={"schedule": steps}, epoch={"batches": 30})
+    found = simulate(plan, 60)
+    assert found.expected.tolist() == [400, 400 + 40, 120]
+    assert found.drawn.tolist() == pytest.approx(found.expected.tolist(), abs=2)
+    assert found.furthest.max() < 4
+
+
+def test_batches_of_one_source_are_counted_whole():
+    plan = plan_of(Topology(2, 2), batch=8, mix={"unit": "batch", "by": "equal"}, epoch={"batches": 30})
+    found = simulate(plan, 60)
+    assert (found.batch_least.tolist(), found.batch_most.tolist()) == ([0] * 3, [16] * 3)
+    assert found.drawn.tolist() == [320] * 3
+
+
 def test_sources_can_be_counted_together():
     plan = plan_of(Topology(2, 2), batch=8)
     alone, together = simulate(plan, 50), simulate(plan, 50, [[0, 2], [1]])
@@ -154,6 +176,17 @@ def _window_after_window(order, windows, slot, drawn, per_turn):
             held, left = held + taken, left - taken
         given, number = given + held, number + 1
     return opened
+
+
+@given(st.integers(1, 9), st.integers(1, 12), st.integers(1, 7), st.integers(0, 80))
+def test_shards_read_in_turn_are_opened_one_after_the_other(width, shards, per_shard, drawn):
+    drawn = min(drawn, shards * per_shard)
+    groups = [range(shards)[at : at + width] for at in range(0, shards, width)]
+    read = [shard for group in groups for _ in range(per_shard) for shard in group]
+    found = coverage(
+        ShardOrder(0, "a", shards, 1), Windows(0, "a", 1), np.array([drawn]), shards * per_shard, width
+    )
+    assert found.slot_turns.tolist() == [len(set(read[:drawn]))]
 
 
 def test_what_is_seen_in_part_of_the_first_pass_is_what_was_drawn():

@@ -22,7 +22,7 @@ ENDLESS = 1000
 MOST = 100_000_000
 """Samples drawn, if nobody asks for more: some ten seconds."""
 MOST_OPEN = 20_000
-"""Slots times sources whose open shards are compared; of bigger jobs, those of the first workers."""
+"""Open shards that are compared; of bigger jobs, those of the first workers."""
 
 Progress = Callable[[int, int], AbstractContextManager[Callable[[int], Any]]]
 """(batches, samples) to draw -> a context with a function to report batches to."""
@@ -49,6 +49,7 @@ class SourceOutcome:
     path: tuple[str, ...]
     nested: bool
     share: float
+    """Asked for; with a schedule, the mean over all that was drawn."""
     shards: int | None
     samples: float | None
     estimated: bool
@@ -157,7 +158,7 @@ def _source(
         name=meaning.name,
         path=meaning.path,
         nested=meaning.nested,
-        share=meaning.share,
+        share=float(simulation.expected[column]) / (simulation.samples - simulation.padding),
         shards=meaning.shards,
         samples=meaning.samples,
         estimated=meaning.estimated,
@@ -174,7 +175,9 @@ def _source(
     after = [simulation.first_by_slot[:, column], by_slot]
     if plan.finite is not None:  # one walk through the source, passed on from slot to slot; each epoch afresh
         after = [np.array([simulation.by_epoch[0, column]])] * 2
-    first, found = (coverage(source.order, source.windows, drawn, meaning.samples) for drawn in after)
+    first, found = (
+        coverage(source.order, source.windows, drawn, meaning.samples, source.interleave) for drawn in after
+    )
     repeats = max(0.0, round(outcome.drawn - found.seen * meaning.samples, 6))
     passes = outcome.drawn / meaning.samples
     return replace(
@@ -222,24 +225,20 @@ def _open_shards(meaning: Meaning) -> tuple[int, int]:
     plan, run = meaning.plan, meaning.run
     if plan.finite is not None:  # slots read one source after the other
         return run.slots_per_worker, run.slots_per_worker
-    interleave = {source.name: source.interleave for source in meaning.spec.sources}
-    opened, most = run.slots_per_worker * sum(interleave[source.name] for source in plan.sources), 0
-    workers = max(1, MOST_OPEN // opened)
-    for number in range(min(workers, run.ranks * run.workers)):
+    most_opened = most_different = 0
+    lanes = run.slots_per_worker * sum(source.interleave for source in plan.sources)
+    for number in range(min(max(1, MOST_OPEN // lanes), run.ranks * run.workers)):
         rank, worker = divmod(number, run.workers)
-        slots = [
-            plan.topology.slot(rank * run.canonical_ranks + c, k)
+        opened = [
+            (source.name, source.order.entry(slot, turn).shard)
             for c in range(run.canonical_ranks)
             for k in range(worker, plan.topology.workers, run.workers)
-        ]
-        different = {
-            (source.name, source.order.entry(slot, turn).shard)
+            for slot in [plan.topology.slot(rank * run.canonical_ranks + c, k)]
             for source in plan.sources
-            for slot in slots
-            for turn in range(interleave[source.name])
-        }
-        most = max(most, len(different))
-    return opened, most
+            for turn in range(min(source.interleave, source.order.last_turn(slot, 0) + 1))
+        ]
+        most_opened, most_different = max(most_opened, len(opened)), max(most_different, len(set(opened)))
+    return most_opened, most_different
 
 
 def hints_of(outcome: Outcome) -> Iterator[str]:

@@ -38,7 +38,9 @@ class Coverage:
     """The pass that each slot has got to, from 0, shape (slots,)."""
 
 
-def coverage(order: ShardOrder, windows: Windows, drawn: Numbers, samples: float) -> Coverage:
+def coverage(
+    order: ShardOrder, windows: Windows, drawn: Numbers, samples: float, interleave: int = 1
+) -> Coverage:
     """Coverage of a source after its slots drew `drawn` samples each.
 
     Args:
@@ -46,6 +48,7 @@ def coverage(order: ShardOrder, windows: Windows, drawn: Numbers, samples: float
         windows: its windows, which are read before the first of their samples is drawn.
         drawn: samples drawn by each slot, shape (slots,).
         samples: M, samples of the source, over 0.
+        interleave: shards that a slot reads in turn.
     """
     per_turn = samples / order.per_pass
     drawn_turns = drawn / per_turn
@@ -54,8 +57,13 @@ def coverage(order: ShardOrder, windows: Windows, drawn: Numbers, samples: float
     passes = (slots + last * order.slots) // order.per_pass
     begin, end = _turns_before(order, passes), _turns_before(order, passes + 1)
     into = drawn - begin * per_turn
-    read = begin * per_turn + np.minimum(_read(windows, into, passes == 0), (end - begin) * per_turn)
-    turns = np.where(drawn > 0, np.ceil(read / per_turn - _TINY), 0).astype(np.int64)
+    read = np.minimum(_read(windows, into, passes == 0), (end - begin) * per_turn)
+    # Shards of one size that are read in turn end together, so the slot is in one group of them.
+    whole = np.maximum(np.ceil(read / (interleave * per_turn) - _TINY) - 1, 0)
+    opened = whole * interleave + np.minimum(
+        np.ceil(read - whole * interleave * per_turn - _TINY), interleave
+    )
+    turns = np.where(drawn > 0, begin + np.minimum(opened, end - begin), 0).astype(np.int64)
     seen, touched = _distinct(order, drawn_turns, turns)
     total = int(drawn.sum())
     return Coverage(

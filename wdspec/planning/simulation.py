@@ -78,7 +78,6 @@ def simulate(
     members = np.zeros((width, len(plan.sources) if groups is None else len(groups)), dtype=np.int64)
     for column, group in enumerate([[n] for n in range(width - 1)] if groups is None else groups):
         members[list(group), column] = 1
-    shares = np.array([*(float(source.share) for source in plan.sources), 0.0])
     epoch = plan.epoch_batches or batches
     step = max(topology.workers * -(-A_CALL // plan.batching.per_slot), AT_ONCE // size)
     batches_of = plan.draws().batches if plan.finite is None else _PassDraws(plan.finite).batches
@@ -87,6 +86,7 @@ def simulate(
     by_slot = np.zeros((topology.slots, width), dtype=np.int64)
     first_by_slot = by_slot
     ahead = np.zeros(members.shape[1])
+    expected = ahead.copy()
     furthest, least, most = (
         ahead.copy(),
         np.full(members.shape[1], size),
@@ -110,20 +110,22 @@ def simulate(
         by_epoch[number] += counts.sum(axis=0)
         grouped = counts @ members
         least, most = np.minimum(least, grouped.min(axis=0)), np.maximum(most, grouped.max(axis=0))
-        distances = ahead + np.cumsum(grouped - size * (shares @ members), axis=0)
+        asked = size * (_asked(plan, first, count) @ members)
+        distances = ahead + np.cumsum(grouped - asked, axis=0)
         furthest = np.maximum(furthest, np.abs(distances).max(axis=0))
-        ahead = distances[-1]
+        ahead, expected = distances[-1], expected + asked.sum(axis=0)
         done += count
         if done == min(epoch, batches):
             first_by_slot = by_slot.copy()
         advance(count)
+    padding = int(by_epoch[:, -1].sum())
     return Simulation(
         batches=batches,
         global_size=size,
         epochs=len(by_epoch),
-        padding=int(by_epoch[:, -1].sum()),
+        padding=padding,
         drawn=by_epoch.sum(axis=0) @ members,
-        expected=by_epoch[:, :].sum() * (shares @ members),
+        expected=expected * (1 - padding / (batches * size)),
         batch_least=least,
         batch_most=most,
         furthest=furthest,
@@ -151,6 +153,14 @@ class _PassDraws:
         begin = self._finite.slot_range(rank, worker)[0] + first * b
         positions = np.arange(begin, begin + count * b).reshape(count, b)
         return np.searchsorted(self._ends, positions, side="right")
+
+
+def _asked(plan: Plan, first: int, count: int) -> Amounts:
+    """The shares of the sources in the batches first..first+count-1, shape (count, sources + 1), 0 for padding."""
+    asked = np.zeros((count, len(plan.sources) + 1))
+    for segment in plan.segments:  # each from its start on, up to where the next one overwrites it
+        asked[max(0, segment.start - first) :, :-1] = [float(share) for share in segment.shares]
+    return asked
 
 
 def _row_counts(drawn: IntArray, width: int) -> Counts:
