@@ -9,7 +9,9 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-@pytest.mark.parametrize(("script", "rows"), [("reading.py", 3), ("validate_time.py", 2)])
+@pytest.mark.parametrize(
+    ("script", "rows"), [("reading.py", 3), ("validate_time.py", 2), ("mixing.py", 15), ("plan_cost.py", 2)]
+)
 def test_a_quick_run_prints_the_table(script, rows):
     done = subprocess.run(
         [sys.executable, BENCHMARKS / script, "--quick"], capture_output=True, text=True, timeout=120

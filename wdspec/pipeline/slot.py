@@ -46,17 +46,20 @@ class SlotStream:
         ]
         self._next: list[Callable[[], Sample]] = [iter(stream).__next__ for stream in self._streams]
         self._draws, self._rank, self._worker = draws, rank, worker
-        self._rows = max(1, draws.block // plan.batching.per_slot)
-        self._first, self._block = 0, [[0][:0]]
+        self._per_slot = plan.batching.per_slot
+        self._rows = max(1, draws.block // self._per_slot)
+        # Draws ahead, from batch `_first` on; one flat list, since thousands of small ones keep the collector busy.
+        self._first, self._ahead = 0, [0][:0]
 
     def take(self, m: int) -> list[Sample]:
         """The slot's m-th batch: b samples."""
-        row = m - self._first
-        if not 0 <= row < len(self._block) or not self._block[row]:
-            self._first, row = m, 0
-            self._block = self._draws.batches(self._rank, self._worker, m, self._rows).tolist()
+        b = self._per_slot
+        at = (m - self._first) * b
+        if not 0 <= at < len(self._ahead):
+            self._first, at = m, 0
+            self._ahead = self._draws.batches(self._rank, self._worker, m, self._rows).ravel().tolist()
         take = self._next
-        return [take[source]() for source in self._block[row]]
+        return [take[source]() for source in self._ahead[at : at + b]]
 
     def pack(self) -> bytes:
         """The state after the last batch taken."""
