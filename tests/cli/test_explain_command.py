@@ -280,3 +280,20 @@ def test_problems_of_the_spec_are_printed_whole_and_exit_1(folder):
         code=1,
     )
     assert "batch.global_size 9 cannot be shared evenly by 2 ranks; use 8 or 10" in said
+
+
+def test_a_schedule_is_told_and_shares_are_its_means_over_an_epoch(tmp_path):
+    (tmp_path / "spec.yaml").write_text(
+        "batch: 10\nepoch: 100\nmix:\n  unit: batch\n  schedule:\n    - {at: 0, shares: {a: 1}}\n"
+        "    - {at: 45, shares: {a: 1, b: 1}}\n    - {at: 1000, shares: {c: 1}}\n"
+        "dataset:\n  - {name: a, shards: a.tar}\n  - {name: b, shards: b.tar}\n  - {name: c, shards: c.tar}\n"
+    )
+    found = CliRunner().invoke(explain, [str(tmp_path / "spec.yaml")]).output
+    assert "even, one source a batch" in found
+    assert (
+        "shares change at sample 50 (batch 5), 1,000 (batch 100); below, their means over an epoch" in found
+    )
+    rows = {
+        line.split()[0]: line.split()[1:3] for line in found.splitlines() if line.split()[1:3][-1:] == ["%"]
+    }
+    assert rows == {"a": ["75.00", "%"], "b": ["25.00", "%"], "c": ["0.00", "%"]}

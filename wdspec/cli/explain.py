@@ -86,7 +86,9 @@ def _summary(meaning: Meaning) -> Iterator[Row]:
     else:
         yield "batch", "none: yields single samples"
     yield "epoch", _epoch(meaning)
-    yield "draw", plan.draw
+    yield "draw", plan.draw + (", one source a batch" if plan.unit == "batch" else "")
+    if plan.schedule:
+        yield "schedule", _schedule(meaning)
     if spec.map:
         yield "map", calls_in_words(spec.map)
     if spec.fields is not None:
@@ -114,6 +116,17 @@ def _epoch(meaning: Meaning) -> str:
     return f"{steps} a rank = {counted(plan.epoch_samples or 0, 'sample')}{over_all}"
 
 
+def _schedule(meaning: Meaning) -> str:
+    """When shares change; the table of sources has their means."""
+    size, starts = meaning.plan.batching.global_size, [s.start for s in meaning.plan.schedule[1:]]
+    if not starts:
+        return "one step"
+    shown = ", ".join(f"{start * size:,} (batch {start:,})" for start in starts[:3])
+    more = f" and {len(starts) - 3} more" if len(starts) > 3 else ""
+    span = "an epoch" if meaning.plan.epoch_batches else f"{PER_UNENDING:,} samples"
+    return f"shares change at sample {shown}{more}; below, their means over {span}"
+
+
 def _sources(meaning: Meaning) -> Table:
     per = "per epoch" if meaning.plan.epoch_samples else f"per {PER_UNENDING:,}"
     passes = ("passes>",) if meaning.plan.epoch_samples else ()
@@ -121,7 +134,7 @@ def _sources(meaning: Meaning) -> Table:
     faint = set()
     for each in meaning.sources:
         name = "  " * len(each.path) + each.name
-        if not each.share:
+        if not each.share and each.window is None:
             faint.add(len(rows))
             rows.append((name, "off", "", "", "", *("" for _ in passes), "", each.order))
             continue

@@ -109,7 +109,8 @@ def _planned(leaf: SourceMeaning, source: SourcePlan, plan: Plan, measured: Meas
         if samples is None:
             samples, estimated = measured.samples * shards, shards > 1 or not measured.whole
         held = min(window, max(1.0, samples / plan.topology.slots)) * measured.sample_bytes
-    share = float(source.share)
+    batches = plan.epoch_batches or -(-PER_UNENDING // plan.batching.global_size)
+    share = float(plan.mean_shares(batches)[plan.sources.index(source)] if plan.schedule else source.share)
     return replace(
         leaf,
         share=share,
