@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 
+from wdspec.pipeline import workers
 from wdspec.pipeline.blueprint import Blueprint
 from wdspec.pipeline.checkpoint import Position, RunDescription, make_state, read_state
 from wdspec.pipeline.dataset import check_epoch
@@ -61,10 +63,14 @@ class Loader:
         self._restored = False
         """Whether a state was loaded and no iteration begun since."""
         self._iterations = 0
+        self._running: Callable[[], Any] = lambda: None
+        """The iterator of the DataLoader; a weak reference, so that one left in mid-epoch is gone at once."""
         self._dataset = TaskDataset(blueprint, self.plan, seat)
         generator = torch_arguments.pop("generator", None)
         if generator is None:  # torch's own default would take a number from the user's global generator
             generator = torch.Generator().manual_seed(key64(blueprint.spec.seed, "loader", seat.rank) >> 1)
+        if num_workers:
+            torch_arguments["worker_init_fn"] = workers.WorkerStart(torch_arguments.get("worker_init_fn"))
         self._loader: DataLoader[Any] = DataLoader(
             self._dataset,
             batch_size=None,
@@ -102,24 +108,33 @@ class Loader:
 
     def _iterate(self, iteration: int) -> Iterator[Any]:
         position = self._position
+        self._require_newest(iteration)
         begin = None if self._restored else self.plan.begin(position.batch)
         if begin is not None:
             position.batch, position.given = begin, 0
         self._restored = False
-        for delivery in self._loader:
-            if iteration != self._iterations:
-                raise UsageError("a newer iteration of this loader has begun; this one cannot go on")
+        running = workers.iterate(self._loader)
+        self._running = weakref.ref(running)
+        for delivery in running:
             if isinstance(delivery, Failure):
                 raise delivery.error
             for item in delivery.items[position.given : -1]:
                 position.given += 1
                 yield item
-                if iteration != self._iterations:
-                    raise UsageError("a newer iteration of this loader has begun; this one cannot go on")
+                self._require_newest(iteration)
             position.table.update(delivery.states)
             position.batch += 1
             position.given = 0
             yield delivery.items[-1]
+            # Before more is taken: persistent workers serve the newer iteration through the same iterator.
+            self._require_newest(iteration)
+
+    def _require_newest(self, iteration: int) -> None:
+        if iteration != self._iterations:
+            raise UsageError(
+                "this iteration cannot go on: a newer iteration of this loader has begun, or it was given a state, or "
+                "closed; iterate the loader again"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the last batch delivered: JSON values, a few hundred bytes a slot and source.
@@ -160,9 +175,9 @@ class Loader:
     def close(self) -> None:
         """Ends the worker processes and closes open shards; iterating again starts new ones."""
         self._iterations += 1
-        workers, self._loader._iterator = self._loader._iterator, None
-        if workers is not None:
-            workers._shutdown_workers()  # type: ignore[attr-defined]  # torch has no public way to end them
+        running, self._loader._iterator = self._running(), None
+        if running is not None:
+            workers.end(running)
         self._dataset.close()
 
     def __enter__(self) -> Loader:

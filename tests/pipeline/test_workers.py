@@ -1,0 +1,196 @@
+"""Worker processes: they outlive signals to the group, end with their loader, and start in every way torch knows."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from shardmaking import keys, reference, write_source
+
+import wdspec
+from wdspec.loading import load
+from wdspec.pipeline.tasks import Delivery
+
+BATCHES = 12
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shards")
+    return {
+        "seed": 2,
+        "dataset": [{"name": "a", "shards": write_source(folder, "a", 4, 20), "shuffle": 16}],
+        "batch": 3,
+        "epoch": {"batches": BATCHES},
+    }
+
+
+@pytest.fixture(scope="module")
+def spec(document):
+    return load(document)
+
+
+def workers():
+    return [child for child in multiprocessing.active_children() if child.is_alive()]
+
+
+def started(worker):
+    Path(os.environ["WORKERS_STARTED"], str(worker)).touch()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_to_the_group_do_not_cost_a_batch(spec, number):
+    with wdspec.loader(spec, num_workers=2) as loader:
+        batches = iter(loader)
+        found = [next(batches), next(batches)]  # both workers have begun
+        for _ in range(2):
+            for worker in workers():
+                os.kill(worker.pid, number)
+            found.append(next(batches))
+        found += batches
+    assert keys(found) == reference(spec, 1, 2, 0, BATCHES)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_closing_ends_the_workers_in_mid_epoch_too(spec, persistent):
+    with wdspec.loader(spec, num_workers=2, persistent_workers=persistent) as loader:
+        batches = iter(loader)
+        next(batches)
+        assert len(workers()) == 2
+    assert workers() == []
+    with pytest.raises(wdspec.UsageError, match="closed"):
+        next(batches)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_an_old_iteration_takes_nothing_from_the_new_one(spec, persistent):
+    with wdspec.loader(spec, num_workers=2, persistent_workers=persistent) as loader:
+        old, older = iter(loader), iter(loader)
+        found = []
+        with pytest.raises(wdspec.UsageError, match="newer iteration"):
+            next(old)
+        found.append(next(older))
+        newest = iter(loader)
+        found.append(next(newest))
+        with pytest.raises(wdspec.UsageError, match="newer iteration"):
+            next(older)
+        found += newest
+    assert keys(found) == reference(spec, 1, 2, 0, BATCHES)
+
+
+def test_leaving_an_epoch_early_ends_workers_that_do_not_persist(spec):
+    with wdspec.loader(spec, num_workers=2, persistent_workers=False) as loader:
+        for _ in loader:
+            break
+        assert workers() == []
+
+
+def test_a_worker_that_is_stuck_is_ended_by_force(document, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
+    (tmp_path / "stuck_in_map.py").write_text("import time\ndef stay(sample):\n    time.sleep(1000)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    stuck = {**document, "map": "stuck_in_map:stay"}
+    with wdspec.loader(stuck, num_workers=1, timeout=1) as loader:
+        batches = iter(loader)
+        with pytest.raises(RuntimeError, match="timed out"):
+            next(batches)
+    assert workers() == []
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_python_ends_at_once_with_a_loader_left_open(document, tmp_path, persistent):
+    script, text = tmp_path / "left_open.py", tmp_path / "spec.json"
+    text.write_text(json.dumps(document))
+    script.write_text(
+        "import sys, wdspec\n"
+        f"loader = wdspec.loader(sys.argv[1], num_workers=2, persistent_workers={persistent})\n"
+        "batches = iter(loader)\n"
+        "print(next(batches)['__key__'], flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, script, text], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout) > 10
+
+
+def test_the_users_worker_init_fn_is_called_too(spec, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKERS_STARTED", str(tmp_path))
+    with wdspec.loader(spec, num_workers=2, worker_init_fn=started) as loader:
+        next(iter(loader))
+        next(iter(loader))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+
+
+class Pinnable:
+    pinned = False
+
+    def pin_memory(self):
+        self.pinned = True
+        return self
+
+
+def test_pin_memory_reaches_the_tensors_of_a_delivery():
+    """Without an accelerator nothing can be pinned, so this asks the function that torch would use."""
+    from torch.utils.data._utils.pin_memory import pin_memory
+
+    delivery = pin_memory(Delivery([{"image": Pinnable(), "__key__": ["k"]}, (Pinnable(), 1)], {0: b"state"}))
+    assert delivery.items[0]["image"].pinned
+    assert delivery.items[1][0].pinned
+    assert delivery.items[0]["__key__"] == ["k"]
+    assert delivery.states == {0: b"state"}
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_pin_memory_and_prefetch_leave_the_order_alone(spec, number):
+    arguments = {"prefetch_factor": 5} if number else {}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*pin_memory.*")
+        with wdspec.loader(spec, num_workers=number, pin_memory=True, **arguments) as loader:
+            found = []
+            for batch in loader:
+                found.append(batch)
+                if len(found) == 5:
+                    break
+            state = loader.state_dict()
+        with wdspec.loader(spec, num_workers=number, pin_memory=True, **arguments) as loader:
+            loader.load_state_dict(state)
+            found += loader
+    assert keys(found) == reference(spec, 1, number, 0, BATCHES)
+
+
+SCRIPT = """
+import json
+import sys
+
+import wdspec
+
+if __name__ == "__main__":
+    method, spec = sys.argv[1:]
+    found = []
+    for part in (4, 99):
+        with wdspec.loader(spec, num_workers=2, multiprocessing_context=method) as loader:
+            if found:
+                loader.load_state_dict(state)
+            for _, batch in zip(range(part), loader):
+                found.append(batch["__key__"])
+            state = loader.state_dict()
+    print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_can_be_spawned_under_the_main_guard(tmp_path, method):
+    script, text = tmp_path / "train.py", tmp_path / "spec.yaml"
+    script.write_text(SCRIPT)
+    shards = write_source(tmp_path, "a", 4, 20)
+    text.write_text(
+        f"dataset: [{{name: a, shards: '{shards}', shuffle: 16}}]\nbatch: 3\nepoch: {{batches: 9}}\n"
+    )
+    done = subprocess.run([sys.executable, script, method, text], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == reference(load(text), 1, 2, 0, 9)
