@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -108,6 +109,16 @@ def sources(told):
 def test_a_report_looks_like_this():
     # The whole of it, so that a change of its looks is seen. None of the shards exists.
     assert run("nested.yaml", "--set", "elastic={ranks: 2, workers: 2}", "--epochs", "2") == REPORT
+
+
+def test_the_guide_shows_what_is_printed(folder):
+    text = (Path(__file__).parents[2] / "docs" / "order.md").read_text(encoding="utf-8")
+    (folder / "mix.yaml").write_text(re.search(r"```yaml\n# mix.yaml\n(.*?)```", text, re.DOTALL)[1])
+    command, shown = re.search(
+        r"`wdspec simulate (.*?)` shows\n.*?```text\n(.*?)```", text, re.DOTALL
+    ).groups()
+    printed = run(*command.split())
+    assert shown in printed
 
 
 def test_what_is_drawn_is_what_a_run_reads(folder):
@@ -267,6 +278,7 @@ def test_shards_read_in_turn_are_open_at_once():
     told = outcome_of("nested.yaml", "--set", "defaults.interleave=3")
     assert told["open_per_worker"] == {"shards": 3 + 2 + 3, "different": 3 + 2 + 3}  # b has two shards
     assert sources(told)["drawn"]["per_slot"]["shards"] == {"min": 3, "max": 3}
+    assert [hint for hint in told["warnings"] if "`interleave` is larger" in hint and "b (3, of 2);" in hint]
 
 
 def test_a_batch_of_one_source_and_shares_that_change_are_drawn_as_they_are():

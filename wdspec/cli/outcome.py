@@ -257,11 +257,27 @@ def hints_of(outcome: Outcome) -> Iterator[str]:
             f"only the first {simulation.batches:,} of the {plan.epoch_batches:,} batches of an epoch were drawn; "
             "--epochs 1 draws them all"
         )
+    if plan.finite is None:
+        yield from _interleaves(plan)
     idle = [each.name for each in leaves if not min(each.by_slot)]
     if idle and plan.finite is None:
         yield (
             f"some slots draw no sample of {listed(idle)}: there are fewer draws than slots; a longer run, "
             "a larger share or fewer slots would change that"
+        )
+
+
+def _interleaves(plan: Plan) -> Iterator[str]:
+    """A slot reads in turn what its pass holds, which may be fewer shards than asked for."""
+    few = []
+    for source in plan.sources:
+        most = -(-source.order.per_pass // plan.topology.slots)
+        if most < source.interleave:
+            few.append(f"{source.name} ({source.interleave}, of {most})")
+    if few:
+        yield (
+            f"`interleave` is larger than the number of shards, or parts of shards, that a slot has in a pass: "
+            f"{listed(few)}; more shards or fewer slots would mix better"
         )
 
 
