@@ -10,7 +10,15 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.mark.parametrize(
-    ("script", "rows"), [("reading.py", 3), ("validate_time.py", 2), ("mixing.py", 15), ("plan_cost.py", 2)]
+    ("script", "rows"),
+    [
+        ("reading.py", 3),
+        ("validate_time.py", 2),
+        ("mixing.py", 15),
+        ("plan_cost.py", 2),
+        ("state_cost.py", 4),
+        ("resume_time.py", 9),
+    ],
 )
 def test_a_quick_run_prints_the_table(script, rows):
     done = subprocess.run(

@@ -82,6 +82,7 @@ def sources(draw, names):
             "shards": f"FOLDER/{name}-{{000..{SIZES[name][0] - 1:03d}}}.tar",
             "weight": draw(st.integers(1, 5)),
             "shuffle": draw(st.sampled_from([0, 3, 16, 30, 60, 100])),
+            "interleave": draw(st.sampled_from([1, 1, 2, 4])),
             "order": draw(st.sampled_from(["shuffled", "shuffled", "resampled", "sequential"])),
             **({"select": f"picks:{draw(st.sampled_from(chosen))}"} if draw(st.booleans()) else {}),
             **(

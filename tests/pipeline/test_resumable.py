@@ -89,6 +89,13 @@ KINDS = {
     "damaged_shard_skipped_without_window": lambda s: spec_of(source(s, "bad", errors="skip", shuffle=0)),
     "resampled": lambda s: spec_of(source(s, "many", order="resampled")),
     "sequential": lambda s: spec_of(source(s, "many", order="sequential", shuffle=0)),
+    "interleaved": lambda s: spec_of(
+        source(s, "many", interleave=3), source(s, "large", interleave=2, shuffle=0)
+    ),
+    "one_source_a_batch": lambda s: spec_of(source(s, "many"), source(s, "large"), mix={"unit": "batch"}),
+    "accumulated": lambda s: spec_of(
+        source(s, "many"), elastic={"ranks": 2, "workers": 2}, batch={"size": 3, "accumulate": True}
+    ),
     "compressed": lambda s: spec_of(source(s, "zip"), source(s, "many")),
     "random_draws": lambda s: spec_of(source(s, "many"), source(s, "large"), mix={"draw": "random"}),
     "round_robin": lambda s: spec_of(source(s, "many"), source(s, "large"), mix={"draw": "round_robin"}),

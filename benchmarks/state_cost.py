@@ -1,0 +1,112 @@
+"""What carrying the state costs the training process, for each batch.
+
+    python benchmarks/state_cost.py            # the table (two minutes)
+    python benchmarks/state_cost.py --quick    # a few batches: checks that it runs
+
+Two loaders read the same tiny samples through one worker process; one of them is stripped of all that has to do
+with state: workers send none, and the training process keeps none. The training process's own processor time is
+what is compared (`time.thread_time`, so waiting for the worker does not count), in turns. `state_dict()` is timed
+apart, as is `json.dumps` of what it returns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from material import brace_pattern, text_sample, write_shards
+
+import wdspec
+from wdspec.pipeline.loader import Loader
+from wdspec.pipeline.tasks import Delivery, Failure, TaskDataset
+
+
+class StatelessDataset(TaskDataset):
+    """Sends batches alone."""
+
+    def __getitem__(self, task: Any) -> Delivery | Failure:
+        delivery = super().__getitem__(task)
+        return Delivery(delivery.items, {}) if isinstance(delivery, Delivery) else delivery
+
+
+def without_state(loader: Loader) -> Iterator[Any]:
+    """The batches of an epoch, with nothing noted."""
+    loader._loader.dataset.__class__ = StatelessDataset  # before the workers start
+    for delivery in loader._loader:
+        yield delivery.items[-1]
+
+
+def seconds(batches: Iterator[Any], count: int) -> float:
+    """This thread's processor time for so many batches, after the first, which starts the worker."""
+    next(batches)
+    start = time.thread_time()
+    for _ in range(count):
+        next(batches)
+    return time.thread_time() - start
+
+
+def measure(spec: dict[str, Any], batches: int, turns: int) -> dict[str, float]:
+    """Microseconds a batch, with and without state, and of `state_dict()`; the size of the state."""
+    times: dict[bool, list[float]] = {True: [], False: []}
+    for turn in range(turns):
+        for stateful in (True, False) if turn % 2 else (False, True):
+            with wdspec.loader(spec, num_workers=1) as loader:
+                run = iter(loader) if stateful else without_state(loader)
+                times[stateful].append(seconds(run, batches) / batches * 1e6)
+                if stateful:
+                    saved = time.perf_counter()
+                    state = loader.state_dict()
+                    saving = (time.perf_counter() - saved) * 1e6
+                    saved = time.perf_counter()
+                    for _ in range(10):
+                        text = json.dumps(loader.state_dict())
+                    again = (time.perf_counter() - saved) * 1e5
+    slots = len(state["slots"])
+    each = len(json.dumps(state["slots"])) / max(1, slots * len(state["sources"]))
+    return {
+        "with": statistics.median(times[True]),
+        "without": statistics.median(times[False]),
+        "first state_dict": saving,
+        "state_dict and JSON": again,
+        "bytes": len(text),
+        "bytes a slot and source": each,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a few batches")
+    quick = parser.parse_args().quick
+    batches, turns = (20, 1) if quick else (1500, 7)
+    print(
+        "| sources | canonical ranks x workers | with state, µs | without, µs | carrying it, µs "
+        "| first `state_dict()`, µs | later, with JSON, µs | state, bytes | a slot and source |"
+    )
+    print("|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+    with tempfile.TemporaryDirectory(prefix="wdspec-benchmark-") as folder:
+        write_shards(Path(folder), "text", text_sample, 0.2 if quick else 4, shards=8)
+        urls = brace_pattern(Path(folder), "text", shards=8)
+        for sources, ranks, workers in [(1, 1, 1), (5, 1, 8), (5, 16, 8), (20, 8, 8)]:
+            spec = {
+                "dataset": [{"name": f"s{n}", "shards": urls, "decode": "raw"} for n in range(sources)],
+                "defaults": {"shuffle": 100, "extensions": "json"},
+                "elastic": {"ranks": ranks, "workers": workers},
+                "batch": 1,
+            }
+            m = measure(spec, batches, turns)
+            print(
+                f"| {sources} | {ranks} x {workers} | {m['with']:.1f} | {m['without']:.1f} | "
+                f"{m['with'] - m['without']:.1f} | {m['first state_dict']:.0f} | {m['state_dict and JSON']:.0f} | "
+                f"{m['bytes']:,} | {m['bytes a slot and source']:.0f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
