@@ -288,6 +288,11 @@ def test_a_batch_of_one_source_and_shares_that_change_are_drawn_as_they_are():
     steps = "mix.schedule=[{at: 0, shares: {a: 1, b: 0}}, {at: 800, shares: {a: 0.5, b: 0.5}}]"
     told = sources(outcome_of("nested.yaml", "--set", two, "--set", steps))
     assert told["a"]["share"] == 0.9
+    late = ("--set", steps.replace("a: 1, b: 0", "a: 0, b: 1").replace("800", "1000"))
+    first, both = (run("nested.yaml", "--set", two, *late, "--epochs", n) for n in ("1", "2"))
+    assert "shares change at batch 125" in first
+    assert re.search(r"a +0.00 % +0 +0 +0 +0", first)
+    assert re.search(r"a +25.00 %", both)
     assert [told[name]["total"]["drawn"] for name in ("a", "b")] == [900, 100]
 
 

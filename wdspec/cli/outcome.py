@@ -100,16 +100,13 @@ def outcome_of(meaning: Meaning, epochs: int | None, batches: int | None, progre
     plan = meaning.plan
     if batches is None:
         batches = _batches(plan, epochs)
-    shown = [each for each in meaning.sources if each.share]
     places = {source.name: number for number, source in enumerate(plan.sources)}
-    groups = [
-        [
-            places[leaf.name]
-            for leaf in shown
-            if leaf.name in places and not leaf.nested and _within(leaf, each)
-        ]
-        for each in shown
+    leaves = [each for each in meaning.sources if each.name in places and not each.nested]
+    grouped = [
+        (each, [places[leaf.name] for leaf in leaves if _within(leaf, each)]) for each in meaning.sources
     ]
+    shown = [each for each, group in grouped if group]
+    groups = [group for _, group in grouped if group]
     with progress(batches, batches * plan.batching.global_size) as advance:
         simulation = simulate(plan, batches, groups, advance)
     sources = [
@@ -292,6 +289,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "environment": spec.environment,
         "seed": plan.seed,
         "draw": plan.draw,
+        "unit": plan.unit,
         "topology": {
             "ranks": plan.topology.ranks,
             "workers": plan.topology.workers,

@@ -13,7 +13,7 @@ import click
 from wdspec.cli.options import Choice, choosing
 from wdspec.cli.outcome import ENDLESS, MOST, Outcome, SourceOutcome, as_json, hints_of, outcome_of
 from wdspec.cli.surveying import meaning_of
-from wdspec.cli.tables import Part, Row, Table, Warning, counted, number, percent, show, size
+from wdspec.cli.tables import Part, Row, Table, Warning, counted, listed, number, percent, show, size
 
 MOST_COLUMNS = 6
 """Numbers of workers that have a column of their own."""
@@ -109,7 +109,13 @@ def _summary(outcome: Outcome) -> Iterator[Row]:
         f"{counted(run.ranks, 'rank')} x {counted(run.workers, 'worker')}, "
         f"{counted(run.slots_per_worker, 'slot')} a worker",
     )
-    yield "draw", f"{plan.draw}, seed {plan.seed}"
+    yield "draw", plan.draw + (", one source a batch" if plan.unit == "batch" else "") + f", seed {plan.seed}"
+    if len(plan.schedule) > 1:
+        starts = [f"{segment.start:,}" for segment in plan.schedule[1:]]
+        yield (
+            "schedule",
+            f"shares change at batch {listed(starts)}; expected numbers are those of all that is drawn",
+        )
     of = "batches" if plan.batching.batched else "steps"
     drawn = (
         f"{simulation.batches:,} {of} x {simulation.global_size:,} = {counted(simulation.samples, 'sample')}"
