@@ -258,6 +258,46 @@ def test_illegal_topologies_list_the_legal_ones(shards, ranks, workers, says):
         wdspec.loader(make_spec(shards), num_workers=workers, rank=0, world_size=ranks)
 
 
+class TestInsideAStep:
+    """Without `batch`, a step gives a rank one sample for each of its canonical ranks."""
+
+    def spec(self, shards):
+        return make_spec(shards, 4, 2, batch=None, epoch=40)
+
+    def test_leaving_an_iteration_loses_and_repeats_nothing(self, shards):
+        spec = self.spec(shards)
+        expected = [sample["__key__"] for sample in wdspec.compile(spec, rank=0, world_size=2)]
+        for make in (wdspec.compile, wdspec.loader):
+            source = make(spec, rank=0, world_size=2)
+            seen = [sample["__key__"] for stop in (1, 2, 4) for sample in itertools.islice(source, stop)]
+            assert seen + [sample["__key__"] for sample in source] == expected
+
+    def test_such_a_state_needs_as_many_ranks_as_saved_it(self, shards):
+        states = []
+        for rank in range(2):
+            with wdspec.loader(self.spec(shards), rank=rank, world_size=2) as loader:
+                list(itertools.islice(loader, 3 - rank))
+                states.append(loader.state_dict())
+        with pytest.raises(wdspec.UsageError, match="different places in a step: 1 of 2 items"):
+            merge_states(states)
+        with wdspec.loader(self.spec(shards), rank=0, world_size=1) as loader:
+            state = {**states[0], "ranks": [0, 1, 2, 3]}
+            with pytest.raises(wdspec.UsageError, match=r"inside a step: 1 of the 2 items .* gets 4 a step"):
+                loader.load_state_dict(state)
+
+    def test_the_beginning_of_an_epoch_is_not_inside_its_first_step(self, shards):
+        with wdspec.loader(self.spec(shards), rank=0, world_size=2) as loader:
+            loader.set_epoch(0)
+            next(iter(loader))
+            with pytest.raises(wdspec.UsageError, match="read that epoch to its end first"):
+                loader.set_epoch(0)
+
+
+def test_batches_out_of_order_are_refused(shards):
+    with pytest.raises(wdspec.UsageError, match="in_order=False"):
+        wdspec.loader(make_spec(shards), num_workers=2, in_order=False)
+
+
 class TestInOneProcess:
     def test_a_pipeline_goes_on_exactly_from_any_batch(self, shards):
         spec = make_spec(shards, 1, 3)

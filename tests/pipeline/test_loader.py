@@ -228,6 +228,19 @@ class TestBareDataLoader:
         with pytest.raises(wdspec.UsageError, match="7 batches is no multiple of 2 workers"):
             list(loader)
 
+    def test_persistent_workers_are_refused_after_an_epoch_left_early(self, spec):
+        loader = DataLoader(wdspec.compile(spec), batch_size=None, num_workers=1, persistent_workers=True)
+        next(iter(loader))
+        with pytest.raises(wdspec.UsageError, match="left early"):
+            next(iter(loader))
+
+    def test_workers_go_on_where_the_pipeline_stands(self, spec):
+        pipeline = wdspec.compile(spec)
+        seen = keys(itertools.islice(pipeline, 3))
+        assert seen + keys(DataLoader(pipeline, batch_size=None, num_workers=1)) == reference(
+            load(spec), 1, 1, 0, 7
+        )
+
     def test_in_one_process_iterations_go_on(self, spec):
         pipeline = wdspec.compile(spec)
         seen = keys(itertools.islice(pipeline, 3)) + keys(pipeline) + keys(pipeline)
