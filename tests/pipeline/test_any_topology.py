@@ -74,16 +74,17 @@ def divisors(n):
 @st.composite
 def sources(draw, names):
     def leaf(name):
-        # A slot that reads three samples again and again may find none of them among a few.
-        chosen = ["most", "coin"] if name == "d" else ["few", "most", "coin"]
+        order = draw(st.sampled_from(["shuffled", "shuffled", "resampled", "sequential"]))
         missing = draw(st.sampled_from(["none", "skip"]))
+        # A slot that reads the same parts of shards in every pass may find none of a few samples among them.
+        chosen = ["most", "coin"] if name == "d" or order == "sequential" else ["few", "most", "coin"]
         return {
             "name": name,
             "shards": f"FOLDER/{name}-{{000..{SIZES[name][0] - 1:03d}}}.tar",
             "weight": draw(st.integers(1, 5)),
             "shuffle": draw(st.sampled_from([0, 3, 16, 30, 60, 100])),
             "interleave": draw(st.sampled_from([1, 1, 2, 4])),
-            "order": draw(st.sampled_from(["shuffled", "shuffled", "resampled", "sequential"])),
+            "order": order,
             **({"select": f"picks:{draw(st.sampled_from(chosen))}"} if draw(st.booleans()) else {}),
             **(
                 {"extensions": "txt cls", "missing": missing}
