@@ -40,6 +40,14 @@ def test_sequential_keeps_the_listed_order():
     assert [order.entry(0, i).shard for i in range(7)] == [0, 1, 2, 3, 4, 0, 1]
 
 
+def test_a_slot_of_a_sequential_source_comes_to_every_part_of_a_shard():
+    for shards, slots in [(5, 16), (1, 6), (3, 7), (4, 32)]:
+        order = ShardOrder(1, "a", shards, slots, "sequential")
+        parts = {order.entry(0, turn)[1:] for turn in range(40 * order.per_pass)}
+        visited = {shard for shard, _ in parts}
+        assert parts == {(shard, residue) for shard in visited for residue in range(order.split)}
+
+
 def test_resampled_draws_with_replacement():
     order = ShardOrder(1, "a", 10, 2, "resampled")
     drawn = Counter(order.entry(slot, i).shard for slot in range(2) for i in range(5000))

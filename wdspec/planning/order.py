@@ -77,8 +77,10 @@ class ShardOrder:
             position = _pass_permutation(self.seed, self.source, passes, self.per_pass)[position]
             return Entry(passes, *divmod(position, self.split))
         shard, residue = divmod(position, self.split)
-        # The parts of a shard move on by one slot each pass, or a slot would read the same part for ever.
-        return Entry(passes, shard, (residue + passes) % self.split)
+        # From the second pass on the parts of the shards move by a number drawn for each pass, or a slot would read
+        # the same part of a shard for ever; any regular move can fall in step with the slots.
+        move = random64(key64(self.seed, "parts", self.source), passes) if passes else 0
+        return Entry(passes, shard, (residue + move) % self.split)
 
     def last_turn(self, slot: int, passes: int) -> int:
         """The slot's last turn in a pass; its first one is that of the pass before, plus 1."""
