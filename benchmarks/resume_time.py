@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 from material import brace_pattern, write_shards
 
 import wdspec
-from wdspec.pipeline import opening
+from wdspec.storage import access
 
 BATCH = 64
 
@@ -91,13 +91,13 @@ def program_first_batch(spec: dict[str, Any], state: str | None) -> float:
 
 def bytes_of_first_batch(spec: dict[str, Any], state: str | None) -> int:
     """Bytes read from shards for the first batch, in this process."""
-    original = opening.open_location
-    opening.open_location = lambda location: CountedFile(original(location))  # type: ignore[assignment,return-value]
+    original = access.open_file
+    access.open_file = lambda path: CountedFile(original(path))  # type: ignore[assignment,return-value]
     CountedFile.total = 0
     try:
         first_batch(spec, 0, state)
     finally:
-        opening.open_location = original
+        access.open_file = original
     return CountedFile.total
 
 

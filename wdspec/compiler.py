@@ -18,6 +18,7 @@ from wdspec.planning.schedule import largest_shares
 from wdspec.planning.topology import Topology
 from wdspec.spec.errors import SpecError, UsageError
 from wdspec.spec.models import Source, Spec
+from wdspec.storage.access import Access
 from wdspec.storage.listing import list_shards
 from wdspec.urls.environment import UrlEnvironment
 from wdspec.urls.resolve import Resolver
@@ -247,7 +248,9 @@ def list_sources(spec: Spec, environment: UrlEnvironment) -> dict[str, UrlSequen
     """
     shares = largest_shares(spec, lambda source: 1)
     return {
-        source.name: list_shards(source, Resolver.of(environment, spec, source))
+        source.name: list_shards(
+            source, Resolver.of(environment, spec, source), access_of(spec, source, environment)
+        )
         if shares[source.name]
         else UrlSequence(())
         for source in spec.sources
@@ -287,11 +290,17 @@ def _parts(spec: Spec, source: Source, environment: UrlEnvironment) -> SourcePar
     opener = TarOpener(
         source=source.name,
         resolver=Resolver.of(environment, spec, source),
+        access=access_of(spec, source, environment),
         fields=fields,
         key=source.key,
         lenient_end=source.tar.end == "lenient",
     )
     return SourceParts(opener, transform, source.errors)
+
+
+def access_of(spec: Spec, source: Source, environment: UrlEnvironment) -> Access:
+    """How the bytes of a source are fetched."""
+    return Access()
 
 
 def _refuse_user_code(spec: Spec) -> None:

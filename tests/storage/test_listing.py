@@ -9,6 +9,7 @@ import pytest
 from wdspec.spec.errors import MissingShardError, ShardError, UrlError
 from wdspec.spec.models import Source
 from wdspec.storage import lists
+from wdspec.storage.access import Access
 from wdspec.storage.listing import list_shards
 from wdspec.urls.environment import UrlEnvironment
 from wdspec.urls.resolve import Resolver
@@ -22,7 +23,7 @@ def source_of(shards, base):
 def shards_of(shards, base, rewrite="", secure=""):
     environment = UrlEnvironment.read({"WDS_REWRITE": rewrite, "WDS_SECURE": secure})
     resolver = Resolver.of(environment)
-    sequence = list_shards(source_of(shards, base), resolver)
+    sequence = list_shards(source_of(shards, base), resolver, Access())
     assert all(url.base == str(base) for url in sequence)
     return [url.text for url in sequence]
 
@@ -45,7 +46,7 @@ def test_braces_cost_no_look_at_the_disk(monkeypatch, tmp_path):
         monkeypatch.setattr(os, name, None)
     assert shards_of("x-{0..1}.tar", tmp_path) == ["x-0.tar", "x-1.tar"]
     shards = list_shards(
-        source_of("gs://b/a-{000000..999999}.tar", tmp_path), Resolver.of(UrlEnvironment.read({}))
+        source_of("gs://b/a-{000000..999999}.tar", tmp_path), Resolver.of(UrlEnvironment.read({})), Access()
     )
     assert len(shards) == 1_000_000
 
@@ -280,7 +281,7 @@ def test_what_is_forbidden_is_so_before_anything_is_read(folder):
 
 def test_a_long_list_is_one_run(tmp_path):
     (tmp_path / "l.txt").write_text("".join(f"x-{i}.tar\n" for i in range(5000)))
-    shards = list_shards(source_of("@l.txt", tmp_path), Resolver.of(UrlEnvironment.read({})))
+    shards = list_shards(source_of("@l.txt", tmp_path), Resolver.of(UrlEnvironment.read({})), Access())
     assert len(shards) == 5000
     assert len(shards.parts) == 1
     assert shards[4999].text == "x-4999.tar"

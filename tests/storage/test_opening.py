@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from wdspec.spec.errors import MissingShardError, ShardError
-from wdspec.storage.opening import open_location
+from wdspec.storage.access import Access
 
 
 @pytest.mark.parametrize("name", ["a.tar", "a#1?%20 b.tar", "new\nline.tar", "caf\udce9.tar", "a:b.tar", "-"])
@@ -15,7 +15,7 @@ def test_a_file_with_any_name_is_opened_unbuffered(tmp_path, name):
     path = os.path.join(tmp_path, name)
     with open(path, "wb") as file:
         file.write(b"bytes")
-    with open_location(path) as file:
+    with Access().open_location(path) as file:
         assert file.read() == b"bytes"
         assert file.seekable()
         assert not hasattr(file, "peek")
@@ -23,7 +23,7 @@ def test_a_file_with_any_name_is_opened_unbuffered(tmp_path, name):
 
 def test_a_file_url_is_decoded(tmp_path):
     (tmp_path / "a b#.tar").write_bytes(b"bytes")
-    with open_location(f"file://{tmp_path}/a%20b%23.tar") as file:
+    with Access().open_location(f"file://{tmp_path}/a%20b%23.tar") as file:
         assert file.read() == b"bytes"
 
 
@@ -47,7 +47,7 @@ def test_a_missing_file_is_an_error_that_says_how_far_its_path_exists(tmp_path, 
     (tmp_path / "sub").mkdir()
     (tmp_path / "broken.tar").symlink_to("gone")
     with pytest.raises(MissingShardError) as caught:
-        open_location(f"{tmp_path}/{name}")
+        Access().open_location(f"{tmp_path}/{name}")
     assert caught.value.message == message.format(tmp_path)
     assert caught.value.place == {"location": f"{tmp_path}/{name}"}
     assert isinstance(pickle.loads(pickle.dumps(caught.value)), FileNotFoundError)
@@ -67,21 +67,21 @@ def test_a_missing_file_is_an_error_that_says_how_far_its_path_exists(tmp_path, 
 )
 def test_what_has_no_opener_yet_says_so(location, message):
     with pytest.raises(ShardError) as caught:
-        open_location(location)
+        Access().open_location(location)
     assert caught.value.message.startswith(message)
     assert not isinstance(caught.value, FileNotFoundError)
 
 
 def test_other_faults_are_shard_errors_too(tmp_path, monkeypatch):
     with pytest.raises(ShardError, match="a directory, not a file; end its name with `/`"):
-        open_location(str(tmp_path))
+        Access().open_location(str(tmp_path))
     with pytest.raises(ShardError, match="cannot be opened: File name too long"):
-        open_location(str(tmp_path / ("x" * 300)))
+        Access().open_location(str(tmp_path / ("x" * 300)))
     with pytest.raises(ShardError, match="cannot be opened: embedded null byte"):
-        open_location("/a\0b")
+        Access().open_location("/a\0b")
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(ShardError, match="cannot be opened: Too many levels of symbolic links"):
-        open_location(str(tmp_path / "loop"))
+        Access().open_location(str(tmp_path / "loop"))
 
 
 def test_a_file_that_may_not_be_read_is_a_shard_error(tmp_path, monkeypatch):
@@ -90,4 +90,4 @@ def test_a_file_that_may_not_be_read_is_a_shard_error(tmp_path, monkeypatch):
 
     monkeypatch.setattr(builtins, "open", refuse)
     with pytest.raises(ShardError, match="no permission to read it"):
-        open_location(str(tmp_path / "a.tar"))
+        Access().open_location(str(tmp_path / "a.tar"))

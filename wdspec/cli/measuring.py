@@ -12,7 +12,7 @@ from wdspec.shards.keys import splitter
 from wdspec.shards.members import iter_members
 from wdspec.spec.errors import WdspecError
 from wdspec.spec.models import Source
-from wdspec.storage.opening import local_path, open_location
+from wdspec.storage.opening import local_path, open_file
 from wdspec.urls.resolve import Resolver
 from wdspec.urls.sequence import UrlSequence
 
@@ -53,16 +53,16 @@ def measure(
         path = local_path(location)
         if path is None or (os.path.exists(path) and not os.path.isfile(path)):
             return None
-        return _measured(location, source, field_of)
+        return _measured(path, source, field_of)
     except WdspecError as error:
         return error.at(source=source.name, url=shards[0].text)
 
 
-def _measured(location: str, source: Source, field_of: Callable[[str], str | None]) -> Measure:
+def _measured(path: str, source: Source, field_of: Callable[[str], str | None]) -> Measure:
     split = splitter(source.key)
     samples, wanted, members = 0, 0, 0
     last: bytes | None = None
-    with open_location(location) as raw:
+    with open_file(path) as raw:
         total = os.fstat(raw.fileno()).st_size
         file = decompressed(raw)
         most_bytes = total if file is raw else MOST_UNPACKED

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wdspec.compiler import access_of
 from wdspec.spec.errors import UsageError, WdspecError
+from wdspec.storage.access import Access
 from wdspec.storage.listing import list_shards, list_texts
 from wdspec.storage.opening import local_path, why_not_opened
 from wdspec.urls.environment import UrlEnvironment
@@ -116,14 +118,16 @@ def _resolved_source(source: Source, spec: Spec, environment: UrlEnvironment, li
     """One source; its error is part of the result, so that the others are shown too."""
     try:
         resolver = Resolver.of(environment, spec, source)
-        return _first(source.name, list_shards(source, resolver), resolver, limit)
+        return _first(
+            source.name, list_shards(source, resolver, access_of(spec, source, environment)), resolver, limit
+        )
     except WdspecError as error:
         return Resolved(source.name, 0, (), str(error))
 
 
 def _resolved_url(url: str, base: str, resolver: Resolver, limit: int) -> Resolved:
     try:
-        return _first(None, list_texts([url], base, resolver), resolver, limit)
+        return _first(None, list_texts([url], base, resolver, Access()), resolver, limit)
     except WdspecError as error:
         return Resolved(None, 0, (), str(error))
 

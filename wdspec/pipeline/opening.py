@@ -11,7 +11,7 @@ from wdspec.shards.compression import decompressed
 from wdspec.shards.samples import TarSamples
 from wdspec.spec.errors import ShardError
 from wdspec.spec.models import KeyRule
-from wdspec.storage.opening import open_location
+from wdspec.storage.access import Access
 from wdspec.urls.resolve import Resolver
 from wdspec.urls.sequence import ShardUrl
 
@@ -22,6 +22,7 @@ class TarOpener:
 
     source: str
     resolver: Resolver
+    access: Access
     fields: SampleFields
     key: KeyRule
     lenient_end: bool
@@ -61,7 +62,7 @@ class TarOpener:
         index: int,
         on_error: Callable[[ShardError], None],
     ) -> OpenTar:
-        raw = open_location(self.resolver(shard).location)
+        raw = self.access.open(self.resolver(shard))
         try:
             file = decompressed(raw)
             samples = TarSamples(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from urllib.parse import unquote
 
 from wdspec.spec.errors import ShardError
+from wdspec.storage.access import Access
 from wdspec.storage.globbing import SHARD_SUFFIXES, files_matching, shards_in
 from wdspec.storage.opening import local_path, why_not_opened
 from wdspec.urls.resolve import Resolution, Resolver, tidy
@@ -18,14 +19,14 @@ from wdspec.urls.schemes import quoted_for, scheme_of
 from wdspec.urls.sequence import ShardUrl, kind_of, magic_start
 
 
-def found_in_store(text: str, prefix: str, base: str, resolver: Resolver) -> Sequence[str]:
+def found_in_store(text: str, prefix: str, base: str, resolver: Resolver, access: Access) -> Sequence[str]:
     """The texts that an expanded one stands for: itself, or what the glob or directory holds, sorted.
 
     Args:
         text: a URL, a glob or a directory.
         prefix: stands before it literally.
         base: absolute directory that relative paths start at.
-        resolver: of the source.
+        resolver, access: of the source.
 
     Raises:
         MissingShardError: the directory does not exist.

@@ -1,4 +1,4 @@
-"""From a location to a stream of bytes, and what to say where there is none."""
+"""Local files, and what to say where there is none."""
 
 from __future__ import annotations
 
@@ -15,19 +15,13 @@ from wdspec.urls.schemes import path_of_file_url, scheme_of
 _ONE_SLASH = re.compile(r"/([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 
 
-def open_location(location: str) -> BinaryIO:
-    """The bytes of a shard, unbuffered: the reader takes large pieces.
-
-    Args:
-        location: what a ``Resolver`` gives: a path with any characters, or a URL.
+def open_file(path: str) -> BinaryIO:
+    """The bytes of a local file, unbuffered.
 
     Raises:
-        MissingShardError: the file does not exist; says how far its path exists.
-        ShardError: it cannot be read, or nothing that opens its scheme is built yet.
+        MissingShardError: it does not exist; says how far its path does.
+        ShardError: it cannot be read.
     """
-    path = local_path(location)
-    if path is None:
-        raise ShardError(why_not_opened(location), location=location)
     try:
         return open(path, "rb", buffering=0)
     except (OSError, ValueError) as error:

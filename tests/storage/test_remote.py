@@ -1,0 +1,137 @@
+"""A remote stream gives all bytes of the object, or an error: never fewer, never others."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wdspec.spec.errors import ShardError
+from wdspec.storage.patience import Patience, TransientError
+from wdspec.storage.remote import Answer, RemoteStream
+
+DATA = bytes(range(256)) * 20_000
+QUICK = Patience(budget=5, delay=0.0001, longest_delay=0.001)
+
+
+class Body:
+    """Gives the data from an offset on, and stops or fails where told."""
+
+    def __init__(self, data: bytes, at: int, cut: int | None, silent: bool) -> None:
+        self.data, self.at, self.cut, self.silent = data, at, cut, silent
+        self.closed = False
+
+    def read(self, size: int) -> bytes:
+        if self.cut is not None and self.at >= self.cut:
+            if self.silent:
+                return b""
+            raise TransientError("cut")
+        end = self.at + size if self.cut is None else min(self.at + size, self.cut)
+        piece = self.data[self.at : end]
+        self.at += len(piece)
+        return piece
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Store:
+    """An object that fails at the given offsets, once each."""
+
+    def __init__(self, data: bytes = DATA, cuts=(), silent=False, **said) -> None:
+        self.data, self.cuts, self.silent, self.said = data, sorted(cuts), silent, said
+        self.asked: list[int] = []
+        self.bodies: list[Body] = []
+
+    def __call__(self, offset: int) -> Answer:
+        self.asked.append(offset)
+        start = offset if self.said.get("ranges", True) else 0
+        cut = next((cut for cut in self.cuts if cut > start), None)
+        if cut is not None:
+            self.cuts.remove(cut)
+        self.bodies.append(Body(self.data, start, cut, self.silent))
+        said = {"total": len(self.data), "validator": "v1", **self.said}
+        return Answer(self.bodies[-1], start, **said)
+
+    def stream(self) -> RemoteStream:
+        return RemoteStream(self, "http://h/o", QUICK)
+
+
+@settings(deadline=None)
+@given(
+    cuts=st.lists(st.integers(0, len(DATA)), max_size=5),
+    silent=st.booleans(),
+    ranges=st.booleans(),
+    sizes=st.lists(st.integers(20_000, 400_000), min_size=1, max_size=4),
+)
+def test_cuts_anywhere_change_nothing(cuts, silent, ranges, sizes):
+    with Store(cuts=cuts, silent=silent, ranges=ranges).stream() as stream:
+        pieces, n = [], 0
+        while piece := stream.read(sizes[n % len(sizes)]):
+            pieces.append(piece)
+            n += 1
+    assert b"".join(pieces) == DATA
+
+
+@given(st.lists(st.tuples(st.integers(0, len(DATA) + 10), st.integers(1, 70_000)), max_size=12))
+def test_seeking_gives_the_bytes_there(reads):
+    with Store().stream() as stream:
+        for offset, size in reads:
+            stream.seek(offset)
+            piece = stream.read(size)
+            assert piece == DATA[offset : offset + len(piece)]
+            assert piece or offset >= len(DATA)
+
+
+def test_looking_at_the_start_and_reading_on_asks_once():
+    store = Store()
+    stream = store.stream()
+    assert stream.read(10) == DATA[:10]
+    stream.seek(0)
+    assert stream.read() == DATA
+    assert store.asked == [0]
+
+
+def test_a_far_seek_asks_for_that_range_and_a_near_one_reads_on():
+    store = Store()
+    stream = store.stream()
+    stream.read(10)
+    stream.seek(500_000)
+    stream.read(10)
+    assert store.asked == [0]
+    stream.seek(4_000_000)
+    stream.read(10)
+    assert store.asked == [0, 4_000_000]
+
+
+@pytest.mark.parametrize("change", [{"validator": "v2"}, {"total": len(DATA) + 1}])
+def test_an_object_that_changes_between_two_answers_is_an_error(change):
+    store = Store(cuts=[1000])
+    stream = store.stream()
+    assert stream.read(1000)
+    store.said = change
+    with pytest.raises(ShardError, match=r"changed while it was read: .* before, .* now.*\[url http://h/o\]"):
+        stream.read(1000)
+    assert all(body.closed for body in store.bodies)
+
+
+def test_without_length_or_validator_a_cut_cannot_be_resumed():
+    stream = Store(cuts=[1000], total=None, validator=None).stream()
+    assert stream.read(1000)
+    with pytest.raises(ShardError, match="says nothing by which to tell"):
+        stream.read(1000)
+
+
+def test_patience_ends_with_the_last_cause_and_the_url():
+    def refused(offset: int) -> Answer:
+        raise TransientError("status 503")
+
+    with pytest.raises(ShardError, match=r"given up after \d+ attempts in .* status 503 \[url http://h/o\]"):
+        RemoteStream(refused, "http://h/o", Patience(budget=0.05, delay=0.001)).read(1)
+
+
+def test_a_cut_after_every_few_bytes_is_no_progress():
+    data = bytes(1000)
+    stream = RemoteStream(Store(data, range(1, 1000)), "u", Patience(budget=0.05, delay=0.001))
+    with pytest.raises(ShardError, match="given up"):
+        stream.read()

@@ -1,0 +1,38 @@
+"""How the bytes of one source's shards are fetched: the door to all stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from wdspec.storage.openers import opener_of
+from wdspec.storage.opening import local_path, open_file
+from wdspec.storage.patience import Patience
+from wdspec.urls.resolve import Resolution
+
+
+@dataclass(frozen=True)
+class Access:
+    """Describes only, and pickles: what it opens is made on first use, in the process that reads."""
+
+    patience: Patience = field(default_factory=Patience)
+    openers: Mapping[str, Callable[[str], BinaryIO]] = field(default_factory=dict)
+    """Users' own openers by scheme, found in the parent."""
+
+    def open(self, resolution: Resolution) -> BinaryIO:
+        """The bytes of a shard, unbuffered: the reader takes large pieces.
+
+        `read` may return fewer bytes than asked for, and b"" only at the true end. Local files can seek, and so
+        can what comes from stores that give ranges.
+
+        Raises:
+            MissingShardError: there is no such shard; some stores say so only on the first `read`.
+            ShardError: it cannot be read, or nothing opens its scheme.
+        """
+        return self.open_location(resolution.location)
+
+    def open_location(self, location: str) -> BinaryIO:
+        """As `open`, for a location of which nothing else is known; never cached."""
+        path = local_path(location)
+        return open_file(path) if path is not None else opener_of(location, self)(location)
