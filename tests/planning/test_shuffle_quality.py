@@ -52,6 +52,22 @@ class Counted:
         return lambda raw, ordinal: raw
 
 
+class Opening:
+    """Opens shards of so many numbers, none of them ahead."""
+
+    def __init__(self, shard):
+        self.shard = shard
+
+    def __call__(self, number, **_):
+        return Counted(range(number * self.shard, (number + 1) * self.shard))
+
+    def ahead(self):
+        return self
+
+    def expect(self, shards):
+        pass
+
+
 def real_stream(count, window, shard, shards, interleave):
     """The first samples that the pipeline itself gives of a source in listed order, as places."""
     plan = SourcePlan(
@@ -65,7 +81,7 @@ def real_stream(count, window, shard, shards, interleave):
     )
     parts = Counted()
     parts.transform = parts
-    parts.open = lambda number, **_: Counted(range(number * shard, (number + 1) * shard))
+    parts.open = Opening(shard)
     stream = SourceStream if interleave == 1 else InterleavedStream
     return list(itertools.islice(iter(stream(plan, parts, 1, 0, StreamState(), parts)), count))
 

@@ -12,6 +12,7 @@ from wdspec.pipeline.transform import Process, Sample
 from wdspec.planning.finite import MASK, Pass, Segment
 from wdspec.planning.plan import Plan
 from wdspec.spec.errors import ShardError
+from wdspec.storage.readahead import Ahead
 
 
 class PassReading:
@@ -69,12 +70,19 @@ class PassReading:
         count = self.finite.counts[segment.source]
         turn, index = count.find(segment.first)
         position = segment.first
-        while position < segment.stop:
-            until = min(segment.stop, count.ends[turn])
-            yield from self._shard(segment.source, turn, index, index + until - position)
-            position, turn, index = until, turn + 1, 0
+        ahead = self._parts[segment.source].open.ahead()
+        try:
+            while position < segment.stop:
+                until = min(segment.stop, count.ends[turn])
+                more = until < segment.stop
+                yield from self._shard(segment.source, turn, index, index + until - position, ahead, more)
+                position, turn, index = until, turn + 1, 0
+        finally:
+            ahead.close()
 
-    def _shard(self, source: int, turn: int, first: int, stop: int) -> Iterator[Sample | None]:
+    def _shard(
+        self, source: int, turn: int, first: int, stop: int, ahead: Ahead, more: bool
+    ) -> Iterator[Sample | None]:
         """The raw samples first..stop-1 of a turn's shard, one or None for each.
 
         An error is reported by whoever reads the samples that it costs. Before the shard's last sample is given
@@ -95,8 +103,10 @@ class PassReading:
 
         try:
             opened = self._parts[source].open(
-                shard, stride=1, residue=0, offset=offset, index=index, on_error=errors.append
+                shard, stride=1, residue=0, offset=offset, index=index, on_error=errors.append, ahead=ahead
             )
+            if more:
+                ahead.expect([plan.shards[plan.order.entry(0, turn + 1).shard]])
         except ShardError as error:
             errors.append(error)
             report()

@@ -117,6 +117,7 @@ class InterleavedStream(SourceStream):
 
     def close(self) -> None:
         """Closes the open shards."""
+        self._ahead.close()
         for lane in self._lanes:
             if lane.shard is not None:
                 lane.shard.close()

@@ -12,6 +12,7 @@ from wdspec.shards.samples import TarSamples
 from wdspec.spec.errors import ShardError
 from wdspec.spec.models import KeyRule
 from wdspec.storage.access import Access
+from wdspec.storage.readahead import Ahead
 from wdspec.urls.resolve import Resolver
 from wdspec.urls.sequence import ShardUrl
 
@@ -36,13 +37,18 @@ class TarOpener:
         offset: int,
         index: int,
         on_error: Callable[[ShardError], None],
+        ahead: Ahead | None = None,
     ) -> OpenTar:
         """Opens the samples of a shard with index ≡ residue (mod stride), from an offset and index on.
 
         Raises:
             ShardError: the shard does not exist, cannot be opened, or is compressed with something unknown.
         """
-        return self._open(shard, self.fields.field_of, stride, residue, offset, index, on_error)
+        return self._open(shard, self.fields.field_of, stride, residue, offset, index, on_error, ahead)
+
+    def ahead(self) -> Ahead:
+        """What a reader of this source opens its shards through, to have the next ones fetched meanwhile."""
+        return Ahead(self.resolver, self.access)
 
     def headers(self, shard: ShardUrl, on_error: Callable[[ShardError], None]) -> OpenTar:
         """Opens a shard to count its samples: they come without fields, and their data is not read.
@@ -50,7 +56,7 @@ class TarOpener:
         Raises:
             ShardError: as for reading.
         """
-        return self._open(shard, _no_field, 1, 0, 0, 0, on_error)
+        return self._open(shard, _no_field, 1, 0, 0, 0, on_error, None)
 
     def _open(
         self,
@@ -61,8 +67,9 @@ class TarOpener:
         offset: int,
         index: int,
         on_error: Callable[[ShardError], None],
+        ahead: Ahead | None,
     ) -> OpenTar:
-        raw = self.access.open(self.resolver(shard))
+        raw = (ahead or self.ahead()).open(shard)
         try:
             file = decompressed(raw)
             samples = TarSamples(

@@ -13,7 +13,11 @@ from wdspec.planning.plan import SourcePlan
 from wdspec.planning.state import StreamState
 from wdspec.spec.errors import ShardError
 from wdspec.spec.models import Errors
+from wdspec.storage.readahead import Ahead
 from wdspec.urls.sequence import ShardUrl
+
+EXPECTED = 2
+"""Shards beyond those being read that may be fetched meanwhile."""
 
 
 class ShardSamples(Protocol):
@@ -42,7 +46,12 @@ class OpenShard(Protocol):
         offset: int,
         index: int,
         on_error: Callable[[ShardError], None],
+        ahead: Ahead | None = None,
     ) -> ShardSamples: ...
+
+    def ahead(self) -> Ahead:
+        """What a reader opens its shards through, to have the next ones fetched meanwhile."""
+        ...
 
     def headers(self, shard: ShardUrl, on_error: Callable[[ShardError], None]) -> ShardSamples:
         """Opens all samples of a shard without their data, to count them."""
@@ -71,6 +80,7 @@ class SourceStream:
         self._order, self._windows, self._shards = plan.order, plan.windows, plan.shards
         self._slot = slot
         self._open_shard = parts.open
+        self._ahead = parts.open.ahead()
         self._budget = budget
         self._process: Process = parts.transform.build(budget, seed, slot)
         self._begin = state
@@ -134,6 +144,10 @@ class SourceStream:
 
     def close(self) -> None:
         """Closes the open shard, if any."""
+        self._ahead.close()
+        self._close_shard()
+
+    def _close_shard(self) -> None:
         if self._shard is not None:
             self._shard.close()
             self._shard, self._samples = None, iter(())
@@ -172,23 +186,29 @@ class SourceStream:
         self._samples = iter(self._shard)
 
     def _opened(self, turn: int, offset: int, index: int) -> ShardSamples:
+        opened: ShardSamples
         entry = self._order.entry(self._slot, turn)
         shard = self._shards[entry.shard]
         try:
-            return self._open_shard(
+            opened = self._open_shard(
                 shard,
                 stride=self._order.split,
                 residue=entry.residue,
                 offset=offset,
                 index=index,
                 on_error=lambda error: self._budget(error, url=shard.text),
+                ahead=self._ahead,
             )
         except ShardError as error:
             self._budget(error, url=shard.text)
-            return _NoSamples()
+            opened = _NoSamples()
+        self._ahead.expect(
+            self._shards[self._order.entry(self._slot, self._turn + n).shard] for n in range(1, EXPECTED + 1)
+        )
+        return opened
 
     def _next_turn(self) -> None:
-        self.close()
+        self._close_shard()
         self._turn += 1
         self._start = (0, 0)
 

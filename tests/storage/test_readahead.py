@@ -1,0 +1,233 @@
+"""Reading ahead changes no byte and no error, stays within its budget, and opens the next shard in time."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shardmaking import write_shard
+
+from wdspec.shards.samples import TarSamples
+from wdspec.spec.errors import ShardError
+from wdspec.storage import readahead
+from wdspec.storage.access import Access
+from wdspec.storage.mover import mover
+from wdspec.storage.readahead import Ahead, ReadAhead
+from wdspec.storage.remote import PIECE
+from wdspec.urls.environment import UrlEnvironment
+from wdspec.urls.resolve import Resolver
+from wdspec.urls.sequence import ShardUrl
+
+DATA = os.urandom(3_000_000)
+
+
+class Slow(io.BytesIO):
+    """Gives its bytes in pieces of odd sizes, when it is allowed to; fails at `fails_at`."""
+
+    def __init__(self, data=DATA, gate=None, fails_at=None, delay=0.0):
+        super().__init__(data)
+        self.gate, self.fails_at, self.delay = gate, fails_at, delay
+        self.given = 0
+
+    def read(self, size=-1):
+        if self.gate is not None:
+            self.gate.wait()
+        if self.delay:
+            time.sleep(self.delay)
+        if self.fails_at is not None and self.tell() >= self.fails_at:
+            raise ShardError("it broke")
+        data = super().read(min(size, 100_003))
+        self.given += len(data)
+        return data
+
+
+class Stores:
+    """`slow://h/NAME` by name; notes when each was opened."""
+
+    def __init__(self, **stores):
+        self.stores, self.opened = stores, []
+
+    def __call__(self, url):
+        name = url.rsplit("/", 1)[1]
+        self.opened.append(name)
+        return self.stores[name]
+
+    def ahead(self):
+        return Ahead(Resolver.of(UrlEnvironment.read({})), Access(openers={"slow": self}))
+
+
+def shard(name):
+    return ShardUrl(f"slow://h/{name}", "/")
+
+
+def eventually(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.001)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    moves=st.lists(
+        st.one_of(
+            st.tuples(st.just("read"), st.integers(1, 700_000)),
+            st.tuples(st.just("seek"), st.integers(0, len(DATA))),
+            st.tuples(st.just("skip"), st.integers(0, 50_000)),
+        ),
+        max_size=25,
+    )
+)
+def test_reads_and_seeks_give_what_the_stream_itself_gives(moves):
+    with ReadAhead(Slow()) as stream:
+        position = 0
+        for move, number in moves:
+            if move == "read":
+                data = stream.read(number)
+                assert data == DATA[position : position + len(data)]
+                assert data or position == len(DATA)
+                position += len(data)
+            else:
+                position = min(len(DATA), number if move == "seek" else position + number)
+                assert stream.seek(position) == position == stream.tell()
+
+
+def test_all_bytes_come_in_order_whoever_moves_them():
+    with ReadAhead(Slow(delay=0.0005)) as stream:
+        assert stream.read() == DATA
+        assert stream.read(1) == b""
+
+
+def test_an_error_comes_after_the_bytes_before_it():
+    with ReadAhead(Slow(fails_at=1_000_000)) as stream:
+        whole = b""
+        while len(whole) < 1_000_000:
+            whole += stream.read(PIECE)
+        with pytest.raises(ShardError, match="it broke"):
+            stream.read(PIECE)
+    assert whole == DATA[: len(whole)]
+
+
+def test_looking_at_the_start_fetches_one_piece_only():
+    inner = Slow()
+    with ReadAhead(inner) as stream:
+        stream.read(10)
+        stream.seek(2_000_000)
+        time.sleep(0.05)
+        assert inner.given <= PIECE
+        assert stream.read(10) == DATA[2_000_000:2_000_010]
+
+
+def test_no_more_is_held_than_the_budget(monkeypatch):
+    monkeypatch.setattr(readahead, "BUDGET", 1_000_000)
+    inners = [Slow(), Slow()]
+    streams = [ReadAhead(inner) for inner in inners]
+    for stream in streams:
+        stream.read(10)
+        stream.start()
+    eventually(lambda: all(not stream.ready for stream in streams))
+    time.sleep(0.05)
+    assert sum(inner.given for inner in inners) <= 1_000_000 + 3 * 100_003
+    for stream in streams:
+        assert stream.read() == DATA[10:]
+        stream.close()
+
+
+def test_a_stalled_store_holds_up_no_other():
+    gate = threading.Event()
+    stalled, other = ReadAhead(Slow(gate=gate)), ReadAhead(Slow())
+    stalled.start()
+    eventually(stalled.lock.locked)
+    assert other.read() == DATA
+    gate.set()
+    assert stalled.read() == DATA
+    stalled.close()
+    other.close()
+
+
+def test_closing_while_a_piece_is_on_its_way_closes_the_stream_after_it():
+    gate = threading.Event()
+    inner = Slow(gate=gate)
+    stream = ReadAhead(inner)
+    stream.start()
+    eventually(stream.lock.locked)
+    stream.close()
+    assert not inner.closed
+    gate.set()
+    eventually(lambda: inner.closed)
+
+
+def test_the_next_shard_is_opened_once_this_one_is_there_and_not_before():
+    gate = threading.Event()
+    stores = Stores(a=Slow(gate=gate), b=Slow(), c=Slow())
+    ahead = stores.ahead()
+    a = ahead.open(shard("a"))
+    ahead.expect([shard("b"), shard("c")])
+    time.sleep(0.05)
+    assert stores.opened == ["a"]
+    gate.set()
+    a.read(PIECE)
+    a.read(PIECE)
+    eventually(lambda: set(stores.opened) == {"a", "b", "c"})
+    eventually(lambda: stores.stores["b"].given == len(DATA))
+    with ahead.open(shard("b")) as b:
+        assert b.read() == DATA
+    assert sorted(stores.opened) == ["a", "b", "c"]
+    ahead.close()
+    eventually(lambda: stores.stores["c"].closed)
+
+
+def test_what_is_expected_no_longer_is_closed():
+    stores = Stores(a=Slow(b""), b=Slow(), c=Slow())
+    ahead = stores.ahead()
+    ahead.open(shard("a")).read()
+    ahead.expect([shard("b")])
+    eventually(lambda: "b" in stores.opened)
+    ahead.expect([shard("c")])
+    eventually(lambda: stores.stores["b"].closed)
+    ahead.close()
+
+
+def test_an_expected_shard_that_cannot_be_opened_fails_when_its_turn_comes():
+    stores = Stores(a=Slow(b""))
+    ahead = stores.ahead()
+    ahead.open(shard("a")).read()
+    ahead.expect([shard("missing")])
+    eventually(lambda: "missing" in stores.opened)
+    with pytest.raises(KeyError):
+        ahead.open(shard("missing"))
+    assert stores.opened == ["a", "missing"]
+
+
+def test_local_shards_are_read_as_they_are_and_start_no_thread(tmp_path):
+    (tmp_path / "a.tar").write_bytes(DATA)
+    before = threading.active_count()
+    ahead = Ahead(Resolver.of(UrlEnvironment.read({})), Access())
+    with ahead.open(ShardUrl("a.tar", str(tmp_path))) as file:
+        ahead.expect([ShardUrl("a.tar", str(tmp_path))])
+        assert isinstance(file, io.FileIO)
+    assert threading.active_count() == before
+
+
+def test_a_forked_child_has_a_mover_of_its_own():
+    ours = mover()
+    pid = os.fork()
+    if pid == 0:
+        with ReadAhead(Slow()) as stream:
+            os._exit(0 if stream.read() == DATA and mover() is not ours else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_tar_is_read_through_it_with_members_skipped(tmp_path):
+    path = tmp_path / "a.tar"
+    write_shard(path, [(f"{n:03}", {e: os.urandom(n * 9973 % 400_000) for e in "ab"}) for n in range(30)])
+    wanted = {"b": "b"}.get
+    with open(path, "rb", buffering=0) as file:
+        plain = list(TarSamples(file, field_of=wanted))
+    with ReadAhead(Slow(path.read_bytes())) as stream:
+        assert list(TarSamples(stream, field_of=wanted)) == plain

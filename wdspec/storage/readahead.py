@@ -1,0 +1,317 @@
+"""Bytes fetched before they are asked for, within one budget a process; and the next shard before this one ends."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, BinaryIO, Protocol, cast, runtime_checkable
+
+from wdspec.storage.access import Access
+from wdspec.storage.mover import mover
+from wdspec.storage.opening import local_path
+from wdspec.storage.remote import NEAR, PIECE
+from wdspec.urls.resolve import Resolution, Resolver
+from wdspec.urls.sequence import ShardUrl
+
+BUDGET = 64 * 1024 * 1024
+"""Bytes that all streams of a process may hold together; each may hold an equal part."""
+LATER = 1 << 40
+"""Makes a shard that nobody reads yet come after all that are being read."""
+
+
+@runtime_checkable
+class Fetching(Protocol):
+    """A stream that fetches by itself, and says when it has all its bytes."""
+
+    @property
+    def fetched(self) -> bool: ...
+
+
+class ReadAhead(io.RawIOBase):
+    """The bytes of a stream, fetched by the mover as far as the budget goes.
+
+    The mover begins with the second piece: the first one is often only looked at, before a seek to elsewhere.
+
+    Args:
+        inner: read and closed by this; may be slow, must not be used by others.
+    """
+
+    def __init__(self, inner: BinaryIO) -> None:
+        self._inner = inner
+        self.lock = threading.Lock()
+        """Held by whoever reads the inner stream."""
+        self._came = threading.Condition()
+        self._pieces: deque[bytes] = deque()
+        self._held = 0
+        self._next_at = 0  # offset of what the inner stream gives next
+        self._ended = False
+        self._error: Exception | None = None
+        self._piece = b""
+        self._piece_at = 0
+        self._position = 0
+        self._started = False
+        self.wanted = True
+        """Whether a reader has come for it."""
+        _streams().add(self)
+
+    @property
+    def fetched(self) -> bool:
+        return self._ended
+
+    @property
+    def ahead(self) -> int:
+        return self._held if self.wanted else self._held + LATER
+
+    @property
+    def ready(self) -> bool:
+        return not self._ended and not self.closed and self._held < share()
+
+    def start(self) -> None:
+        """Has the mover fetch from now on."""
+        self._started = True
+        mover().add(self)
+
+    def move(self) -> bool:
+        """Fetches one piece; the caller holds the lock."""
+        if self._ended or self.closed:
+            return False
+        try:
+            piece = self._inner.read(PIECE)
+        except Exception as error:
+            self._error, piece = error, b""
+        if self.closed:
+            self._inner.close()
+            return False
+        with self._came:
+            if piece:
+                self._pieces.append(piece)
+                self._held += len(piece)
+                self._next_at += len(piece)
+            else:
+                self._ended = True
+            self._came.notify()
+        if self._ended:
+            mover().wake()  # whatever waits for that
+        return not self._ended
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        with self.lock:
+            return self._inner.seekable()
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_CUR:
+            offset += self._position
+        elif whence == io.SEEK_END:
+            with self.lock:
+                offset += self._inner.seek(0, io.SEEK_END)
+                self._inner.seek(self._next_at)
+        if not self._piece_at <= offset <= self._next_at + NEAR:
+            self._jump(offset)
+        self._position = offset
+        return offset
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            return self.readall()
+        while (at := self._position - self._piece_at) >= len(self._piece):
+            piece = self._take()
+            self._piece_at += len(self._piece)
+            self._piece = piece
+            if not piece:
+                return b""
+        data = self._piece[at : at + size] if at or size < len(self._piece) else self._piece
+        self._position += len(data)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        super().close()
+        _streams().discard(self)
+        mover().remove(self)
+        self._pieces.clear()
+        self._piece = b""
+        # Else whoever moves a piece just now closes it.
+        if self.lock.acquire(blocking=False):
+            try:
+                self._inner.close()
+            finally:
+                self.lock.release()
+
+    def _take(self) -> bytes:
+        """The next piece; b"" at the end. Raises what the inner stream raised there."""
+        while True:
+            with self._came:
+                if self._pieces:
+                    piece = self._pieces.popleft()
+                    room = self._held >= share()
+                    self._held -= len(piece)
+                    break
+                if self._ended:
+                    if self._error is not None:
+                        raise self._error
+                    return b""
+            self._move_or_wait()
+        if room:
+            mover().wake()
+        if not self._started and self._position:
+            self.start()
+        return piece
+
+    def _move_or_wait(self) -> None:
+        if self.lock.acquire(blocking=False):
+            try:
+                if not self._pieces:
+                    self.move()
+            finally:
+                self.lock.release()
+        else:
+            with self._came:
+                if not self._pieces and not self._ended:
+                    self._came.wait(0.1)
+
+    def _jump(self, offset: int) -> None:
+        with self.lock:
+            if self._error is not None:
+                return
+            self._inner.seek(offset)
+            with self._came:
+                self._pieces.clear()
+                self._held = 0
+            was_ended, self._ended = self._ended, False
+            self._next_at = self._piece_at = offset
+            self._piece = b""
+        if was_ended and self._started:
+            self.start()
+
+
+class Ahead:
+    """The shards of one reader: those it reads, and the ones it is going to.
+
+    Args:
+        resolver, access: of the source that it reads.
+    """
+
+    def __init__(self, resolver: Resolver, access: Access) -> None:
+        self._resolver, self._access = resolver, access
+        self._reading: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._expected: dict[str, _Expected] = {}
+
+    def open(self, shard: ShardUrl) -> BinaryIO:
+        """The bytes of a shard, as `Access.open` gives them, fetched ahead unless they are local.
+
+        Raises:
+            MissingShardError, ShardError: as `Access.open`.
+        """
+        resolution = self._resolver(shard)
+        expected = self._expected.pop(resolution.location, None)
+        stream = _fetching(self._access.open(resolution)) if expected is None else expected.take()
+        if isinstance(stream, Fetching):
+            self._reading.add(stream)
+        return stream
+
+    def expect(self, shards: Iterable[ShardUrl]) -> None:
+        """Says what will be opened next; it is fetched once all that is being read is there."""
+        resolutions = {each.location: each for each in map(self._resolver, shards)}
+        wanted = {location for location in resolutions if local_path(location) is None}
+        for location in self._expected.keys() - wanted:
+            self._expected.pop(location).close()
+        for location in wanted - self._expected.keys():
+            self._expected[location] = _Expected(self._access, resolutions[location], self._idle)
+
+    def close(self) -> None:
+        """Gives up what was expected."""
+        self.expect(())
+
+    def _idle(self) -> bool:
+        """Whether all bytes of the shards being read are there."""
+        return all(stream.fetched or stream.closed for stream in list(self._reading))
+
+
+class _Expected:
+    """Opens a shard once its turn is near, and goes on with its bytes."""
+
+    def __init__(self, access: Access, resolution: Resolution, near: Callable[[], bool]) -> None:
+        self.lock = threading.Lock()
+        self._access, self._resolution, self._near = access, resolution, near
+        self._stream: BinaryIO | None = None
+        self._error: Exception | None = None
+        self._given_up = False
+        mover().add(self)
+
+    @property
+    def ahead(self) -> int:
+        return LATER
+
+    @property
+    def ready(self) -> bool:
+        return self._near()
+
+    def move(self) -> bool:
+        if self._stream is None and self._error is None and not self._given_up:
+            try:
+                self._stream = _fetching(self._access.open(self._resolution))
+            except Exception as error:
+                self._error = error
+                return False
+            if isinstance(self._stream, ReadAhead):
+                self._stream.wanted = False
+                self._stream.start()
+            if self._given_up:
+                self._stream.close()
+        return False
+
+    def take(self) -> BinaryIO:
+        """The stream for its reader. Raises what opening raised."""
+        with self.lock:
+            self.move()
+            mover().remove(self)
+        if self._error is not None:
+            raise self._error
+        if isinstance(self._stream, ReadAhead):
+            self._stream.wanted = True
+        return cast(BinaryIO, self._stream)
+
+    def close(self) -> None:
+        self._given_up = True
+        mover().remove(self)
+        if self._stream is not None:
+            self._stream.close()
+
+
+def _fetching(stream: BinaryIO) -> BinaryIO:
+    """The stream itself if it is a local file or fetches by itself, else one that reads ahead."""
+    if isinstance(stream, (io.FileIO, Fetching)):
+        return stream
+    return cast(BinaryIO, ReadAhead(stream))
+
+
+def share() -> int:
+    """Bytes that each stream of this process may hold now."""
+    return max(PIECE, BUDGET // max(1, len(_streams())))
+
+
+_live: dict[int, weakref.WeakSet[ReadAhead]] = {}
+
+
+def _streams() -> weakref.WeakSet[ReadAhead]:
+    pid = os.getpid()
+    if pid not in _live:
+        _live.clear()
+        _live[pid] = weakref.WeakSet()
+    return _live[pid]
