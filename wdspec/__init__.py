@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wdspec.compiler import compile, loader, plan
+    from wdspec.fields.handlers import Decoder, handle_extension, imagehandler, torch_audio, torch_video
     from wdspec.loading import load
     from wdspec.pipeline.checkpoint import merge_states
     from wdspec.pipeline.dataset import DataPipeline
@@ -37,6 +38,11 @@ _HOMES = {
     "compile": "wdspec.compiler",
     "loader": "wdspec.compiler",
     "plan": "wdspec.compiler",
+    "Decoder": "wdspec.fields.handlers",
+    "handle_extension": "wdspec.fields.handlers",
+    "imagehandler": "wdspec.fields.handlers",
+    "torch_audio": "wdspec.fields.handlers",
+    "torch_video": "wdspec.fields.handlers",
     "load": "wdspec.loading",
     "merge_states": "wdspec.pipeline.checkpoint",
     "gather_state": "wdspec.pipeline.gathering",
@@ -56,6 +62,7 @@ _HOMES = {
 
 __all__ = [
     "DataPipeline",
+    "Decoder",
     "FieldError",
     "Loader",
     "MissingShardError",
@@ -68,11 +75,15 @@ __all__ = [
     "WdspecError",
     "compile",
     "gather_state",
+    "handle_extension",
+    "imagehandler",
     "load",
     "loader",
     "merge_states",
     "plan",
     "sample_rng",
+    "torch_audio",
+    "torch_video",
 ]
 
 

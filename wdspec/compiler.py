@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from wdspec.fields.decoding import require_libraries
 from wdspec.fields.sample import SampleFields
 from wdspec.fields.scale import Scaling
 from wdspec.loading import load
@@ -234,8 +235,7 @@ def _shards_and_parts(spec: Spec) -> tuple[dict[str, UrlSequence], dict[str, Sou
     for source in spec.sources:
         decoders = (*source.decode.names, *source.decode.fields.values()) if source.decode else ()
         for name in decoders:
-            if name.startswith("torch") and ":" not in name:
-                require_torch(f"`decode: {name}`")
+            require_libraries(name)
     shards = list_sources(spec, environment)
     return shards, {source.name: _parts(spec, source, environment) for source in spec.sources}
 

@@ -138,7 +138,9 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
         "errors: {log: x, timeout: 5m}\n" + A + "    format: cbor\n",
         [("E401", 1, 10), ("E401", 1, 18), ("E401", 4, 5)],
     ),
-    (A + "    decode: msgpack\n", [("E401", 3, 13)]),
+    (A + "    decode: tenbin\n", [("E209", 3, 13)]),
+    (A + "    decode: {image: rgb8+upwright}\n", [("E209", 3, 21)]),
+    (A + "    decode: {meta: json+upright}\n", [("E209", 3, 20)]),
     ("mix: {unit: batch}\n" + A, [("E206", 1, 7)]),
     ("mix: {schedule: []}\n" + A, [("E214", 1, 7)]),
     (

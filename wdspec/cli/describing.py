@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from wdspec.fields.decoding import Decoder, DecodeRules, Gunzipped
+from wdspec.fields.decoding import DecodeRules, FieldDecoder, Unpacked
 from wdspec.fields.images import ImageDecoder
 from wdspec.fields.sample import SampleFields
 from wdspec.spec.models import Call, Source
@@ -95,8 +95,8 @@ def _decoders(name: str, suffixes: Iterable[str], rules: DecodeRules) -> str:
     return "/".join(labels)
 
 
-def _label(decoder: Decoder | None) -> str:
+def _label(decoder: FieldDecoder | None) -> str:
     if decoder is None:
         return "bytes"
-    decode = decoder.decode.inner if isinstance(decoder.decode, Gunzipped) else decoder.decode
+    decode = decoder.decode.inner if isinstance(decoder.decode, Unpacked) else decoder.decode
     return decode.spec if isinstance(decode, ImageDecoder) else decoder.label

@@ -1,19 +1,23 @@
-"""The decoders for fields that are no images, named like the extension each one reads by default."""
+"""The table of decoders that go by the extension: what reads a file of each, if a spec says nothing else."""
 
 from __future__ import annotations
 
-import gzip
-import io
-import pickle
-import zipfile
-import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+from wdspec.fields.arrays import read_numpy
 from wdspec.fields.json_text import read_json
-
-MAX_DECOMPRESSED = 1 << 30
-"""Bytes to which one compressed field may grow (1 GiB); beyond, it is taken for a decompression bomb."""
+from wdspec.fields.packed import read_cbor, read_msgpack
+from wdspec.fields.pickles import read_numpy_objects, read_pickle, read_torch_objects
+from wdspec.fields.tensors import read_safetensors, read_torch, read_torch_safetensors
+from wdspec.spec.vocabulary import (
+    INTEGER_DECODERS,
+    JSON_DECODERS,
+    LEFT_OUT_DECODERS,
+    NUMPY_DECODERS,
+    PICKLE_DECODERS,
+    TEXT_DECODERS,
+)
 
 
 def read_text(data: bytes) -> str:
@@ -21,63 +25,80 @@ def read_text(data: bytes) -> str:
     return data.decode("utf-8")
 
 
-def read_numpy(data: bytes) -> Any:
-    """The array of an npy file, or the arrays of an npz file by name; objects, being pickles, are refused."""
-    import numpy as np
+class Reader(NamedTuple):
+    """How files of some extension are read."""
 
-    if data.startswith(b"\x93NUMPY"):
-        return np.load(io.BytesIO(data), allow_pickle=False)
-    if not data.startswith(b"PK"):
-        raise ValueError(f"{len(data)} bytes that begin with {data[:8]!r} are neither npy nor npz")
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        # zipfile gives no more of a member than the directory promises, so this bounds the memory.
-        _check_size(sum(member.file_size for member in archive.infolist()))
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        return dict(arrays)
-
-
-def read_torch(data: bytes) -> Any:
-    """A `torch.save` file, on the CPU. It may hold any pickle: ``allow: [pickle]`` consents to that."""
-    import torch
-
-    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=False)
+    read: Callable[[bytes], Any] | None
+    """Bytes → value, safe on any data; None where there is none without pickle."""
+    gives: str
+    """What comes out, for the documentation."""
+    trusting: Callable[[bytes], Any] | None = None
+    """The reader under ``allow: [pickle]``, where that is another one: it may run what the data says."""
+    needs: str = ""
+    """The library that must be installed, if one must."""
+    by_default: bool = True
+    """Whether fields of this extension are read so where `decode` is left out."""
 
 
-def gunzip(data: bytes) -> bytes:
-    """Decompresses a gzip field, of one member or several.
+_PICKLED = "any Python object; refused without `allow: [pickle]`"
 
-    Raises:
-        ValueError: it grows beyond `MAX_DECOMPRESSED`. (OSError, EOFError, zlib.error: it is no whole gzip
-            file.)
+BASIC: dict[str, Reader] = {
+    **dict.fromkeys(sorted(TEXT_DECODERS), Reader(read_text, "`str`: UTF-8, kept to the letter")),
+    **dict.fromkeys(sorted(INTEGER_DECODERS), Reader(int, "`int`; spaces and newlines around it are fine")),
+    **dict.fromkeys(sorted(JSON_DECODERS), Reader(read_json, "what the JSON says; `null` is None")),
+    **dict.fromkeys(
+        sorted(NUMPY_DECODERS),
+        Reader(read_numpy, "a writable numpy array, or for npz a dict of them", read_numpy_objects),
+    ),
+    **dict.fromkeys(("mp", "msg", "msgpack"), Reader(read_msgpack, "the MessagePack value", needs="msgpack")),
+    "cbor": Reader(read_cbor, "the CBOR value", needs="cbor2"),
+    "pth": Reader(
+        read_torch,
+        "tensors and plain containers on the CPU (`weights_only`)",
+        read_torch_objects,
+        needs="torch",
+    ),
+    "safetensors": Reader(read_safetensors, "a dict of numpy arrays", needs="safetensors"),
+    "torch_safetensors": Reader(read_torch_safetensors, "a dict of torch tensors", needs="safetensors"),
+    **dict.fromkeys(sorted(PICKLE_DECODERS), Reader(None, _PICKLED, read_pickle)),
+}
+"""Extension, which is also the decoder's name → its reader."""
+
+
+def reader_of(name: str, allow_pickle: bool, secure: bool) -> Callable[[bytes], Any]:
+    """The function that reads files of an extension of the table, or one that refuses to.
+
+    A refusal is an error of each sample that has such a file, and says what a spec can do about it.
     """
-    stream = zlib.decompressobj(31)
-    result = stream.decompress(data, MAX_DECOMPRESSED + 1)
-    _check_size(len(result))
-    if stream.eof and not stream.unused_data:
-        return result
-    if not data:
-        raise EOFError("the file is empty")
-    # Several members, padding or an error: rare, and gzip's own reader knows the rules.
-    result = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_DECOMPRESSED + 1)
-    _check_size(len(result))
-    return result
+    if name in LEFT_OUT_DECODERS:
+        return refuse_tenbin
+    reader = BASIC[name]
+    if allow_pickle and reader.trusting is not None:
+        return reader.trusting
+    if reader.read is None or (secure and name == "pth"):
+        return refuse_pickle_in_secure_mode if secure else refuse_pickle
+    return reader.read
 
 
-def _check_size(size: int) -> None:
-    if size > MAX_DECOMPRESSED:
-        raise ValueError(f"it decompresses to more than {MAX_DECOMPRESSED:,} bytes; read it as `raw`")
+def refuse_pickle(data: bytes) -> Any:
+    """Raises ValueError: nobody said that pickles may be read."""
+    raise ValueError(
+        "a pickle can run code hidden in the data; if you trust it, add `allow: [pickle]`, else leave it out by "
+        "`extensions`, or keep the bytes by `decode: {…: raw}`"
+    )
 
 
-BASIC: dict[str, Callable[[bytes], Any]] = {
-    **dict.fromkeys(("txt", "text", "transcript"), read_text),
-    **dict.fromkeys(("cls", "cls2", "index", "inx", "id", "count", "class"), int),
-    **dict.fromkeys(("json", "jsn"), read_json),
-    **dict.fromkeys(("npy", "npz"), read_numpy),
-}
-"""Decoders that are safe on any data."""
+def refuse_pickle_in_secure_mode(data: bytes) -> Any:
+    """Raises ValueError: WDS_SECURE=1."""
+    raise ValueError(
+        "a pickle can run code hidden in the data, which WDS_SECURE=1 forbids; leave it out by `extensions`, or keep "
+        "the bytes by `decode: {…: raw}`"
+    )
 
-PICKLES: dict[str, Callable[[bytes], Any]] = {
-    **dict.fromkeys(("pkl", "pickle", "pyd"), pickle.loads),
-    "pth": read_torch,
-}
-"""Decoders that run what the data says: used only under ``allow: [pickle]``."""
+
+def refuse_tenbin(data: bytes) -> Any:
+    """Raises ValueError: there is no reader on purpose."""
+    raise ValueError(
+        "tenbin, a format of webdataset alone, is left out on purpose; keep the bytes by `decode: {…: raw}` and "
+        "read them in `map`, or store arrays as npz or safetensors"
+    )

@@ -4,21 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
-from wdspec.fields.basic import BASIC, PICKLES, gunzip
+from wdspec.fields.audio import read_audio, read_torch_audio
+from wdspec.fields.basic import BASIC, reader_of
 from wdspec.fields.images import IMAGE_SPECS, IMAGE_SUFFIXES, ImageDecoder
+from wdspec.fields.libraries import absent
 from wdspec.fields.matching import endings
+from wdspec.fields.unpacking import UNPACKERS, unpacked
 from wdspec.fields.user import UserDecoder
+from wdspec.fields.video import FilmDecoder
 from wdspec.spec.errors import SpecError
-from wdspec.spec.vocabulary import DEFAULT_IMAGE_DECODER, RAW
+from wdspec.spec.vocabulary import (
+    AUDIO_DECODERS,
+    AUDIO_EXTENSIONS,
+    DECODERS,
+    DEFAULT_IMAGE_DECODER,
+    LEFT_OUT_DECODERS,
+    PICKLE_DECODERS,
+    RAW,
+    SECURE_REFUSES,
+    VIDEO_DECODERS,
+    VIDEO_EXTENSIONS,
+    options_of,
+    split_decoder,
+)
 
 LABELS = frozenset({"seg", "mask"})
 """Parts of a field's name, between dots, that mark an image of labels: rescaled by nearest neighbour."""
 
 
 @dataclass(frozen=True)
-class Decoder:
+class FieldDecoder:
     """How one field becomes a value."""
 
     label: str
@@ -30,13 +48,14 @@ class Decoder:
 
 
 @dataclass(frozen=True)
-class Gunzipped:
-    """A decoder behind gzip, as for ``json.gz``."""
+class Unpacked:
+    """A decoder behind a packing, as for ``json.gz``."""
 
+    packing: str
     inner: Callable[..., Any] | None
 
     def __call__(self, data: bytes, *factor: float) -> Any:
-        data = gunzip(data)
+        data = UNPACKERS[self.packing](data)
         return self.inner(data, *factor) if self.inner else data
 
 
@@ -46,13 +65,13 @@ class DecodeRules:
 
     A field's decoder is that of the key which is the field's name; else of the longest key which is the
     original suffix, whole or from a dot on; else the first of ``names`` that fits (an image decoder fits
-    image suffixes, a basic one its own suffix, ``raw`` and functions everything); else it goes by the
-    suffix. Letter case counts in names of fields, not in suffixes. A suffix's ``.gz`` is undone before all
-    decoders but ``raw``.
+    image suffixes, ``audio`` and ``video`` theirs, others their own suffix, ``raw`` and functions everything);
+    else it goes by the suffix. Letter case counts in names of fields, not in suffixes. A packing at the end of
+    the suffix (gz, bz2, xz, zst) is undone before all decoders but ``raw``.
 
     Raises:
-        SpecError: an unknown decoder; pickle that is not allowed; a function though WDS_SECURE=1; an image
-            that the rules leave undecoded though `scale` is on.
+        SpecError: an unknown decoder or option; pickle that is not allowed; a function though WDS_SECURE=1; an
+            image that the rules leave undecoded though `scale` is on.
     """
 
     names: tuple[str, ...] = ()
@@ -77,9 +96,9 @@ class DecodeRules:
 
     def check(self, name: str, suffix: str) -> None:
         """Raises the SpecError that a field of this name and suffix would raise, before there is one."""
-        self._choose(name, suffix.lower(), _unzipped(suffix.lower())[0])
+        self._choose(name, suffix.lower(), unpacked(suffix.lower())[0])
 
-    def decoder_of(self, name: str, suffix: str) -> Decoder | None:
+    def decoder_of(self, name: str, suffix: str) -> FieldDecoder | None:
         """The decoder of a field, or None where it stays bytes.
 
         Args:
@@ -87,79 +106,124 @@ class DecodeRules:
             suffix: the suffix its file had.
         """
         suffix = suffix.lower()
-        plain, layers = _unzipped(suffix)
+        plain, layers = unpacked(suffix)
         chosen = self._choose(name, suffix, plain)
         if chosen == RAW:
             return None
         decoder = self._build(chosen, name, plain)
-        for _ in range(layers):
-            decoder = _behind_gzip(decoder)
+        for packing in reversed(layers):
+            decoder = _behind(packing, decoder)
         return decoder
+
+    def takes(self, suffix: str) -> bool:
+        """Whether one of ``names`` decides on files of this suffix, which is no packing."""
+        return self._general(suffix.rpartition(".")[2]) is not None
+
+    def key_for(self, name: str, suffix: str) -> str | None:
+        """The key of ``fields`` that decides on a field; None where none does."""
+        suffix = suffix.lower()
+        ends = (*endings(suffix), *endings(unpacked(suffix)[0]))
+        for key in (name, *ends):
+            if key in self.fields:
+                return key
+        lowered = {key.lower(): key for key in self.fields}
+        return next((lowered[end] for end in ends if end in lowered), None)
 
     def _choose(self, name: str, suffix: str, plain: str) -> str | None:
         """The name of the decoder for a field; None where nothing decodes it."""
         last = plain.rpartition(".")[2]
-        chosen = self._explicit(name, suffix, plain) or self._general(last)
+        key = self.key_for(name, suffix)
+        chosen = self._general(last) if key is None else self.fields[key]
         if self.scales and last in IMAGE_SUFFIXES:
             chosen = chosen or DEFAULT_IMAGE_DECODER
             self._refuse_unscalable(repr(name), chosen)
-        if chosen is None and (last in BASIC or (last in PICKLES and self.allow_pickle)):
+        if chosen is None and (last in BASIC or last in LEFT_OUT_DECODERS):
             chosen = last
         return chosen
 
-    def _explicit(self, name: str, suffix: str, plain: str) -> str | None:
-        for key in (name, *endings(suffix), *endings(plain)):
-            if key in self.fields:
-                return self.fields[key]
-        lowered = {key.lower(): value for key, value in self.fields.items()}
-        return next((lowered[e] for e in (*endings(suffix), *endings(plain)) if e in lowered), None)
-
     def _general(self, last: str) -> str | None:
-        def fits(name: str) -> bool:
-            return last in IMAGE_SUFFIXES if name in IMAGE_SPECS else name in (RAW, last) or ":" in name
+        return next((name for name in self.names if _fits(name, last)), None)
 
-        return next(filter(fits, self.names), None)
-
-    def _build(self, chosen: str | None, name: str, plain: str) -> Decoder | None:
+    def _build(self, chosen: str | None, name: str, plain: str) -> FieldDecoder | None:
         last = plain.rpartition(".")[2]
         if chosen is None:
             return None
-        if chosen in IMAGE_SPECS:
-            parts = {*name.lower().split("."), *plain.split(".")}
-            image = ImageDecoder(chosen, nearest=bool(LABELS & parts))
-            return Decoder(IMAGE_SUFFIXES.get(last, f"image ({chosen})"), image, image)
         if ":" in chosen:
-            return Decoder(chosen, UserDecoder(chosen))
-        return Decoder(chosen, BASIC.get(chosen) or PICKLES[chosen])
+            return FieldDecoder(chosen, UserDecoder(chosen))
+        base, options = split_decoder(chosen)
+        if base in IMAGE_SPECS:
+            parts = {*name.lower().split("."), *plain.split(".")}
+            image = ImageDecoder(base, nearest=bool(LABELS & parts))
+            return FieldDecoder(IMAGE_SUFFIXES.get(last, f"image ({base})"), image, image)
+        if base in AUDIO_DECODERS:
+            return FieldDecoder(base, read_torch_audio if base == "torch_audio" else read_audio)
+        if base in VIDEO_DECODERS:
+            suffix = last if last in VIDEO_EXTENSIONS else base
+            return FieldDecoder(base, FilmDecoder(base == "torch_video", suffix, "torchcodec" in options))
+        return FieldDecoder(base, reader_of(base, self.allow_pickle, self.secure))
 
     def _refuse_unscalable(self, what: str, chosen: str) -> None:
-        if chosen not in IMAGE_SPECS:
+        if split_decoder(chosen)[0] not in IMAGE_SPECS:
             raise SpecError(
                 f"`scale` needs {what} decoded by wdspec, but `decode` says {chosen!r}; use an image decoder "
                 f"such as {DEFAULT_IMAGE_DECODER!r} there, or switch scaling off with `scale: 1`"
             )
 
     def _check(self, name: str) -> None:
-        if name in PICKLES and not self.allow_pickle:
+        if ":" in name:
+            if self.secure:
+                raise SpecError(f"WDS_SECURE=1 forbids the decoder {name}: it is code that the spec names")
+            return
+        base, options = split_decoder(name)
+        if base in PICKLE_DECODERS and not self.allow_pickle:
             raise SpecError(
-                f"the decoder {name!r} runs what the data says; if you trust it, add `allow: [pickle]`"
+                f"the decoder {base!r} runs what the data says; if you trust it, add `allow: [pickle]`"
             )
-        if ":" in name and self.secure:
-            raise SpecError(f"WDS_SECURE=1 forbids the decoder {name}: it is code that the spec names")
-        if not (name in BASIC or name in PICKLES or name in IMAGE_SPECS or name == RAW or ":" in name):
-            raise SpecError(f"there is no decoder {name!r}")
+        if base in SECURE_REFUSES and self.secure:
+            raise SpecError(f"WDS_SECURE=1 forbids the decoder {base!r}: such files are pickles")
+        if base in LEFT_OUT_DECODERS:
+            raise SpecError(f"the decoder {base!r} (tenbin) is left out on purpose; use npz or safetensors")
+        if base not in DECODERS:
+            raise SpecError(f"there is no decoder {base!r}")
+        for option in options - options_of(base):
+            raise SpecError(f"the decoder {base!r} has no option {option!r}")
 
 
-def _unzipped(suffix: str) -> tuple[str, int]:
-    """A suffix without the ``.gz`` at its end, and how many there were."""
-    layers = 0
-    while suffix == "gz" or suffix.endswith(".gz"):
-        suffix, layers = suffix[:-3], layers + 1
-    return suffix, layers
+def _fits(name: str, last: str) -> bool:
+    """Whether a decoder for the whole sample takes a field of this extension."""
+    base = split_decoder(name)[0]
+    if base in IMAGE_SPECS:
+        return last in IMAGE_SUFFIXES
+    if base in ("audio", "torch_audio"):
+        return last in AUDIO_EXTENSIONS
+    if base in ("video", "torch_video"):
+        return last in VIDEO_EXTENSIONS
+    if base == "torch_safetensors":
+        return last == "safetensors"
+    return base in (RAW, last) or ":" in name
 
 
-def _behind_gzip(decoder: Decoder | None) -> Decoder:
+def _behind(packing: str, decoder: FieldDecoder | None) -> FieldDecoder:
     if decoder is None:
-        return Decoder("gz", Gunzipped(None))
-    rescale = Gunzipped(decoder.rescale) if decoder.rescale else None
-    return Decoder(f"{decoder.label}.gz", Gunzipped(decoder.decode), rescale)
+        return FieldDecoder(packing, Unpacked(packing, None))
+    rescale = Unpacked(packing, decoder.rescale) if decoder.rescale else None
+    return FieldDecoder(f"{decoder.label}.{packing}", Unpacked(packing, decoder.decode), rescale)
+
+
+def require_libraries(name: str) -> None:
+    """Checks that the libraries of a decoder can be imported, without importing them.
+
+    Raises:
+        UsageError: one is not installed; names it, and the extra.
+    """
+    base, options = split_decoder(name)
+    needed = [BASIC[base].needs] if base in BASIC else []
+    if base in AUDIO_DECODERS:
+        needed.append("av" if base in ("m4a", "aac", "wma") else "soundfile")
+    if base in VIDEO_DECODERS:
+        needed.append("torchcodec" if "torchcodec" in options else "av")
+    if base.startswith("torch") and ":" not in name:
+        needed.append("torch")
+    for module in filter(None, needed):
+        if find_spec(module) is None:
+            raise absent(module, f"`decode: {name}`")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from wdspec.fields.decoding import Decoder, DecodeRules
+from wdspec.fields.decoding import DecodeRules, FieldDecoder
 from wdspec.fields.matching import Extensions, is_reserved
 from wdspec.fields.naming import Naming
 from wdspec.spec.errors import FieldError, SpecError, WdspecError
@@ -58,7 +58,7 @@ class SampleFields:
         only: the fields that anything later can look at, if that is known; all others are not even decoded.
         names, fields: `decode`, see `decoding.DecodeRules`.
         scales: whether factors may be given.
-        allow_pickle: whether pickles may be decoded.
+        allow_pickle: whether pickles may be read, and then `pth` and `npy` with objects too.
         secure: whether functions and pickle are forbidden; by default whether WDS_SECURE is 1 now.
 
     Raises:
@@ -164,7 +164,7 @@ class SampleFields:
             _placed(error, raw, name)
             raise
         except Exception as cause:
-            message = f"cannot decode as {layout.labels[name]}: {_said(cause)}"
+            message = f"cannot decode as {layout.labels[name]}: {said(cause)}"
             raise _placed(FieldError(message), raw, name) from cause
         return sample
 
@@ -186,7 +186,7 @@ class SampleFields:
         present = {name: stored for name, stored in fields.items() if stored is not None}
         moves = [(name, name) for name in names if is_reserved(name)] + list(present.items())
         found = ((name, self.rules.decoder_of(name, stored)) for name, stored in present.items())
-        decoders: dict[str, Decoder] = {name: decoder for name, decoder in found if decoder is not None}
+        decoders: dict[str, FieldDecoder] = {name: decoder for name, decoder in found if decoder is not None}
         return Layout(
             moves=None if moves == [(name, name) for name in names] else tuple(moves),
             absent={name: None for name, stored in fields.items() if stored is None},
@@ -206,7 +206,7 @@ def _placed(error: WdspecError, raw: Mapping[str, Any], field: str | None = None
     )
 
 
-def _said(cause: Exception) -> str:
+def said(cause: Exception) -> str:
     """What an exception says, in one line of bounded length; with its type where words are not enough."""
     said = " ".join(str(cause).split())
     if not said or not isinstance(cause, (ValueError, OSError, EOFError)):

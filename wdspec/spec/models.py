@@ -164,8 +164,11 @@ class SourceOptions(Model):
         | None
     ) = Field(
         None,
-        description="How fields become values: `rgb`, `rgb8`, `torchrgb`, `pil`, `l8`, …; `raw` for none; a map "
-        "sets it for each field. If left out, by extension, with images left as bytes.",
+        description="How fields become values: an image decoder (`rgb8`, `rgb`, `torchrgb`, `pil`, `l8`, …), `audio`, "
+        "`video`, the extension of what a field holds (`json`, `npy`, …), `package.module:function` of its bytes, or "
+        "`raw` for none; a list of these, the first that fits a field wins; or a map that sets it for each field. "
+        "What it says nothing of goes by extension, with images, audio and video left as bytes. docs/decoders.md "
+        "has the table.",
     )
     scale: Scale | None = Field(
         None,

@@ -31,7 +31,7 @@ from wdspec.spec.scalars import (
     shown,
 )
 from wdspec.spec.suggestions import did_you_mean
-from wdspec.spec.vocabulary import DECODERS, UNBUILT_DECODERS
+from wdspec.spec.vocabulary import DECODERS, LEFT_OUT_DECODERS, options_of, split_decoder
 
 
 class Model(BaseModel):
@@ -56,17 +56,25 @@ def shared(model: type[M]) -> Callable[[], M]:
 
 
 def read_decoder(value: Any) -> Any:
-    """The name of a decoder, or of a function from bytes to value."""
+    """The name of a decoder, perhaps with options (`rgb8+upright`), or of a function from bytes to value."""
     value = read_text(value)
     if ":" in value:
         from wdspec.spec.scalars import read_callable
 
         return read_callable(value)
-    if value in UNBUILT_DECODERS and value not in DECODERS:
-        refuse("E401", f"the decoder {quoted(value)} is not built yet", "use `raw`, and decode in `map`")
-    if value not in DECODERS:
-        hint = did_you_mean(value, sorted(DECODERS)) or "see the reference for the list of decoders"
-        refuse("E209", f"there is no decoder {quoted(value)}", hint)
+    base, options = split_decoder(value)
+    if base in LEFT_OUT_DECODERS:
+        hint = "use `raw` or a function of your own; for new data `npz` or `safetensors`"
+        refuse("E209", f"the decoder {quoted(base)} (webdataset's tenbin) is left out on purpose", hint)
+    if base not in DECODERS:
+        hint = did_you_mean(base, sorted(DECODERS)) or "see the reference for the list of decoders"
+        refuse("E209", f"there is no decoder {quoted(base)}", hint)
+    known = sorted(options_of(base))
+    for option in sorted(options - set(known)):
+        hint = did_you_mean(option, known) or (
+            f"its options: {', '.join(f'`{base}+{each}`' for each in known)}" if known else "it takes none"
+        )
+        refuse("E209", f"the decoder {quoted(base)} has no option {quoted(option)}", hint)
     return value
 
 

@@ -9,7 +9,7 @@ from wdspec.spec.options import Decode
 from wdspec.spec.problems import Problems
 from wdspec.spec.sources import Draft, key_or_self
 from wdspec.spec.suggestions import did_you_mean
-from wdspec.spec.vocabulary import ALLOWABLE, PICKLE_DECODERS
+from wdspec.spec.vocabulary import ALLOWABLE, PICKLE_DECODERS, SECURE_REFUSES
 
 
 def check_allow(top: MapNode, allow: Sequence[str], problems: Problems) -> None:
@@ -44,10 +44,9 @@ def check_secure(top: MapNode, leaves: Sequence[Draft], problems: Problems) -> N
                 _refuse(key_or_self(draft.node, key), f"`{key}`", problems)
         if draft.model is not None and draft.model.decode is not None:
             for path, how in decoders(draft.model.decode):
-                if ":" in how:
-                    _refuse(
-                        locate(draft.node.entries["decode"].value, path), f"the decoder `{how}`", problems
-                    )
+                if ":" in how or how in SECURE_REFUSES:
+                    at = locate(draft.node.entries["decode"].value, path)
+                    _refuse(at, f"the decoder `{how}`", problems)
         _refuse_pipes(draft.node.get("rewrite"), problems)
         shards = draft.node.get("shards")
         for item in shards.items if isinstance(shards, ListNode) else [shards]:

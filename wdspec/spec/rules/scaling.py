@@ -9,7 +9,14 @@ from wdspec.spec.models import Source
 from wdspec.spec.options import Decode
 from wdspec.spec.problems import Problems
 from wdspec.spec.sources import Draft
-from wdspec.spec.vocabulary import DEFAULT_IMAGE_DECODER, DEFAULT_SCALE, IMAGE_DECODERS, IMAGE_EXTENSIONS, RAW
+from wdspec.spec.vocabulary import (
+    DEFAULT_IMAGE_DECODER,
+    DEFAULT_SCALE,
+    IMAGE_DECODERS,
+    IMAGE_FIELDS,
+    RAW,
+    split_decoder,
+)
 
 
 def settle_scales(leaves: Sequence[Draft], problems: Problems) -> None:
@@ -59,11 +66,11 @@ def _with_images(decode: Decode | None) -> Decode:
     """The same, with images decoded where nothing is said about them."""
     if decode is None:
         return Decode(names=(DEFAULT_IMAGE_DECODER,))
-    if RAW in decode.names or IMAGE_DECODERS.intersection(decode.names):
+    if RAW in decode.names or any(split_decoder(name)[0] in IMAGE_DECODERS for name in decode.names):
         return decode
     return decode.model_copy(update={"names": (*decode.names, DEFAULT_IMAGE_DECODER)})
 
 
 def is_image(field: str) -> bool:
     """Whether a field of this name holds a picture, as far as its name tells."""
-    return field.rsplit(".", 1)[-1].lower() in IMAGE_EXTENSIONS
+    return field.rsplit(".", 1)[-1].lower() in IMAGE_FIELDS

@@ -1,0 +1,45 @@
+"""Libraries that only some decoders need, imported when a process first decodes with them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from wdspec.spec.errors import UsageError
+
+EXTRAS = {
+    "av": "video",
+    "cbor2": "formats",
+    "msgpack": "formats",
+    "safetensors": "safetensors",
+    "soundfile": "audio",
+    "torch": "torch",
+    "torchcodec": "torchcodec",
+    "zstandard": "zstd",
+}
+"""Library → the extra of wdspec that installs it."""
+
+
+def library(module: str, user: str) -> Any:
+    """Imports a module of one of these libraries.
+
+    Args:
+        module: its name, such as ``msgpack`` or ``safetensors.numpy``.
+        user: what needs it, for the message.
+
+    Raises:
+        UsageError: it is not installed, or does not load; names the extra. It is no FieldError, so that an error
+            policy that skips bad samples does not skip all of them.
+    """
+    try:
+        return importlib.import_module(module)
+    except (ImportError, OSError) as cause:
+        raise absent(module.partition(".")[0], user, cause) from cause
+
+
+def absent(name: str, user: str, cause: BaseException | None = None) -> UsageError:
+    """The error for a library that is not there; one that is there and does not load says why."""
+    why = "is not installed"
+    if cause is not None and not (isinstance(cause, ModuleNotFoundError) and cause.name == name):
+        why = f"cannot be loaded ({' '.join(str(cause).split())[:200]})"
+    return UsageError(f"{user} needs {name}, which {why}: `pip install 'wdspec[{EXTRAS[name]}]'`")
