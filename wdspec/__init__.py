@@ -33,6 +33,8 @@ if TYPE_CHECKING:
         WdspecError,
     )
     from wdspec.spec.models import Spec
+    from wdspec.writing.sharding import ShardWriter
+    from wdspec.writing.tar import TarWriter
 
 _HOMES = {
     "compile": "wdspec.compiler",
@@ -58,6 +60,8 @@ _HOMES = {
     "UrlError": "wdspec.spec.errors",
     "UsageError": "wdspec.spec.errors",
     "WdspecError": "wdspec.spec.errors",
+    "ShardWriter": "wdspec.writing.sharding",
+    "TarWriter": "wdspec.writing.tar",
 }
 
 __all__ = [
@@ -68,8 +72,10 @@ __all__ = [
     "MissingShardError",
     "Plan",
     "ShardError",
+    "ShardWriter",
     "Spec",
     "SpecError",
+    "TarWriter",
     "UrlError",
     "UsageError",
     "WdspecError",

@@ -1,0 +1,276 @@
+"""Encoders: what is written under an extension is what the decoder of that extension reads back."""
+
+import gzip
+import io
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from wdspec.fields import basic
+from wdspec.fields.basic_encoding import PICKLE_ENCODERS
+from wdspec.fields.encoding import ENCODERS, FieldEncoder, make_encoder
+from wdspec.fields.images import IMAGE_SUFFIXES
+from wdspec.fields.sample import SampleFields
+from wdspec.spec.errors import FieldError, UsageError
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
+SCALARS = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | TEXT
+PLAIN = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=12,
+)
+PACKABLE = st.recursive(  # but for bytes themselves, which are taken for the file's content
+    SCALARS | st.binary(max_size=40),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=12,
+).filter(lambda value: not isinstance(value, bytes))
+DTYPES = st.sampled_from(["uint8", "int16", "int64", "float32", "float64", "complex64", "bool", "S3"])
+
+
+@st.composite
+def arrays(draw):
+    shape = tuple(draw(st.lists(st.integers(0, 4), max_size=3)))
+    data = draw(st.binary(min_size=64 * 16, max_size=64 * 16))
+    dtype = np.dtype(draw(DTYPES))
+    flat = np.frombuffer(data, np.uint8)[: math.prod(shape)].astype(dtype)
+    return flat.reshape(shape)
+
+
+TENSORS = st.integers(0, 5).map(lambda n: torch.arange(n, dtype=torch.float32))
+VALUES = {
+    **dict.fromkeys(("txt", "text", "transcript", "html", "htm"), TEXT),
+    **dict.fromkeys(("cls", "cls2", "index", "inx", "id", "count", "class"), st.integers()),
+    **dict.fromkeys(("json", "jsn"), PLAIN),
+    "npy": arrays(),
+    "npz": st.dictionaries(st.text("abfile", min_size=1, max_size=4), arrays(), max_size=3),
+    **dict.fromkeys(("mp", "msg", "msgpack", "cbor"), PACKABLE),
+    "safetensors": st.dictionaries(st.text("abc", min_size=1, max_size=3), TENSORS, max_size=3),
+    **dict.fromkeys(("pkl", "pickle", "pyd"), PACKABLE),
+    "pth": st.lists(TENSORS, max_size=2),
+}
+"""Values that each extension can hold."""
+
+LOSSY = {"jpg", "jpeg", "jpe", "jfif", "avif"}
+DECODERS = {*basic.BASIC, *getattr(basic, "PICKLES", {})}
+
+
+def encode(name, value, **options):
+    return make_encoder(**options)({"__key__": "k", name: value})[name]
+
+
+def decode(name, data, **options):
+    return SampleFields(allow_pickle=True, secure=False, **options)({"__key__": "k", name: data})[name]
+
+
+def same(a, b):
+    if isinstance(a, np.ndarray):
+        return (
+            isinstance(b, np.ndarray)
+            and a.dtype == b.dtype
+            and a.shape == b.shape
+            and a.tobytes() == b.tobytes()
+        )
+    if isinstance(a, torch.Tensor):
+        return torch.equal(torch.as_tensor(b), a)
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and (a == b or (a != a and b != b))
+
+
+@pytest.mark.parametrize("extension", sorted(DECODERS & set(VALUES)))
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_what_is_encoded_is_decoded_to_the_same_value(extension, data):
+    value = data.draw(VALUES[extension])
+    for name in (extension, f"left.{extension}", f"{extension}.gz"):
+        assert same(value, decode(name, encode(name, value, allow_pickle=True)))
+
+
+def test_every_decoder_has_an_encoder_and_is_in_the_round_trip_above():
+    decodable = DECODERS - MEDIA - {"torch_safetensors"}  # a decoder's name, and no extension
+    assert decodable <= {*ENCODERS, *PICKLE_ENCODERS}
+    assert decodable <= set(VALUES)
+    assert set(IMAGE_SUFFIXES) <= set(ENCODERS)
+
+
+MEDIA = {"audio", "torch_audio", "flac", "mp3", "wav", "m4a", "ogg", "wma", "sox", "opus"} | {
+    *("video", "torch_video", "mp4", "ogv", "mjpeg", "avi", "mov", "h264", "mpg", "webm", "wmv", "mkv")
+}
+"""Decoded by extras; written from bytes only."""
+
+
+@pytest.mark.parametrize("suffix", sorted(IMAGE_SUFFIXES))
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_images_come_back_from_arrays_tensors_and_pillow_images(suffix, data):
+    height, width = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9))
+    seed = data.draw(st.integers(0, 2**32 - 1))
+    array = np.random.default_rng(seed).integers(0, 256, (height, width, 3)).astype(np.uint8)
+    if suffix in ("gif",):  # 256 colours at most
+        array = np.repeat(array[:, :, :1], 3, axis=2)
+    if suffix == "avif":
+        pytest.importorskip("PIL._avif")
+    for value in (
+        array,
+        array / 255,
+        torch.from_numpy(array.transpose(2, 0, 1).copy()),
+        Image.fromarray(array),
+    ):
+        back = decode(suffix, encode(suffix, value), names=("rgb8",))
+        assert back.shape == array.shape
+        if suffix in LOSSY:
+            assert np.abs(back.astype(int) - array).mean() < 6
+        else:
+            assert (back == array).all()
+
+
+@pytest.mark.parametrize("suffix", ["png", "tiff", "webp", "jp2"])
+def test_alpha_is_kept_where_the_format_has_it(suffix):
+    array = np.random.default_rng(0).integers(0, 256, (5, 7, 4)).astype(np.uint8)
+    assert (decode(suffix, encode(suffix, array), names=("rgba8",)) == array).all()
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "ppm", "bmp"])
+def test_alpha_is_refused_where_the_format_has_none(suffix):
+    with pytest.raises(FieldError, match="holds no alpha; use png"):
+        encode(suffix, np.zeros((5, 7, 4), np.uint8))
+
+
+@pytest.mark.parametrize("suffix", ["png", "pgm", "tiff"])
+def test_sixteen_bits_are_kept(suffix):
+    array = (np.arange(35, dtype=np.uint16) * 1800).reshape(5, 7)
+    back = decode(suffix, encode(suffix, array), names=("l",))
+    assert (np.rint(back * 65535).astype(np.uint16) == array).all()
+    with pytest.raises(FieldError, match="JPEG holds 8 bits a sample"):
+        encode("jpg", array)
+
+
+def test_floats_are_rounded_and_must_lie_in_0_to_1():
+    array = np.arange(256, dtype=np.float32).reshape(16, 16) / 255
+    assert (decode("png", encode("png", array), names=("l8",)) == np.arange(256).reshape(16, 16)).all()
+    assert encode("png", array + 1e-4)
+    for bad in (array * 255, array - 1, np.full((2, 2), np.nan)):
+        with pytest.raises(FieldError, match=r"float images lie in 0\.\.1, this one in"):
+            encode("png", bad)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (np.zeros((3, 5, 7), np.uint8), r"shape \(3, 5, 7\) is no image: arrays are HW or HWC; `transpose"),
+        (torch.zeros(5, 7, 3), r"a tensor of shape \(5, 7, 3\) is no image: tensors are HW or CHW"),
+        (np.zeros((5, 7), np.int64), "an array of int64 is no image; make it uint8"),
+        (np.zeros((0, 7), np.uint8), "has no pixels"),
+        ([1, 2], "list is no image"),
+        (np.zeros((5, 7, 3), np.uint16), "16-bit colour cannot be written"),
+    ],
+)
+def test_what_is_no_image_is_refused_with_what_would_do(value, said):
+    with pytest.raises(FieldError, match=said):
+        encode("png", value)
+
+
+def test_palette_and_black_and_white_images_are_written():
+    palette = Image.fromarray(np.arange(12, dtype=np.uint8).reshape(3, 4)).convert("P")
+    expected = np.asarray(palette.convert("RGB"))
+    assert (decode("png", encode("png", palette), names=("rgb8",)) == expected).all()
+    assert np.abs(decode("jpg", encode("jpg", palette), names=("rgb8",)).astype(int) - expected).max() < 9
+    mask = np.eye(5, dtype=bool)
+    for suffix in ("png", "pbm", "jpg"):
+        assert ((decode(suffix, encode(suffix, mask), names=("l8",)) > 127) == mask).all()
+
+
+def test_a_json_text_is_a_value_and_null_is_too():
+    assert encode("json", "hello") == b'"hello"'
+    for value in ("hello", None, "null", "\ud800", [math.inf]):
+        assert decode("json", encode("json", value)) == value
+    assert json.loads(encode("json", {"a": np.float32(0.5), "b": np.arange(2), "c": torch.ones(1)})) == {
+        "a": 0.5,
+        "b": [0, 1],
+        "c": [1.0],
+    }
+
+
+@pytest.mark.parametrize("value", [np.int32(7), np.array(7), torch.tensor(7), "7", True, 7])
+def test_integers_come_in_many_forms(value):
+    assert decode("cls", encode("cls", value)) == int(value)
+
+
+@pytest.mark.parametrize("value", [3.5, None, "x", [1], np.arange(2)])
+def test_what_is_no_integer_is_refused_where_it_is_written(value):
+    with pytest.raises(FieldError, match=r"\[key k, field cls\]"):
+        encode("cls", value)
+
+
+def test_bytes_are_the_files_content():
+    for name in ("png", "json", "cls", "anything", "pkl"):
+        assert encode(name, b"\0\1") == b"\0\1"
+        assert encode(name, memoryview(b"\0\1")) == b"\0\1"
+
+
+def test_under_gz_bytes_are_compressed_unless_they_are_gzip_already():
+    packed = encode("txt.gz", b"hello")
+    assert gzip.decompress(packed) == b"hello"
+    assert encode("txt.gz", packed) == packed
+    assert gzip.decompress(gzip.decompress(encode("txt.gz.gz", "hello"))) == b"hello"
+    assert encode("txt.gz", "hello") == packed
+    assert decode("txt.gz", packed) == "hello"
+
+
+@pytest.mark.parametrize("name", ["pkl", "pickle", "pyd", "pth", "left.pyd.gz"])
+def test_pickles_are_refused_unless_allowed(name):
+    with pytest.raises(FieldError, match=r"stored as a pickle.*allow_pickle=True"):
+        encode(name, "even text")
+    assert decode(name, encode(name, [1, 2], allow_pickle=True)) == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["npy", "npz"])
+def test_arrays_of_objects_are_refused(name):
+    array = np.array([{}, None], dtype=object)
+    with pytest.raises(FieldError, match="objects, which npy stores as a pickle"):
+        encode(name, array if name == "npy" else {"a": array})
+
+
+def test_tenbin_is_left_out_on_purpose():
+    with pytest.raises(FieldError, match="tenbin is left out on purpose; use npy"):
+        encode("ten", [np.arange(3)])
+
+
+def test_a_value_without_an_encoder_is_an_error_that_names_key_and_field():
+    with pytest.raises(
+        FieldError, match=r"no encoder for 'foo' .* type int.*encoder=.*\[key k, field a\.foo\]"
+    ):
+        encode("a.foo", 3)
+    assert encode("foo", "text") == b"text"
+
+
+def test_encoders_of_ones_own_come_first_the_longer_first():
+    own = {"json": lambda value: b"mine", ".meta.json": lambda value: b"meta", "XYZ": lambda value: b"xyz"}
+    encoder = FieldEncoder(own)
+    sample = encoder({"__key__": "k", "json": 1, "a.meta.json": 1, "xyz": 1, "cls": 1, "json.gz": 1})
+    assert gzip.decompress(sample["json.gz"]) == b"mine"
+    assert [sample[name] for name in ("json", "a.meta.json", "xyz", "cls")] == [
+        b"mine",
+        b"meta",
+        b"xyz",
+        b"1",
+    ]
+
+
+def test_an_encoder_that_is_none_is_refused():
+    with pytest.raises(UsageError, match="`encoder` is True, False, a dict"):
+        make_encoder(7)
+
+
+def test_the_same_array_gives_the_same_npz():
+    assert encode("npz", {"file": np.arange(9)}) == encode("npz", {"file": np.arange(9)})
+    assert list(np.load(io.BytesIO(encode("npz", {"file": np.arange(9)})))) == ["file"]

@@ -1,0 +1,154 @@
+"""Outputs appear whole or not at all."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from wdspec.spec.errors import UrlError, UsageError
+from wdspec.storage.output import LocalOutput
+from wdspec.storage.sending import OBJECT_STORES, open_output
+
+
+def put(path, data=b"data", **options):
+    output = open_output(path, **options)
+    output.write(data)
+    output.commit()
+
+
+def test_nothing_is_seen_before_commit_and_nothing_else_is_left_after_it(tmp_path):
+    output = LocalOutput(str(tmp_path / "a.tar"))
+    output.write(b"x" * 3_000_000)
+    assert [name for name in os.listdir(tmp_path) if not name.startswith(".")] == []
+    output.commit()
+    assert os.listdir(tmp_path) == ["a.tar"]
+    assert (tmp_path / "a.tar").stat().st_size == 3_000_000
+
+
+def test_after_abort_the_old_file_is_there_as_it_was(tmp_path):
+    (tmp_path / "a.tar").write_bytes(b"old")
+    output = LocalOutput(str(tmp_path / "a.tar"))
+    output.write(b"new")
+    output.abort()
+    output.abort()
+    assert os.listdir(tmp_path) == ["a.tar"]
+    assert (tmp_path / "a.tar").read_bytes() == b"old"
+
+
+def test_a_second_writer_of_the_same_file_is_refused_while_the_first_is_at_it(tmp_path):
+    path = str(tmp_path / "a.tar")
+    first = LocalOutput(path)
+    with pytest.raises(UsageError, match="another writer is writing this file now"):
+        LocalOutput(path)
+    first.write(b"first")
+    first.commit()
+    put(path, b"second")
+    assert (tmp_path / "a.tar").read_bytes() == b"second"
+
+
+def test_what_a_killed_writer_left_is_written_over(tmp_path):
+    path = tmp_path / "a.tar"
+    code = (
+        "import os, sys; from wdspec.storage.output import LocalOutput\n"
+        f"out = LocalOutput({str(path)!r}); out.write(b'x' * 5_000_000); out._file.flush()\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -9
+    assert os.listdir(tmp_path) == [".a.tar.partial"]
+    put(str(path), b"whole")
+    assert os.listdir(tmp_path) == ["a.tar"]
+    assert path.read_bytes() == b"whole"
+
+
+def test_a_file_that_somebody_else_wrote_meanwhile_is_not_replaced(tmp_path):
+    first = LocalOutput(str(tmp_path / "a-0.tar"))
+    put(str(tmp_path / "a-1.tar"), b"theirs")
+    os.utime(tmp_path / "a-1.tar", ns=(first.born + 1, first.born + 1))
+    with pytest.raises(UsageError, match="another writer has written this file meanwhile"):
+        LocalOutput(str(tmp_path / "a-1.tar"), since=first.born)
+    first.abort()
+
+
+def test_overwriting_can_be_forbidden(tmp_path):
+    put(tmp_path / "a.tar", overwrite=False)
+    with pytest.raises(UsageError, match="a file of this name exists"):
+        put(tmp_path / "a.tar", overwrite=False)
+
+
+def test_folders_are_made_and_a_directory_is_no_file(tmp_path):
+    put(tmp_path / "new" / "folder" / "a.tar")
+    with pytest.raises(UsageError, match="there is a directory of this name"):
+        put(tmp_path / "new")
+
+
+def test_a_full_disk_leaves_nothing(tmp_path):
+    output = LocalOutput(str(tmp_path / "a.tar"))
+    output._file.close()
+    output._file = open("/dev/full", "wb")  # noqa: SIM115
+    output.write(b"x")
+    with pytest.raises(OSError, match="No space left"):
+        output.commit()
+    assert os.listdir(tmp_path) == []
+
+
+def test_urls_that_fsspec_knows_are_written_whole():
+    import fsspec
+
+    store = fsspec.filesystem("memory")
+    put("memory://out/folder/a.tar", b"in memory")
+    assert store.cat("/out/folder/a.tar") == b"in memory"
+    output = open_output("memory://out/folder/b.tar")
+    output.write(b"never")
+    output.abort()
+    assert not store.exists("/out/folder/b.tar")
+    with pytest.raises(UsageError, match="an object of this name exists"):
+        open_output("memory://out/folder/a.tar", overwrite=False)
+
+
+def test_where_uploads_are_seen_while_they_last_a_temporary_name_is_moved(monkeypatch):
+    import fsspec
+
+    store = fsspec.filesystem("memory")
+    names = []
+    put_file = type(store).put_file
+    monkeypatch.setattr("wdspec.storage.sending.OBJECT_STORES", OBJECT_STORES - {"memory"})
+    monkeypatch.setattr(
+        type(store), "put_file", lambda self, a, b, **k: (names.append(b), put_file(self, a, b, **k))[1]
+    )
+    put("memory://moved/a.tar", b"data")
+    assert store.cat("/moved/a.tar") == b"data"
+    assert len(names) == 1
+    assert names[0].endswith(".partial")
+    assert list(store.ls("/moved", detail=False)) == ["/moved/a.tar"]
+
+
+def test_a_url_that_nothing_can_write_is_refused():
+    with pytest.raises(UsageError, match="cannot be written"):
+        open_output("nosuchscheme://bucket/a.tar")
+
+
+def test_a_pipe_gets_the_bytes_and_its_exit_code_counts(tmp_path):
+    put(f"pipe:cat > {tmp_path}/a.tar", b"piped")
+    assert (tmp_path / "a.tar").read_bytes() == b"piped"
+    with pytest.raises(OSError, match="ended with code 7"):
+        put("pipe:cat > /dev/null; exit 7")
+
+
+def test_an_aborted_pipe_is_killed(tmp_path):
+    output = open_output(f"pipe:cat > /dev/null; touch {tmp_path}/finished")
+    output.write(b"x")
+    output.abort()
+    assert not (tmp_path / "finished").exists()
+
+
+def test_wds_secure_forbids_pipes(monkeypatch):
+    monkeypatch.setenv("WDS_SECURE", "1")
+    with pytest.raises(UrlError, match="WDS_SECURE forbids `pipe:`"):
+        open_output("pipe:cat > /dev/null")
+
+
+def test_rewriting_applies_to_what_is_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("WDS_REWRITE", f"gs://bucket/={tmp_path}/")
+    put("gs://bucket/a.tar", b"local")
+    assert (tmp_path / "a.tar").read_bytes() == b"local"

@@ -1,0 +1,201 @@
+"""`TarWriter`: one shard, whole, the same bytes each time, and nothing in it that would not be read back."""
+
+import io
+import os
+import subprocess
+import sys
+import tarfile
+
+import numpy as np
+import pytest
+
+import wdspec
+from wdspec.shards.compression import decompressed
+from wdspec.shards.samples import TarSamples
+
+SAMPLE = {"__key__": "a/000", "txt": "seven", "cls": 7}
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return list(TarSamples(decompressed(file)))
+
+
+def test_a_sample_becomes_one_member_for_each_field_sorted_by_name(tmp_path):
+    with wdspec.TarWriter(tmp_path / "a.tar") as writer:
+        writer.write({"__key__": "k", "png": b"p", "cls": 3, "b.txt": "x"})
+    with tarfile.open(tmp_path / "a.tar") as tar:
+        assert tar.getnames() == ["k.b.txt", "k.cls", "k.png"]
+    assert read(tmp_path / "a.tar") == [{"__key__": "k", "b.txt": b"x", "cls": b"3", "png": b"p"}]
+
+
+def test_the_same_samples_give_the_same_bytes_whatever_the_time_and_the_order_of_fields(tmp_path):
+    files = []
+    for sample in (SAMPLE, dict(reversed(SAMPLE.items()))):
+        file = io.BytesIO()
+        with wdspec.TarWriter(file, compress=True) as writer:
+            writer.write({**sample, "npz": {"a": np.arange(3)}, "json.gz": {"x": 1}})
+        files.append(file.getvalue())
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "magic"),
+    [("a.tar.gz", b"\x1f\x8b"), ("a.tgz", b"\x1f\x8b"), ("a.tar.bz2", b"BZh"), ("a.txz", b"\xfd7zXZ"),
+     ("a.tar.zst", b"\x28\xb5\x2f\xfd")],
+)  # fmt: skip
+def test_the_name_says_how_the_shard_is_compressed(tmp_path, name, magic):
+    with wdspec.TarWriter(tmp_path / name) as writer:
+        writer.write(SAMPLE)
+    assert (tmp_path / name).read_bytes().startswith(magic)
+    assert read(tmp_path / name) == [{"__key__": "a/000", "cls": b"7", "txt": b"seven"}]
+
+
+def test_an_argument_says_it_too(tmp_path):
+    for compress, magic in [("gz", b"\x1f\x8b"), ("xz", b"\xfd7zXZ"), (False, b"k.cls")]:
+        with wdspec.TarWriter(str(tmp_path / "a.tar.gz"), compress=compress) as writer:
+            writer.write({"__key__": "k", "cls": 1})
+        assert (tmp_path / "a.tar.gz").read_bytes().startswith(magic)
+    with pytest.raises(wdspec.UsageError, match="there is no compression 'lz4'"):
+        wdspec.TarWriter(tmp_path / "x.tar", compress="lz4")
+
+
+def test_an_exception_takes_everything_back(tmp_path):
+    def fail():
+        with wdspec.TarWriter(tmp_path / "a.tar") as writer:
+            writer.write(SAMPLE)
+            raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        fail()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_killed_writer_leaves_no_file_of_the_final_name(tmp_path):
+    code = (
+        "import os, wdspec\n"
+        f"writer = wdspec.ShardWriter({str(tmp_path)!r} + '/a-%d.tar', maxcount=10, verbose=0)\n"
+        "for n in range(25): writer.write({'__key__': str(n), 'bin': os.urandom(500_000)})\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -9
+    assert sorted(os.listdir(tmp_path)) == [".a-2.tar.partial", "a-0.tar", "a-1.tar"]
+    assert sum(len(read(tmp_path / f"a-{n}.tar")) for n in range(2)) == 20
+
+
+def test_a_writer_that_is_never_closed_warns_and_leaves_nothing(tmp_path):
+    writer = wdspec.TarWriter(tmp_path / "a.tar")
+    writer.write(SAMPLE)
+    with pytest.warns(ResourceWarning, match="was not closed, so what it wrote is lost"):
+        del writer
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_sample_that_cannot_be_encoded_leaves_no_trace(tmp_path):
+    with wdspec.TarWriter(tmp_path / "a.tar") as writer:
+        writer.write(SAMPLE)
+        with pytest.raises(wdspec.FieldError, match=r"3\.5 is no integer.*\[key a/001, field txt\.cls\]"):
+            writer.write({"__key__": "a/001", "jpg": b"fine", "txt.cls": 3.5})
+        writer.write({"__key__": "a/001", "cls": 1})
+    assert [sample["__key__"] for sample in read(tmp_path / "a.tar")] == ["a/000", "a/001"]
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("a/b.c", "would be read as the key 'a/b'"),
+        ("", "names no file"),
+        ("a/", "names no file"),
+        ("/a", "absolute path"),
+        ("a/../../b", "leads out of its folder"),
+        (".a", "as hidden files do"),
+        ("a\0b", "NUL"),
+        ("__index__/a", "`__meta__` files"),
+        (7, "`__key__` is 7, which is no str"),
+        (None, "the sample has no `__key__`"),
+    ],
+)
+def test_keys_that_would_not_be_read_back_are_refused(key, said):
+    with pytest.raises(wdspec.FieldError, match=said):
+        wdspec.TarWriter(io.BytesIO()).write({"__key__": key, "cls": 1})
+
+
+def test_a_dot_in_a_folder_is_fine_and_with_last_dot_in_the_key_too():
+    file = io.BytesIO()
+    with wdspec.TarWriter(file) as writer:
+        writer.write({"__key__": "v1.2/a", "cls": 1})
+    assert next(iter(TarSamples(file)))["__key__"] == "v1.2/a"
+    writer = wdspec.TarWriter(io.BytesIO(), key="last_dot")
+    writer.write({"__key__": "v1.2", "cls": 1})
+    with pytest.raises(wdspec.FieldError, match="with `key='last_dot'` a field holds no dot"):
+        writer.write({"__key__": "v1.3", "seg.png": b""})
+    writer.abort()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({".png": b""}, "write 'png', without a dot before it"),
+        ({"a/png": b""}, "holds no slash"),
+        ({"": b""}, "write 'an extension'"),
+        ({7: b""}, "a field is called 7"),
+        ({"JPG": b"", "jpg": b""}, "the same name but for letter case"),
+        ({}, "the sample has no fields"),
+    ],
+)
+def test_fields_that_would_not_be_read_back_are_refused(fields, said):
+    writer = wdspec.TarWriter(io.BytesIO(), encoder=lambda sample: sample)
+    with pytest.raises((wdspec.FieldError), match=said):
+        writer.write({"__key__": "a", **fields})
+
+
+def test_a_key_that_comes_twice_is_refused():
+    writer = wdspec.TarWriter(io.BytesIO())
+    writer.write(SAMPLE)
+    with pytest.raises(wdspec.FieldError, match="already has a sample with the same key"):
+        writer.write(SAMPLE)
+    writer.abort()
+
+
+def test_without_an_encoder_values_are_bytes_or_text():
+    file = io.BytesIO()
+    with wdspec.TarWriter(file, encoder=False) as writer:
+        writer.write({"__key__": "a", "png": b"p", "txt": "t", "bin": bytearray(b"b")})
+        with pytest.raises(wdspec.FieldError, match=r"int instead of bytes.*\[key b, field cls\]"):
+            writer.write({"__key__": "b", "cls": 7})
+    assert list(TarSamples(file)) == [{"__key__": "a", "bin": b"b", "png": b"p", "txt": b"t"}]
+
+
+def test_entries_that_begin_with_an_underscore_are_kept_if_asked():
+    sample = {"__key__": "a", "__url__": "u", "__source__": "s", "_note": "n", "cls": 1}
+    for keep, fields in [(False, {"cls": b"1"}), (True, {"cls": b"1", "_note": b"n"})]:
+        file = io.BytesIO()
+        with wdspec.TarWriter(file, keep_meta=keep) as writer:
+            writer.write(sample)
+        assert list(TarSamples(file)) == [{"__key__": "a", **fields}]
+
+
+def test_an_open_file_stays_open_and_a_writer_without_samples_writes_an_empty_tar():
+    file = io.BytesIO()
+    wdspec.TarWriter(file).close()
+    assert list(TarSamples(file)) == []
+    with tarfile.open(fileobj=io.BytesIO(file.getvalue())) as tar:
+        assert tar.getnames() == []
+
+
+def test_a_closed_writer_takes_no_more():
+    writer = wdspec.TarWriter(io.BytesIO())
+    writer.close()
+    writer.close()
+    with pytest.raises(wdspec.UsageError, match="the writer is closed"):
+        writer.write(SAMPLE)
+
+
+def test_a_user_a_group_a_mode_and_a_time_can_be_given():
+    file = io.BytesIO()
+    with wdspec.TarWriter(file, user="me", group="us", mode=0o600, mtime=12) as writer:
+        writer.write(SAMPLE)
+    file.seek(0)
+    with tarfile.open(fileobj=file) as tar:
+        info = tar.next()
+    assert (info.uname, info.gname, info.mode, info.mtime) == ("me", "us", 0o600, 12)

@@ -1,0 +1,165 @@
+"""Values that are no images → bytes: the counterparts of `basic`, by the extension each one writes."""
+
+from __future__ import annotations
+
+import io
+import json
+import operator
+import pickle
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def write_text(value: Any) -> bytes:
+    """UTF-8. Raises TypeError for what is no text."""
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} is no text; give a str or bytes")
+    return value.encode("utf-8")
+
+
+def write_integer(value: Any) -> bytes:
+    """Decimal digits of an integer: an int, an array or a tensor of one, or a text of one.
+
+    Raises:
+        TypeError, ValueError: it is no integer, and would not be read back as it was.
+    """
+    if isinstance(value, str):
+        int(value)
+        return value.encode("utf-8")
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
+        value = value.item()
+    try:
+        return b"%d" % operator.index(value)
+    except TypeError:
+        raise TypeError(f"{value!r:.60} is no integer; use json or txt for other values") from None
+
+
+def write_json(value: Any) -> bytes:
+    """JSON in UTF-8: a str becomes a JSON string, None becomes ``null``; arrays and tensors become lists.
+
+    Raises:
+        TypeError: JSON has no such value. (ValueError: it holds itself.)
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, default=_listed).encode("utf-8")
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can spell and UTF-8 cannot
+        return json.dumps(value, default=_listed).encode("ascii")
+
+
+def _listed(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"JSON has no {type(value).__name__}")
+
+
+def write_npy(value: Any) -> bytes:
+    """One array, or what makes one: a tensor, a list, a number. Raises TypeError for an array of objects."""
+    import numpy as np
+
+    out = io.BytesIO()
+    np.lib.format.write_array(out, _array(value), allow_pickle=False)
+    return out.getvalue()
+
+
+def write_npz(value: Any) -> bytes:
+    """Arrays by name, compressed. Raises TypeError for what is no dict of arrays."""
+    import numpy as np
+
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise TypeError(f"npz holds arrays by name; give a dict of str to array, not {type(value).__name__}")
+    out = io.BytesIO()
+    # Not np.savez: it takes the names as arguments, and so has no room for one called `file`.
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, item in value.items():
+            entry = zipfile.ZipInfo(f"{name}.npy")  # dated 1980, so the same bytes each time
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(entry, "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, _array(item), allow_pickle=False)
+    return out.getvalue()
+
+
+def _array(value: Any) -> Any:
+    import numpy as np
+
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    array = np.asanyarray(value)
+    if array.dtype.hasobject:
+        raise TypeError(
+            f"{type(value).__name__} makes an array of objects, which npy stores as a pickle; give it a dtype"
+        )
+    return array
+
+
+def write_msgpack(value: Any) -> bytes:
+    """MessagePack, with bytes apart from text. Raises TypeError for what it has not."""
+    import msgpack  # type: ignore[import-untyped]
+
+    packed: bytes = msgpack.packb(value, use_bin_type=True)
+    return packed
+
+
+def write_cbor(value: Any) -> bytes:
+    """CBOR. Raises an error of cbor2's for what it has not."""
+    import cbor2
+
+    return cbor2.dumps(value)
+
+
+def write_safetensors(value: Any) -> bytes:
+    """Tensors (or arrays) by name. Raises TypeError for what is no dict of them."""
+    import numpy as np
+
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise TypeError(f"safetensors holds tensors by name; give a dict, not {type(value).__name__}")
+    if all(isinstance(item, np.ndarray) for item in value.values()):
+        from safetensors.numpy import save as save_arrays
+
+        return save_arrays({name: np.ascontiguousarray(item) for name, item in value.items()})
+    import torch
+    from safetensors.torch import save as save_tensors
+
+    return save_tensors({name: torch.as_tensor(item).contiguous() for name, item in value.items()})
+
+
+def write_torch(value: Any) -> bytes:
+    """A `torch.save` file."""
+    import torch
+
+    out = io.BytesIO()
+    torch.save(value, out)
+    return out.getvalue()
+
+
+def write_pickle(value: Any) -> bytes:
+    """A pickle that every Python from 3.8 on can read."""
+    return pickle.dumps(value, protocol=4)
+
+
+def gzipped(data: bytes) -> bytes:
+    """One gzip member without name and time: the same bytes for the same data."""
+    stream = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
+    body = stream.compress(data) + stream.flush()
+    end = zlib.crc32(data).to_bytes(4, "little") + (len(data) & 0xFFFFFFFF).to_bytes(4, "little")
+    return b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + body + end
+
+
+BASIC_ENCODERS: dict[str, Callable[[Any], bytes]] = {
+    **dict.fromkeys(("txt", "text", "transcript", "html", "htm"), write_text),
+    **dict.fromkeys(("cls", "cls2", "index", "inx", "id", "count", "class"), write_integer),
+    **dict.fromkeys(("json", "jsn"), write_json),
+    "npy": write_npy,
+    "npz": write_npz,
+    **dict.fromkeys(("mp", "msg", "msgpack"), write_msgpack),
+    "cbor": write_cbor,
+    "safetensors": write_safetensors,
+}
+"""Encoders whose files run nothing when they are read."""
+
+PICKLE_ENCODERS: dict[str, Callable[[Any], bytes]] = {
+    **dict.fromkeys(("pkl", "pickle", "pyd"), write_pickle),
+    "pth": write_torch,
+}
+"""Encoders of files that only ``allow: [pickle]`` reads."""
