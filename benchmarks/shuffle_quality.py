@@ -57,7 +57,7 @@ def windowed(read: Places, size: int, seed: int = SEED) -> Places:
     """What a slot gives with windows of `size` samples."""
     windows, pieces, begin, number = Windows(seed, "measured", size), [], 0, 0
     while begin < len(read):
-        length = min(windows.length(number), len(read) - begin)
+        length = min(windows.length(0, number), len(read) - begin)
         pieces.append(read[begin : begin + length][windows.order(0, number, length)])
         begin, number = begin + length, number + 1
     return np.concatenate(pieces)

@@ -139,7 +139,7 @@ def features(parts, case):
     """What a case covers."""
     plan = parts.plan(Seat(), 0)
     sizes = [SIZES[source.name] for source in plan.sources]
-    windows = [min(source.windows.size, source.windows.length(0)) for source in plan.sources]
+    windows = [source.windows.length(0, 0) for source in plan.sources]
     changes = [(leg.ranks, leg.workers) for leg in case.legs]
     return {
         "three sources or more": len(plan.sources) >= 3,

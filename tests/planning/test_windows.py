@@ -15,9 +15,26 @@ def test_the_window_is_shared_out_by_share():
 
 def test_windows_ramp_up_to_full_size():
     windows = Windows(0, "a", 1000)
-    assert [windows.length(n) for n in range(7)] == [64, 128, 256, 512, 1000, 1000, 1000]
-    assert windows.length(10**9) == 1000
-    assert Windows(0, "a", 20).length(0) == 20
+    assert [windows.length(7, n) for n in range(4)] == [64, 128, 256, 512]
+    for number in (4, 5, 10**9):
+        assert 750 <= windows.length(7, number) <= 1000
+
+
+@given(st.integers(1, 5000), st.integers(0, 1000), st.integers(0, 10**12))
+def test_a_window_is_never_larger_than_its_size_nor_a_full_one_much_smaller(size, slot, number):
+    windows = Windows(3, "a", size)
+    assert min(64, 3 / 4 * size) <= windows.length(slot, number) <= size
+    assert number < 10 or windows.length(slot, number) >= 3 / 4 * size
+
+
+def test_full_windows_are_of_any_length_in_their_range_and_other_ones_in_other_slots():
+    def lengths(seed=0, source="a", slot=0):
+        return [Windows(seed, source, 20).length(slot, n) for n in range(2000)]
+
+    assert sorted(set(lengths())) == [15, 16, 17, 18, 19, 20]
+    assert max(lengths().count(length) for length in range(15, 21)) < 2000 / 6 * 1.2
+    assert lengths() == lengths()
+    assert len({tuple(each) for each in (lengths(), lengths(1), lengths(source="b"), lengths(slot=1))}) == 4
 
 
 @given(st.integers(1, 200), st.integers(0, 100), st.integers(0, 50))

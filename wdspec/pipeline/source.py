@@ -154,7 +154,7 @@ class SourceStream:
 
     def _read_window(self) -> list[Any]:
         """Reads the samples of the current window again or for the first time."""
-        window = self._fill(self._windows.length(self._begin.window))
+        window = self._fill(self._windows.length(self._slot, self._begin.window))
         if self._length >= 0 and self._length != len(window):
             raise ShardError(
                 f"a window of {self._length} samples now has {len(window)}: the shards changed since the state was "

@@ -1,7 +1,8 @@
 """How much of a source its slots have read after so many draws: passes, samples seen, shards touched.
 
 Shards are taken to be of one size, M / n samples, as nobody has read them: the figures are exact for shards that
-are, and expectations else. Slots read at their own speed, so some may be a pass ahead of others.
+are, and expectations else; but the shards read ahead into a window are an expectation in any case. Slots read at their
+own speed, so some may be a pass ahead of others.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wdspec.planning.order import ShardOrder
-from wdspec.planning.windows import Windows
+from wdspec.planning.windows import FIRST, Windows
 
 Numbers = npt.NDArray[np.int64]
 
@@ -83,17 +84,24 @@ def _turns_before(order: ShardOrder, passes: Numbers | int) -> Numbers:
 
 
 def _read(windows: Windows, into: npt.NDArray[np.float64], first_pass: npt.NDArray[np.bool_]) -> Numbers:
-    """Samples at the end of the window that a slot is in, `into` samples into its pass; windows begin with it."""
+    """Samples at the end of the window that a slot is in, `into` samples into its pass; windows begin with it.
+
+    Full windows are of drawn lengths, L, so where they end is an expectation: far from the first one E[L²] / 2·E[L]
+    beyond.
+    """
     if windows.size == 1:
         return np.ceil(into).astype(np.int64)
-    ends = [windows.length(0)]
-    while ends[-1] < 2 * windows.size:  # by then windows are of full size
-        ends.append(ends[-1] + windows.length(len(ends)))
+    ends = [0]
+    while (most := FIRST << len(ends) - 1) <= windows.shortest:
+        ends.append(ends[-1] + most)
     ramp = np.array(ends)
-    beyond = ramp[-1] + np.ceil((into - ramp[-1]) / windows.size) * windows.size
-    ramped = np.where(into <= ramp[-1], ramp[np.minimum(np.searchsorted(ramp, into), len(ramp) - 1)], beyond)
-    even = np.ceil(into / windows.size) * windows.size
-    read: Numbers = np.where(first_pass, ramped, even).astype(np.int64)
+    mean = (windows.shortest + windows.size) / 2
+    variance = ((windows.size - windows.shortest + 1) ** 2 - 1) / 12
+    beyond = np.where(first_pass, into - ramp[-1], into)
+    end = into - beyond + np.maximum(mean, beyond + (mean + variance / mean) / 2)
+    ramped = first_pass & (into <= ramp[-1])
+    place = np.minimum(np.searchsorted(ramp, into), len(ramp) - 1)
+    read: Numbers = np.where(ramped, ramp[place], np.round(end)).astype(np.int64)
     return read
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from wdspec.planning.keys import key64
+from wdspec.planning.keys import key64, uniform
 from wdspec.planning.permutation import permutation
 
 SMALLEST = 16
@@ -24,11 +24,24 @@ class Windows:
     seed: int
     source: str
     size: int
-    """Samples of a full window; 1 means that samples come in the order of the shard."""
+    """Most samples in a window; 1 means that samples come in the order of the shard."""
 
-    def length(self, number: int) -> int:
-        """Samples of window number 0, 1, … (fewer where the slot's pass ends inside it)."""
-        return min(self.size, FIRST << min(number, 40))
+    def length(self, slot: int, number: int) -> int:
+        """Samples of the slot's window number 0, 1, … (fewer where its pass ends inside it).
+
+        Full windows are of drawn lengths: those of one length would end at the same place of every shard where
+        shards are of that length too, and so never mix two of them.
+        """
+        most = FIRST << min(number, 40)
+        if most <= self.shortest:
+            return most
+        draw = uniform(key64(self.seed, "length", self.source, slot), number)
+        return min(most, self.shortest + int(draw * (self.size - self.shortest + 1)))
+
+    @property
+    def shortest(self) -> int:
+        """Least samples in a full window: three quarters of the size, rounded up."""
+        return self.size - self.size // 4
 
     def order(self, slot: int, number: int, length: int) -> list[int]:
         """The order of emission: a permutation of range(length)."""
