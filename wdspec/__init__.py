@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         WdspecError,
     )
     from wdspec.spec.models import Spec
+    from wdspec.storage.registry import opener
     from wdspec.writing.sharding import ShardWriter
     from wdspec.writing.tar import TarWriter
 
@@ -53,6 +54,7 @@ _HOMES = {
     "sample_rng": "wdspec.pipeline.randomness",
     "Plan": "wdspec.planning.plan",
     "Spec": "wdspec.spec.models",
+    "opener": "wdspec.storage.registry",
     "FieldError": "wdspec.spec.errors",
     "MissingShardError": "wdspec.spec.errors",
     "ShardError": "wdspec.spec.errors",
@@ -86,6 +88,7 @@ __all__ = [
     "load",
     "loader",
     "merge_states",
+    "opener",
     "plan",
     "sample_rng",
     "torch_audio",

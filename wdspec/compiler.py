@@ -21,6 +21,7 @@ from wdspec.spec.errors import SpecError, UsageError
 from wdspec.spec.models import Source, Spec
 from wdspec.storage.access import Access
 from wdspec.storage.listing import list_shards
+from wdspec.storage.registry import user_openers
 from wdspec.urls.environment import UrlEnvironment
 from wdspec.urls.resolve import Resolver
 from wdspec.urls.sequence import UrlSequence
@@ -298,9 +299,9 @@ def _parts(spec: Spec, source: Source, environment: UrlEnvironment) -> SourcePar
     return SourceParts(opener, transform, source.errors)
 
 
-def access_of(spec: Spec, source: Source, environment: UrlEnvironment) -> Access:
-    """How the bytes of a source are fetched."""
-    return Access()
+def access_of(spec: Spec | None, source: Source | None, environment: UrlEnvironment) -> Access:
+    """How the bytes of a source are fetched; without one, those of a URL that stands in no spec."""
+    return Access(openers=user_openers(environment.secure))
 
 
 def _refuse_user_code(spec: Spec) -> None:
