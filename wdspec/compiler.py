@@ -28,7 +28,7 @@ from wdspec.urls.sequence import UrlSequence
 
 if TYPE_CHECKING:
     from wdspec.pipeline.blueprint import Blueprint
-    from wdspec.pipeline.dataset import DataPipeline
+    from wdspec.pipeline.dataset import SpecPipeline
     from wdspec.pipeline.loader import Loader
     from wdspec.pipeline.reader import Reader
     from wdspec.pipeline.source import SourceParts
@@ -79,8 +79,8 @@ def plan(spec: SpecLike, *, ranks: int | None = None, workers: int | None = None
 
 def compile(
     spec: SpecLike, *, rank: int | None = None, world_size: int | None = None, **choice: Any
-) -> DataPipeline:
-    """Compiles a spec into a `DataPipeline`: a torch IterableDataset that reads in this process.
+) -> SpecPipeline:
+    """Compiles a spec into a `DataPipeline` with a plan: a torch IterableDataset that reads in this process.
 
     Args:
         spec: a path, a dict or a loaded Spec.
@@ -102,10 +102,10 @@ def compile(
     """
     require_torch("wdspec.compile")
     from wdspec.pipeline.agreement import check_ranks_agree
-    from wdspec.pipeline.dataset import DataPipeline
+    from wdspec.pipeline.dataset import SpecPipeline
     from wdspec.pipeline.place import find_seat
 
-    pipeline = DataPipeline(blueprint(load(spec, **choice)), find_seat(rank, world_size))
+    pipeline = SpecPipeline(blueprint(load(spec, **choice)), find_seat(rank, world_size))
     check_ranks_agree(pipeline.blueprint, pipeline.plan, pipeline.seat)
     return pipeline
 

@@ -22,6 +22,7 @@ class TarOpener:
     """How the tar shards of one source are opened; describes only, and pickles."""
 
     source: str
+    """Its name, for `__source__`; "" for shards that are no source's."""
     resolver: Resolver
     access: Access
     fields: SampleFields
@@ -82,7 +83,7 @@ class TarOpener:
                 stride=stride,
                 residue=residue,
                 on_error=on_error,
-                constants={"__url__": shard.text, "__source__": self.source},
+                constants={"__url__": shard.text, **({"__source__": self.source} if self.source else {})},
             )
         except BaseException:
             raw.close()
