@@ -46,6 +46,11 @@ def folder(tmp_path_factory):
     return folder
 
 
+KINDS = ("endless", "endless", "pass", "schedule", "pass")
+"""What cases are of: shares that stay, shares that change, and a finite pass."""
+ORDERS = {"endless": 4, "schedule": 4, "pass": 3}
+
+
 @dataclass(frozen=True)
 class Leg:
     """A part of a run: so many ranks and workers, for so many steps."""
@@ -72,18 +77,18 @@ def divisors(n):
 
 
 @st.composite
-def sources(draw, names):
+def sources(draw, names, kind):
     def leaf(name):
-        order = draw(st.sampled_from(["shuffled", "shuffled", "resampled", "sequential"]))
+        order = draw(st.sampled_from(["shuffled", "shuffled", "sequential", "resampled"][: ORDERS[kind]]))
         missing = draw(st.sampled_from(["none", "skip"]))
         # A slot that reads the same parts of shards in every pass may find none of a few samples among them.
         chosen = ["most", "coin"] if name == "d" or order == "sequential" else ["few", "most", "coin"]
         return {
             "name": name,
             "shards": f"FOLDER/{name}-{{000..{SIZES[name][0] - 1:03d}}}.tar",
-            "weight": draw(st.integers(1, 5)),
+            **share(1, 5),
             "shuffle": draw(st.sampled_from([0, 3, 16, 30, 60, 100])),
-            "interleave": draw(st.sampled_from([1, 1, 2, 4])),
+            **({} if kind == "pass" else {"interleave": draw(st.sampled_from([1, 1, 2, 4]))}),
             "order": order,
             **({"select": f"picks:{draw(st.sampled_from(chosen))}"} if draw(st.booleans()) else {}),
             **(
@@ -93,11 +98,36 @@ def sources(draw, names):
             ),
         }
 
+    def share(least, most):
+        return {} if kind == "pass" else {"weight": draw(st.integers(least, most))}
+
     leaves = [leaf(name) for name in names]
     if len(leaves) < 2 or not draw(st.booleans()):
         return leaves
     cut = draw(st.integers(1, len(leaves) - 1))
-    return [*leaves[:cut], {"name": "inner", "weight": draw(st.integers(1, 3)), "dataset": leaves[cut:]}]
+    return [*leaves[:cut], {"name": "inner", **share(1, 3), "dataset": leaves[cut:]}]
+
+
+@st.composite
+def mixes(draw, dataset, kind, batch):
+    """`mix` for some sources; their own shares go where a schedule has them."""
+    if kind == "pass":
+        return None
+    draws = [{"draw": "even"}, {"draw": "random"}, *([{"unit": "batch"}] if batch else [])]
+    if kind == "endless":
+        return draw(st.sampled_from([*draws, {"draw": "round_robin"}]))
+    for source in dataset:
+        del source["weight"]
+    names = [source["name"] for source in dataset]
+    starts = [0, *sorted(draw(st.sets(st.integers(1, 60), min_size=1, max_size=3)))]
+    steps = [
+        {
+            "at": at,
+            "shares": {name: draw(st.integers(0, 3)) for name in names} | {draw(st.sampled_from(names)): 2},
+        }
+        for at in starts
+    ]
+    return {**draw(st.sampled_from(draws)), "schedule": steps}
 
 
 @st.composite
@@ -106,18 +136,25 @@ def cases(draw, fewest_workers=0, most_workers=6):
     workers = draw(st.sampled_from([1, 2, 3, 4, 6]))
     names = draw(st.permutations(sorted(SIZES)))[: draw(st.sampled_from([1, 2, 3, 4, 5]))]
     batch = draw(st.sampled_from([None, 1, 2, 3, 4]))
-    by_batch = [{"unit": "batch"}] if batch else []
+    kind = draw(st.sampled_from(KINDS))
     length = draw(st.integers(1, 11))
+    epoch = {"batches": length} if batch else {"samples": length * ranks}
+    if kind == "pass":
+        enough = sum(shards * samples for shards, samples in map(SIZES.get, names)) >= ranks * (batch or 1)
+        epoch = {"pass": draw(st.sampled_from(["pad", "drop"] if enough else ["pad"]))}
+    dataset = draw(sources(names, kind))
     spec = {
         "seed": draw(st.integers(0, 99)),
-        "dataset": draw(sources(names)),
-        "mix": draw(st.sampled_from([{"draw": d} for d in ("even", "random", "round_robin")] + by_batch)),
+        "mix": draw(mixes(dataset, kind, batch)),
+        "dataset": dataset,
         "elastic": {"ranks": ranks, "workers": workers},
         "map": "picks:jitter",
         "fields": ["txt", "noise"],
-        "to_tuple": None if draw(st.booleans()) else ["__key__", "noise", "txt"],
-        "batch": batch,
-        "epoch": {"batches": length} if batch else {"samples": length * ranks},
+        "to_tuple": None
+        if draw(st.booleans())
+        else ["__key__", "noise", "txt", *(["__mask__"] if kind == "pass" else [])],
+        "batch": {"size": batch, "accumulate": draw(st.booleans())} if batch else None,
+        "epoch": epoch,
     }
     legs = [
         Leg(
@@ -128,7 +165,8 @@ def cases(draw, fewest_workers=0, most_workers=6):
             steps=draw(st.integers(1, 8)),
             prefetch=draw(st.integers(1, 3)),
             persistent=draw(st.booleans()),
-            pauses=tuple(draw(st.lists(st.integers(1, 9), max_size=2))),
+            # An iteration over a pass that is begun anew begins the pass anew.
+            pauses=() if kind == "pass" else tuple(draw(st.lists(st.integers(1, 9), max_size=2))),
         )
         for _ in range(draw(st.integers(2, 5)))
     ]
@@ -153,6 +191,10 @@ def features(parts, case):
         and bool(plan.epoch_batches % plan.topology.workers),
         "several changes": sum(a != b for a, b in itertools.pairwise(changes)) >= 2,
         "an epoch crossed": sum(leg.steps for leg in case.legs) > plan.epoch_batches,
+        "a pass": plan.finite is not None,
+        "a schedule": len(plan.schedule) > 1,
+        "several batches a step": parts.spec.batch is not None
+        and any(parts.items_per_step(plan, Seat(0, leg.ranks)) > 1 for leg in case.legs),
         "no batch": parts.spec.batch is None,
     }
 
@@ -165,7 +207,11 @@ MUST_COVER = (
     "fewer shards than slots",
     "K > 1 and E not a multiple of K",
     "several changes",
+    "a pass",
+    "a schedule",
+    "several batches a step",
 )
+"""What at least a tenth of the cases have each."""
 
 
 def blueprint_of(case, folder):
@@ -205,22 +251,29 @@ def run(parts, legs, make):
 
 
 def samples_of(items):
-    """The samples in what one rank gets at a step, in order."""
+    """The samples in what one rank gets at a step, in order: key, noise and whether it is no padding."""
     found = []
     for item in items:
         if isinstance(item, tuple):
-            keys, noise, _ = item
+            keys, noise, _, *mask = item
         else:
             keys, noise = item["__key__"], item["noise"]
-        found += [(keys, noise)] if isinstance(keys, str) else zip(keys, noise.tolist(), strict=True)
-    return found
+            mask = [item["__mask__"]] if "__mask__" in item else []
+        if isinstance(keys, str):
+            found.append((keys, noise, *mask))
+        else:
+            found += zip(keys, noise.tolist(), *(each.tolist() for each in mask), strict=True)
+    return [(*row, True)[:3] for row in found]
 
 
 def without_a_break(parts, steps):
     """The same steps read by one process, without Loader, states or batches."""
     plan = parts.plan(Seat(), 0)
     reader = parts.reader(plan, Seat())
-    return [[(s["__key__"], s["noise"]) for s in reader.batch(number)] for number in range(steps)]
+    return [
+        [(s["__key__"], s["noise"], s.get("__mask__", True)) for s in reader.batch(number)]
+        for number in range(steps)
+    ]
 
 
 def check(case, folder, make, census):
