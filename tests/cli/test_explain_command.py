@@ -88,7 +88,8 @@ def test_a_report_looks_like_this():
         "batch     8 samples a rank",
         "epoch     125 batches a rank = 1,000 samples",
         "draw      even",
-        "memory    about 347 B of samples in the windows of a worker, besides 1 source not measured",
+        "memory    about 347 B of samples in the windows of a worker, 786 kB in the buffers of its open shards, "
+        "besides the windows of 1 source not measured",
         "",
         "source    share  shards  samples  per epoch  passes  window  order",
         "scans   75.00 %       6      ~70        750   ~10.7",
@@ -168,9 +169,25 @@ def test_an_epoch_that_batches_do_not_divide_is_said_to_be_shorter():
 
 def test_windows_that_take_much_of_the_memory_are_warned_of(monkeypatch):
     monkeypatch.setattr("wdspec.cli.meaning.memory_of_machine", lambda: 1000)
+    monkeypatch.setattr("wdspec.cli.meaning.CHUNK", 1)
     assert "over a quarter of this machine's 1.0 kB; lower `shuffle`" in run("nested.yaml", "--workers", "2")
     monkeypatch.setattr("wdspec.cli.meaning.memory_of_machine", lambda: 10**9)
     assert "lower `shuffle`" not in run("nested.yaml", "--workers", "2")
+
+
+def test_interleave_is_shown_and_its_buffers_are_counted_in_the_memory(folder, monkeypatch):
+    lanes = ("--set", "defaults.interleave=3")
+    shown = run("nested.yaml", *lanes)
+    assert "2.1 MB in the buffers of its open shards" in shown  # 3 of a, 2 of b, 3 of drawn
+    assert "source    share  shards  samples  per epoch  passes  window  in turn  order" in shown
+    assert "  a     50.00 %       4      ~40        500   ~12.5     500        3  shuffled" in shown
+    told = meaning("nested.yaml", *lanes, "--workers", "2")
+    assert told["buffer_bytes_per_worker"] == (2 + 1 + 3) * 256 * 1024
+    assert sources(told)["a"]["interleave"] == 3
+    monkeypatch.setattr("wdspec.cli.meaning.memory_of_machine", lambda: 8 * 10**6)
+    assert "hold 2.1 MB, over a quarter of this machine's 8.0 MB; lower `interleave`" in run(
+        "nested.yaml", *lanes
+    )
 
 
 def test_the_memory_counts_only_members_that_are_read(folder):

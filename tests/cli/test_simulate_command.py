@@ -35,7 +35,7 @@ topology  2 ranks x 2 workers = 4 slots (elastic)
 run       2 ranks x 2 workers, 1 slot a worker
 draw      even, seed 5
 drawn     124 batches x 16 = 1,984 samples (2 epochs)
-memory    268 samples in the windows of a worker
+memory    268 samples in the windows of a worker, and 786 kB in the buffers of its open shards
 open      3 shards at a time in a worker
 
 samples in a global batch
@@ -252,7 +252,11 @@ def test_a_run_on_fewer_ranks_and_workers_is_told_with_all_others_that_are_legal
 
 def test_shards_read_in_turn_are_open_at_once():
     told = outcome_of("nested.yaml", "--set", "defaults.interleave=3")
-    assert told["open_per_worker"] == {"shards": 3 + 2 + 3, "different": 3 + 2 + 3}  # b has two shards
+    assert told["open_per_worker"] == {
+        "shards": 3 + 2 + 3,  # b has two shards
+        "different": 3 + 2 + 3,
+        "buffer_bytes": (3 + 2 + 3) * 256 * 1024,
+    }
     assert sources(told)["drawn"]["per_slot"]["shards"] == {"min": 3, "max": 3}
     assert [hint for hint in told["warnings"] if "`interleave` is larger" in hint and "b (3, of 2);" in hint]
 

@@ -97,10 +97,11 @@ def _summary(meaning: Meaning) -> Iterator[Row]:
         yield "to_tuple", " ".join(spec.to_tuple)
     if spec.limit is not None:
         yield "limit", f"{spec.limit:,} samples"
-    if any(each.window_bytes for each in meaning.active):
-        unknown = sum(each.window_bytes is None for each in meaning.active)
-        besides = f", besides {counted(unknown, 'source')} not measured" if unknown else ""
-        yield "memory", f"about {size(meaning.window_bytes)} of samples in the windows of a worker{besides}"
+    unknown = sum(each.window_bytes is None for each in meaning.active)
+    windows = f"about {size(meaning.window_bytes)} of samples in the windows of a worker, "
+    besides = f", besides the windows of {counted(unknown, 'source')} not measured" if unknown else ""
+    buffers = f"{size(meaning.buffer_bytes)} in the buffers of its open shards"
+    yield "memory", (windows if meaning.window_bytes else "") + buffers + besides
 
 
 def _epoch(meaning: Meaning) -> str:
@@ -130,13 +131,14 @@ def _schedule(meaning: Meaning) -> str:
 def _sources(meaning: Meaning) -> Table:
     per = "per epoch" if meaning.plan.epoch_samples else f"per {PER_UNENDING:,}"
     passes = ("passes>",) if meaning.plan.epoch_samples else ()
+    in_turn = ("in turn>",) if any(each.interleave > 1 for each in meaning.active) else ()
     rows: list[Row] = []
     faint = set()
     for each in meaning.sources:
         name = "  " * len(each.path) + each.name
         if not each.share and each.window is None:
             faint.add(len(rows))
-            rows.append((name, "off", "", "", "", *("" for _ in passes), "", each.order))
+            rows.append((name, "off", "", "", "", *("" for _ in (*passes, *in_turn)), "", each.order))
             continue
         rows.append(
             (
@@ -147,10 +149,11 @@ def _sources(meaning: Meaning) -> Table:
                 number(each.expected),
                 *((_passes(each),) if passes else ()),
                 "" if each.window is None else number(each.window),
+                *((number(each.interleave) if not each.nested else "",) if in_turn else ()),
                 each.order,
             )
         )
-    headings = ("source", "share>", "shards>", "samples>", f"{per}>", *passes, "window>", "order")
+    headings = ("source", "share>", "shards>", "samples>", f"{per}>", *passes, "window>", *in_turn, "order")
     return Table(headings, rows, faint=frozenset(faint))
 
 

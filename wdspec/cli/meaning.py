@@ -11,6 +11,7 @@ from wdspec.cli.measuring import memory_of_machine
 from wdspec.cli.tables import counted, listed, size
 from wdspec.planning.plan import Plan
 from wdspec.planning.topology import Topology
+from wdspec.shards.blocks import CHUNK
 from wdspec.spec.models import Spec
 
 PER_UNENDING = 1000
@@ -38,6 +39,10 @@ class SourceMeaning:
     """Samples shuffled together in each slot; None for a nested mix and a source that is off."""
     window_bytes: float | None = None
     """Bytes of a full window, if known."""
+    interleave: int = 1
+    """Shards that a slot reads in turn."""
+    open_shards: int = 1
+    """Shards that a slot has open at a time: as many as it reads in turn, or all that it has of a pass."""
     order: str = ""
     parts_per_shard: int = 1
     """Over 1 where there are fewer shards than slots."""
@@ -119,6 +124,13 @@ class Meaning:
         """Bytes in the full windows of one reading process, as far as they are known."""
         return sum(each.window_bytes or 0.0 for each in self.active) * self.run.slots_per_worker
 
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes that one reading process holds of its open shards; of small shards less."""
+        opened = [each.open_shards for each in self.active]
+        each_slot = sum(opened) if self.plan.finite is None else 1  # a pass is read source after source
+        return each_slot * self.run.slots_per_worker * CHUNK
+
 
 def warnings_of(meaning: Meaning) -> Iterator[str]:
     """What the user of this spec on this topology should think about."""
@@ -137,11 +149,15 @@ def warnings_of(meaning: Meaning) -> Iterator[str]:
             f"fewer shards than the {plan.topology.slots:,} slots, so each shard is read in parts ({listed(parts)}), "
             "every part by a walk through all of it; more and smaller shards read faster"
         )
-    memory, held = memory_of_machine(), meaning.window_bytes * meaning.run.workers
+    workers = meaning.run.workers
+    memory, held = memory_of_machine(), (meaning.window_bytes + meaning.buffer_bytes) * workers
     if memory and held > memory / 4:
+        remedy = (
+            "`shuffle`" if meaning.window_bytes > meaning.buffer_bytes else "`interleave`, or run more ranks"
+        )
         yield (
-            f"the windows of {counted(meaning.run.workers, 'worker')} hold {size(held)}, over a quarter of this "
-            f"machine's {size(memory)}; lower `shuffle`"
+            f"the windows and buffers of {counted(workers, 'worker')} hold {size(held)}, over a quarter of this "
+            f"machine's {size(memory)}; lower {remedy}"
         )
 
 
@@ -190,5 +206,6 @@ def as_json(meaning: Meaning) -> dict[str, Any]:
             for each in meaning.slots
         ],
         "window_bytes_per_worker": meaning.window_bytes,
+        "buffer_bytes_per_worker": meaning.buffer_bytes,
         "warnings": list(warnings_of(meaning)),
     }

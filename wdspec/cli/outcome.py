@@ -82,6 +82,8 @@ class Outcome:
     """Samples in the full windows of one reading process, at most."""
     window_bytes: float | None
     """Their bytes, if the size of the samples of all sources is known."""
+    buffer_bytes: int
+    """Bytes that it holds of its open shards; of small shards less."""
     open_shards: tuple[int, int]
     """Shards that one reading process has open at a time at most, and how many different ones those are."""
     legal_ranks: tuple[int, ...]
@@ -124,6 +126,7 @@ def outcome_of(meaning: Meaning, epochs: int | None, batches: int | None, progre
         sources=tuple(_with_nested(sources)),
         window_samples=sum(held) * meaning.run.slots_per_worker,
         window_bytes=meaning.window_bytes if measured else None,
+        buffer_bytes=meaning.buffer_bytes,
         open_shards=_open_shards(meaning),
         legal_ranks=tuple(ranks),
         legal_workers=tuple(workers),
@@ -314,7 +317,11 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         },
         "sources": [_source_json(each, outcome) for each in outcome.sources],
         "windows_per_worker": {"samples": outcome.window_samples, "bytes": outcome.window_bytes},
-        "open_per_worker": {"shards": outcome.open_shards[0], "different": outcome.open_shards[1]},
+        "open_per_worker": {
+            "shards": outcome.open_shards[0],
+            "different": outcome.open_shards[1],
+            "buffer_bytes": outcome.buffer_bytes,
+        },
         "legal": {"ranks": list(outcome.legal_ranks), "workers": list(outcome.legal_workers)},
         "warnings": list(hints_of(outcome)),
     }

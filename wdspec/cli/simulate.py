@@ -129,10 +129,10 @@ def _summary(outcome: Outcome) -> Iterator[Row]:
             for own in zip(*(each.by_slot for each in outcome.sources if not each.nested), strict=True)
         ]
         yield "slots", f"{_range(min(slots), max(slots))} samples each"
-    if outcome.window_samples:
-        held = f"{number(round(outcome.window_samples))} samples in the windows of a worker"
-        known = outcome.window_bytes is not None
-        yield "memory", held + (f", about {size(outcome.window_bytes or 0)}" if known else "")
+    held = f"{number(round(outcome.window_samples))} samples in the windows of a worker"
+    known = f", about {size(outcome.window_bytes)}" if outcome.window_bytes is not None else ""
+    buffers = f"{size(outcome.buffer_bytes)} in the buffers of its open shards"
+    yield "memory", (f"{held}{known}, and " if outcome.window_samples else "") + buffers
     opened, distinct = outcome.open_shards
     yield (
         "open",

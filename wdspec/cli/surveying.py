@@ -121,6 +121,8 @@ def _planned(leaf: SourceMeaning, source: SourcePlan, plan: Plan, measured: Meas
         window=window,
         parts_per_shard=source.order.split,
         window_bytes=held,
+        interleave=source.interleave,
+        open_shards=min(source.interleave, -(-source.order.per_pass // plan.topology.slots)),
     )
 
 
