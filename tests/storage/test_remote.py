@@ -34,6 +34,9 @@ class Body:
     def close(self) -> None:
         self.closed = True
 
+    def abort(self) -> None:
+        pass
+
 
 class Store:
     """An object that fails at the given offsets, once each."""
@@ -110,7 +113,9 @@ def test_an_object_that_changes_between_two_answers_is_an_error(change):
     stream = store.stream()
     assert stream.read(1000)
     store.said = change
-    with pytest.raises(ShardError, match=r"changed while it was read: .* before, .* now.*\[url http://h/o\]"):
+    with pytest.raises(
+        ShardError, match=r"changed while it was read: .* before, .* now.*\[location http://h/o\]"
+    ):
         stream.read(1000)
     assert all(body.closed for body in store.bodies)
 
@@ -126,7 +131,9 @@ def test_patience_ends_with_the_last_cause_and_the_url():
     def refused(offset: int) -> Answer:
         raise TransientError("status 503")
 
-    with pytest.raises(ShardError, match=r"given up after \d+ attempts in .* status 503 \[url http://h/o\]"):
+    with pytest.raises(
+        ShardError, match=r"given up after \d+ attempts in .* status 503 \[location http://h/o\]"
+    ):
         RemoteStream(refused, "http://h/o", Patience(budget=0.05, delay=0.001)).read(1)
 
 

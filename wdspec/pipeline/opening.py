@@ -22,7 +22,6 @@ class TarOpener:
     """How the tar shards of one source are opened; describes only, and pickles."""
 
     source: str
-    """Its name, for `__source__`; "" for shards that are no source's."""
     resolver: Resolver
     access: Access
     fields: SampleFields
@@ -83,7 +82,7 @@ class TarOpener:
                 stride=stride,
                 residue=residue,
                 on_error=on_error,
-                constants={"__url__": shard.text, **({"__source__": self.source} if self.source else {})},
+                constants={"__url__": shard.text, "__source__": self.source},
             )
         except BaseException:
             raw.close()

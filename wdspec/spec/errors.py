@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from wdspec.spec.secrets import redacted
+
 PLACE_ORDER = ("source", "list", "line", "url", "location", "column", "offset", "key", "member", "field")
 _LABELS = {"offset": "byte"}
 
 
 class WdspecError(Exception):
     """Base of every error that wdspec raises for a mistake in a spec, an argument or the data.
+
+    Its text hides the passwords and signatures of URLs; ``message`` and ``place`` hold them as they are.
 
     Args:
         message: what was seen and what to do, without the place.
@@ -25,7 +29,7 @@ class WdspecError(Exception):
     """
 
     def __init__(self, message: str, **place: Any) -> None:
-        super().__init__(message)
+        super().__init__(redacted(message))
         self.message = message
         self.place: dict[str, Any] = {k: v for k, v in place.items() if v is not None}
 
@@ -37,9 +41,12 @@ class WdspecError(Exception):
         return self
 
     def __str__(self) -> str:
-        known = sorted(self.place.items(), key=lambda item: _rank(item[0]))
+        place = dict(self.place)
+        if place.get("location") == place.get("url"):
+            place.pop("location", None)
+        known = sorted(place.items(), key=lambda item: _rank(item[0]))
         where = ", ".join(f"{_LABELS.get(name, name)} {value}" for name, value in known)
-        return f"{self.message} [{where}]" if where else self.message
+        return redacted(f"{self.message} [{where}]" if where else self.message)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, self.place)

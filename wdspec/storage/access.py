@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
+from wdspec.storage.http_settings import HttpSettings
 from wdspec.storage.openers import opener_of
 from wdspec.storage.opening import local_path, open_file
 from wdspec.storage.patience import Patience
@@ -19,6 +20,7 @@ class Access:
     patience: Patience = field(default_factory=Patience)
     openers: Mapping[str, Callable[[str], BinaryIO]] = field(default_factory=dict)
     """Users' own openers by scheme, found in the parent."""
+    http: HttpSettings = field(default_factory=HttpSettings)
 
     def open(self, resolution: Resolution) -> BinaryIO:
         """The bytes of a shard, unbuffered: the reader takes large pieces.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 import time
 from dataclasses import dataclass
 
 from wdspec.spec.errors import ShardError
+from wdspec.spec.secrets import redacted
 
 log = logging.getLogger("wdspec")
 
@@ -21,11 +23,13 @@ class TransientError(Exception):
     Args:
         message: what was seen.
         retry_after: seconds that the store asks to be left alone for.
+        contact: whether anything was heard of the store; otherwise its name may be wrong.
     """
 
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
+    def __init__(self, message: str, retry_after: float | None = None, contact: bool = True) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.contact = contact
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ class Patience:
 
     budget: float = 120.0
     """Seconds from the first failure without substantial progress to giving up."""
+    first_contact: float = 30.0
+    """The same for a store that this process never heard of: its name may be wrong."""
     delay: float = 0.25
     """Seconds before the second attempt, at most."""
     longest_delay: float = 15.0
@@ -53,6 +59,11 @@ class Trial:
         self._attempts = 0
         self._first = 0.0
         self._bytes = 0
+        self._given_up = threading.Event()
+
+    def give_up(self) -> None:
+        """Ends the waiting, from another thread."""
+        self._given_up.set()
 
     def progressed(self, size: int) -> None:
         """So many bytes came."""
@@ -75,13 +86,17 @@ class Trial:
         patience = self._patience
         longest = min(patience.delay * 2 ** min(self._attempts - 1, 30), patience.longest_delay)
         wait = max(longest * random.uniform(0.5, 1), error.retry_after or 0.0)
-        if spent + wait > patience.budget:
+        budget = patience.budget if error.contact else min(patience.budget, patience.first_contact)
+        if spent + wait > budget:
             raise ShardError(
-                f"given up after {self._attempts} attempt{'s' if self._attempts > 1 else ''} in {spent:.0f} s; the "
-                f"last one: {error}",
-                url=self._url,
+                f"given up after {self._attempts} attempt{'s' if self._attempts > 1 else ''} in {spent:.0f} s: {error}",
+                location=self._url,
             ) from error
         log.warning(
-            "attempt %d at %s failed: %s; trying again in %.1f s", self._attempts, self._url, error, wait
+            "attempt %d at %s failed: %s; trying again in %.1f s",
+            self._attempts,
+            redacted(self._url),
+            redacted(str(error)),
+            wait,
         )
-        time.sleep(wait)
+        self._given_up.wait(wait)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from wdspec.spec.errors import ShardError
@@ -16,11 +16,16 @@ NEAR = 1024 * 1024
 
 
 class Body(Protocol):
-    """The bytes of one answer. `read` gives b"" at its end, and raises TransientError where it is cut or stalls."""
+    """The bytes of one answer. `read` gives b"" at its end, and raises TransientError where it is cut or stalls.
+
+    `abort`, from another thread, ends a `read` under way; what that returns or raises is not looked at.
+    """
 
     def read(self, size: int) -> bytes: ...
 
     def close(self) -> None: ...
+
+    def abort(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,7 @@ class RemoteStream(io.RawIOBase):
         self._position = 0
         self._piece = b""  # bytes just read, from `_piece_at` on: the beginning is looked at, then read again
         self._piece_at = 0
+        self._refusal: ShardError | None = None
 
     def readable(self) -> bool:
         return True
@@ -84,7 +90,7 @@ class RemoteStream(io.RawIOBase):
         elif whence == io.SEEK_END:
             total = (self._known or self._first()).total
             if total is None:
-                raise ShardError("the store does not say how long this object is", url=self._url)
+                raise ShardError("the store does not say how long this object is", location=self._url)
             offset += total
         self._position = offset
         return offset
@@ -109,6 +115,14 @@ class RemoteStream(io.RawIOBase):
         self._drop()
         super().close()
 
+    def abort(self, error: ShardError) -> None:
+        """Called from another thread: a `read` under way, and every later one, raises the error."""
+        self._refusal = error
+        self._trial.give_up()
+        answer = self._answer
+        if answer is not None:
+            answer.body.abort()
+
     def _first(self) -> Answer:
         position, self._position = self._position, 0
         self._piece, self._piece_at = self._next_piece(PIECE), 0
@@ -120,10 +134,18 @@ class RemoteStream(io.RawIOBase):
         """Bytes from the position on; b"" at the end of the object."""
         while True:
             try:
-                return self._attempt(min(size, PIECE))
+                data = self._attempt(min(size, PIECE))
             except TransientError as error:
                 self._drop()
-                self._trial.failed(error)
+                if self._refusal is None:
+                    self._trial.failed(error)
+                    continue
+            except ShardError as error:
+                self._drop()
+                raise error.at(location=self._url) from error.__cause__
+            if self._refusal is not None:
+                raise self._refusal
+            return data
 
     def _attempt(self, size: int) -> bytes:
         known = self._known
@@ -131,7 +153,7 @@ class RemoteStream(io.RawIOBase):
             self._drop()
             return b""
         answer = self._answer
-        if answer is None or not self._at <= self._position <= self._at + NEAR:
+        if answer is None or not self._reaches(answer):
             self._drop()
             answer = self._begin()
         while self._at < self._position:
@@ -139,6 +161,11 @@ class RemoteStream(io.RawIOBase):
         data = self._pull(answer, size, needed=False)
         self._at += len(data)
         return data
+
+    def _reaches(self, answer: Answer) -> bool:
+        """Whether the position is best reached by reading on."""
+        ranges = self._known is None or self._known.ranges
+        return self._at <= self._position and (not ranges or self._position <= self._at + NEAR)
 
     def _pull(self, answer: Answer, size: int, needed: bool) -> bytes:
         data = answer.body.read(size)
@@ -151,7 +178,7 @@ class RemoteStream(io.RawIOBase):
             raise TransientError(f"the bytes stopped after {self._at} of {answer.total}")
         if needed:
             raise ShardError(
-                f"the object ends at byte {self._at}, before byte {self._position}", url=self._url
+                f"the object ends at byte {self._at}, before byte {self._position}", location=self._url
             )
         return b""
 
@@ -165,19 +192,21 @@ class RemoteStream(io.RawIOBase):
                     f"bytes from {answer.start} came, where those from {start} were asked for"
                 )
             if known is None:
-                self._known = answer
+                self._known = known = answer
             elif answer.total != known.total or answer.validator != known.validator:
                 raise ShardError(
                     "the object changed while it was read: "
                     f"{_said(known)} before, {_said(answer)} now; start again from a saved state",
-                    url=self._url,
+                    location=self._url,
                 )
             elif answer.validator is None and answer.total is None:
                 raise ShardError(
                     f"cut after {self._at} bytes, and the store says nothing by which to tell that the object is "
                     "still the same; copy it to a store that gives lengths or ETags, or use a cache",
-                    url=self._url,
+                    location=self._url,
                 )
+            if answer.start < start:  # ranges are ignored, so nothing further ahead need be asked for
+                self._known = replace(known, ranges=False)
         except BaseException:
             answer.body.close()
             raise

@@ -1,0 +1,170 @@
+"""Shards over HTTP, from a real nginx."""
+
+from __future__ import annotations
+
+import gzip
+import os
+
+import pytest
+
+from wdspec.spec.errors import MissingShardError, ShardError
+from wdspec.storage.access import Access
+from wdspec.storage.http_settings import HttpSettings
+from wdspec.storage.patience import Patience
+
+DATA = os.urandom(3_000_000)
+PACKED = gzip.compress(DATA)
+QUICK = Patience(budget=1, delay=0.001, longest_delay=0.01, first_contact=0.05)
+
+
+@pytest.fixture(scope="module")
+def server(nginx):
+    (nginx.root / "a b").mkdir(exist_ok=True)
+    (nginx.root / "a b" / "ü%20+.bin").write_bytes(b"odd name")
+    (nginx.root / "data.bin").write_bytes(DATA)
+    (nginx.root / "empty.bin").write_bytes(b"")
+    (nginx.root / "sent.bin.gz").write_bytes(gzip.compress(DATA))
+    (nginx.root / "sent.bin").write_bytes(DATA)
+    (nginx.root / "shard.tar.gz").write_bytes(PACKED)
+    (nginx.root / "shard.tar.gz.gz").write_bytes(gzip.compress(PACKED))
+    return nginx
+
+
+def opened(url, settings=HttpSettings(), patience=QUICK):  # noqa: B008
+    return Access(http=settings, patience=patience).open_location(url)
+
+
+def read(url, **settings):
+    with opened(url, **settings) as stream:
+        return stream.read()
+
+
+def test_a_file_is_read_whole(server):
+    assert read(f"{server.url}/data.bin") == DATA
+    assert read(f"{server.url}/empty.bin") == b""
+
+
+@pytest.mark.parametrize("name", ["a%20b/%C3%BC%2520+.bin", "a b/ü%2520+.bin"])
+def test_names_are_sent_as_written_and_what_no_url_may_hold_is_escaped(server, name):
+    assert read(f"{server.url}/{name}#fragment") == b"odd name"
+
+
+def test_the_compression_that_nginx_offers_is_not_asked_for(server):
+    before = len(server.requests())
+    assert read(f"{server.url}/data.bin") == DATA
+    assert len(server.requests()) == before + 1
+
+
+@pytest.mark.parametrize("place", ["", "plain/"])
+def test_seeking_gives_the_bytes_there_with_ranges_and_without(server, place):
+    with opened(f"{server.url}/{place}data.bin") as stream:
+        for offset in (2_900_000, 100, 1_500_000, 1_500_050, len(DATA)):
+            stream.seek(offset)
+            assert stream.read(20) == DATA[offset : offset + 20]
+        assert stream.seekable() == (place == "")
+
+
+def test_a_connection_is_kept_for_the_next_shard(server, monkeypatch):
+    import urllib3.connection
+
+    made = []
+    connect = urllib3.connection.HTTPConnection.connect
+    monkeypatch.setattr(
+        urllib3.connection.HTTPConnection, "connect", lambda self: made.append(self) or connect(self)
+    )
+    settings = HttpSettings(netrc="/nowhere")
+    for _ in range(5):
+        assert read(f"{server.url}/data.bin", settings=settings) == DATA
+        with pytest.raises(MissingShardError):
+            read(f"{server.url}/missing.tar", settings=settings)
+    assert len(made) == 1
+
+
+def test_a_transfer_that_is_compressed_unasked_is_undone_but_the_shard_is_not(server):
+    assert read(f"{server.url}/packed/sent.bin") == DATA
+    for place in ("packed", "labelled"):
+        assert read(f"{server.url}/{place}/shard.tar.gz") == PACKED
+
+
+def test_a_label_alone_does_not_take_the_ranges_away(server):
+    with opened(f"{server.url}/labelled/shard.tar.gz") as stream:
+        assert stream.seekable()
+    with opened(f"{server.url}/packed/sent.bin") as stream:
+        assert not stream.seekable()
+
+
+def test_redirects_are_followed_to_a_limit(server):
+    assert read(f"{server.url}/away/away/away/data.bin") == DATA
+    with pytest.raises(ShardError, match=r"more than 10 redirects, the last one to http"):
+        read(f"{server.url}/loop/")
+
+
+def test_a_redirect_from_https_to_http_is_refused(server):
+    settings = HttpSettings(ca_file=str(server.certificate))
+    assert read(f"{server.url}/abroad/data.bin", settings=settings) == DATA
+    with pytest.raises(ShardError, match=r"a redirect from https to http://localhost.* is refused"):
+        read(f"{server.tls_url}/downgraded/data.bin", settings=settings)
+
+
+def test_a_certificate_must_be_trusted(server):
+    assert read(f"{server.tls_url}/data.bin", settings=HttpSettings(ca_file=str(server.certificate))) == DATA
+    with pytest.raises(ShardError, match=r"certificate of localhost:.* is not trusted.*SSL_CERT_FILE"):
+        read(f"{server.tls_url}/data.bin")
+    with pytest.raises(ShardError, match=r"does not speak TLS; is it `http:`"):
+        read(f"{server.url}/data.bin".replace("http", "https"))
+    with pytest.raises(ShardError, match=r"certificates in `/nowhere` cannot be read"):
+        read(f"{server.tls_url}/data.bin", settings=HttpSettings(ca_file="/nowhere"))
+
+
+def test_logins_come_from_the_url_or_from_netrc(server, tmp_path):
+    with pytest.raises(ShardError, match=r"status 401 Unauthorized; give `user:password@`.*\[location http"):
+        read(f"{server.url}/private/data.bin", settings=HttpSettings(netrc=str(tmp_path / "none")))
+    assert read(f"{server.url}/private/data.bin".replace("//", "//reader:pass%20word@")) == DATA
+    netrc = tmp_path / "netrc"
+    netrc.write_text('machine 127.0.0.1 login reader password "pass word"\n')
+    netrc.chmod(0o600)
+    assert read(f"{server.url}/private/data.bin", settings=HttpSettings(netrc=str(netrc))) == DATA
+
+
+def test_passwords_and_signatures_are_in_no_message(server, caplog):
+    for url in (
+        f"{server.url}/private/data.bin".replace("//", "//reader:s3cret@"),
+        f"{server.url}/none.tar?X-Amz-Signature=s3cret&x=1&token=s3cret",
+        "http://user:s3cret@127.0.0.1:1/x.tar?sig=s3cret",
+    ):
+        with pytest.raises(ShardError) as caught:
+            read(url)
+        assert "s3cret" not in f"{caught.value} {caught.value!r}"
+        assert "***" in str(caught.value)
+    assert "refuses the connection" in caplog.text
+    assert "s3cret" not in caplog.text
+
+
+def test_a_missing_file_is_missing_at_once(server):
+    with pytest.raises(MissingShardError, match=r"status 404 Not Found.*\[location http://127.*/none.tar\]"):
+        read(f"{server.url}/none.tar")
+
+
+def test_a_host_that_is_not_there_is_given_up_soon():
+    with pytest.raises(ShardError, match=r"refuses the connection: is a server running there"):
+        read("http://127.0.0.1:1/x.tar")
+    with pytest.raises(ShardError, match=r"there is no host no-such-host.invalid"):
+        read("http://no-such-host.invalid/x.tar")
+
+
+@pytest.mark.parametrize("url", ["http:///x.tar", "http://[::1/x.tar", "http://h:port/x.tar"])
+def test_what_is_no_url_is_told(url):
+    with pytest.raises(ShardError, match=r"this (is no URL|URL names no host)"):
+        read(url)
+
+
+def test_a_proxy_is_asked_unless_the_host_is_excepted(server):
+    through = HttpSettings(proxies=(("http", server.url),))
+    # nginx is no proxy, but it answers requests for whole URLs by their path.
+    assert read("http://no-such-host.invalid/data.bin", settings=through) == DATA
+    with pytest.raises(ShardError, match=r"there is no host"):
+        read("http://no-such-host.invalid/data.bin", settings=HttpSettings(through.proxies, ("*.invalid",)))
+    with pytest.raises(ShardError, match=r"the proxy for no-such-host.invalid failed: .*refused"):
+        read("http://no-such-host.invalid/x", settings=HttpSettings((("all", "http://127.0.0.1:1"),)))
+    with pytest.raises(ShardError, match=r"asks for the proxy socks5://"):
+        read("http://no-such-host.invalid/x", settings=HttpSettings((("all", "socks5://h:1"),)))
