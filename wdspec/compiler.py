@@ -179,7 +179,7 @@ def sample_reader(spec: Spec, *, workers: int | None = None) -> Reader:
     """
     from wdspec.pipeline.reader import Reader
 
-    shards, parts = _shards_and_parts(spec)
+    shards, parts = shards_and_parts(spec)
     elastic = spec.elastic
     topology = Topology(elastic.ranks, elastic.workers) if elastic else Topology(1, max(1, workers or 0))
     finite = spec.epoch if spec.epoch is not None and spec.epoch.remainder is not None else None
@@ -192,7 +192,7 @@ def blueprint(spec: Spec) -> Blueprint:
     require_torch("batching")
     from wdspec.pipeline.blueprint import Blueprint
 
-    shards, parts = _shards_and_parts(spec)
+    shards, parts = shards_and_parts(spec)
     return Blueprint(spec, shards, parts, _count(spec, shards, parts))
 
 
@@ -229,7 +229,7 @@ def require_torch(what: str) -> None:
         raise UsageError(f"{what} needs torch, which is not installed: `pip install 'wdspec[torch]'`")
 
 
-def _shards_and_parts(spec: Spec) -> tuple[dict[str, UrlSequence], dict[str, SourceParts]]:
+def shards_and_parts(spec: Spec) -> tuple[dict[str, UrlSequence], dict[str, SourceParts]]:
     environment = UrlEnvironment.read()
     if environment.secure:
         _refuse_user_code(spec)

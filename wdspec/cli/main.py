@@ -19,6 +19,7 @@ COMMANDS = {
     "explain": "Show what a spec means: shares, passes, who reads what.",
     "simulate": "Show what a run draws: shares, passes, coverage, legal runs.",
     "head": "Show the first samples: keys, types, shapes, sizes.",
+    "process": "Make new shards of old ones, through the spec's own steps.",
     "resolve": "Show step by step how URLs are opened.",
     "rule": "Explain the code of a problem, such as E302.",
     "schema": "Print the JSON Schema of the spec language.",

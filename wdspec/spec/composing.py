@@ -76,6 +76,7 @@ def compose(
         "environment": choice.environment,
         "file": choice.file,
         **_rewrites(known, choice),
+        **_output(known),
     }
     spec, bad = checked(known.without("dataset", "defaults", "vars"), Spec, extra, problems)
     if spec is None:
@@ -219,6 +220,19 @@ def _absolute(text: str, base: str) -> str:
         return text
     literal = re.sub(r"([\\{},*?\[\]])", r"\\\1", base)
     return f"{mark}{literal.rstrip('/')}/{path}"
+
+
+def _output(top: MapNode) -> dict[str, Any]:
+    """The `output:` with the directory of the file that says where: relative paths start there."""
+    node = top.get("output")
+    if node is None or is_null(node):
+        return {}
+    value = plain(node)
+    place = node.get("dir") or node.get("to") if isinstance(node, MapNode) else node
+    base = place.base if isinstance(place, Scalar) else ""
+    if isinstance(value, str):
+        value = {"dir": value}
+    return {"output": {**value, "base": base} if isinstance(value, dict) else value}
 
 
 def _rewrites(holder: MapNode, choice: Choice) -> dict[str, Any]:

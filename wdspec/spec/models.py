@@ -25,6 +25,7 @@ from wdspec.spec.options import (
     LoaderOptions,
     Mix,
     Model,
+    Output,
     RenameTargets,
     RewriteRule,
     Step,
@@ -36,6 +37,7 @@ from wdspec.spec.options import (
     read_epoch,
     read_errors,
     read_key_rule,
+    read_output,
     shared,
 )
 from wdspec.spec.positions import Position
@@ -310,6 +312,10 @@ class Spec(Model):
     )
     loader: LoaderOptions = Field(
         default_factory=shared(LoaderOptions), description="Arguments of the torch DataLoader."
+    )
+    output: Annotated[Output, BeforeValidator(read_output)] | None = Field(
+        None,
+        description="Where `wdspec process` writes the samples, shard by shard. Training has no use for it.",
     )
     allow: AnyTexts = Field((), description="What is off by default and wanted: `pickle`.")
     limit: Positive | None = Field(None, description="Stop after so many samples, for smoke runs.")

@@ -348,6 +348,41 @@ class Cache(Model):
     size: Size | None = Field(None, description="The most it may hold: bytes, or text such as `500GB`.")
 
 
+class Output(Model):
+    """Where `wdspec process` writes: one shard for each shard read."""
+
+    dir: Text | None = Field(
+        None, description="A directory, or the URL of one; shards keep their file names."
+    )
+    pattern: (
+        Annotated[str, AfterValidator(lambda value: _regex(value) and value), BeforeValidator(read_text)]
+        | None
+    ) = Field(
+        None,
+        alias="from",
+        description="A regex, matched at the start of a shard's URL as the spec spells it.",
+    )
+    replacement: Annotated[str, Field(strict=True)] | None = Field(
+        None, alias="to", description=r"What takes the place of the match; `\1` stands for the first group."
+    )
+    base: str = ""
+    """Absolute directory against which relative paths are resolved."""
+
+
+def read_output(value: Any) -> Any:
+    """`out/`, `{dir: out/}` or `{from: regex, to: replacement}`."""
+    if isinstance(value, str):
+        value = {"dir": value}
+    if not isinstance(value, Output):
+        given = {
+            key for key in ("dir", "from", "to") if isinstance(value, dict) and value.get(key) is not None
+        }
+        if given not in ({"dir"}, {"from", "to"}):
+            hint = "write `output: out/`, or `output: {from: 'in/(.*)', to: 'out/\\1'}`"
+            refuse("E202", "an output is a directory, or `from` and `to`", hint)
+    return value
+
+
 def read_aistore(value: Any) -> Any:
     """A map, or `false`."""
     if value is False:

@@ -35,6 +35,7 @@ _INNER: tuple[tuple[str, type[Model]], ...] = (
     ("tar", options.TarOptions),
     ("aistore", options.AIStore),
     ("cache", options.Cache),
+    ("output", options.Output),
 )
 _MERGED = ("extends", "vars", "environments", "splits", "defaults", "sources")
 

@@ -28,6 +28,7 @@ _INNER: Mapping[str, type[Model]] = {
     "errors": options.Errors,
     "loader": options.LoaderOptions,
     "tar": options.TarOptions,
+    "output": options.Output,
     "rewrite": options.RewriteRule,
     "map": options.Call,
     "key": options.KeyRule,

@@ -1,0 +1,77 @@
+"""The same job on a real Dask cluster gives the same bytes; its failures come back by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+from offlinejobs import write_job
+
+from wdspec.cli.process import process
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """A scheduler and two workers, started in the folder of the job; gives its address."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    about = tmp_path / "scheduler.json"
+    python = [sys.executable, "-m"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
+    started = [
+        subprocess.Popen(
+            [*python, "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard",
+             "--scheduler-file", str(about)],
+            **quiet,
+        ),
+        subprocess.Popen(
+            [*python, "distributed.cli.dask_worker", "--scheduler-file", str(about), "--nworkers", "2", "--nthreads",
+             "1", "--no-dashboard", "--local-directory", str(tmp_path / "dask")],
+            **quiet,
+        ),
+    ]  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while not about.exists():
+            assert time.monotonic() < deadline, "the scheduler did not start"
+            time.sleep(0.05)
+        yield json.loads(about.read_text())["address"]
+    finally:
+        for each in reversed(started):  # a worker says good-bye to its scheduler
+            each.terminate()
+            each.wait(30)
+
+
+def run(address, *arguments, code=0):
+    call = [*arguments, "--engine", "dask", "--scheduler", address, "--format", "json"]
+    result = CliRunner().invoke(process, call)
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+def test_a_cluster_writes_what_this_machine_writes(cluster, tmp_path):
+    file = write_job(tmp_path, map="functions:double")
+    assert CliRunner().invoke(process, [file, "--jobs", "0", "--output", "here"]).exit_code == 0
+    assert len(run(cluster, file, "--output", "there")["done"]) == 4
+    for name in sorted(os.listdir("here")):
+        assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+    assert len(run(cluster, file, "--output", "there")["there"]) == 4
+
+    failed = run(cluster, file, "--set", "map=functions:thirteen", "--output", "bad", code=1)["failed"]
+    assert [each["url"] for each in failed] == ["in/a-001.tar"]
+    assert "thirteen brings bad luck" in failed[0]["cause"]
+    assert sorted(os.listdir("bad")) == ["a-000.tar", "a-002.tar", "a-003.tar"]
+
+
+def test_where_no_scheduler_answers_it_says_how_to_start_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_job(tmp_path)
+    monkeypatch.setattr("wdspec.offline.engines.PATIENCE", "1s")
+    result = CliRunner().invoke(process, ["job.yaml", "--engine", "dask", "--scheduler", "tcp://127.0.0.1:1"])
+    assert result.exit_code == 1
+    assert "dask scheduler" in str(result.exception)
