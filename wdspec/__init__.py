@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         WdspecError,
     )
     from wdspec.spec.models import Spec
+    from wdspec.writing.records import RecordWriter
     from wdspec.writing.sharding import ShardWriter
     from wdspec.writing.tar import TarWriter
 
@@ -60,6 +61,7 @@ _HOMES = {
     "UrlError": "wdspec.spec.errors",
     "UsageError": "wdspec.spec.errors",
     "WdspecError": "wdspec.spec.errors",
+    "RecordWriter": "wdspec.writing.records",
     "ShardWriter": "wdspec.writing.sharding",
     "TarWriter": "wdspec.writing.tar",
 }
@@ -71,6 +73,7 @@ __all__ = [
     "Loader",
     "MissingShardError",
     "Plan",
+    "RecordWriter",
     "ShardError",
     "ShardWriter",
     "Spec",

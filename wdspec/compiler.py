@@ -259,7 +259,7 @@ def list_sources(spec: Spec, environment: UrlEnvironment) -> dict[str, UrlSequen
 
 
 def _parts(spec: Spec, source: Source, environment: UrlEnvironment) -> SourceParts:
-    from wdspec.pipeline.opening import TarOpener
+    from wdspec.pipeline.opening import ShardOpener
     from wdspec.pipeline.source import SourceParts
     from wdspec.pipeline.transform import Transform
 
@@ -288,13 +288,14 @@ def _parts(spec: Spec, source: Source, environment: UrlEnvironment) -> SourcePar
         need=tuple(asked) if late else (),
         missing=source.missing,
     )
-    opener = TarOpener(
+    opener = ShardOpener(
         source=source.name,
         resolver=Resolver.of(environment, spec, source),
         access=access_of(spec, source, environment),
         fields=fields,
         key=source.key,
         lenient_end=source.tar.end == "lenient",
+        format=source.format,
     )
     return SourceParts(opener, transform, source.errors)
 

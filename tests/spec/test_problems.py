@@ -135,8 +135,8 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("epoch: {pass: whole}\n" + A, [("E203", 1, 15)]),
     ("aistore: {endpoint: x}\ncache: /tmp/x\n" + A, [("E401", 1, 1), ("E401", 2, 1)]),
     (
-        "errors: {log: x, timeout: 5m}\n" + A + "    format: cbor\n",
-        [("E401", 1, 10), ("E401", 1, 18), ("E401", 4, 5)],
+        "errors: {log: x, timeout: 5m}\n" + A,
+        [("E401", 1, 10), ("E401", 1, 18)],
     ),
     (A + "    decode: tenbin\n", [("E209", 3, 13)]),
     (A + "    decode: {image: rgb8+upwright}\n", [("E209", 3, 21)]),

@@ -7,9 +7,17 @@ import json
 import operator
 import pickle
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from wdspec.fields.libraries import library
+from wdspec.fields.tensors import read_torch
+from wdspec.spec.vocabulary import LEFT_OUT_DECODERS, PICKLE_DECODERS
+
+REFUSED_PICKLE = (
+    "it would be stored as a pickle, which runs code when it is read; use json, npy or msgpack, or consent by "
+    "`allow_pickle=True` (and by `allow: [pickle]` where it is read)"
+)
 
 
 def write_text(value: Any) -> bytes:
@@ -95,17 +103,14 @@ def _array(value: Any) -> Any:
 
 def write_msgpack(value: Any) -> bytes:
     """MessagePack, with bytes apart from text. Raises TypeError for what it has not."""
-    import msgpack  # type: ignore[import-untyped]
-
-    packed: bytes = msgpack.packb(value, use_bin_type=True)
-    return packed
+    packb = library("msgpack", "writing mp").packb
+    return packb(value, use_bin_type=True)  # type: ignore[no-any-return]  # of an untyped library
 
 
 def write_cbor(value: Any) -> bytes:
     """CBOR. Raises an error of cbor2's for what it has not."""
-    import cbor2
-
-    return cbor2.dumps(value)
+    dumps = library("cbor2", "writing cbor").dumps
+    return dumps(value)  # type: ignore[no-any-return]  # of an untyped library
 
 
 def write_safetensors(value: Any) -> bytes:
@@ -115,35 +120,49 @@ def write_safetensors(value: Any) -> bytes:
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise TypeError(f"safetensors holds tensors by name; give a dict, not {type(value).__name__}")
     if all(isinstance(item, np.ndarray) for item in value.values()):
-        from safetensors.numpy import save as save_arrays
-
-        return save_arrays({name: np.ascontiguousarray(item) for name, item in value.items()})
-    import torch
-    from safetensors.torch import save as save_tensors
-
-    return save_tensors({name: torch.as_tensor(item).contiguous() for name, item in value.items()})
+        save = library("safetensors.numpy", "writing safetensors").save
+        return save({name: np.ascontiguousarray(item) for name, item in value.items()})  # type: ignore[no-any-return]
+    torch = library("torch", "writing tensors")
+    save = library("safetensors.torch", "writing safetensors").save
+    return save({name: torch.as_tensor(item).contiguous() for name, item in value.items()})  # type: ignore[no-any-return]
 
 
 def write_torch(value: Any) -> bytes:
-    """A `torch.save` file."""
-    import torch
+    """A `torch.save` file that can be read without unpickling: tensors and plain containers.
 
+    Raises:
+        TypeError: it holds anything else.
+    """
+    data = write_torch_objects(value)
+    try:
+        read_torch(data)
+    except ValueError as error:
+        raise TypeError(
+            f"{REFUSED_PICKLE}; without that, pth holds tensors and plain containers only"
+        ) from error
+    return data
+
+
+def write_torch_objects(value: Any) -> bytes:
+    """A `torch.save` file, which may hold pickles."""
     out = io.BytesIO()
-    torch.save(value, out)
+    library("torch", "writing pth").save(value, out)
     return out.getvalue()
+
+
+def refuse_pickle(value: Any) -> bytes:
+    """Raises TypeError: nobody said that pickles may be written."""
+    raise TypeError(REFUSED_PICKLE)
+
+
+def refuse_tenbin(value: Any) -> bytes:
+    """Raises TypeError: there is no writer on purpose."""
+    raise TypeError("tenbin is left out on purpose; use npy, or npz for several arrays")
 
 
 def write_pickle(value: Any) -> bytes:
     """A pickle that every Python from 3.8 on can read."""
     return pickle.dumps(value, protocol=4)
-
-
-def gzipped(data: bytes) -> bytes:
-    """One gzip member without name and time: the same bytes for the same data."""
-    stream = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
-    body = stream.compress(data) + stream.flush()
-    end = zlib.crc32(data).to_bytes(4, "little") + (len(data) & 0xFFFFFFFF).to_bytes(4, "little")
-    return b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + body + end
 
 
 BASIC_ENCODERS: dict[str, Callable[[Any], bytes]] = {
@@ -155,11 +174,14 @@ BASIC_ENCODERS: dict[str, Callable[[Any], bytes]] = {
     **dict.fromkeys(("mp", "msg", "msgpack"), write_msgpack),
     "cbor": write_cbor,
     "safetensors": write_safetensors,
+    "pth": write_torch,
+    **dict.fromkeys(sorted(PICKLE_DECODERS), refuse_pickle),
+    **dict.fromkeys(sorted(LEFT_OUT_DECODERS), refuse_tenbin),
 }
-"""Encoders whose files run nothing when they are read."""
+"""Encoders whose files run nothing when they are read, and those that refuse."""
 
 PICKLE_ENCODERS: dict[str, Callable[[Any], bytes]] = {
-    **dict.fromkeys(("pkl", "pickle", "pyd"), write_pickle),
-    "pth": write_torch,
+    **dict.fromkeys(sorted(PICKLE_DECODERS), write_pickle),
+    "pth": write_torch_objects,
 }
-"""Encoders of files that only ``allow: [pickle]`` reads."""
+"""Encoders that come before the others where pickles are allowed; ``allow: [pickle]`` reads what they write."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from wdspec.fields.basic_encoding import BASIC_ENCODERS, PICKLE_ENCODERS, gzipped
+from wdspec.fields.basic_encoding import BASIC_ENCODERS, PICKLE_ENCODERS
 from wdspec.fields.image_encoding import IMAGE_ENCODERS
-from wdspec.spec.errors import FieldError, UsageError
+from wdspec.fields.repacking import PACKERS
+from wdspec.fields.unpacking import unpacked
+from wdspec.spec.errors import FieldError, UsageError, WdspecError
 
 Encode = Callable[[Any], bytes]
 Sample = Mapping[str, Any]
@@ -18,8 +20,6 @@ ENCODERS: dict[str, Encode] = {**IMAGE_ENCODERS, **BASIC_ENCODERS}
 """Extension → what writes it, but for pickles."""
 
 _BYTES = (bytes, bytearray, memoryview)
-_GZIP_MAGIC = b"\x1f\x8b\x08"
-_TENBIN = frozenset({"ten", "tb", "tenbin"})
 
 
 def make_encoder(
@@ -51,8 +51,8 @@ def make_encoder(
 class FieldEncoder:
     """Encodes each field by the last part of its name: `seg.png` as png.
 
-    - bytes are taken for the file's content, and kept; under a name that ends in ``.gz`` they are compressed,
-      unless they are gzip already;
+    - bytes are taken for the file's content, and kept; under a name that ends in ``.gz`` (``.bz2``, ``.xz``, ``.zst``)
+      they are compressed, unless they begin as such files do;
     - a str is text: UTF-8 under any extension that has no encoder, but a value to be encoded under ``json``;
     - ``x.gz`` is encoded as ``x``, then compressed.
 
@@ -64,7 +64,7 @@ class FieldEncoder:
     def __init__(self, own: Mapping[str, Encode], *, allow_pickle: bool = False) -> None:
         self._own = {name.lower().lstrip("."): encode for name, encode in own.items()}
         self._allow_pickle = allow_pickle
-        self._steps: dict[str, tuple[Encode | None, int]] = {}
+        self._steps: dict[str, tuple[Encode | None, tuple[str, ...]]] = {}
 
     def __call__(self, sample: Sample) -> Sample:
         """The sample with bytes for values.
@@ -89,13 +89,14 @@ class FieldEncoder:
         try:
             if isinstance(value, _BYTES):
                 data = bytes(value)
-                return data if data.startswith(_GZIP_MAGIC) else _in_layers(data, layers)
+                packed = bool(layers) and data.startswith(PACKERS[layers[0]][1])
+                return data if packed else _in_layers(data, layers)
             if encode is not None:
                 return _in_layers(bytes(encode(value)), layers)
             if isinstance(value, str):
                 return _in_layers(value.encode("utf-8"), layers)
             raise TypeError(_unknown(name, value))
-        except FieldError as error:
+        except WdspecError as error:
             error.at(key=sample.get("__key__"), field=name)
             raise
         except Exception as cause:
@@ -104,49 +105,37 @@ class FieldEncoder:
                 f"cannot be encoded: {said[:400]}", key=sample.get("__key__"), field=name
             ) from cause
 
-    def _study(self, name: str) -> tuple[Encode | None, int]:
-        """The encoder of a field, if it has one, and how often its output is compressed."""
-        plain, layers = name.lower(), 0
+    def _study(self, name: str) -> tuple[Encode | None, tuple[str, ...]]:
+        """The encoder of a field, if it has one, and how its output is packed, outermost first."""
+        plain = name.lower()
         if plain in self._own:
-            return self._own[plain], 0
-        while plain.endswith(".gz") or plain == "gz":
-            plain, layers = plain[:-3], layers + 1
+            return self._own[plain], ()
+        plain, layers = unpacked(plain)
         parts = plain.split(".")
         for start in range(len(parts)):
             own = self._own.get(".".join(parts[start:]))
             if own is not None:
                 return own, layers
         last = parts[-1]
-        if last in PICKLE_ENCODERS:
-            return PICKLE_ENCODERS[last] if self._allow_pickle else _refuse_pickle, layers
-        return _refuse_tenbin if last in _TENBIN else ENCODERS.get(last), layers
+        if self._allow_pickle and last in PICKLE_ENCODERS:
+            return PICKLE_ENCODERS[last], layers
+        return ENCODERS.get(last), layers
 
     def __repr__(self) -> str:
         return f"FieldEncoder({self._own!r}, allow_pickle={self._allow_pickle})"
 
 
-def _refuse_pickle(value: Any) -> bytes:
-    raise TypeError(
-        "it would be stored as a pickle, which runs code when it is read; use json, npy or msgpack, or consent by "
-        "`allow_pickle=True` (and by `allow: [pickle]` where it is read)"
-    )
-
-
-def _refuse_tenbin(value: Any) -> bytes:
-    raise TypeError("tenbin is left out on purpose; use npy, or npz for several arrays")
-
-
 def _unknown(name: str, value: Any) -> str:
-    last = name.lower().removesuffix(".gz").rpartition(".")[2]
+    last = unpacked(name.lower())[0].rpartition(".")[2]
     return (
         f"there is no encoder for {last!r} to take a value of type {type(value).__name__}; give bytes, use a known "
         f"extension (such as json, npy, png, txt, cls), or pass `encoder={{{last!r}: function}}`"
     )
 
 
-def _in_layers(data: bytes, layers: int) -> bytes:
-    for _ in range(layers):
-        data = gzipped(data)
+def _in_layers(data: bytes, layers: tuple[str, ...]) -> bytes:
+    for layer in reversed(layers):
+        data = PACKERS[layer][0](data)
     return data
 
 

@@ -128,7 +128,8 @@ class SampleFields:
         """Decodes one sample.
 
         Args:
-            raw: ``__key__`` and the like, and bytes under the names that `field_of` gave; left as it is.
+            raw: ``__key__`` and the like, and bytes under the names that `field_of` gave; left as it is. What is not
+                bytes is a value already (CBOR and JSON have those), and is not decoded.
             factor: the rescale factor of this sample, None to leave its images as they are.
 
         Returns:
@@ -154,12 +155,15 @@ class SampleFields:
         try:
             if factor is None or not layout.images:
                 for name, decode in layout.plain:
-                    sample[name] = decode(sample[name])
+                    if (data := sample[name]).__class__ is bytes:
+                        sample[name] = decode(data)
             else:
                 for name, decode in layout.others:
-                    sample[name] = decode(sample[name])
+                    if (data := sample[name]).__class__ is bytes:
+                        sample[name] = decode(data)
                 for name, rescale in layout.images:
-                    sample[name] = rescale(sample[name], factor)
+                    if (data := sample[name]).__class__ is bytes:
+                        sample[name] = rescale(data, factor)
         except WdspecError as error:
             _placed(error, raw, name)
             raise

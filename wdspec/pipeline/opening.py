@@ -1,4 +1,4 @@
-"""Opens one part of one shard: resolved, recognised by magic, grouped into raw samples."""
+"""Opens one part of one shard: resolved, recognised by magic, split into raw samples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any, BinaryIO
 
 from wdspec.fields.sample import SampleFields
 from wdspec.shards.compression import decompressed
+from wdspec.shards.formats import format_of
+from wdspec.shards.records import RecordSamples
 from wdspec.shards.samples import TarSamples
+from wdspec.shards.sequences import splitter_of
 from wdspec.spec.errors import ShardError
 from wdspec.spec.models import KeyRule
 from wdspec.storage.access import Access
@@ -18,8 +21,8 @@ from wdspec.urls.sequence import ShardUrl
 
 
 @dataclass(frozen=True)
-class TarOpener:
-    """How the tar shards of one source are opened; describes only, and pickles."""
+class ShardOpener:
+    """How the shards of one source are opened; describes only, and pickles."""
 
     source: str
     resolver: Resolver
@@ -27,6 +30,8 @@ class TarOpener:
     fields: SampleFields
     key: KeyRule
     lenient_end: bool
+    format: str = "auto"
+    """Of all shards, or ``auto`` to go by the name of each."""
 
     def __call__(
         self,
@@ -38,7 +43,7 @@ class TarOpener:
         index: int,
         on_error: Callable[[ShardError], None],
         ahead: Ahead | None = None,
-    ) -> OpenTar:
+    ) -> OpenedShard:
         """Opens the samples of a shard with index ≡ residue (mod stride), from an offset and index on.
 
         Raises:
@@ -50,7 +55,7 @@ class TarOpener:
         """What a reader of this source opens its shards through, to have the next ones fetched meanwhile."""
         return Ahead(self.resolver, self.access)
 
-    def headers(self, shard: ShardUrl, on_error: Callable[[ShardError], None]) -> OpenTar:
+    def headers(self, shard: ShardUrl, on_error: Callable[[ShardError], None]) -> OpenedShard:
         """Opens a shard to count its samples: they come without fields, and their data is not read.
 
         Raises:
@@ -68,15 +73,14 @@ class TarOpener:
         index: int,
         on_error: Callable[[ShardError], None],
         ahead: Ahead | None,
-    ) -> OpenTar:
+    ) -> OpenedShard:
         raw = (ahead or self.ahead()).open(shard)
         try:
             file = decompressed(raw)
-            samples = TarSamples(
+            samples = self._samples(
                 file,
+                shard,
                 field_of=field_of,
-                key_rule=self.key,
-                lenient_end=self.lenient_end,
                 offset=offset,
                 index=index,
                 stride=stride,
@@ -87,13 +91,19 @@ class TarOpener:
         except BaseException:
             raw.close()
             raise
-        return OpenTar(samples, file, raw)
+        return OpenedShard(samples, file, raw)
+
+    def _samples(self, file: BinaryIO, shard: ShardUrl, **options: Any) -> TarSamples | RecordSamples:
+        format = format_of(shard.text, self.format)
+        if format == "tar":
+            return TarSamples(file, key_rule=self.key, lenient_end=self.lenient_end, **options)
+        return RecordSamples(file, splitter_of(format), **options)
 
 
-class OpenTar:
+class OpenedShard:
     """An open shard; closing it closes the file under it."""
 
-    def __init__(self, samples: TarSamples, *files: BinaryIO) -> None:
+    def __init__(self, samples: TarSamples | RecordSamples, *files: BinaryIO) -> None:
         self._samples = samples
         self._files = files
 

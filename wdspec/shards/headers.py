@@ -133,11 +133,12 @@ _LOOKS = (
     (b"version https://git-lfs", "a Git LFS pointer: run `git lfs pull`"),
     (b"<?xml", "an XML page, perhaps a store's error message"),
     (b"<", "an HTML page, perhaps an error message or a log-in form"),
-    (b"{", "JSON, perhaps a store's error message"),
+    (b"{", "JSON, perhaps a store's error message; for JSON lines set `format: jsonl`"),
     (b"PK\3\4", "a zip file"),
     (b"\x04\x22\x4d\x18", "lz4: compress with gz, bz2, xz or zst"),
     (b"\x1f\x9d", "compress(1): use gz, bz2, xz or zst"),
     (b"\x89HDF", "an HDF5 file"),
+    (b"\xd9\xd9\xf7", "CBOR: set `format: cbor`"),
     (b"PAR1", "a Parquet file"),
 )
 

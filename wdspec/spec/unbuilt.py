@@ -17,16 +17,11 @@ def _unless_false(value: Any) -> bool:
     return value is not False
 
 
-def _when(*wanted: Any) -> Callable[[Any], bool]:
-    return lambda value: value in wanted
-
-
 _UNBUILT: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (("aistore",), _unless_false, "rewrite the URLs to local shards: `rewrite: [{from: …, to: …}]`"),
     (("cache",), _unless_false, "copy the shards, and name the copies in `rewrite:`"),
     (("errors", "log"), _always, "leave it out: skips are counted and logged"),
     (("errors", "timeout"), _always, "leave it out"),
-    (("format",), _when("cbor", "msgpack", "jsonl"), "convert the shards to tar"),
 )
 
 
@@ -41,10 +36,4 @@ def refuse_unbuilt(node: MapNode, problems: Problems) -> None:
         value = holder.get(path[-1])
         if value is not None and applies(value.value if isinstance(value, Scalar) else value):
             said = ".".join(path)
-            if (
-                isinstance(value, Scalar)
-                and isinstance(value.value, (str, int))
-                and applies not in (_always, _unless_false)
-            ):
-                said += f": {str(value.value).lower()}"
             problems.add("E401", holder.key(path[-1]), f"`{said}` is not built yet", hint)

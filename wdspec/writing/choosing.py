@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from wdspec.shards.compressing import compression_of
+from wdspec.shards.formats import format_of
+from wdspec.spec.errors import UsageError
 from wdspec.writing.base import SampleWriter
+from wdspec.writing.records import RecordWriter
 from wdspec.writing.sink import Target
 from wdspec.writing.tar import TarWriter
+
+_FORMATS = ("tar", "cbor", "msgpack", "jsonl")
 
 
 def open_writer(target: Target, *, name: str = "", **options: Any) -> SampleWriter:
@@ -16,8 +22,23 @@ def open_writer(target: Target, *, name: str = "", **options: Any) -> SampleWrit
     Args:
         target: a path, a URL or a file.
         name: what the shard is called, where the target does not say.
-        options: of `TarWriter` or `RecordWriter`; ``format`` may also be ``tar``, ``cbor``, ``msgpack`` or ``jsonl``.
+        options: of `TarWriter` or `RecordWriter`; ``format`` may be ``tar``, ``cbor``, ``msgpack`` or ``jsonl``, one of
+            tar's dialects, or left out to go by the name.
+
+    Raises:
+        UsageError: an option that this kind of shard has not; and as for the writers.
     """
-    if name and options.get("compress") is None:
+    name = name or (os.fspath(target) if isinstance(target, (str, os.PathLike)) else "")
+    asked = options.get("format")
+    if asked in _FORMATS:
+        del options["format"]
+    format = format_of(name, asked if asked in _FORMATS else "auto" if asked is None else "tar")
+    if options.get("compress") is None:
         options["compress"] = compression_of(name) or False
-    return TarWriter(target, **options)
+    try:
+        if format == "tar":
+            return TarWriter(target, **options)
+        options.pop("format", None)
+        return RecordWriter(target, format, **options)
+    except TypeError as error:
+        raise UsageError(f"a writer of {format} cannot be made so: {error}") from error

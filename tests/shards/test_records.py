@@ -1,0 +1,223 @@
+"""Shards of CBOR, MessagePack and JSON lines: whole records, exact places, and errors that say where."""
+
+import io
+import json
+
+import cbor2
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import wdspec
+from wdspec.shards import records
+from wdspec.shards.records import RecordSamples
+from wdspec.shards.sequences import MAX_DEPTH, splitter_of
+from wdspec.spec.errors import ShardError
+
+FORMATS = ("cbor", "msgpack", "jsonl")
+DUMPS = {
+    "cbor": cbor2.dumps,
+    "msgpack": msgpack.packb,
+    "jsonl": lambda value: json.dumps(value).encode() + b"\n",
+}
+
+
+def pack(format, values):
+    return b"".join(map(DUMPS[format], values))
+
+
+def samples(count, format="cbor", size=20):
+    fill = "x" * size if format == "jsonl" else b"x" * size
+    return [{"__key__": f"k{n}", "n": n, "bin": fill} for n in range(count)]
+
+
+def reader(data, format, **options):
+    file = data if hasattr(data, "read") else io.BytesIO(data)
+    return RecordSamples(file, splitter_of(format), **options)
+
+
+def read(data, format, **options):
+    """The samples before the first error, and the error."""
+    found = []
+    try:
+        for sample in reader(data, format, **options):
+            found.append(sample)
+    except ShardError as error:
+        return found, error
+    return found, None
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_each_record_is_a_sample_with_the_constants_and_its_own_values(format):
+    data = pack(format, [{"__key__": "a", "TXT": "t", "n": [1, {"x": None}]}])
+    found, error = read(data, format, constants={"__url__": "u", "__source__": "s"})
+    assert error is None
+    assert found == [{"__key__": "a", "__url__": "u", "__source__": "s", "txt": "t", "n": [1, {"x": None}]}]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=30, deadline=None)
+@given(
+    count=st.integers(0, 12), size=st.integers(0, 200), chunk=st.integers(1, 300), start=st.integers(0, 12)
+)
+def test_reading_goes_on_exactly_at_any_sample_through_pieces_of_any_size(format, count, size, chunk, start):
+    expected = samples(count, format, size)
+    data = pack(format, expected)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "CHUNK", chunk)
+        first = reader(data, format)
+        places = [(0, 0)] + [(first.next_offset, first.next_index) for _ in first]
+        assert (first.next_offset, first.next_index) == (len(data), count)
+        offset, index = places[min(start, count)]
+        assert read(data, format, offset=offset, index=index) == (expected[min(start, count) :], None)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_stream_that_only_goes_forward_is_read_from_any_offset_too(format, trickle):
+    expected = samples(50, format)
+    data = pack(format, expected)
+    places = [(0, 0)]
+    first = reader(data, format)
+    places += [(first.next_offset, first.next_index) for _ in first]
+    for offset, index in places[::7]:
+        assert read(trickle(data, 37), format, offset=offset, index=index) == (expected[index:], None)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_parts_by_stride_and_residue_make_up_the_whole(format):
+    expected = samples(23, format)
+    data = pack(format, expected)
+    parts = [read(data, format, stride=3, residue=r)[0] for r in range(3)]
+    assert [parts[n % 3][n // 3] for n in range(23)] == expected
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_shard_cut_within_a_record_is_an_error_at_the_byte_where_that_record_begins(format):
+    expected = samples(5, format)
+    data = pack(format, expected)
+    ends = [len(pack(format, expected[:n])) for n in range(6)]
+    for cut in range(len(data)):
+        found, error = read(data[:cut], format, constants={"__url__": "u"})
+        whole = sum(end <= cut for end in ends) - 1
+        if format == "jsonl" and cut + 1 in ends:
+            whole += 1  # all but its newline
+            assert (len(found), error) == (whole, None)
+        elif cut in ends:
+            assert (len(found), error) == (whole, None)
+        else:
+            assert len(found) == whole
+            assert error.place["offset"] == ends[whole]
+            assert "truncated" in str(error)
+            assert error.place["url"] == "u"
+
+
+@pytest.mark.parametrize("format", ["cbor", "msgpack"])
+def test_garbage_is_an_error_with_its_byte_and_costs_the_rest_of_the_shard(format):
+    data = pack(format, samples(3)) + (b"\x1c" if format == "cbor" else b"\xc1") + pack(format, samples(3))
+    found, error = read(data, format)
+    assert len(found) == 3
+    assert error.place["offset"] == len(pack(format, samples(3)))
+    assert "what follows in this shard cannot be read" in str(error)
+    noted = []
+    found, error = read(data, format, on_error=noted.append)
+    assert (len(found), error, len(noted)) == (3, None, 1)
+
+
+def test_a_line_that_is_no_json_costs_only_itself():
+    data = b'{"n": 1}\n{"n": \n\n{"n": 3}'
+    found, error = read(data, "jsonl")
+    assert [sample["n"] for sample in found] == [1]
+    assert error.place["offset"] == 9
+    noted = []
+    found, _ = read(data, "jsonl", on_error=noted.append)
+    assert [(sample["__key__"], sample["n"]) for sample in found] == [("0", 1), ("2", 3)]
+    assert "a line is no JSON" in str(noted[0])
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([1, 2], "a record is a list"),
+        ({"a": 1, "A": 2}, "both become 'a'"),
+        ({"__key__": [1], "a": 1}, r"has \[1\] for its `__key__`"),
+    ],
+)
+def test_a_record_that_is_no_sample_is_an_error_and_the_next_one_is_found(format, value, said):
+    good = {"__key__": "good", "n": 1}
+    data = pack(format, [good, value, good])
+    noted = []
+    found, _ = read(data, format, on_error=noted.append)
+    assert [sample["n"] for sample in found] == [1, 1]
+    (error,) = noted
+    assert error.place["offset"] == len(pack(format, [good]))
+    with pytest.raises(ShardError, match=said):
+        raise error
+
+
+@pytest.mark.parametrize("format", ["cbor", "msgpack"])
+def test_a_field_whose_name_is_no_text_is_an_error(format):
+    with pytest.raises(ShardError, match="a field called 7, which is no text"):
+        list(reader(pack(format, [{7: 1}]), format))
+
+
+def test_without_a_key_a_sample_is_called_after_its_shard_and_number():
+    data = pack("jsonl", [{"n": 1}, {"__key__": 7, "n": 2}, {"n": 3}])
+    found, _ = read(data, "jsonl", constants={"__url__": "gs://bucket/part-03.jsonl.gz"})
+    assert [sample["__key__"] for sample in found] == ["part-03/0", "7", "part-03/2"]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_only_wanted_fields_are_kept_under_the_name_they_are_to_have(format):
+    data = pack(format, [{"__key__": "a", "jpg": "1", "txt": "2", "__note__": "3", "__url__": "4"}])
+    found, _ = read(data, format, field_of={"jpg": "image"}.get, constants={"__url__": "u"})
+    assert found == [{"__key__": "a", "__url__": "u", "image": "1", "__note__": "3"}]
+
+
+def test_nesting_without_end_is_an_error_in_every_format():
+    deep = {
+        "cbor": b"\x81" * (MAX_DEPTH + 1) + b"\0",
+        "msgpack": b"\x91" * 5000 + b"\0",
+        "jsonl": b"[" * 200_000 + b"]" * 200_000,
+    }
+    for format, data in deep.items():
+        with pytest.raises(ShardError):
+            list(reader(data, format))
+
+
+def test_a_length_that_cannot_be_asks_for_no_memory(monkeypatch):
+    monkeypatch.setattr(records, "MAX_RECORD", 1 << 20)
+    lengths = {
+        "cbor": [b"\x5b" + b"\x7f" * 8, b"\x9b" + b"\x7f" * 8],
+        "msgpack": [b"\xc6\x7f\xff\xff\xff", b"\xdd\x7f\xff\xff\xff"],
+    }
+    for format, heads in lengths.items():
+        for head in heads:
+            with pytest.raises(ShardError):
+                list(reader(head + bytes(3_000_000), format))
+
+
+def test_a_record_beyond_the_limit_is_an_error(monkeypatch):
+    monkeypatch.setattr(records, "MAX_RECORD", 1 << 20)
+    data = pack("cbor", samples(1, size=3_000_000))
+    with pytest.raises(ShardError, match="a record has more than 1,048,576 bytes"):
+        list(reader(data, "cbor"))
+
+
+def test_a_tar_that_is_called_otherwise_is_recognised_in_the_message(pack):
+    tar = pack([("a.txt", b"x")])
+    for format in FORMATS:
+        _, error = read(tar, format)
+        assert "set `format: tar`" in str(error)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_empty_shard_has_no_samples(format):
+    assert read(b"", format) == ([], None)
+
+
+def test_a_missing_library_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "cbor2", None)
+    with pytest.raises(wdspec.UsageError, match=r"pip install 'wdspec\[formats\]'"):
+        splitter_of("cbor")
