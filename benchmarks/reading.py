@@ -39,6 +39,8 @@ class Case:
     target: float
     ours: Callable[[], Samples]
     theirs: Callable[[], Samples]
+    fluent: Callable[[], Samples]
+    """Ours again, by the methods of pipelines instead of a spec."""
 
 
 def raw(name: str, target: float, make: Any, folder: Path, megabytes: float) -> Case:
@@ -56,6 +58,7 @@ def raw(name: str, target: float, make: Any, folder: Path, megabytes: float) -> 
         target,
         ours=lambda: wdspec.compile(spec),
         theirs=lambda: webdataset.WebDataset(urls, shardshuffle=False),
+        fluent=lambda: wdspec.WebDataset(urls),
     )
 
 
@@ -78,7 +81,11 @@ def mixed(name: str, target: float, make: Any, folder: Path, megabytes: float) -
             webdataset.decode(),
         )
 
-    return Case(name, megabytes, sum(counts), target, ours=lambda: wdspec.compile(spec), theirs=theirs)
+    def fluent() -> Samples:
+        sources = [wdspec.WebDataset(u) for u in urls.values()]
+        return wdspec.RandomMix(sources, list(shares.values()), longest=True).shuffle(1000).decode()
+
+    return Case(name, megabytes, sum(counts), target, lambda: wdspec.compile(spec), theirs, fluent)
 
 
 def timed_turn(samples: Samples, expected: int) -> float:
@@ -110,18 +117,21 @@ def checksum(samples: Samples) -> tuple[int, int]:
     return count, total
 
 
-def measure(case: Case, turns: int, exact: bool) -> tuple[float, float]:
-    """Median samples a second of wdspec and of webdataset, taking turns."""
-    ours, theirs = checksum(case.ours()), checksum(case.theirs())
-    assert ours[0] == theirs[0] == case.samples, (ours, theirs, case.samples)
+def measure(case: Case, turns: int, exact: bool) -> tuple[float, float, float]:
+    """Median samples a second of wdspec (a spec, then methods) and of webdataset, taking turns."""
+    readers = (case.ours, case.fluent, case.theirs)
+    ours, fluent, theirs = [checksum(start()) for start in readers]
+    assert ours[0] == fluent[0] == theirs[0] == case.samples, (ours, fluent, theirs, case.samples)
+    assert fluent == theirs, f"{case.name}: methods and webdataset deliver different bytes"
     if exact:
         assert ours == theirs, f"{case.name}: the two sides deliver different bytes"
-    seconds: tuple[list[float], list[float]] = ([], [])
+    seconds: tuple[list[float], ...] = ([], [], [])
     for turn in range(turns):
-        sides = [(seconds[0], case.ours), (seconds[1], case.theirs)]
+        sides = list(zip(seconds, readers, strict=True))
         for times, start in sides if turn % 2 == 0 else reversed(sides):
             times.append(timed_turn(start(), case.samples))
-    return case.samples / statistics.median(seconds[0]), case.samples / statistics.median(seconds[1])
+    spec, methods, peer = (case.samples / statistics.median(times) for times in seconds)
+    return spec, methods, peer
 
 
 def main() -> None:
@@ -137,16 +147,18 @@ def main() -> None:
         (raw, "raw samples, 40 KB jpg + cls + json", 5, picture_sample),
         (mixed, "three sources mixed, shuffled, decoded", 4, picture_sample),
     ]
-    print("| case | MB | samples | wdspec samples/s | webdataset samples/s | ratio | asked |")
-    print("|--|--:|--:|--:|--:|--:|--:|")
+    print(
+        "| case | MB | samples | spec samples/s | methods | webdataset samples/s | ratio | methods | asked |"
+    )
+    print("|--|--:|--:|--:|--:|--:|--:|--:|--:|")
     for kind, name, target, make in plan:
         with tempfile.TemporaryDirectory(prefix="wdspec-benchmark-") as folder:
             case = kind(name, target, make, Path(folder), megabytes)
             # A mix keeps its shares, so at the end of an epoch a few samples were read twice or not at all.
-            ours, theirs = measure(case, turns, exact=kind is raw)
+            ours, fluent, theirs = measure(case, turns, exact=kind is raw)
         print(
-            f"| {case.name} | {case.megabytes:.0f} | {case.samples:,} | {ours:,.0f} | {theirs:,.0f} "
-            f"| {ours / theirs:.1f}x | {case.target:g}x |",
+            f"| {case.name} | {case.megabytes:.0f} | {case.samples:,} | {ours:,.0f} | {fluent:,.0f} | {theirs:,.0f} "
+            f"| {ours / theirs:.1f}x | {fluent / theirs:.1f}x | {case.target:g}x |",
             flush=True,
         )
 

@@ -22,13 +22,14 @@ from wdspec.spec.models import Source, Spec
 from wdspec.storage.access import Access
 from wdspec.storage.http_settings import HttpSettings
 from wdspec.storage.listing import list_shards
+from wdspec.storage.registry import user_openers
 from wdspec.urls.environment import UrlEnvironment
 from wdspec.urls.resolve import Resolver
 from wdspec.urls.sequence import UrlSequence
 
 if TYPE_CHECKING:
     from wdspec.pipeline.blueprint import Blueprint
-    from wdspec.pipeline.dataset import DataPipeline
+    from wdspec.pipeline.dataset import SpecPipeline
     from wdspec.pipeline.loader import Loader
     from wdspec.pipeline.reader import Reader
     from wdspec.pipeline.source import SourceParts
@@ -79,8 +80,8 @@ def plan(spec: SpecLike, *, ranks: int | None = None, workers: int | None = None
 
 def compile(
     spec: SpecLike, *, rank: int | None = None, world_size: int | None = None, **choice: Any
-) -> DataPipeline:
-    """Compiles a spec into a `DataPipeline`: a torch IterableDataset that reads in this process.
+) -> SpecPipeline:
+    """Compiles a spec into a `DataPipeline` with a plan: a torch IterableDataset that reads in this process.
 
     Args:
         spec: a path, a dict or a loaded Spec.
@@ -102,10 +103,10 @@ def compile(
     """
     require_torch("wdspec.compile")
     from wdspec.pipeline.agreement import check_ranks_agree
-    from wdspec.pipeline.dataset import DataPipeline
+    from wdspec.pipeline.dataset import SpecPipeline
     from wdspec.pipeline.place import find_seat
 
-    pipeline = DataPipeline(blueprint(load(spec, **choice)), find_seat(rank, world_size))
+    pipeline = SpecPipeline(blueprint(load(spec, **choice)), find_seat(rank, world_size))
     check_ranks_agree(pipeline.blueprint, pipeline.plan, pipeline.seat)
     return pipeline
 
@@ -300,9 +301,9 @@ def _parts(spec: Spec, source: Source, environment: UrlEnvironment) -> SourcePar
     return SourceParts(opener, transform, source.errors)
 
 
-def access_of(spec: Spec, source: Source, environment: UrlEnvironment) -> Access:
-    """How the bytes of a source are fetched."""
-    return Access(http=HttpSettings.read())
+def access_of(spec: Spec | None, source: Source | None, environment: UrlEnvironment) -> Access:
+    """How the bytes of a source are fetched; without one, those of a URL that stands in no spec."""
+    return Access(openers=user_openers(environment.secure), http=HttpSettings.read())
 
 
 def _refuse_user_code(spec: Spec) -> None:

@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from wdspec.cli.resolve import resolve
+from wdspec.storage import registry
 
 SPEC = """\
 vars: {bucket: gs://pages}
@@ -50,11 +51,15 @@ def test_a_url_is_shown_with_every_step_and_the_rule_that_fired():
     )
 
 
-def test_a_url_that_nothing_opens_yet_says_so():
-    assert "(no opener for gs:// is built yet; rewrite it" in run("gs://b/a.tar")
+def test_the_last_step_says_how_a_location_is_opened(monkeypatch):
+    assert "open     pipe:cat x  (the output of this command)" in run("pipe:cat x")
+    assert "open     -  (standard input)" in run("-")
+    assert "(no opener for vault://; register one with" in run("vault://b/a.tar")
+    assert "did you mean `pipe`?" in run("pip://b/a.tar")
+    monkeypatch.setitem(registry._registered, "vault", run)
+    assert "test_resolve_command:run`)" in run("vault://b/a.tar")
     output = run("gs://b/a.tar", USE_AIS_FOR="gs", AIS_ENDPOINT="http://nix:51080")
     assert "ais      ais+gs://b/a.tar  (AIStore at http://nix:51080 serves gs://)" in output
-    assert "open     ais+gs://b/a.tar  (reading from AIStore is not built yet" in output
 
 
 def test_json_holds_the_same_steps(folder):
@@ -117,9 +122,9 @@ def test_a_url_may_be_resolved_under_the_rules_of_a_spec(folder):
 
 
 def test_an_error_of_one_source_leaves_the_others_shown():
-    output = run("train.yaml", "--var", "bucket=s3://b/*", code=1)
-    assert "  error: no opener for s3:// is built yet" in output
-    assert "[source archive, url s3://b/*/a-000000.tar]" in output
+    output = run("train.yaml", "--var", "bucket=vault://b/*", code=1)
+    assert "  error: globs and directories cannot be listed there (no opener for vault://" in output
+    assert "[source archive, url vault://b/*/a-000000.tar" in output
     assert "local: 2 shards\n" in output
     answer = json.loads(run("gs://b/a-{3..0}", "--format", "json", code=1))
     assert answer["resolved"][0]["error"].startswith("empty brace range: 3 > 0")

@@ -53,25 +53,6 @@ def test_a_missing_file_is_an_error_that_says_how_far_its_path_exists(tmp_path, 
     assert isinstance(pickle.loads(pickle.dumps(caught.value)), FileNotFoundError)
 
 
-@pytest.mark.parametrize(
-    ("location", "message"),
-    [
-        (
-            "gs://b/o.tar",
-            "no opener for gs:// is built yet; rewrite it to local shards with WDS_REWRITE or `rewrite:`",
-        ),
-        ("pipe:cat x", "no opener for `pipe:` is built yet"),
-        ("-", "no opener for standard input is built yet"),
-        ("ais+gs://b/o.tar", "reading from AIStore is not built yet"),
-    ],
-)
-def test_what_has_no_opener_yet_says_so(location, message):
-    with pytest.raises(ShardError) as caught:
-        Access().open_location(location)
-    assert caught.value.message.startswith(message)
-    assert not isinstance(caught.value, FileNotFoundError)
-
-
 def test_other_faults_are_shard_errors_too(tmp_path, monkeypatch):
     with pytest.raises(ShardError, match="a directory, not a file; end its name with `/`"):
         Access().open_location(str(tmp_path))

@@ -199,7 +199,7 @@ def test_an_expected_shard_that_cannot_be_opened_fails_when_its_turn_comes():
     ahead.open(shard("a")).read()
     ahead.expect([shard("missing")])
     eventually(lambda: "missing" in stores.opened)
-    with pytest.raises(KeyError):
+    with pytest.raises(ShardError, match="failed: KeyError"):
         ahead.open(shard("missing"))
     assert stores.opened == ["a", "missing"]
 

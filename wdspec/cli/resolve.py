@@ -14,7 +14,7 @@ from wdspec.compiler import access_of
 from wdspec.spec.errors import UsageError, WdspecError
 from wdspec.storage.access import Access
 from wdspec.storage.listing import list_shards, list_texts
-from wdspec.storage.opening import local_path, why_not_opened
+from wdspec.storage.openers import how_opened
 from wdspec.urls.environment import UrlEnvironment
 from wdspec.urls.resolve import Resolution, Resolver, Step
 from wdspec.urls.sequence import UrlSequence
@@ -74,7 +74,8 @@ def resolve(
     else:
         owner = _source_named(source, spec) if source and spec else None
         base = owner.base if owner else environment.directory
-        resolved = [_resolved_url(what, base, Resolver.of(environment, spec, owner), limit)]
+        resolver, access = Resolver.of(environment, spec, owner), access_of(spec, owner, environment)
+        resolved = [_resolved_url(what, base, resolver, access, limit)]
     if form == "json":
         click.echo(json.dumps({"resolved": [_as_json(each) for each in resolved]}, indent=2))
     elif sys.stdout.isatty():
@@ -117,31 +118,26 @@ def _source_named(name: str, spec: Spec) -> Source:
 def _resolved_source(source: Source, spec: Spec, environment: UrlEnvironment, limit: int) -> Resolved:
     """One source; its error is part of the result, so that the others are shown too."""
     try:
-        resolver = Resolver.of(environment, spec, source)
-        return _first(
-            source.name, list_shards(source, resolver, access_of(spec, source, environment)), resolver, limit
-        )
+        resolver, access = Resolver.of(environment, spec, source), access_of(spec, source, environment)
+        return _first(source.name, list_shards(source, resolver, access), resolver, access, limit)
     except WdspecError as error:
         return Resolved(source.name, 0, (), str(error))
 
 
-def _resolved_url(url: str, base: str, resolver: Resolver, limit: int) -> Resolved:
+def _resolved_url(url: str, base: str, resolver: Resolver, access: Access, limit: int) -> Resolved:
     try:
-        return _first(None, list_texts([url], base, resolver, Access()), resolver, limit)
+        return _first(None, list_texts([url], base, resolver, access), resolver, access, limit)
     except WdspecError as error:
         return Resolved(None, 0, (), str(error))
 
 
-def _first(name: str | None, shards: UrlSequence, resolver: Resolver, limit: int) -> Resolved:
-    first = tuple(resolver(shards[i]) for i in range(min(limit, len(shards))))
-    return Resolved(name, len(shards), first)
-
-
-def _steps(resolution: Resolution) -> tuple[Step, ...]:
-    """The steps, with how the location is opened as the last one."""
-    local = local_path(resolution.location) is not None
-    why = "local file" if local else why_not_opened(resolution.location)
-    return (*resolution.steps, Step("open", resolution.location, why))
+def _first(name: str | None, shards: UrlSequence, resolver: Resolver, access: Access, limit: int) -> Resolved:
+    """The first shards, with how each location is opened as their last step."""
+    first = []
+    for each in (resolver(shards[i]) for i in range(min(limit, len(shards)))):
+        opened = Step("open", each.location, how_opened(each.location, access))
+        first.append(each._replace(steps=(*each.steps, opened)))
+    return Resolved(name, len(shards), tuple(first))
 
 
 def _as_json(resolved: Resolved) -> dict[str, Any]:
@@ -153,7 +149,7 @@ def _as_json(resolved: Resolved) -> dict[str, Any]:
             {
                 "url": each.url.text,
                 "location": each.location,
-                "steps": [step._asdict() for step in _steps(each)],
+                "steps": [step._asdict() for step in each.steps],
             }
             for each in resolved.resolutions
         ],
@@ -167,7 +163,7 @@ def _lines(resolved: list[Resolved]) -> Iterator[str]:
             yield _title(each)
         for resolution in each.resolutions:
             yield f"  {printable(resolution.url.text)}"
-            for step in _steps(resolution):
+            for step in resolution.steps:
                 yield f"    {step.stage:8} {printable(step.url)}  ({printable(step.why)})"
         if each.error:
             yield f"{'  ' if each.name else ''}error: {printable(each.error)}"
@@ -187,7 +183,7 @@ def _print_tables(resolved: list[Resolved]) -> None:
         table.add_column("why", overflow="fold")
         for resolution in each.resolutions:
             table.add_row("spec", Text(printable(resolution.url.text), style="bold"), "as written")
-            for step in _steps(resolution):
+            for step in resolution.steps:
                 table.add_row(step.stage, Text(printable(step.url)), Text(printable(step.why)))
             table.add_section()
         console.print(table if each.resolutions else title)

@@ -153,7 +153,7 @@ class DecodeRules:
         base, options = split_decoder(chosen)
         if base in IMAGE_SPECS:
             parts = {*name.lower().split("."), *plain.split(".")}
-            image = ImageDecoder(base, nearest=bool(LABELS & parts))
+            image = ImageDecoder(chosen, nearest=bool(LABELS & parts))
             return FieldDecoder(IMAGE_SUFFIXES.get(last, f"image ({base})"), image, image)
         if base in AUDIO_DECODERS:
             return FieldDecoder(base, read_torch_audio if base == "torch_audio" else read_audio)

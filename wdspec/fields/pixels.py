@@ -1,4 +1,4 @@
-"""Pillow images of any mode → 8 bits of the mode wanted, or grey floats, rescaled."""
+"""Pillow images of any mode → 8 bits of the mode wanted, or all 16 bits of deep ones as floats, rescaled."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from PIL import Image
 # Cubic with Pillow's antialiasing: Lanczos costs half as much again and rings more at the edges of letters.
 SMOOTH = Image.Resampling.BICUBIC
 NEAREST = Image.Resampling.NEAREST
+_GREY = np.array([0.299, 0.587, 0.114], np.float32)
+"""Pillow's weights of red, green and blue in grey (ITU-R 601-2)."""
+
+Array = np.ndarray[Any, Any]
 
 
 def has_16_bits(image: Image.Image) -> bool:
@@ -21,14 +25,31 @@ def has_16_bits(image: Image.Image) -> bool:
     return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
 
 
-def values_of_16_bits(image: Image.Image, size: tuple[int, int], nearest: bool) -> np.ndarray[Any, Any]:
-    """A 16-bit grey image as float32 in 0..1, HW, rescaled to a size (width, height)."""
-    values = np.asarray(image).astype(np.float32)
-    if size != image.size:
-        resized = Image.fromarray(values).resize(size, NEAREST if nearest else SMOOTH)
-        values = np.array(resized, dtype=np.float32).clip(0, 65535)
-    values /= 65535.0
-    return values
+def grey_of_16_bits(image: Image.Image, size: tuple[int, int], nearest: bool) -> Array:
+    """A 16-bit grey image as float32 in 0..65535, HW, rescaled to a size (width, height)."""
+    return _resized(np.asarray(image).astype(np.float32), size, nearest)
+
+
+def colours_of_16_bits(
+    high: Image.Image, low: Image.Image, mode: str, size: tuple[int, int], nearest: bool
+) -> Array:
+    """The high and low bytes of a 16-bit colour image as float32 in 0..65535, HW or HWC after the mode, rescaled."""
+    values = np.asarray(high).astype(np.float32) * 256 + np.asarray(low)
+    if mode == "L":
+        return _resized((values[:, :, :3] @ _GREY).clip(0, 65535), size, nearest)
+    channels = [_resized(values[:, :, i], size, nearest) for i in range(min(len(mode), values.shape[2]))]
+    if len(channels) < len(mode):
+        channels.append(np.full_like(channels[0], 65535))
+    return np.stack(channels, axis=2)
+
+
+def with_channels(grey: Array, mode: str) -> Array:
+    """Grey values in 0..65535 as HW, HW3, or HW4 with opaque alpha."""
+    if mode == "L":
+        return grey
+    result = np.full((*grey.shape, len(mode)), 65535, np.float32)
+    result[:, :, :3] = grey[:, :, None]
+    return result
 
 
 def mode_of_8_bits(image: Image.Image, mode: str, size: tuple[int, int], nearest: bool) -> Image.Image:
@@ -41,7 +62,7 @@ def mode_of_8_bits(image: Image.Image, mode: str, size: tuple[int, int], nearest
         ValueError: the samples are 32-bit integers or floats, which have no agreed range.
     """
     if has_16_bits(image):
-        grey = np.rint(values_of_16_bits(image, size, nearest) * 255).astype(np.uint8)
+        grey = np.rint(grey_of_16_bits(image, size, nearest) / 65535.0 * 255).astype(np.uint8)
         return Image.fromarray(grey).convert(mode)
     if image.mode in ("I", "F"):
         raise ValueError(
@@ -57,3 +78,11 @@ def mode_of_8_bits(image: Image.Image, mode: str, size: tuple[int, int], nearest
         # Neighbouring palette indices are no neighbouring colours.
         return image.resize(size, NEAREST).convert(mode)
     return image.convert(mode).resize(size, NEAREST if nearest else SMOOTH)
+
+
+def _resized(values: Array, size: tuple[int, int], nearest: bool) -> Array:
+    height, width = values.shape
+    if size == (width, height):
+        return values
+    resized = Image.fromarray(values).resize(size, NEAREST if nearest else SMOOTH)
+    return np.array(resized, dtype=np.float32).clip(0, 65535)

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import get_worker_info
 
 from wdspec.pipeline.blueprint import Blueprint
 from wdspec.pipeline.checkpoint import Position, RunDescription, make_state, read_state
+from wdspec.pipeline.datapipeline import DataPipeline
 from wdspec.pipeline.rotation import WorkerPart
 from wdspec.pipeline.walk import Walk
 from wdspec.planning.plan import Plan
@@ -19,8 +20,8 @@ from wdspec.spec.errors import UsageError
 _MOST_WORKERS = 4096
 
 
-class DataPipeline(IterableDataset[Any]):
-    """A mixed, shuffled, endless stream of samples or batches, cut into epochs of exact length.
+class SpecPipeline(DataPipeline):
+    """A spec as a pipeline: a mixed, shuffled, endless stream of samples or batches, cut into epochs of exact length.
 
     Each ``iter()`` gives the rest of the current epoch (all of it, unless the last iteration was left early),
     and the next ``iter()`` goes on behind it. Without `epoch` the stream has no end. With `epoch: pass` each
@@ -32,6 +33,8 @@ class DataPipeline(IterableDataset[Any]):
 
     ``torchdata.stateful_dataloader.StatefulDataLoader(pipeline, batch_size=None, num_workers=K)`` keeps its state,
     under the same conditions; it goes on with the same number of workers only.
+
+    The methods that add stages return a `DataPipeline` that reads this one: iterating it goes on here.
 
     Yields:
         With `batch` in the spec, a dict of field -> tensor (or list, where values do not stack), with
@@ -60,6 +63,23 @@ class DataPipeline(IterableDataset[Any]):
         self._begun: torch.Tensor = torch.zeros(_MOST_WORKERS, dtype=torch.int64)
         self._begun.share_memory_()  # type: ignore[no-untyped-call]  # torch does not annotate it
         """Iterations begun by each DataLoader worker, whichever process it was."""
+
+    @property
+    def stages(self) -> tuple[Any, ...]:
+        """The pipeline itself, as what is read: the stages of its plan are no functions that one could take out."""
+        return (self,)
+
+    def _with(self, *stages: Any) -> Any:
+        return DataPipeline(*stages)
+
+    def iterate(self, number: int) -> Iterator[Any]:
+        """As ``iter()``: the plan knows where it stands, and needs no number."""
+        return iter(self)
+
+    @property
+    def endless(self) -> bool:
+        """Whether an iteration has no end."""
+        return self.plan.epoch_batches is None
 
     @property
     def plan(self) -> Plan:
@@ -169,6 +189,9 @@ class DataPipeline(IterableDataset[Any]):
 
     def _items(self) -> int:
         return self.blueprint.items_per_step(self.plan, self.seat)
+
+    def __repr__(self) -> str:
+        return f"SpecPipeline({', '.join(source.name for source in self.blueprint.spec.sources)})"
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy begins where this stands, with shards of its own.

@@ -25,6 +25,7 @@ class ShardOpener:
     """How the shards of one source are opened; describes only, and pickles."""
 
     source: str
+    """Its name, for `__source__`; "" for shards that are no source's."""
     resolver: Resolver
     access: Access
     fields: SampleFields
@@ -86,7 +87,7 @@ class ShardOpener:
                 stride=stride,
                 residue=residue,
                 on_error=on_error,
-                constants={"__url__": shard.text, "__source__": self.source},
+                constants={"__url__": shard.text, **({"__source__": self.source} if self.source else {})},
             )
         except BaseException:
             raw.close()

@@ -159,7 +159,7 @@ class SourceOptions(Model):
                         {"type": "array", "items": {"type": "string"}},
                         {"type": "object", "additionalProperties": {"type": "string"}},
                     ],
-                    "examples": ["rgb8", "pil", {"image": "torchrgb", "text": "txt"}],
+                    "examples": ["rgb8", "pil", "rgb8+upright", {"image": "torchrgb", "text": "txt"}],
                 }
             ),
         ]
@@ -169,8 +169,9 @@ class SourceOptions(Model):
         description="How fields become values: an image decoder (`rgb8`, `rgb`, `torchrgb`, `pil`, `l8`, …), `audio`, "
         "`video`, the extension of what a field holds (`json`, `npy`, …), `package.module:function` of its bytes, or "
         "`raw` for none; a list of these, the first that fits a field wins; or a map that sets it for each field. "
-        "What it says nothing of goes by extension, with images, audio and video left as bytes. docs/decoders.md "
-        "has the table.",
+        "What it says nothing of goes by extension, with images, audio and video left as bytes. Options follow a `+`: "
+        "`rgb8+upright` turns images as their EXIF orientation says, `rgb8+pillow` keeps faster readers of JPEG out, "
+        "`video+torchcodec` reads by torchcodec. docs/decoders.md has the table.",
     )
     scale: Scale | None = Field(
         None,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-ARRAY_IMAGES = frozenset({"l", "l8", "rgb", "rgb8", "rgba", "rgba8"})
-"""Image decoders that give numpy arrays: uint8 with an ``8``, else float32 in 0..1; HW or HWC."""
+ARRAY_IMAGES = frozenset({"l", "l8", "l16", "rgb", "rgb8", "rgb16", "rgba", "rgba8", "rgba16"})
+"""Image decoders that give numpy arrays: uint8 with an ``8``, uint16 with a ``16``, else float32 in 0..1; HW, HWC."""
 
 TORCH_IMAGES = frozenset({"torch", "torchl", "torchl8", "torchrgb", "torchrgb8", "torchrgba", "torchrgba8"})
 """Image decoders that give torch tensors: HW or CHW; ``torch`` is ``torchrgb``."""
@@ -61,6 +61,9 @@ DECODERS = IMAGE_DECODERS | BASIC_DECODERS | MEDIA_DECODERS | {RAW}
 LEFT_OUT_DECODERS = frozenset({"ten", "tb", "tenbin"})
 """Decoders of webdataset that wdspec leaves out on purpose: its own binary format for lists of arrays."""
 
+IMAGE_OPTIONS = frozenset({"upright", "pillow"})
+"""``rgb8+upright`` turns pictures as their EXIF orientation says; ``rgb8+pillow`` keeps faster readers out."""
+
 VIDEO_OPTIONS = frozenset({"torchcodec"})
 """``video+torchcodec`` reads by torchcodec instead of PyAV."""
 
@@ -75,6 +78,8 @@ def split_decoder(name: str) -> tuple[str, frozenset[str]]:
 
 def options_of(base: str) -> frozenset[str]:
     """The options that a decoder may be given."""
+    if base in IMAGE_DECODERS:
+        return IMAGE_OPTIONS
     return VIDEO_OPTIONS if base in VIDEO_DECODERS else frozenset()
 
 

@@ -13,7 +13,8 @@ from urllib.parse import unquote
 from wdspec.spec.errors import ShardError
 from wdspec.storage.access import Access
 from wdspec.storage.globbing import SHARD_SUFFIXES, files_matching, shards_in
-from wdspec.storage.opening import local_path, why_not_opened
+from wdspec.storage.openers import how_opened
+from wdspec.storage.opening import local_path
 from wdspec.urls.resolve import Resolution, Resolver, tidy
 from wdspec.urls.schemes import quoted_for, scheme_of
 from wdspec.urls.sequence import ShardUrl, kind_of, magic_start
@@ -40,7 +41,7 @@ def found_in_store(text: str, prefix: str, base: str, resolver: Resolver, access
     url = ShardUrl(prefix + text, base)
     resolution = resolver(url)
     try:
-        root = _root(resolution, tail)
+        root = _root(resolution, tail, access)
         names = files_matching(root, _unquoted(url, tail)) if kind == "glob" else shards_in(root)
         if not names:
             raise ShardError(_nothing(kind, root, tail))
@@ -53,7 +54,7 @@ def found_in_store(text: str, prefix: str, base: str, resolver: Resolver, access
     return spelt
 
 
-def _root(resolution: Resolution, tail: str) -> str:
+def _root(resolution: Resolution, tail: str, access: Access) -> str:
     """The local directory in which a glob or directory is looked up, with its `/`.
 
     A rule may send the directory elsewhere, but must leave alone what comes after it.
@@ -61,8 +62,10 @@ def _root(resolution: Resolution, tail: str) -> str:
     path = local_path(resolution.location)
     if path is None:
         raise ShardError(
-            f"{why_not_opened(resolution.location)}, so nothing can be listed there; write the shards out "
-            "with braces such as `{000000..000123}`, or in an `@file`"
+            "globs and directories cannot be listed there "
+            f"({how_opened(resolution.location, access)}); write the shards out with braces such as "
+            "`{000000..000123}`, or in an `@file`",
+            location=resolution.location,
         )
     ending = tidy("/" + _unquoted(resolution.url, tail))
     if not path.endswith(ending):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO
 
 from wdspec.spec.errors import ShardError
-from wdspec.storage.opening import why_not_opened
+from wdspec.storage.opening import local_path
+from wdspec.storage.registry import checked, name_of, offers_of_packages
 from wdspec.urls.resolve import AIS_PREFIX
 from wdspec.urls.schemes import scheme_of
 
@@ -17,9 +19,20 @@ if TYPE_CHECKING:
 BUILT_IN: dict[str, str] = {
     "http": "wdspec.storage.http:open_http",
     "https": "wdspec.storage.http:open_http",
+    "-": "wdspec.storage.standard_input:open_standard_input",
+    "pipe": "wdspec.storage.pipe:open_pipe",
 }
 """Scheme -> `module:function` with the signature (location, access) -> stream; imported when first used. `-` and
 `ais` (locations marked so) count as schemes here."""
+
+HOW = {
+    "-": "standard input",
+    "pipe": "the output of this command",
+    "http": "HTTP, in ranges where the server gives them",
+    "https": "HTTPS, in ranges where the server gives them",
+    "ais": "AIStore",
+}
+"""What `resolve` says of the built-in openers."""
 
 
 def scheme_to_open(location: str) -> str:
@@ -38,10 +51,40 @@ def opener_of(location: str, access: Access) -> Callable[[str], BinaryIO]:
     scheme = scheme_to_open(location)
     own = access.openers.get(scheme)
     if own is not None:
-        return own
+        return lambda url: checked(own, url)
     named = BUILT_IN.get(scheme)
     if named is None:
-        raise ShardError(why_not_opened(location), location=location)
+        raise ShardError(_why_not(scheme, access), location=location)
     module, _, function = named.partition(":")
     built_in = getattr(importlib.import_module(module), function)
     return lambda url: built_in(url, access)
+
+
+def how_opened(location: str, access: Access) -> str:
+    """What opens a location, or why nothing does; opens and imports nothing of it."""
+    if local_path(location) is not None:
+        return "local file"
+    scheme = scheme_to_open(location)
+    own = access.openers.get(scheme)
+    if own is not None:
+        return f"the opener {name_of(own)}"
+    return HOW.get(scheme, "built in") if scheme in BUILT_IN else _why_not(scheme, access)
+
+
+def _why_not(scheme: str, access: Access) -> str:
+    """What to say of a scheme that nothing opens: what is missing, and what to do."""
+    if scheme in offers_of_packages():
+        offers = " and ".join(f"`{value}` of {package}" for package, value in offers_of_packages()[scheme])
+        return (
+            f"{scheme}:// would be opened by {offers}, but WDS_SECURE forbids the openers of packages; unset it "
+            "if you trust them, or rewrite the URL with WDS_REWRITE or `rewrite:`"
+        )
+    if scheme == "ais":
+        return "reading from AIStore is not built yet; rewrite the URL to local shards, or unset USE_AIS_FOR"
+    known = sorted({*BUILT_IN, *access.openers, "file"})
+    close = difflib.get_close_matches(scheme, known, 1)
+    hint = f"did you mean `{close[0]}`? " if close else ""
+    return (
+        f'no opener for {scheme}://; {hint}register one with `@wdspec.opener("{scheme}")`, install a package that '
+        "brings one, or rewrite the URL with WDS_REWRITE or `rewrite:`"
+    )

@@ -38,18 +38,6 @@ def local_path(location: str) -> str | None:
     return None if scheme else location
 
 
-def why_not_opened(location: str) -> str:
-    """What to say of a location that is not local: what is missing, and what to do."""
-    if location.startswith(AIS_PREFIX):
-        return (
-            "reading from AIStore is not built yet; rewrite the URL to local shards with WDS_REWRITE or "
-            "`rewrite:`, or unset USE_AIS_FOR"
-        )
-    scheme = scheme_of(location)
-    form = "standard input" if location == "-" else "`pipe:`" if scheme == "pipe" else f"{scheme}://"
-    return f"no opener for {form} is built yet; rewrite it to local shards with WDS_REWRITE or `rewrite:`"
-
-
 def explained(error: OSError | ValueError, path: str) -> ShardError:
     """Our error for one of the operating system's, with what is wrong with the path and what to do."""
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):

@@ -1,0 +1,113 @@
+"""JPEG by simplejpeg: what Pillow gives, within 1 grey level, and by Pillow where simplejpeg cannot or shall not."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from wdspec.fields import jpeg
+from wdspec.fields.images import IMAGE_SPECS, ImageDecoder
+
+simplejpeg = pytest.importorskip("simplejpeg")
+RNG = np.random.default_rng(5)
+
+
+def picture(width: int, height: int) -> Image.Image:
+    """Saturated colours, sharp edges and noise."""
+    y, x = np.mgrid[:height, :width]
+    waves = np.stack([(x * 7) % 256, (y * 5) % 256, ((x // 8 + y // 8) % 2) * 255], axis=-1)
+    return Image.fromarray((waves + RNG.normal(0, 25, waves.shape)).clip(0, 255).astype(np.uint8))
+
+
+def encoded(image: Image.Image, **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "JPEG", **options)
+    return file.getvalue()
+
+
+FILES = {
+    **{f"{way}": encoded(picture(97, 65), subsampling=way) for way in ("4:4:4", "4:2:2", "4:2:0")},
+    **{f"quality {q}": encoded(picture(64, 64), quality=q) for q in (5, 50, 100)},
+    "progressive": encoded(picture(97, 65), progressive=True),
+    "optimized": encoded(picture(31, 33), optimize=True),
+    "restarts": encoded(picture(97, 65), restart_marker_rows=1),
+    "grey": encoded(picture(97, 65).convert("L")),
+    "one pixel": encoded(picture(1, 1)),
+    "one row": encoded(picture(50, 1)),
+    "exif": encoded(picture(20, 10), exif=b"Exif\0\0MM\0*\0\0\0\x08\0\0\0\0\0\0"),
+}
+OTHERS = {"cmyk": encoded(picture(40, 30).convert("CMYK")), "rgb": encoded(picture(40, 30), keep_rgb=True)}
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("spec", [spec for spec in IMAGE_SPECS if IMAGE_SPECS[spec].container != "pil"])
+@pytest.mark.parametrize("factor", [None, 0.6])
+def test_it_gives_what_pillow_gives_within_one_grey_level(spec: str, name: str, factor: float | None) -> None:
+    assert jpeg.read_jpeg(FILES[name], "RGB") is not None, "simplejpeg reads this file"
+    fast, slow = (np.asarray(ImageDecoder(each)(FILES[name], factor)) for each in (spec, f"{spec}+pillow"))
+    assert (fast.shape, fast.dtype) == (slow.shape, slow.dtype)
+    level = {"uint8": 1, "uint16": 257, "float32": 1 / 255}[IMAGE_SPECS[spec].dtype]
+    assert np.abs(fast.astype(float) - slow).max() <= level * 1.0001
+
+
+@pytest.mark.parametrize("mode", ["l", "rgb", "rgba"])
+def test_its_arrays_are_writable_and_contiguous(mode: str) -> None:
+    for name in ("4:2:0", "grey"):
+        array = ImageDecoder(f"{mode}8")(FILES[name])
+        assert array.flags.writeable
+        assert array.flags.c_contiguous
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("spec", ["rgb8", "l8", "rgba"])
+def test_files_of_other_colours_are_left_to_pillow(spec: str, name: str) -> None:
+    assert jpeg.read_jpeg(OTHERS[name], "RGB") is None
+    assert np.array_equal(ImageDecoder(spec)(OTHERS[name]), ImageDecoder(f"{spec}+pillow")(OTHERS[name]))
+
+
+def outcome(decoder: ImageDecoder, data: bytes) -> Any:
+    try:
+        return decoder(data)
+    except Exception as error:
+        return str(error)
+
+
+def test_of_damaged_files_pillow_has_the_last_word() -> None:
+    data = FILES["4:2:0"]
+    damaged = [data[:n] for n in (0, 2, 3, 20, 200, len(data) // 2, len(data) - 2)] + [data + b"more"]
+    for _ in range(100):
+        flipped = bytearray(data)
+        flipped[RNG.integers(2, len(data))] ^= 1 << RNG.integers(8)
+        damaged.append(bytes(flipped))
+    for each in damaged:
+        fast, slow = outcome(ImageDecoder("rgb8"), each), outcome(ImageDecoder("rgb8+pillow"), each)
+        assert type(fast) is type(slow)
+        if isinstance(fast, str):
+            assert fast == slow
+        else:
+            assert fast.shape == slow.shape
+            assert np.abs(fast.astype(int) - slow).max() <= 1
+
+
+def test_a_switch_keeps_it_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "wdspec.fields.images.read_jpeg", lambda data, mode: pytest.fail("simplejpeg was used")
+    )
+    assert ImageDecoder("rgb8+pillow")(FILES["4:2:0"]).shape == (65, 97, 3)
+    assert ImageDecoder("pil")(FILES["4:2:0"]).size == (97, 65)
+
+
+def test_without_it_everything_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "simplejpeg", None)
+    jpeg.simplejpeg.cache_clear()
+    try:
+        assert jpeg.read_jpeg(FILES["4:2:0"], "RGB") is None
+        assert ImageDecoder("rgb8")(FILES["4:2:0"]).shape == (65, 97, 3)
+    finally:
+        monkeypatch.undo()
+        jpeg.simplejpeg.cache_clear()

@@ -1,0 +1,238 @@
+"""The table of openers: what users add, what packages bring, and what is said where nothing opens a URL."""
+
+import importlib
+import io
+import pickle
+import subprocess
+import sys
+import warnings
+
+import pytest
+from shardmaking import write_source
+
+import wdspec
+from wdspec.spec.errors import MissingShardError, ShardError, UsageError
+from wdspec.storage import registry
+from wdspec.storage.access import Access
+from wdspec.storage.openers import how_opened
+from wdspec.storage.registry import user_openers
+
+PACKAGE = """\
+import io
+
+def open_vault(url):
+    return io.BytesIO(url.encode())
+
+def broken(url):
+    raise FileNotFoundError(url)
+"""
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch):
+    monkeypatch.setattr(registry, "_registered", {})
+    registry._offers.cache_clear()
+    yield
+    registry._offers.cache_clear()
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Installs a package that brings openers; returns how to say which."""
+
+    def install(entries, name="vaultkit"):
+        (tmp_path / f"{name}.py").write_text(PACKAGE)
+        info = tmp_path / f"{name}-1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        (info / "entry_points.txt").write_text("[wdspec.openers]\n" + entries)
+        monkeypatch.syspath_prepend(tmp_path)
+        importlib.invalidate_caches()
+
+    yield install
+    sys.modules.pop("vaultkit", None)
+
+
+def opened(url, secure=False):
+    return Access(openers=user_openers(secure)).open_location(url)
+
+
+def test_a_decorated_function_opens_its_scheme_and_stays_the_function():
+    @wdspec.opener("Vault")
+    def open_vault(url):
+        return io.BytesIO(url.encode())
+
+    assert open_vault("x").read() == b"x"
+    with opened("vault://b/o.tar") as file:
+        assert file.read() == b"vault://b/o.tar"
+        assert file.seekable()
+        assert file.seek(2) == 2
+        assert file.read(3) == b"ult"
+
+
+def test_an_opener_may_replace_a_built_in_one():
+    wdspec.opener("pipe")(lambda url: io.BytesIO(b"mine"))
+    with opened("pipe:cat x") as file:
+        assert file.read() == b"mine"
+
+
+@pytest.mark.parametrize("scheme", ["", "file", "a b", "vault://", 3])
+def test_what_is_no_scheme_is_refused(scheme):
+    with pytest.raises(UsageError, match="is no scheme that an opener can be for"):
+        wdspec.opener(scheme)
+    with pytest.raises(UsageError, match="not a function"):
+        wdspec.opener("vault")("open")
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ("/path", "returned 'str', without `read`; return a file opened for reading bytes"),
+        (None, "returned 'NoneType', without `read`"),
+        (io.StringIO("text"), "returned a text file; return a file opened for reading bytes"),
+    ],
+)
+def test_what_an_opener_returns_is_checked(result, message):
+    wdspec.opener("vault")(lambda url: result)
+    with pytest.raises(ShardError) as caught:
+        opened("vault://b")
+    assert message in caught.value.message
+    assert "test_openers:test_what_an_opener_returns_is_checked.<locals>.<lambda>" in caught.value.message
+
+
+@pytest.mark.parametrize(("data", "seen"), [("text", "'str'"), (None, "'NoneType'")])
+def test_what_its_file_gives_is_checked(data, seen):
+    class File:
+        def read(self, size):
+            return data
+
+    wdspec.opener("vault")(lambda url: File())
+    with opened("vault://b") as file, pytest.raises(ShardError, match=f"gave {seen} where bytes were wanted"):
+        file.read(10)
+
+
+def test_other_bytes_than_bytes_are_taken():
+    class File:
+        def read(self, size):
+            return bytearray(b"data")
+
+    wdspec.opener("vault")(lambda url: File())
+    with opened("vault://b") as file:
+        assert not file.seekable()
+        assert type(file.read(10)) is bytes
+
+
+def test_what_an_opener_raises_is_shown_with_the_url():
+    def fail(url):
+        raise {"missing": FileNotFoundError, "odd": KeyError}[url.split("/")[-1]]("gone")
+
+    wdspec.opener("vault")(fail)
+    with pytest.raises(
+        MissingShardError, match=r"failed: FileNotFoundError: gone \[location vault://b/missing\]"
+    ):
+        opened("vault://b/missing")
+    with pytest.raises(ShardError, match="failed: KeyError: 'gone'") as caught:
+        opened("vault://b/odd")
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert not isinstance(caught.value, FileNotFoundError)
+
+
+def test_a_package_brings_openers_which_are_imported_when_used(package):
+    package("vault = vaultkit:open_vault\n")
+    openers = pickle.loads(pickle.dumps(user_openers(False)))
+    assert "vaultkit" not in sys.modules
+    assert how_opened("vault://b", Access(openers=openers)) == "the opener `vaultkit:open_vault` of vaultkit"
+    assert "vaultkit" not in sys.modules
+    with Access(openers=openers).open_location("vault://b") as file:
+        assert file.read() == b"vault://b"
+
+
+def test_the_programs_own_opener_wins_over_a_packages(package):
+    package("vault = vaultkit:open_vault\n")
+    wdspec.opener("vault")(lambda url: io.BytesIO(b"mine"))
+    with opened("vault://b") as file:
+        assert file.read() == b"mine"
+
+
+def test_a_package_that_cannot_be_imported_is_named(package):
+    package("vault = vaultkit:no_such\nsafe = nowhere.at_all:f\n")
+    with pytest.raises(ShardError, match="`vaultkit:no_such` of vaultkit cannot be imported: AttributeError"):
+        opened("vault://b")
+    with pytest.raises(
+        ShardError, match=r"`nowhere.at_all:f` of vaultkit cannot be imported: ModuleNotFound"
+    ):
+        opened("safe://b")
+
+
+def test_two_packages_for_one_scheme_are_an_error_only_where_it_is_used(package):
+    package("vault = vaultkit:open_vault\n")
+    package("vault = otherkit:open_vault\nother = otherkit:open_vault\n", "otherkit")
+    with opened("other://b") as file:
+        assert file.read() == b"other://b"
+    with pytest.raises(
+        ShardError, match=r"several packages open vault://: .* of otherkit and .* of vaultkit"
+    ):
+        opened("vault://b")
+
+
+def test_openers_of_packages_are_forbidden_where_the_environment_asks_for_security(package):
+    package("vault = vaultkit:open_vault\npipe = vaultkit:open_vault\n")
+    with pytest.raises(
+        ShardError, match=r"`vaultkit:open_vault` of vaultkit, but WDS_SECURE forbids the openers"
+    ):
+        opened("vault://b", secure=True)
+    with opened("pipe:printf x", secure=True) as file:
+        assert file.read() == b"x"
+    wdspec.opener("vault")(lambda url: io.BytesIO(b"mine"))
+    with opened("vault://b", secure=True) as file:
+        assert file.read() == b"mine"
+
+
+def test_a_scheme_that_nothing_opens_says_what_to_do():
+    with pytest.raises(ShardError) as caught:
+        opened("vault://b/o.tar")
+    assert caught.value.message == (
+        'no opener for vault://; register one with `@wdspec.opener("vault")`, install a package that brings one, or '
+        "rewrite the URL with WDS_REWRITE or `rewrite:`"
+    )
+    assert not isinstance(caught.value, FileNotFoundError)
+    with pytest.raises(ShardError, match=r"no opener for pip://; did you mean `pipe`\?"):
+        opened("pip://b/o.tar")
+
+
+def open_upper(url):
+    """Opens what lies at the path after the scheme, as a plain file."""
+    return open(url.removeprefix("upper:/"), "rb")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_have_the_openers_of_the_program(tmp_path, method):
+    wdspec.opener("upper")(open_upper)
+    shards = write_source(tmp_path, "a")
+    spec = {"dataset": [{"name": "a", "shards": f"upper:/{shards}"}], "batch": 5, "epoch": {"batches": 4}}
+    local = {**spec, "rewrite": [{"from": "upper:/", "to": ""}]}
+
+    def keys(spec, **options):
+        with wdspec.loader(spec, num_workers=1, **options) as loader:
+            return [batch["__key__"] for batch in loader]
+
+    expected = keys(local, multiprocessing_context="fork")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert keys(spec, multiprocessing_context=method) == expected
+
+
+def test_validating_imports_nothing_of_a_package(package, tmp_path):
+    package("vault = vaultkit:open_vault\n")
+    (tmp_path / "spec.yaml").write_text("dataset: [{name: a, shards: 'vault://b/{0..3}.tar'}]\n")
+    program = (
+        "import sys; from wdspec.cli.main import main\n"
+        "try: main(['validate', 'spec.yaml'])\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        "assert 'vaultkit' not in sys.modules and 'wdspec.storage.registry' not in sys.modules\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n" + program],
+        cwd=tmp_path,
+        check=True,
+    )

@@ -1,0 +1,124 @@
+"""Files of pictures → Pillow images with all their pixels, or an error. The format goes by the bytes, not the name."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import sys
+from functools import lru_cache
+from typing import Any
+
+from PIL import Image, ImageFile, UnidentifiedImageError
+
+from wdspec.fields.scale import MAX_PIXELS
+
+# Pillow's own list takes in h5, fits, mpg, ps and eps, and it would start Ghostscript for the last two.
+_PLUGINS = {
+    "Jpeg": ("JPEG", ("jpg", "jpeg", "jpe", "jfif")),
+    "Png": ("PNG", ("png", "apng")),
+    "Gif": ("GIF", ("gif",)),
+    "Bmp": ("BMP", ("bmp", "dib")),
+    "Ppm": ("PPM", ("ppm", "pgm", "pbm", "pnm")),
+    "Tiff": ("TIFF", ("tif", "tiff")),
+    "WebP": ("WEBP", ("webp",)),
+    "Jpeg2K": ("JPEG2000", ("jp2", "j2k", "jpx")),
+    "Avif": ("AVIF", ("avif",)),
+}
+
+IMAGE_SUFFIXES: dict[str, str] = {
+    suffix: name.lower() for name, suffixes in _PLUGINS.values() for suffix in suffixes
+}
+"""Suffixes that an image decoder takes by default → the format's name for messages."""
+
+_NATIVE = "L" if sys.byteorder == "little" else "B"
+_OTHER_BYTE = {"B": "L", "L": "B", "N": "B" if _NATIVE == "L" else "L"}
+"""Byte order of 16-bit samples in Pillow's raw modes → the one under which Pillow takes the low byte for the high."""
+
+
+def open_image(data: bytes) -> Image.Image:
+    """Opens an image and reads all of its pixels.
+
+    Raises:
+        Exception: whatever Pillow has against the data, and ValueError for more than `MAX_PIXELS`, or no image.
+    """
+    image = _opened(io.BytesIO(data), data)
+    image.load()
+    return image
+
+
+def open_deep_image(data: bytes) -> tuple[Image.Image, Image.Image | None]:
+    """As `open_image`, and for 16-bit colour, of which Pillow keeps the high bytes, an image of the low ones."""
+    image = _opened(io.BytesIO(data), data)
+    other = [_with_other_byte(tile) for tile in image.tile]
+    image.load()
+    if not other or None in other:
+        return image, None
+    low = _opened(io.BytesIO(data), data)
+    low.tile = other
+    low.load()
+    return image, low
+
+
+def _with_other_byte(tile: Any) -> Any:
+    """The same part of a file, read so that 16-bit colours give their low bytes; None for other pixels."""
+    codec, extents, offset, args = tile
+    mode = args[0] if isinstance(args, tuple) and args else args
+    kind, _, order = mode.partition(";16") if isinstance(mode, str) else ("", "", "")
+    if kind not in ("RGB", "RGBA") or order not in _OTHER_BYTE:
+        return None
+    other = f"{kind};16{_OTHER_BYTE[order]}"
+    return codec, extents, offset, (other, *args[1:]) if isinstance(args, tuple) else other
+
+
+def _opened(file: io.BytesIO, data: bytes) -> ImageFile.ImageFile:
+    if ImageFile.LOAD_TRUNCATED_IMAGES:
+        file = _checked(data)
+    try:
+        image = Image.open(file, formats=_formats())
+    except UnidentifiedImageError as cause:
+        what = f"{len(data):,} bytes that begin with {data[:8]!r}" if data else "an empty file"
+        raise ValueError(f"{what}: damaged, or no image of a kind that is read") from cause
+    width, height = image.size
+    if width * height > MAX_PIXELS:
+        raise ValueError(f"{width}×{height} is more than {MAX_PIXELS:,} pixels; read it as `raw`")
+    if isinstance(file, _NoMore):
+        file.strict = True
+    return image
+
+
+class _NoMore(io.BytesIO):
+    """A file that fails to be read at its end, once `strict`."""
+
+    strict = False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        if self.strict and not data and size:
+            raise OSError("image file is truncated")
+        return data
+
+
+def _checked(data: bytes) -> io.BytesIO:
+    """A file for Pillow when somebody has told it to paint what is missing of an image grey.
+
+    That is a setting of the whole process which we neither touch nor obey: reads beyond the end fail by our own
+    doing, and damaged PNGs by their CRC.
+    """
+    if data.startswith(b"\x89PNG"):
+        with Image.open(io.BytesIO(data), formats=("PNG",)) as image:
+            image.verify()
+    return _NoMore(data)
+
+
+@lru_cache(maxsize=1)
+def _formats() -> tuple[str, ...]:
+    """The formats that this Pillow can read; `Image.init` would import forty plugins instead of these."""
+    found = []
+    for plugin, (name, _) in _PLUGINS.items():
+        try:
+            importlib.import_module(f"PIL.{plugin}ImagePlugin")
+        except ImportError:
+            continue
+        if name in Image.OPEN:
+            found.append(name)
+    return tuple(found)

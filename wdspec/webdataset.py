@@ -1,0 +1,93 @@
+"""`WebDataset(urls, …)`: shards to samples in one call, with the methods of pipelines behind it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from wdspec.compiler import compile
+from wdspec.pipeline.datapipeline import DataPipeline
+from wdspec.pipeline.handlers import Handler, reraise_exception
+from wdspec.pipeline.stages.shardlists import ResampledShards, SimpleShardList, Urls
+from wdspec.pipeline.stages.splitting import single_node_only, split_by_worker
+from wdspec.pipeline.stages.tars import Rename, Selection, ShardReader, read_tars
+
+Splitter = Callable[[Iterable[Any]], Iterator[Any]]
+
+
+class WebDataset(DataPipeline):
+    """The raw samples of shards: dicts of `__key__`, `__url__` and the bytes of each file by its suffix.
+
+    Args:
+        urls: a URL or several, with braces, `::`, globs, directories, `@file`s and `${NAME}` (the environment
+            variable `WDS_NAME`). Or a spec, as a dict or a path that ends in `.yaml` or `.yml`: then the pipeline
+            gives what `wdspec.compile` would, and takes no other arguments but `length`.
+        shardshuffle: whether the shards come in another order in each pass (any number but 0 does so too: all of them
+            are shuffled, not a buffer). All ranks and workers agree on the order, and split it.
+        resampled: draw shards with replacement, without end; ranks and workers draw for themselves.
+        seed: changes what `shardshuffle` and `resampled` draw; by default `WDS_SEED`, else 0.
+        nodesplitter: deals shards to ranks, such as `wdspec.split_by_node`; by default several ranks are an error.
+        workersplitter: deals them to DataLoader workers.
+        handler: what to do about shards and samples that cannot be read whole.
+        select_files: which members to keep, by name after renaming.
+        rename_files: new name of each member, before grouping.
+        empty_check: whether a pass without any sample is an error.
+        repeat: passes without end.
+        length: what `len()` says.
+
+    Raises:
+        UrlError, ShardError: URLs that cannot be understood, or listed.
+        SpecError: a spec with problems.
+
+    Example:
+        >>> import wdspec as wds
+        >>> dataset = wds.WebDataset("examples/data/digits-a-{000000..000003}.tar.bz2", shardshuffle=True)
+        >>> image, label = next(iter(dataset.shuffle(100).decode("rgb8").to_tuple("png", "cls")))
+        >>> image.dtype
+        dtype('uint8')
+    """
+
+    def __init__(
+        self,
+        urls: Urls | Mapping[str, Any],
+        *,
+        shardshuffle: bool | int | None = None,
+        resampled: bool = False,
+        seed: int | None = None,
+        detshuffle: bool = False,
+        nodesplitter: Splitter | None = single_node_only,
+        workersplitter: Splitter | None = split_by_worker,
+        handler: Handler = reraise_exception,
+        select_files: Selection | None = None,
+        rename_files: Rename | None = None,
+        empty_check: bool = True,
+        repeat: bool = False,
+        length: int | None = None,
+    ) -> None:
+        if isinstance(urls, Mapping) or _is_spec(urls):
+            super().__init__(compile(urls))  # type: ignore[arg-type]  # told apart just above
+            self._length = length
+            return
+        seed = int(os.environ.get("WDS_SEED") or 0) if seed is None else seed
+        splitters: tuple[Any, ...]
+        shards: Any
+        if resampled:
+            shards, splitters = ResampledShards(urls, seed=seed), ()
+        else:
+            shards = SimpleShardList(urls, seed if shardshuffle or detshuffle else None)
+            splitters = (nodesplitter, workersplitter)
+        super().__init__(
+            shards,
+            *splitters,
+            read_tars(ShardReader.here(), handler, select_files, rename_files, empty_check),
+        )
+        if repeat:
+            self._stages = self.repeat().stages
+        self._length = length
+
+
+def _is_spec(urls: Any) -> bool:
+    return isinstance(urls, (str, os.PathLike)) and os.fspath(urls).partition("#")[0].endswith(
+        (".yaml", ".yml")
+    )
