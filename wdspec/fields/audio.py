@@ -46,7 +46,7 @@ def _by_libsndfile(data: bytes) -> tuple[Array, int]:
     soundfile = library("soundfile", "reading audio")
     if not data:
         raise ValueError("the file is empty")
-    with soundfile.SoundFile(io.BytesIO(data)) as file:
+    with soundfile.SoundFile(_Seekable(data)) as file:
         promised = file.frames
         if promised * file.channels > MAX_SAMPLES:
             raise too_long(promised * file.channels)
@@ -55,6 +55,16 @@ def _by_libsndfile(data: bytes) -> tuple[Array, int]:
         if len(samples) < promised and file.format == "FLAC":
             raise ValueError(f"it ends after {len(samples):,} of {promised:,} samples")
         return np.ascontiguousarray(samples.T), int(file.samplerate)
+
+
+class _Seekable(io.BytesIO):
+    """A file in which damaged sound may lead libsndfile before the start: an exception there would be printed."""
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        try:
+            return super().seek(offset, whence)
+        except (ValueError, OverflowError):
+            return super().seek(0)
 
 
 def _by_ffmpeg(data: bytes) -> tuple[Array, int]:

@@ -72,10 +72,22 @@ class FilmDecoder:
 def read_streams(
     data: bytes, format: str | None, *, frames: bool = True, user: str = "reading video"
 ) -> tuple[Array, Array, dict[str, Any]]:
-    """Frames, samples and facts of a film or, with ``frames=False``, of its sound alone."""
+    """Frames, samples and facts of a film or, with ``frames=False``, of its sound alone.
+
+    Raises:
+        ValueError: it is none, is damaged, or is too much.
+        UsageError: PyAV is not installed.
+    """
     av = library("av", user)
     if not data:
         raise ValueError("the file is empty")
+    try:
+        return _read(av, data, format, frames)
+    except av.error.FFmpegError as cause:
+        raise ValueError(f"ffmpeg says: {cause.strerror}") from cause
+
+
+def _read(av: Any, data: bytes, format: str | None, frames: bool) -> tuple[Array, Array, dict[str, Any]]:
     # Both lists: what a container of a known kind refers to is as forbidden as an unknown kind.
     options = {"format_whitelist": _FORMATS, "protocol_whitelist": "none"}
     with av.open(io.BytesIO(data), format=format, options=options, metadata_errors="replace") as container:

@@ -1,0 +1,233 @@
+"""Sound and films: shapes, types, rates and values; refusals; nothing outside of the data is opened."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from decoded import decode
+from fieldfiles import CODECS, FRAMES, RATE, SOUND, film, sound
+
+from wdspec import Decoder, torch_audio, torch_video
+from wdspec.fields import audio, video
+from wdspec.fields.decoding import DecodeRules, require_libraries
+from wdspec.fields.video import FilmDecoder
+from wdspec.spec.errors import FieldError, SpecError, UsageError
+from wdspec.spec.vocabulary import AUDIO_EXTENSIONS, VIDEO_EXTENSIONS
+
+ASK = ("audio", "video")
+
+
+@pytest.mark.parametrize("suffix", sorted(AUDIO_EXTENSIONS))
+def test_sound_is_channels_by_samples_in_floats_and_the_rate(suffix: str) -> None:
+    samples, rate = decode(suffix, sound(suffix), names=ASK)
+    assert (samples.dtype, samples.shape[0]) == (np.float32, 2)
+    assert samples.flags.writeable
+    assert samples.flags.c_contiguous
+    assert np.abs(samples).max() <= 1
+    if suffix in ("m4a", "aac", "wma"):
+        assert rate == 44100
+        return
+    assert (samples.shape, rate) == (SOUND.shape, RATE)
+    error = np.abs(samples - SOUND).max()
+    assert error < (1e-4 if suffix in ("flac", "wav", "aif", "aiff", "au") else 0.2), (
+        "the right channel in the right place"
+    )
+
+
+@pytest.mark.parametrize("name", ["audio", "flac", "torch_audio"])
+def test_any_field_may_be_declared_sound(name: str) -> None:
+    samples, rate = decode("bin", sound("flac"), fields={"bin": name})
+    assert isinstance(samples, torch.Tensor if name == "torch_audio" else np.ndarray)
+    assert (tuple(samples.shape), rate) == (SOUND.shape, RATE)
+
+
+@pytest.mark.parametrize("suffix", sorted(VIDEO_EXTENSIONS))
+def test_films_are_frames_sound_and_facts(suffix: str) -> None:
+    container, codec, has_sound = CODECS[suffix]
+    frames, samples, facts = decode(suffix, film(container, codec, has_sound), names=ASK)
+    assert (frames.dtype, frames.shape) == (np.uint8, (FRAMES, 48, 64, 3))
+    assert frames.flags.writeable
+    # Each frame is of one grey, lighter than the one before.
+    assert np.abs(frames.mean(axis=(1, 2, 3)) - (20 + 25 * np.arange(FRAMES))).max() < 4
+    assert facts["video_fps"] == (25 if suffix in ("h264", "mjpeg") else 24)
+    assert samples.dtype == np.float32
+    if has_sound:
+        assert facts["audio_fps"] == (48000 if has_sound == "libopus" else 16000)
+        assert samples.shape[0] == 2
+        assert abs(samples.shape[1] / facts["audio_fps"] - 0.25) < 0.1
+        assert 0.3 < np.abs(samples).max() <= 1
+    else:
+        assert samples.shape == (1, 0)
+        assert "audio_fps" not in facts
+
+
+def test_tensors_on_request() -> None:
+    data = film(*CODECS["mp4"])
+    for frames, samples, _facts in (
+        decode("mp4", data, names=("torch_video",)),
+        torch_video(".mp4", data),
+        Decoder("torch_video", "torch_audio")({"mp4": data})["mp4"],
+    ):
+        assert (frames.dtype, tuple(frames.shape)) == (torch.uint8, (FRAMES, 48, 64, 3))
+        assert samples.dtype == torch.float32
+    samples, rate = torch_audio(".left.FLAC", sound("flac"))
+    assert (tuple(samples.shape), rate) == (SOUND.shape, RATE)
+
+
+def test_sound_and_films_stay_bytes_unless_asked_for_and_images_do_not_take_them() -> None:
+    data = film(*CODECS["mpg"])
+    assert decode("mpg", data) == data
+    assert decode("mpg", data, names=("pil", "audio")) == data
+    assert decode("mpg", data, names=("pil", "video"))[0].shape == (FRAMES, 48, 64, 3)
+
+
+@pytest.mark.parametrize("suffix", ["flac", "mp3", "ogg", "m4a", "mp4", "webm", "avi", "h264"])
+@pytest.mark.parametrize("data", [b"", b"junk" * 100], ids=["empty", "junk"])
+def test_what_is_none_names_the_place(suffix: str, data: bytes) -> None:
+    with pytest.raises(
+        FieldError, match=r"cannot decode as (audio|video): \w[^\[\]]* \[source a, url a.tar, key 0001, field"
+    ):
+        decode(suffix, data, names=ASK)
+
+
+def test_a_truncated_flac_is_no_shorter_one() -> None:
+    data = sound("flac")
+    with pytest.raises(FieldError, match="cannot decode as audio"):
+        decode("flac", data[: len(data) // 2], names=ASK)
+
+
+def test_sound_alone_is_no_film_and_a_film_without_sound_no_sound() -> None:
+    with pytest.raises(FieldError, match="no film in it"):
+        decode("mp4", sound("m4a"), names=ASK)
+    with pytest.raises(FieldError, match="no sound in it"):
+        decode("m4a", film(*CODECS["m4v"]), names=ASK)
+
+
+def test_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(video, "MAX_FRAME_BYTES", FRAMES * 48 * 64 * 3 - 1)
+    with pytest.raises(FieldError, match="frames are more than 73,727 bytes"):
+        decode("mp4", film(*CODECS["mp4"]), names=ASK)
+    monkeypatch.setattr(audio, "MAX_SAMPLES", 3000)
+    with pytest.raises(FieldError, match="3,200 samples are more than 3,000"):
+        decode("flac", sound("flac"), names=ASK)
+    with pytest.raises(FieldError, match="samples are more than 3,000"):
+        decode("m4a", sound("m4a"), names=ASK)
+
+
+@pytest.mark.parametrize(
+    "playlist",
+    [
+        "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{url}\n#EXT-X-ENDLIST\n",
+        "ffconcat version 1.0\nfile '{path}'\n",
+        '<?xml version="1.0"?><MPD xmlns="urn:mpeg:dash:schema:mpd:2011" type="static"><Period><AdaptationSet '
+        'mimeType="video/mp4"><Representation id="0"><BaseURL>{url}</BaseURL></Representation></AdaptationSet>'
+        "</Period></MPD>",
+    ],
+    ids=["hls", "concat", "dash"],
+)
+def test_data_never_leads_to_other_files(playlist: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.mp4"
+    secret.write_bytes(film(*CODECS["mp4"]))
+    data = playlist.format(url=secret.as_uri(), path=secret).encode()
+    for suffix in ("mp4", "webm", "avi", "m4a"):
+        with pytest.raises(FieldError):
+            decode(suffix, data, fields={suffix: "video"})
+
+
+@pytest.mark.parametrize(
+    ("suffix", "module", "extra"),
+    [("flac", "soundfile", "audio"), ("mp4", "av", "video"), ("m4a", "av", "video")],
+)
+def test_a_library_that_is_not_there_is_named_with_its_extra(
+    suffix: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = sound(suffix) if suffix != "mp4" else film(*CODECS["mp4"])
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(
+        UsageError, match=rf"{module}, which is not installed|cannot be loaded.*wdspec\[{extra}\]"
+    ):
+        decode(suffix, data, names=ASK)
+
+
+def test_decoders_that_a_spec_names_are_missed_before_the_first_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("wdspec.fields.decoding.find_spec", lambda name: None)
+    for name, extra in {
+        "audio": "audio",
+        "wma": "video",
+        "torch_video": "video",
+        "video+torchcodec": "torchcodec",
+        "msgpack": "formats",
+        "safetensors": "safetensors",
+        "torchrgb": "torch",
+    }.items():
+        with pytest.raises(
+            UsageError, match=rf"`decode: {name.replace('+', '.')}` needs .*wdspec\[{extra}\]"
+        ):
+            require_libraries(name)
+    for name in ("rgb8", "json", "raw", "mylib:torchy"):
+        require_libraries(name)
+
+
+class FakeCodec:
+    """torchcodec's decoders, as far as they are used."""
+
+    class VideoDecoder:
+        def __init__(self, data: bytes, **options: Any) -> None:
+            assert options["dimension_order"] == "NHWC"
+            self.metadata = type("Metadata", (), {"height": 4, "width": 6, "average_fps": 30.0})
+
+        def __len__(self) -> int:
+            return 3
+
+        def get_frames_in_range(self, start: int, stop: int) -> Any:
+            return type("Frames", (), {"data": torch.zeros((stop - start, 4, 6, 3), dtype=torch.uint8)})
+
+    class AudioDecoder:
+        def __init__(self, data: bytes) -> None:
+            if data == b"silent":
+                raise ValueError("no audio stream")
+
+        def get_all_samples(self) -> Any:
+            return type("Samples", (), {"data": torch.zeros((2, 100)), "sample_rate": 8000})
+
+
+def test_torchcodec_reads_films_when_it_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchcodec", FakeCodec)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torchcodec.decoders", FakeCodec)  # type: ignore[arg-type]
+    frames, samples, facts = decode("mp4", b"film", names=("video+torchcodec",))
+    assert (type(frames), frames.shape, samples.shape) == (np.ndarray, (3, 4, 6, 3), (2, 100))
+    assert facts == {"video_fps": 30.0, "audio_fps": 8000}
+    frames, samples, facts = decode("mp4", b"silent", names=("torch_video+torchcodec",))
+    assert (type(frames), tuple(samples.shape), facts) == (torch.Tensor, (1, 0), {"video_fps": 30.0})
+    with pytest.raises(SpecError, match="no option 'torchcodec'"):
+        DecodeRules(("audio+torchcodec",))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torchcodec") is None, reason="torchcodec is not installed")
+def test_torchcodec_and_pyav_agree() -> None:
+    data = film(*CODECS["mp4"])
+    try:
+        theirs = FilmDecoder(torchcodec=True)(data)
+    except UsageError as error:
+        pytest.skip(str(error))
+    ours = FilmDecoder()(data)
+    assert theirs[0].shape == ours[0].shape
+    assert np.abs(theirs[0].astype(int) - ours[0]).mean() < 3
+
+
+def test_empty_sound_is_an_array_of_no_samples() -> None:
+    import soundfile
+
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros((0, 2)), RATE, format="WAV")
+    samples, rate = decode("wav", file.getvalue(), names=ASK)
+    assert (samples.shape, rate) == ((2, 0), RATE)
