@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from wdspec.pipeline.loader import Loader
     from wdspec.pipeline.randomness import sample_rng
     from wdspec.pipeline.stages.batching import batched, default_collation_fn, listed, unbatched, unlisted
+    from wdspec.pipeline.stages.dbcache import DBCache
     from wdspec.pipeline.stages.decoding import decode
     from wdspec.pipeline.stages.mapping import map, map_dict, map_tuple, select
     from wdspec.pipeline.stages.naming import rename, rename_keys, to_tuple
@@ -106,6 +107,7 @@ _HOMES = {
     "rename": "wdspec.pipeline.stages.naming",
     "rename_keys": "wdspec.pipeline.stages.naming",
     "to_tuple": "wdspec.pipeline.stages.naming",
+    "DBCache": "wdspec.pipeline.stages.dbcache",
     "ResampledShards": "wdspec.pipeline.stages.shardlists",
     "SimpleShardList": "wdspec.pipeline.stages.shardlists",
     "detshuffle": "wdspec.pipeline.stages.shuffling",
@@ -137,6 +139,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "DBCache",
     "DataPipeline",
     "Decoder",
     "FieldError",
