@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import threading
@@ -180,6 +181,24 @@ def test_the_next_shard_is_opened_once_this_one_is_there_and_not_before():
     assert sorted(stores.opened) == ["a", "b", "c"]
     ahead.close()
     eventually(lambda: stores.stores["c"].closed)
+
+
+def test_a_reader_that_is_dropped_leaves_nothing_open():
+    stores = Stores(a=Slow(b""), b=Slow())
+    ahead = stores.ahead()
+    ahead.open(shard("a")).read()
+    ahead.expect([shard("b")])
+    eventually(lambda: "b" in stores.opened)
+    del ahead
+    gc.collect()
+    eventually(lambda: stores.stores["b"].closed)
+
+
+def test_a_closed_stream_is_not_read():
+    stream = ReadAhead(Slow())
+    stream.close()
+    with pytest.raises(ValueError, match="closed"):
+        stream.read(1)
 
 
 def test_what_is_expected_no_longer_is_closed():

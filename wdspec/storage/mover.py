@@ -7,9 +7,12 @@ that stalls, or that is waited for between two attempts, holds up nobody but its
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from typing import Protocol
+
+log = logging.getLogger("wdspec")
 
 
 class Job(Protocol):
@@ -66,6 +69,9 @@ class Mover:
             job = self._next()
             try:
                 more = job.move()
+            except Exception:  # the thread must go on for the others, and the reader will meet it by itself
+                log.exception("a job of the reading thread failed")
+                more = False
             finally:
                 job.lock.release()
             if not more:

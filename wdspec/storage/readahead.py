@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, BinaryIO, Protocol, cast, runtime_checkable
 
 from wdspec.storage.access import Access
@@ -162,6 +162,8 @@ class ReadAhead(io.RawIOBase):
                     room = self._held >= share()
                     self._held -= len(piece)
                     break
+                if self.closed:
+                    raise ValueError("read of a closed stream")
                 if self._ended:
                     if self._error is not None:
                         raise self._error
@@ -209,7 +211,7 @@ class Ahead:
 
     def __init__(self, resolver: Resolver, access: Access) -> None:
         self._resolver, self._access = resolver, access
-        self._reading: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._reading = _Reading()
         self._expected: dict[str, _Expected] = {}
 
     def open(self, shard: ShardUrl) -> BinaryIO:
@@ -232,23 +234,39 @@ class Ahead:
         for location in self._expected.keys() - wanted:
             self._expected.pop(location).close()
         for location in wanted - self._expected.keys():
-            self._expected[location] = _Expected(self._access, resolutions[location], self._idle)
+            self._expected[location] = _Expected(self._access, resolutions[location], self._reading)
 
     def close(self) -> None:
         """Gives up what was expected."""
         self.expect(())
 
-    def _idle(self) -> bool:
-        """Whether all bytes of the shards being read are there."""
-        return all(stream.fetched or stream.closed for stream in list(self._reading))
+    def __del__(self) -> None:
+        for expected in self._expected.values():
+            expected.close()
+
+
+class _Reading:
+    """The streams that one reader is at."""
+
+    def __init__(self) -> None:
+        self._streams: list[Any] = []
+
+    def add(self, stream: Any) -> None:
+        # A new list each time: the mover's thread looks at the old one meanwhile.
+        self._streams = [*(each for each in self._streams if not each.closed), stream]
+
+    @property
+    def there(self) -> bool:
+        """Whether all their bytes are."""
+        return all(stream.fetched or stream.closed for stream in self._streams)
 
 
 class _Expected:
     """Opens a shard once its turn is near, and goes on with its bytes."""
 
-    def __init__(self, access: Access, resolution: Resolution, near: Callable[[], bool]) -> None:
+    def __init__(self, access: Access, resolution: Resolution, before: _Reading) -> None:
         self.lock = threading.Lock()
-        self._access, self._resolution, self._near = access, resolution, near
+        self._access, self._resolution, self._before = access, resolution, before
         self._stream: BinaryIO | None = None
         self._error: Exception | None = None
         self._given_up = False
@@ -260,7 +278,7 @@ class _Expected:
 
     @property
     def ready(self) -> bool:
-        return self._near()
+        return self._before.there
 
     def move(self) -> bool:
         if self._stream is None and self._error is None and not self._given_up:
