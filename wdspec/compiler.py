@@ -23,6 +23,7 @@ from wdspec.storage.access import Access
 from wdspec.storage.http_settings import HttpSettings
 from wdspec.storage.listing import list_shards
 from wdspec.storage.registry import user_openers
+from wdspec.urls.cluster import AisCluster
 from wdspec.urls.environment import UrlEnvironment
 from wdspec.urls.resolve import Resolver
 from wdspec.urls.sequence import UrlSequence
@@ -302,8 +303,13 @@ def _parts(spec: Spec, source: Source, environment: UrlEnvironment) -> SourcePar
 
 
 def access_of(spec: Spec | None, source: Source | None, environment: UrlEnvironment) -> Access:
-    """How the bytes of a source are fetched; without one, those of a URL that stands in no spec."""
-    return Access(openers=user_openers(environment.secure), http=HttpSettings.read())
+    """How the bytes of a source are fetched; without one, those of a URL that stands in no spec.
+
+    Raises:
+        UsageError: an AIStore cluster whose address is not known.
+    """
+    cluster = AisCluster.of(environment.ais, environment.home, spec, source)
+    return Access(openers=user_openers(environment.secure), http=HttpSettings.read(), ais=cluster)
 
 
 def _refuse_user_code(spec: Spec) -> None:

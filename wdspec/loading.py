@@ -168,7 +168,9 @@ class _Reading:
             self.problems.add("E202", vars, "`vars` takes a map of names", "write `vars: {name: value}`")
         self._refuse_reserved(vars)
         secure = self.environ.get("WDS_SECURE", "").strip().lower() not in ("", "0", "false", "no")
-        choice = Choice(split, env, self.file, overlaid, secure)
+        choice = Choice(
+            split, env, self.file, overlaid, secure, bool(self.environ.get("AIS_ENDPOINT", "").strip())
+        )
         composed = compose(chosen, choice, self.library, self._expanded, self.chain, self.problems)
         for leaf in composed.leaves:
             _check_shards(leaf, self.problems)

@@ -59,7 +59,10 @@ def test_the_last_step_says_how_a_location_is_opened(monkeypatch):
     monkeypatch.setitem(registry._registered, "vault", run)
     assert "test_resolve_command:run`)" in run("vault://b/a.tar")
     output = run("gs://b/a.tar", USE_AIS_FOR="gs", AIS_ENDPOINT="http://nix:51080")
-    assert "ais      ais+gs://b/a.tar  (AIStore at http://nix:51080 serves gs://)" in output
+    request = "http://nix:51080/v1/objects/b/a.tar?provider=gcp"
+    assert f"ais      {request}  (AIStore at http://nix:51080 serves gs://)" in output
+    assert "open     ais+gs://b/a.tar  (AIStore)" in output
+    assert "nothing says where AIStore is; set AIS_ENDPOINT" in run("ais://b/a.tar")
 
 
 def test_json_holds_the_same_steps(folder):

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from wdspec.cli.main import cli
-from wdspec.spec import options
+from wdspec.spec import models
 from wdspec.spec.codes import CODES
 from wdspec.spec.models import Source, Spec
 from wdspec.spec.reference import reference_text
@@ -96,7 +96,7 @@ def test_every_key_is_described() -> None:
         "TarOptions",
     ):
         listed = SCHEMA["$defs"][name]["properties"]
-        assert list(listed) == list(keys_of(getattr(options, name)))
+        assert list(listed) == list(keys_of(getattr(models, name)))
         assert all(value["description"] for value in listed.values())
 
 
@@ -116,6 +116,24 @@ def test_what_the_loader_fills_in_is_no_key() -> None:
             "epoch": "pass",
             "cache": {"dir": "x", "size": "500GB"},
             "aistore": False,
+        },
+        {
+            "aistore": {
+                "endpoint": "${ais}",
+                "use_for": ["gs"],
+                "read_timeout": "5m",
+                "skip_verify_crt": True,
+            },
+            "dataset": [
+                {
+                    "shards": "gs://b/a.tar",
+                    "aistore": {
+                        "etl": {"name": "resize-224", "args": {"size": 224}, "pipeline": ["second-etl"]}
+                    },
+                },
+                {"shards": "gs://b/b.tar", "aistore": {"etl": "resize-224", "latest": True}},
+                {"shards": "b.tar", "aistore": False},
+            ],
         },
         {"epoch": {"batches": 10}, "errors": "skip", "map": ["m:f", {"call": "m:g", "args": {"a": 1}}]},
         {"errors": {"max_rate": 0.01, "timeout": "5m"}, "to_tuple": "image text", "fields": ["image"]},

@@ -136,7 +136,7 @@ def test_schemes_are_routed_to_aistore_only_where_asked():
 
 def test_aistore_without_an_endpoint_is_an_error():
     with pytest.raises(UsageError, match="USE_AIS_FOR=gs is set, but AIS_ENDPOINT is not"):
-        UrlEnvironment.read({"USE_AIS_FOR": "gs"})
+        resolver({"USE_AIS_FOR": "gs"})
 
 
 def test_a_cache_that_is_not_built_yet_is_never_silently_ignored():

@@ -243,6 +243,18 @@ CODES: dict[str, Code] = {
         "This release reads version 1 of the format.",
         "wdspec: 2\ndataset:\n  - shards: a.tar\n",
     ),
+    "E219": Code(
+        "a setting that AIStore cannot have",
+        "The address of a gateway is an http or https URL without a user or password; AIStore serves buckets of `gs`, "
+        "`s3`, `az`, `oc` and its own `ais`; the name of an ETL has 6 to 32 characters out of a-z, 0-9 and `-`.",
+        "aistore: {endpoint: http://ais:51080, use_for: [https]}\ndataset:\n  - shards: gs://b/a.tar\n",
+    ),
+    "E220": Code(
+        "a secret in a spec",
+        "Specs are shared, logged and kept. A token comes from AIS_AUTHN_TOKEN, or from the file that `token_file` or "
+        "AIS_AUTHN_TOKEN_FILE names.",
+        "aistore: {endpoint: http://ais:51080, token: x}\ndataset:\n  - shards: gs://b/a.tar\n",
+    ),
     "E301": Code(
         "shares of different kinds",
         "In one list every source states its share in the same way, or none does; else they cannot be compared.",
@@ -309,6 +321,13 @@ CODES: dict[str, Code] = {
         "The steps of `mix.schedule` follow each other, and the first begins at sample 0.",
         "mix: {schedule: [{at: 500, shares: {a: 1}}]}\ndataset:\n  - {name: a, shards: a.tar}\n",
     ),
+    "E314": Code(
+        "an ETL whose cuts cannot be told",
+        "When an ETL of AIStore dies in the middle of a shard, its answer ends as if it were whole, with an error text "
+        "at the end. Only the end marker of a tar shows that, so it must be there, and be demanded.",
+        "aistore: {endpoint: http://ais:51080, use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n"
+        "    tar: {end: lenient}\n    aistore: {etl: resize-224}\n",
+    ),
     "E401": Code(
         "not built yet",
         "The language has this key, and this release does not do what it says. It is refused rather than ignored.",
@@ -333,6 +352,11 @@ CODES: dict[str, Code] = {
     "W103": Code(
         "not everything was checked",
         "The file is large and has very many splits and environments. Those not checked are when they are chosen.",
+    ),
+    "W104": Code(
+        "an AIStore without an address",
+        "The spec leaves it to AIS_ENDPOINT, which is not set here; reading the data where it is not is an error.",
+        "aistore: {use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n",
     ),
 }
 """All codes in order. E0: the file; E1: files and variables; E2: keys and values; E3: meaning; E4: not yet."""

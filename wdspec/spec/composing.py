@@ -12,9 +12,10 @@ from wdspec.spec.files import Library
 from wdspec.spec.models import Source, Spec
 from wdspec.spec.nodes import ListNode, MapNode, Node, Scalar, is_null, plain
 from wdspec.spec.options import Mix
+from wdspec.spec.paths import with_absolute_paths
 from wdspec.spec.positions import Position
 from wdspec.spec.problems import Problems
-from wdspec.spec.rules import fields, lengths, mixing, passes, rewrites, safety, scaling, shares
+from wdspec.spec.rules import clusters, fields, lengths, mixing, passes, rewrites, safety, scaling, shares
 from wdspec.spec.shapes import check_keys, keys_of
 from wdspec.spec.sources import GROUP_KEYS, Assembly, Draft
 from wdspec.spec.unbuilt import refuse_unbuilt
@@ -37,6 +38,8 @@ class Choice:
     """Where the rewrite rules of the overlay stand: they go before all others."""
     secure: bool = False
     """Whether WDS_SECURE is set."""
+    has_endpoint: bool = False
+    """Whether AIS_ENDPOINT is set."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,8 @@ def compose(
     _check_defaults(expanded.get("defaults"), problems)
     for draft in drafts:
         _check_draft(draft, choice, problems)
-    known = check_keys(expanded.without("sources"), Spec, "at the top level", problems)
+    open_top = clusters.without_secrets(expanded.without("sources"), problems)
+    known = with_absolute_paths(check_keys(open_top, Spec, "at the top level", problems))
     refuse_unbuilt(known, problems)
     extra: dict[str, Any] = {
         "dataset": (),
@@ -127,6 +131,7 @@ def _check_rules(
         mapped=top.get("map") is not None,
         problems=problems,
     )
+    clusters.check_clusters(spec, top, leaves, choice.has_endpoint, problems)
     safety.check_allow(top, spec.allow, problems)
     for leaf in leaves:
         safety.check_pickle(leaf, spec.allow, problems)
@@ -165,7 +170,8 @@ def _check_draft(draft: Draft, choice: Choice, problems: Problems) -> None:
 
 
 def _check_leaf(draft: Draft, choice: Choice, problems: Problems) -> None:
-    node = check_keys(draft.node, Source, "in a source", problems)
+    node = check_keys(clusters.without_secrets(draft.node, problems), Source, "in a source", problems)
+    node = with_absolute_paths(node)
     for key in ("mix", "defaults"):
         if node.get(key) is not None:
             message = f"`{key}` belongs to a nested mix, but this source has `shards`"

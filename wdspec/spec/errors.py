@@ -90,6 +90,10 @@ class MissingShardError(ShardError, FileNotFoundError):
     """The shard, list or directory does not exist."""
 
 
+class StoreError(WdspecError):
+    """A store is set up wrongly, or not for us: none of its shards could be read, so no error policy skips it."""
+
+
 class FieldError(WdspecError, ValueError):
     """A field of a sample is missing, or its bytes could not be decoded."""
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SkipValidation, WithJsonSchema
 
+from wdspec.spec.aistore import AIStore, read_aistore
 from wdspec.spec.options import (
-    AIStore,
     Batch,
     Cache,
     Call,
@@ -30,7 +30,6 @@ from wdspec.spec.options import (
     RewriteRule,
     Step,
     TarOptions,
-    read_aistore,
     read_batch,
     read_cache,
     read_decode,

@@ -23,7 +23,6 @@ from wdspec.spec.scalars import (
     Share,
     Size,
     Text,
-    Texts,
     quoted,
     read_field_pattern,
     read_text,
@@ -334,13 +333,6 @@ class TarOptions(Model):
     )
 
 
-class AIStore(Model):
-    """An AIStore cluster that serves remote shards."""
-
-    endpoint: Text | None = Field(None, description="Its URL.")
-    use_for: Texts | None = Field(None, description="The URL schemes it serves, for example `[gs, s3]`.")
-
-
 class Cache(Model):
     """A local directory that keeps copies of remote shards."""
 
@@ -380,16 +372,6 @@ def read_output(value: Any) -> Any:
         if given not in ({"dir"}, {"from", "to"}):
             hint = "write `output: out/`, or `output: {from: 'in/(.*)', to: 'out/\\1'}`"
             refuse("E202", "an output is a directory, or `from` and `to`", hint)
-    return value
-
-
-def read_aistore(value: Any) -> Any:
-    """A map, or `false`."""
-    if value is False:
-        return None
-    if not isinstance(value, (dict, AIStore)):
-        hint = "write `{endpoint: …, use_for: [gs]}`"
-        refuse("E202", f"expected a map or `false`, but this is {shown(value)}", hint)
     return value
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wdspec.spec import options
+from wdspec.spec.aistore import AIStore, Etl
 from wdspec.spec.codes import CODES
 from wdspec.spec.models import Spec
 from wdspec.spec.options import Model
@@ -33,7 +34,8 @@ _INNER: tuple[tuple[str, type[Model]], ...] = (
     ("map", options.Call),
     ("key", options.KeyRule),
     ("tar", options.TarOptions),
-    ("aistore", options.AIStore),
+    ("aistore", AIStore),
+    ("aistore.etl", Etl),
     ("cache", options.Cache),
     ("output", options.Output),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from wdspec.spec import options
+from wdspec.spec import aistore, options
 from wdspec.spec.models import Source, SourceOptions, Spec
 from wdspec.spec.options import Model
 from wdspec.spec.scalars import Texts
@@ -19,6 +19,7 @@ _SHORTHANDS: dict[str, list[dict[str, Any]]] = {
     "epoch": [{"const": "pass"}, {"type": "integer", "minimum": 1}, {"type": "string", "pattern": "^[0-9$]"}],
     "errors": [{"enum": ["raise", "skip"]}],
     "aistore": [{"const": False}],
+    "etl": [{"const": False}, {"type": "string"}],
     "cache": [{"const": False}, {"type": "string"}],
 }
 """What may stand for a map, by key."""
@@ -71,7 +72,9 @@ def json_schema() -> dict[str, Any]:
     definitions.pop("Position", None)
     _drop_unlisted(schema, Document)
     for name, definition in definitions.items():
-        _drop_unlisted(definition, globals().get(name) or getattr(options, name))
+        _drop_unlisted(
+            definition, globals().get(name) or getattr(options, name, None) or getattr(aistore, name)
+        )
     schema["properties"].pop("sources")
     schema["properties"]["wdspec"] = {"const": 1, "description": "Version of the format.", "default": 1}
     schema["$defs"] = dict(sorted(definitions.items()))

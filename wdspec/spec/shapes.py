@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from wdspec.spec import options
+from wdspec.spec.aistore import AIStore, Etl
 from wdspec.spec.models import Source, SourceOptions, Spec
 from wdspec.spec.nodes import Entry, ListNode, MapNode, Node
 from wdspec.spec.options import Model
@@ -23,7 +24,8 @@ _INNER: Mapping[str, type[Model]] = {
     "batch": options.Batch,
     "epoch": options.Epoch,
     "elastic": options.Elastic,
-    "aistore": options.AIStore,
+    "aistore": AIStore,
+    "etl": Etl,
     "cache": options.Cache,
     "errors": options.Errors,
     "loader": options.LoaderOptions,

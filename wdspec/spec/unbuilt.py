@@ -18,7 +18,6 @@ def _unless_false(value: Any) -> bool:
 
 
 _UNBUILT: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
-    (("aistore",), _unless_false, "rewrite the URLs to local shards: `rewrite: [{from: …, to: …}]`"),
     (("cache",), _unless_false, "copy the shards, and name the copies in `rewrite:`"),
     (("errors", "log"), _always, "leave it out: skips are counted and logged"),
     (("errors", "timeout"), _always, "leave it out"),

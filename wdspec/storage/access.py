@@ -10,6 +10,7 @@ from wdspec.storage.http_settings import HttpSettings
 from wdspec.storage.openers import opener_of
 from wdspec.storage.opening import local_path, open_file
 from wdspec.storage.patience import Patience
+from wdspec.urls.cluster import AisCluster
 from wdspec.urls.resolve import Resolution
 
 
@@ -21,6 +22,8 @@ class Access:
     openers: Mapping[str, Callable[[str], BinaryIO]] = field(default_factory=dict)
     """Users' own openers by scheme, found in the parent."""
     http: HttpSettings = field(default_factory=HttpSettings)
+    ais: AisCluster | None = None
+    """What serves the locations marked `ais+…`."""
 
     def open(self, resolution: Resolution) -> BinaryIO:
         """The bytes of a shard, unbuffered: the reader takes large pieces.

@@ -13,7 +13,8 @@ from urllib.parse import unquote
 from wdspec.spec.errors import ShardError
 from wdspec.storage.access import Access
 from wdspec.storage.globbing import SHARD_SUFFIXES, files_matching, shards_in
-from wdspec.storage.openers import how_opened
+from wdspec.storage.keys import keys_matching, literal_start, shards_among
+from wdspec.storage.listers import names_below
 from wdspec.storage.opening import local_path
 from wdspec.urls.resolve import Resolution, Resolver, tidy
 from wdspec.urls.schemes import quoted_for, scheme_of
@@ -41,10 +42,12 @@ def found_in_store(text: str, prefix: str, base: str, resolver: Resolver, access
     url = ShardUrl(prefix + text, base)
     resolution = resolver(url)
     try:
-        root = _root(resolution, tail, access)
-        names = files_matching(root, _unquoted(url, tail)) if kind == "glob" else shards_in(root)
+        root = _root(resolution, tail)
+        local = local_path(resolution.location) is not None
+        found = _on_disk if local else _in_store
+        names = found(root, _unquoted(url, tail), kind, access)
         if not names:
-            raise ShardError(_nothing(kind, root, tail))
+            raise ShardError(_nothing(kind, root, tail, os.listdir(root) if local else None))
         scheme = scheme_of(url.text)
         spelt = [head + quoted_for(scheme, name) for name in names]
         if resolution.rule:
@@ -54,23 +57,27 @@ def found_in_store(text: str, prefix: str, base: str, resolver: Resolver, access
     return spelt
 
 
-def _root(resolution: Resolution, tail: str, access: Access) -> str:
-    """The local directory in which a glob or directory is looked up, with its `/`.
+def _root(resolution: Resolution, tail: str) -> str:
+    """The local directory or the location in which a glob or directory is looked up, with its `/`.
 
     A rule may send the directory elsewhere, but must leave alone what comes after it.
     """
     path = local_path(resolution.location)
-    if path is None:
-        raise ShardError(
-            "globs and directories cannot be listed there "
-            f"({how_opened(resolution.location, access)}); write the shards out with braces such as "
-            "`{000000..000123}`, or in an `@file`",
-            location=resolution.location,
-        )
-    ending = tidy("/" + _unquoted(resolution.url, tail))
-    if not path.endswith(ending):
+    place = resolution.location if path is None else path
+    ending = tail if path is None else tidy("/" + _unquoted(resolution.url, tail))
+    if not place.endswith(ending):
         raise _misspelt(resolution)
-    return path[: len(path) - len(ending) + 1]
+    return place[: len(place) - len(ending)] if path is None else place[: len(place) - len(ending) + 1]
+
+
+def _on_disk(root: str, tail: str, kind: str, access: Access) -> list[str]:
+    return files_matching(root, tail) if kind == "glob" else shards_in(root)
+
+
+def _in_store(root: str, tail: str, kind: str, access: Access) -> list[str]:
+    if kind == "glob":
+        return keys_matching(names_below(root, literal_start(tail), access), tail)
+    return shards_among(names_below(root, "", access))
 
 
 def _check_spelling(
@@ -91,12 +98,12 @@ def _misspelt(resolution: Resolution) -> ShardError:
     )
 
 
-def _nothing(kind: str, root: str, tail: str) -> str:
+def _nothing(kind: str, root: str, tail: str, others: Sequence[str] | None) -> str:
     if kind == "glob":
         return f"no file in `{root}` matches `{tail}`; correct the pattern or the directory"
-    others = len(os.listdir(root))
+    where = "in" if others is None else f"among the {len(others)} entries of"
     return (
-        f"no shards among the {others} entries of the directory `{root}`: the names of shards end in "
+        f"no shards {where} the directory `{root}`: the names of shards end in "
         f"{', '.join(SHARD_SUFFIXES)}; for others write a glob such as `*.dat`, for those in "
         "directories within it `**/*.tar`"
     )

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO
 
-from wdspec.spec.errors import ShardError
+from wdspec.spec.errors import ShardError, StoreError
 from wdspec.storage.opening import local_path
 from wdspec.storage.registry import checked, name_of, offers_of_packages
 from wdspec.urls.resolve import AIS_PREFIX
@@ -21,6 +21,7 @@ BUILT_IN: dict[str, str] = {
     "https": "wdspec.storage.http:open_http",
     "-": "wdspec.storage.standard_input:open_standard_input",
     "pipe": "wdspec.storage.pipe:open_pipe",
+    "ais": "wdspec.storage.aistore:open_ais",
 }
 """Scheme -> `module:function` with the signature (location, access) -> stream; imported when first used. `-` and
 `ais` (locations marked so) count as schemes here."""
@@ -33,6 +34,8 @@ HOW = {
     "ais": "AIStore",
 }
 """What `resolve` says of the built-in openers."""
+
+NO_CLUSTER = "nothing says where AIStore is; set AIS_ENDPOINT, or `aistore: {endpoint: …}` in the spec"
 
 
 def scheme_to_open(location: str) -> str:
@@ -47,11 +50,14 @@ def opener_of(location: str, access: Access) -> Callable[[str], BinaryIO]:
 
     Raises:
         ShardError: nothing does.
+        StoreError: nothing says where AIStore is.
     """
     scheme = scheme_to_open(location)
     own = access.openers.get(scheme)
     if own is not None:
         return lambda url: checked(own, url)
+    if scheme == "ais" and access.ais is None:
+        raise StoreError(NO_CLUSTER, location=location)
     named = BUILT_IN.get(scheme)
     if named is None:
         raise ShardError(_why_not(scheme, access), location=location)
@@ -68,6 +74,8 @@ def how_opened(location: str, access: Access) -> str:
     own = access.openers.get(scheme)
     if own is not None:
         return f"the opener {name_of(own)}"
+    if scheme == "ais" and access.ais is None:
+        return NO_CLUSTER
     return HOW.get(scheme, "built in") if scheme in BUILT_IN else _why_not(scheme, access)
 
 
@@ -79,8 +87,6 @@ def _why_not(scheme: str, access: Access) -> str:
             f"{scheme}:// would be opened by {offers}, but WDS_SECURE forbids the openers of packages; unset it "
             "if you trust them, or rewrite the URL with WDS_REWRITE or `rewrite:`"
         )
-    if scheme == "ais":
-        return "reading from AIStore is not built yet; rewrite the URL to local shards, or unset USE_AIS_FOR"
     known = sorted({*BUILT_IN, *access.openers, "file"})
     close = difflib.get_close_matches(scheme, known, 1)
     hint = f"did you mean `{close[0]}`? " if close else ""

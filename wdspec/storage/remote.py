@@ -193,6 +193,8 @@ class RemoteStream(io.RawIOBase):
                 )
             if known is None:
                 self._known = known = answer
+            elif self._position == 0 and not known.ranges:
+                self._known = known = answer  # nothing was given yet of the object as it was before
             elif answer.total != known.total or answer.validator != known.validator:
                 raise ShardError(
                     "the object changed while it was read: "

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from wdspec.spec.errors import UsageError
+from wdspec.urls.cluster import AisVariables
 from wdspec.urls.rewrite import Rule, parse_rules
 
 
 @dataclass(frozen=True)
 class UrlEnvironment:
-    """What ``WDS_REWRITE``, ``WDS_SECURE``, ``USE_AIS_FOR``, ``AIS_ENDPOINT`` and the process say about URLs.
+    """What ``WDS_REWRITE``, ``WDS_SECURE``, the variables of AIStore and the process say about URLs.
 
     It travels with the plan, so that all workers and ranks agree.
     """
@@ -27,9 +26,7 @@ class UrlEnvironment:
     """Of ``WDS_REWRITE``, or of ``GOPEN_REWRITE`` where that is unset."""
     secure: bool = False
     """``WDS_SECURE``: no `pipe:` from anywhere."""
-    ais_endpoint: str | None = None
-    ais_schemes: frozenset[str] = frozenset()
-    """URL schemes that ``USE_AIS_FOR`` sends to the endpoint."""
+    ais: AisVariables = field(default_factory=AisVariables)
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> UrlEnvironment:
@@ -37,18 +34,11 @@ class UrlEnvironment:
 
         Raises:
             UrlError: a rule that cannot be understood.
-            UsageError: ``USE_AIS_FOR`` without ``AIS_ENDPOINT``.
+            UsageError: a variable of AIStore that cannot be understood.
         """
         environ = os.environ if environ is None else environ
         directory = os.getcwd()
         variable = "WDS_REWRITE" if "WDS_REWRITE" in environ else "GOPEN_REWRITE"
-        endpoint = environ.get("AIS_ENDPOINT", "").strip().rstrip("/") or None
-        schemes = frozenset(re.findall(r"[a-z][a-z0-9+.-]*", environ.get("USE_AIS_FOR", "").lower()))
-        if schemes and endpoint is None:
-            raise UsageError(
-                f"USE_AIS_FOR={environ['USE_AIS_FOR']} is set, but AIS_ENDPOINT is not; set it to the "
-                "address of the cluster, such as http://host:51080, or unset USE_AIS_FOR"
-            )
         if environ.get("WDS_CACHE"):
             warnings.warn(
                 f"WDS_CACHE={environ['WDS_CACHE']} is set, but caching is not built yet: shards are read "
@@ -60,6 +50,5 @@ class UrlEnvironment:
             home=os.path.expanduser("~"),
             rules=parse_rules(environ.get(variable, ""), variable, base=directory),
             secure=environ.get("WDS_SECURE", "").strip().lower() not in ("", "0", "false", "no", "off"),
-            ais_endpoint=endpoint,
-            ais_schemes=schemes,
+            ais=AisVariables.read(environ),
         )

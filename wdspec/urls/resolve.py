@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from wdspec.spec.errors import UrlError
 from wdspec.spec.models import RewriteRule, Source, Spec
+from wdspec.urls.cluster import AisCluster
 from wdspec.urls.environment import UrlEnvironment
 from wdspec.urls.rewrite import Rule, rewrite
 from wdspec.urls.schemes import path_of_file_url, scheme_of
@@ -55,7 +56,7 @@ class Resolver:
 
     environment: UrlEnvironment
     rules: tuple[Rule, ...] = ()
-    ais: bool = True
+    ais: AisCluster | None = None
 
     @classmethod
     def of(
@@ -67,6 +68,7 @@ class Resolver:
 
         Raises:
             UrlError: a rule with a wrong regex or template.
+            UsageError: an AIStore cluster whose address is not known.
         """
         own = _rules(source.rewrite if source else ())
         top = _rules(spec.rewrite if spec else ())
@@ -75,15 +77,14 @@ class Resolver:
             *(rule for rule in (*own, *top) if rule.origin.startswith(_OVERLAY)),
             *(rule for rule in (*own, *top) if not rule.origin.startswith(_OVERLAY)),
         ]
-        switched_off = source is not None and source.aistore is None and "aistore" in source.model_fields_set
-        return cls(environment, tuple(rules), ais=not switched_off)
+        return cls(environment, tuple(rules), AisCluster.of(environment.ais, environment.home, spec, source))
 
     def __call__(self, url: ShardUrl) -> Resolution:
         """Where the bytes of a shard come from.
 
         Raises:
             UrlError: an empty result, a NUL character, a `file:` URL of another host, a `pipe:` where
-                WDS_SECURE forbids it.
+                WDS_SECURE forbids it, a name that AIStore cannot have, an ETL that cannot take effect.
         """
         steps: list[Step] = []
         text, rule = rewrite(url.text, self.rules)
@@ -101,14 +102,23 @@ class Resolver:
                 "the spec and the environment",
                 url=url.text,
             )
+        cluster = self.ais
+        if cluster is not None and scheme in cluster.schemes:
+            why = f"AIStore at {cluster.endpoints[0]} serves {scheme}://"
+            step = Step("ais", cluster.endpoints[0] + cluster.target(text), why)
+            return Resolution(url, AIS_PREFIX + text, (*steps, step), rule)
+        if cluster is not None and cluster.etl is not None:
+            raise UrlError(
+                f"the ETL `{cluster.etl.name}` runs in AIStore, which does not serve this; add the scheme to "
+                "`use_for`, or switch it off where the bytes are transformed already: `aistore: false`",
+                url=url.text,
+                location=text,
+            )
         if (scheme or "file") == "file" and text != "-":
             location, why = self._path(text, scheme, base)
             if location != text:
                 steps.append(Step("path", location, why))
             return Resolution(url, location, tuple(steps), rule)
-        if self.ais and self.environment.ais_endpoint and scheme in {"ais", *self.environment.ais_schemes}:
-            why = f"AIStore at {self.environment.ais_endpoint} serves {scheme}://"
-            return Resolution(url, AIS_PREFIX + text, (*steps, Step("ais", AIS_PREFIX + text, why)), rule)
         return Resolution(url, text, tuple(steps), rule)
 
     def _path(self, text: str, scheme: str, base: str) -> tuple[str, str]:

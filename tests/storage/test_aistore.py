@@ -1,0 +1,274 @@
+"""Reading through AIStore: redirects, resuming, refusals, against the double; the plain parts also a real cluster."""
+
+import random
+import socket
+
+import pytest
+from servers.aistore_double import AisDouble, cut, fine, redirect, status
+
+from wdspec.spec.errors import MissingShardError, ShardError, StoreError
+from wdspec.storage.access import Access
+from wdspec.storage.patience import Patience
+from wdspec.urls.cluster import AisCluster
+
+DATA = random.Random(0).randbytes(3_000_000)
+QUICK = Patience(budget=5, delay=0.001, longest_delay=0.02)
+URL = "gs://imgs/a/b/x.tar"
+
+
+@pytest.fixture
+def double():
+    with AisDouble() as double:
+        double.put(URL, DATA)
+        yield double
+    assert not double.violations
+
+
+def stream(double, url=URL, patience=QUICK, **settings):
+    settings.setdefault("schemes", frozenset({"ais", "gs", "s3"}))
+    cluster = AisCluster((double.endpoint,), **settings)
+    return Access(patience=patience, ais=cluster).open_location(f"ais+{url}")
+
+
+def read(double, url=URL, **settings):
+    with stream(double, url, **settings) as file:
+        return file.read()
+
+
+def test_one_get_at_the_gateway_and_one_at_a_target_read_a_shard(double):
+    assert read(double) == DATA
+    assert [(each.node[0], each.method) for each in double.seen()] == [("p", "GET"), ("t", "GET")]
+    first = double.requests[0]
+    assert (first.path, first.query) == ("/v1/objects/imgs/a/b/x.tar", "provider=gcp")
+
+
+@pytest.mark.parametrize("name", ["a b+c%20#?&;.tar", "q\"{x}'!*().tar", "ünï/日本.tar", "a=b,c@d~e.tar"])
+def test_any_name_reaches_its_object(double, name):
+    double.put(f"s3://b/{name}", b"here")
+    assert read(double, f"s3://b/{name}") == b"here"
+
+
+def test_repeated_slashes_count_as_one(double):
+    assert read(double, "gs://imgs/a//b///x.tar") == DATA
+
+
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize("after", [0, 1, 262_144, 1_000_001, 2_999_999])
+def test_a_cut_is_resumed_through_the_gateway(double, after, reset):
+    double.script("t", cut(after, reset))
+    assert read(double) == DATA
+    asked = [each.headers.get("range") for each in double.seen("p")]
+    assert asked[0] is None
+    assert len(asked) == 2
+    if asked[1] is not None:
+        assert int(asked[1].removeprefix("bytes=").removesuffix("-")) <= after
+
+
+def test_an_object_that_changes_between_two_answers_is_an_error(double):
+    double.put("ais://b/o", DATA)
+    double.script("t", cut(500_000))
+    with stream(double, "ais://b/o") as file:
+        assert file.read(100_000)
+        double.put("ais://b/o", DATA[::-1])
+        with pytest.raises(ShardError, match=r"changed while it was read: .*ais-version 1.*ais-version 2"):
+            file.readall()
+
+
+@pytest.mark.parametrize("kind", ["xxhash2", "xxhash", "md5", "sha256", "none"])
+def test_checksums_are_verified(double, kind):
+    double.checksum = kind
+    assert read(double) == DATA
+
+
+def test_changed_bytes_are_an_error_before_the_last_are_given(double):
+    double.digest = lambda data: "0123"
+    with stream(double) as file, pytest.raises(ShardError, match=r"checksum is \w+, but AIStore keeps 0123"):
+        file.readall()
+    assert read(double, verifies=False) == DATA
+
+
+def test_a_checksum_that_cannot_be_computed_is_told_once(double, caplog):
+    double.checksum, double.digest = "crc32c", lambda data: "0123"
+    assert read(double) == read(double) == DATA
+    assert [record.message for record in caplog.records if "crc32c" in record.message] == [
+        "AIStore's checksums of the type crc32c cannot be verified here: give the bucket checksums of the type "
+        "xxhash2, md5, sha256 or sha512, or silence this with `aistore: {checksum: ignore}`"
+    ]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        status(503),
+        status(400, "cannot handle bucket request: Smap v0"),
+        status(429, "rate limit"),
+        status(500, "internal"),
+        status(502),
+        status(504),
+        status(409, "conflict getting remote"),
+    ],
+)
+@pytest.mark.parametrize("node", ["p", "t"])
+def test_what_passes_is_borne_and_every_attempt_starts_at_the_gateway(double, node, fault):
+    double.script(node, fault, fault, fault)
+    assert read(double) == DATA
+    assert len(double.seen("p")) == 4
+    assert len(double.seen("t")) == (1 if node == "p" else 4)
+
+
+def test_what_does_not_pass_says_what_it_was_and_for_how_long(double):
+    double.script("p", *[status(503)] * 1000)
+    with pytest.raises(
+        ShardError, match=r"given up after \d+ attempts in 0 s.*gateway 127.* answers 503.*imgs"
+    ):
+        read(double, patience=Patience(budget=0.2, delay=0.01, longest_delay=0.02))
+
+
+def test_an_internal_error_that_stays_is_not_borne_for_minutes(double):
+    double.script("t", *[status(500, "disk on fire")] * 1000)
+    with pytest.raises(ShardError, match=r"AIStore fails: the target .* answers 500: disk on fire"):
+        read(double)
+    assert len(double.seen("t")) == 6
+
+
+def test_a_missing_object_is_a_missing_shard(double):
+    with pytest.raises(
+        MissingShardError, match=r"no such object in AIStore: the target .*NoSuchKey.*location gs://imgs/y"
+    ):
+        read(double, "gs://imgs/y.tar")
+    double.put("ais://b/o", b"")
+    with pytest.raises(MissingShardError, match="does not exist"):
+        read(double, "ais://b/other")
+
+
+@pytest.mark.parametrize(
+    ("url", "seen"),
+    [
+        ("gs://nobucket/o.tar", "gcp-error.NoSuchBucket"),
+        ("ais://imgs/a/b/x.tar", "bucket ais://imgs does not exist"),
+        ("s3://imgs/o.tar", "AWS backend is missing in the cluster configuration"),
+    ],
+)
+def test_a_404_of_the_gateway_is_no_missing_shard_but_a_wrong_setup(double, url, seen):
+    double.backends.discard("aws")
+    with pytest.raises(
+        StoreError, match=f"the gateway .* answers 404: {seen}.*; does the bucket exist.*location {url}"
+    ):
+        read(double, url)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (status(403, "no permission"), "answers 403: no permission; ask for permission"),
+        (status(400, "errInvalidPath"), "answers 400: errInvalidPath; check the bucket and the name"),
+        (status(507, "out of space"), "answers 507: out of space; the cluster has no room"),
+    ],
+)
+def test_refusals_are_errors_at_once(double, fault, said):
+    double.script("t", fault)
+    with pytest.raises(StoreError, match=said):
+        read(double)
+    assert len(double.seen("p")) == 1
+
+
+def test_an_object_that_shrank_is_an_error(double):
+    double.script("t", cut(1_000_000), status(416, "invalid range"))
+    with pytest.raises(ShardError, match="shorter than it was"):
+        read(double)
+
+
+def test_a_target_that_cannot_be_reached_is_named(double):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    double.dead_port = port
+    with pytest.raises(
+        ShardError, match=rf"sends us to 127.0.0.1:{port}, and there is no connection.*targets"
+    ):
+        read(double, patience=Patience(budget=0.1, delay=0.01))
+
+
+def test_a_target_that_leaves_is_borne_until_the_map_changes(double):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        double.dead_port = free.getsockname()[1]
+
+    def remap(node, handler):
+        double.dead_port, double.shift = None, 1
+        return False
+
+    double.script("p", fine, fine, remap)
+    assert read(double) == DATA
+    assert len(double.seen("p")) == 3
+
+
+def test_gateways_are_asked_in_turn_until_one_answers(double):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        dead = f"http://127.0.0.1:{free.getsockname()[1]}"
+    cluster = AisCluster((dead, double.endpoint), schemes=frozenset({"gs"}))
+    access = Access(patience=QUICK, ais=cluster)
+    for _ in range(2):
+        with access.open_location(f"ais+{URL}") as file:
+            assert file.read() == DATA
+    nobody = Access(patience=Patience(budget=0.1), ais=AisCluster((dead,)))
+    with pytest.raises(
+        ShardError, match=r"no gateway of AIStore answers: 127.*refused; is the endpoint right"
+    ):
+        nobody.open_location("ais+ais://b/o").read(1)
+
+
+def test_redirects_that_lead_nowhere_are_errors(double):
+    double.script(
+        "p",
+        redirect(f"{double.endpoint}/v1/objects/imgs/a/b/x.tar?provider=gcp"),
+        *[redirect(f"{double.endpoint}/v1/objects/imgs/a/b/x.tar?provider=gcp")] * 9,
+    )
+    with pytest.raises(StoreError, match="more than 5 redirects in AIStore, the last one to 127"):
+        read(double)
+    double.forget()
+    double.script("p", redirect("ftp://127.0.0.1/x"))
+    with pytest.raises(StoreError, match="redirects from http to ftp://, which is refused"):
+        read(double)
+
+
+def test_the_token_is_shown_to_gateways_only(double, tmp_path):
+    double.tokens = {"s3cret"}
+    assert read(double, token="s3cret") == DATA
+    assert all(("authorization" in each.headers) == each.by_gateway for each in double.seen())
+    with pytest.raises(
+        StoreError, match="answers 401: token required; log in with `ais auth login`"
+    ) as caught:
+        read(double)
+    with pytest.raises(StoreError, match="invalid token") as caught:
+        read(double, token="0ther")
+    assert "0ther" not in str(caught.value)
+
+
+def test_a_token_that_expires_is_read_again(double, tmp_path):
+    file = tmp_path / "auth.token"
+    file.write_text('{"token": "old"}')
+    double.tokens = {"old"}
+    settings = {"token_file": str(file), "token_named": True}
+    assert read(double, **settings) == DATA
+    double.tokens = {"new"}
+    file.write_text('{"token": "new"}')
+    assert read(double, **settings) == DATA
+    file.unlink()
+    double.tokens = {"newer"}
+    with pytest.raises(StoreError, match=r"no such file, which AIStore's token should be in.*auth.token"):
+        read(double, **settings)
+
+
+def test_ranges_are_asked_for_where_a_reader_skips(double):
+    with stream(double) as file:
+        assert file.seekable()
+        file.seek(2_500_000)
+        assert file.read(1000) == DATA[2_500_000:2_501_000]
+    assert [each.headers.get("range") for each in double.seen("t")] == [None, "bytes=2500000-"]
+
+
+def test_stale_copies_are_what_they_are_and_latest_asks_for_more(double):
+    assert read(double) == DATA
+    double.put(URL, b"new")
+    assert read(double) == DATA
+    assert read(double, latest=True) == b"new"
+    assert "latest-ver=true" in double.seen("p")[-1].query

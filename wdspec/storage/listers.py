@@ -1,0 +1,37 @@
+"""Which stores can be listed, and by what: the table beside that of the openers."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+
+from wdspec.spec.errors import ShardError
+from wdspec.storage.access import Access
+from wdspec.storage.openers import how_opened, scheme_to_open
+
+Lister = Callable[[str, str, Access], Iterable[str]]
+"""(root, start, access) -> the names of all files below the root that go on with `start`, in any depth and order,
+without the root. The root is a location that ends with `/`."""
+
+LISTERS: dict[str, str] = {
+    "ais": "wdspec.storage.ais_listing:names_in_ais",
+}
+"""Scheme -> `module:function` of a `Lister`; imported when first used."""
+
+
+def names_below(root: str, start: str, access: Access) -> Iterable[str]:
+    """The names of the files below a root in a store, as a `Lister` gives them.
+
+    Raises:
+        ShardError: the store cannot be listed.
+    """
+    named = LISTERS.get(scheme_to_open(root))
+    if named is None:
+        raise ShardError(
+            f"globs and directories cannot be listed there ({how_opened(root, access)}); write the shards out with "
+            "braces such as `{000000..000123}`, or in an `@file`",
+            location=root,
+        )
+    module, _, function = named.partition(":")
+    lister: Lister = getattr(importlib.import_module(module), function)
+    return lister(root, start, access)
