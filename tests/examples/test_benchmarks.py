@@ -19,6 +19,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
         ("state_cost.py", 4),
         ("resume_time.py", 9),
         ("writing.py", 2),
+        ("remote.py", 1),
     ],
 )
 def test_a_quick_run_prints_the_table(script, rows):
