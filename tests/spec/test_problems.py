@@ -145,6 +145,7 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
         [("E401", 1, 10), ("E401", 1, 18)],
     ),
     (A + "    decode: tenbin\n", [("E209", 3, 13)]),
+    (A + "    extensions: jpg\n    decode: {jgp: rgb8}\n", [("E315", 4, 19)]),
     (A + "    decode: {image: rgb8+upwright}\n", [("E209", 3, 21)]),
     (A + "    decode: {meta: json+upright}\n", [("E209", 3, 20)]),
     ("mix: {unit: batch}\n" + A, [("E206", 1, 7)]),

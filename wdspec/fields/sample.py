@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_LAYOUTS = 1024
 """Layouts remembered before all are forgotten; real data has a handful."""
+TRIAL = 100
+"""Samples after which a key of `decode` that no field has matched is warned of."""
 MAX_LAYOUT_TEXT = 4096
 """Characters in the names of a layout, beyond which it is decided anew each time instead of remembered."""
 
@@ -56,7 +59,8 @@ class SampleFields:
         rename: new name → the names it may have had.
         required: fields asked for by later stages (`fields`, `to_tuple`), each maybe with ``;`` alternatives.
         only: the fields that anything later can look at, if that is known; all others are not even decoded.
-        names, fields: `decode`, see `decoding.DecodeRules`.
+        names, fields: `decode`, see `decoding.DecodeRules`. A key of `fields` that no field matches in the first
+            `TRIAL` samples is warned of, once in each process.
         scales: whether factors may be given.
         allow_pickle: whether pickles may be read, and then `pth` and `npy` with objects too.
         secure: whether functions and pickle are forbidden; by default whether WDS_SECURE is 1 now.
@@ -93,7 +97,11 @@ class SampleFields:
         for new, olds in self.naming.rename.items():
             for old in olds:
                 self.rules.check(new, old)
+        self.source: str | None = None
+        """What messages call the source."""
         self._layouts: dict[tuple[str, ...], Layout | FieldError | Literal["skip"]] = {}
+        self._unmatched = set(self.rules.fields)
+        self._tried = 0
 
     @classmethod
     def of(
@@ -107,7 +115,7 @@ class SampleFields:
     ) -> SampleFields:
         """The fields of a source of a spec, whose `allow` is given; the other arguments as for the class."""
         decode = source.decode
-        return cls(
+        made = cls(
             source.extensions,
             missing=source.missing,
             rename=source.rename,
@@ -119,6 +127,8 @@ class SampleFields:
             allow_pickle="pickle" in allow,
             secure=secure,
         )
+        made.source = source.name
+        return made
 
     def field_of(self, suffix: str) -> str | None:
         """For the tar reader: the name under which a file of this suffix is kept, None to leave it unread."""
@@ -180,15 +190,33 @@ class SampleFields:
             decided = "skip" if fields is None else self._lay_out(names, fields)
         except FieldError as error:
             decided = error.with_traceback(None)
-        if sum(map(len, names)) <= MAX_LAYOUT_TEXT:
+        # While keys of `decode` are unmatched every sample is studied, so that remembered layouts cost nothing more.
+        if self._unmatched and self._tried < TRIAL:
+            self._try(names)
+        elif sum(map(len, names)) <= MAX_LAYOUT_TEXT:
             if len(self._layouts) >= MAX_LAYOUTS:
                 self._layouts.clear()
             self._layouts[names] = decided
         return decided
 
+    def _try(self, names: Sequence[str]) -> None:
+        """Counts a sample in which keys of `decode` may match, and warns of those that never did."""
+        self._tried += 1
+        if self._tried == TRIAL:
+            which = ", ".join(f"`{key}`" for key in sorted(self._unmatched))
+            there = ", ".join(name for name in names if not is_reserved(name)) or "none"
+            of = f" of source `{self.source}`" if self.source else ""
+            warnings.warn(
+                f"`decode` names {which}, but no field{of} has matched in {TRIAL} samples; the last one's fields: "
+                f"{there}. Keys are names of fields, or suffixes of files",
+                stacklevel=4,
+            )
+
     def _lay_out(self, names: tuple[str, ...], fields: Mapping[str, str | None]) -> Layout:
         present = {name: stored for name, stored in fields.items() if stored is not None}
         moves = [(name, name) for name in names if is_reserved(name)] + list(present.items())
+        if self._unmatched:
+            self._unmatched -= {self.rules.key_for(name, stored) for name, stored in present.items()}
         found = ((name, self.rules.decoder_of(name, stored)) for name, stored in present.items())
         decoders: dict[str, FieldDecoder] = {name: decoder for name, decoder in found if decoder is not None}
         return Layout(
@@ -201,7 +229,7 @@ class SampleFields:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_layouts": {}}
+        return {**self.__dict__, "_layouts": {}, "_unmatched": set(self.rules.fields), "_tried": 0}
 
 
 def _placed(error: WdspecError, raw: Mapping[str, Any], field: str | None = None) -> WdspecError:

@@ -328,6 +328,12 @@ CODES: dict[str, Code] = {
         "aistore: {endpoint: http://ais:51080, use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n"
         "    tar: {end: lenient}\n    aistore: {etl: resize-224}\n",
     ),
+    "E315": Code(
+        "a key of decode that no field matches",
+        "The keys of `decode` are names of fields, or suffixes of files, whole or from a dot on. With `extensions` "
+        "given all fields are known, and a key that matches none of them does nothing: most often it is misspelt.",
+        "dataset:\n  - {shards: a.tar, extensions: jpg txt, decode: {jgp: rgb8}}\n",
+    ),
     "E401": Code(
         "not built yet",
         "The language has this key, and this release does not do what it says. It is refused rather than ignored.",

@@ -15,7 +15,18 @@ from wdspec.spec.options import Mix
 from wdspec.spec.paths import with_absolute_paths
 from wdspec.spec.positions import Position
 from wdspec.spec.problems import Problems
-from wdspec.spec.rules import clusters, fields, lengths, mixing, passes, rewrites, safety, scaling, shares
+from wdspec.spec.rules import (
+    clusters,
+    decoding,
+    fields,
+    lengths,
+    mixing,
+    passes,
+    rewrites,
+    safety,
+    scaling,
+    shares,
+)
 from wdspec.spec.shapes import check_keys, keys_of
 from wdspec.spec.sources import GROUP_KEYS, Assembly, Draft
 from wdspec.spec.unbuilt import refuse_unbuilt
@@ -132,6 +143,7 @@ def _check_rules(
         problems=problems,
     )
     clusters.check_clusters(spec, top, leaves, choice.has_endpoint, problems)
+    decoding.check_decode_keys(leaves, problems)
     safety.check_allow(top, spec.allow, problems)
     for leaf in leaves:
         safety.check_pickle(leaf, spec.allow, problems)

@@ -58,6 +58,9 @@ MEDIA_DECODERS = AUDIO_DECODERS | VIDEO_DECODERS
 DECODERS = IMAGE_DECODERS | BASIC_DECODERS | MEDIA_DECODERS | {RAW}
 """Every decoder name."""
 
+PACKINGS = frozenset({"gz", "bz2", "xz", "zst"})
+"""Last parts of a suffix that are undone before decoding: ``json.gz`` is read as ``json``."""
+
 LEFT_OUT_DECODERS = frozenset({"ten", "tb", "tenbin"})
 """Decoders of webdataset that wdspec leaves out on purpose: its own binary format for lists of arrays."""
 

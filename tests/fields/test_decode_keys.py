@@ -1,0 +1,99 @@
+"""A key of `decode` that decides nothing: a problem of the spec where it shows, else a warning in the first samples."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wdspec.fields import sample as module
+from wdspec.fields.sample import TRIAL, SampleFields
+from wdspec.fields.unpacking import UNPACKERS
+from wdspec.loading import load
+from wdspec.spec.errors import SpecError
+from wdspec.spec.vocabulary import PACKINGS
+
+
+def problems(tmp_path: Path, text: str) -> list[tuple[int, str]]:
+    file = tmp_path / "spec.yaml"
+    file.write_text(text)
+    try:
+        load(file)
+    except SpecError as error:
+        return [(problem.line, f"{problem.code} {problem.message}") for problem in error.problems]
+    return []
+
+
+def source(**keys: Any) -> str:
+    return "".join(f"    {key}: {value}\n" for key, value in keys.items())
+
+
+def test_a_misspelt_key_is_told_where_it_stands(tmp_path: Path) -> None:
+    text = "dataset:\n  - shards: a.tar\n    name: a\n" + source(
+        extensions="jpg;png txt", rename="{image: jpg}", decode="{imgae: rgb8, txt: raw}"
+    )
+    assert problems(tmp_path, text) == [(6, "E315 no field is called `imgae`: `a` has `image`, `jpg`, `txt`")]
+
+
+@pytest.mark.parametrize("key", ["image", "jpg", "png", "seg.png", "SEG.png", "json", "json.gz", "txt", "y"])
+def test_every_way_to_mean_a_field_is_fine(key: str, tmp_path: Path) -> None:
+    keys = source(
+        extensions="jpg;seg.png meta.json.gz txt", rename="{image: jpg, y: txt}", decode=f"{{{key}: raw}}"
+    )
+    assert problems(tmp_path, "dataset:\n  - shards: a.tar\n" + keys) == []
+
+
+@pytest.mark.parametrize("extensions", [None, '"*.jpg txt"', '"jpg s?g.png"'])
+def test_where_files_decide_nothing_is_said(extensions: str | None, tmp_path: Path) -> None:
+    keys = source(**({"extensions": extensions} if extensions else {}), decode="{any: raw}")
+    assert problems(tmp_path, "dataset:\n  - shards: a.tar\n" + keys) == []
+
+
+def test_defaults_are_judged_by_all_sources_together(tmp_path: Path) -> None:
+    text = "defaults:\n  decode: {jpg: rgb8, txt: raw}\ndataset:\n" + "".join(
+        f"  - {{name: {name}, shards: {name}.tar, extensions: {extensions}}}\n"
+        for name, extensions in {"a": "jpg", "b": "txt"}.items()
+    )
+    assert problems(tmp_path, text) == []
+    found = problems(tmp_path, text.replace("extensions: txt", "extensions: json"))
+    assert [line for line, _ in found] == [2]
+    assert "`txt`" in found[0][1]
+
+
+def fields(**options: Any) -> SampleFields:
+    return SampleFields(secure=False, **options)
+
+
+def test_a_key_that_no_sample_matches_is_warned_of_once() -> None:
+    decode = fields(fields={"imgae": "txt", "jpg": "raw"})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for index in range(3 * TRIAL):
+            assert decode({"__key__": str(index), "jpg": b"x", "txt": b"y"}) is not None
+            assert bool(caught) == (index >= TRIAL - 1)
+    assert [str(each.message) for each in caught] == [
+        "`decode` names `imgae`, but no field has matched in 100 samples; the last one's fields: jpg, txt. "
+        "Keys are names of fields, or suffixes of files"
+    ]
+
+
+@pytest.mark.filterwarnings("error")
+def test_keys_that_match_now_and_then_are_fine_and_then_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = fields(fields={"txt": "raw", "seg.jpg": "raw"})
+    for index in range(TRIAL):
+        decode({"txt": b""} if index % 2 else {"a.seg.jpg": b""})
+    monkeypatch.setattr(module.SampleFields, "_study", lambda *names: pytest.fail("studied again"))
+    decode({"txt": b""})
+
+
+def test_workers_watch_anew() -> None:
+    decode = pickle.loads(pickle.dumps(fields(fields={"nothing": "raw"})))
+    with pytest.warns(UserWarning, match="nothing"):
+        all(decode({"txt": b""}) for _ in range(TRIAL))
+
+
+def test_packings_are_the_same_words_in_language_and_decoders() -> None:
+    assert set(UNPACKERS) == PACKINGS
