@@ -1,9 +1,15 @@
 """Runs the `wdspec` program as users do: in a process of its own, its output a pipe or a terminal."""
 
+import contextlib
+import io
 import os
 import pty
 import subprocess
 import sys
+import warnings
+from unittest import mock
+
+from wdspec.cli.main import main
 
 PROGRAM = "from wdspec.cli.main import main; main()"
 NO_TORCH = "import sys; sys.modules['torch'] = None; "
@@ -29,6 +35,28 @@ def wdspec(*arguments, folder=None, before="", code=0, **variables):
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout, done.stderr
+
+
+def within(*arguments, folder=None, code=0, **variables):
+    """The same as `wdspec` in this process, which spares half a second; the output is no terminal."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    before = os.getcwd()
+    with (
+        warnings.catch_warnings(),
+        mock.patch.dict(os.environ, environment(**variables), clear=True),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        os.chdir(folder or before)
+        try:
+            main(list(map(str, arguments)))
+        except SystemExit as done:
+            found = done.code
+        finally:
+            os.chdir(before)
+    shown, said = (stream.buffer.getvalue().decode(errors="backslashreplace") for stream in (out, err))
+    assert found == code, shown + said
+    return shown, said
 
 
 def on_terminal(*arguments, folder=None, before="", width=100, **variables):

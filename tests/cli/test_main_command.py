@@ -23,12 +23,41 @@ def folder(tmp_path):
 def test_without_arguments_the_help_is_shown():
     shown, _ = wdspec()
     assert shown == wdspec("--help")[0]
-    for command in ("validate", "explain", "simulate", "head", "resolve", "rule", "schema", "demo"):
+    for command in (
+        "validate",
+        "explain",
+        "simulate",
+        "head",
+        "create",
+        "ls",
+        "cat",
+        "split",
+        "sort",
+        "resolve",
+        "rule",
+        "schema",
+        "demo",
+    ):
         assert f"\n  {command} " in shown
 
 
 @pytest.mark.parametrize(
-    "command", ["validate", "explain", "simulate", "head", "resolve", "rule", "schema", "demo"]
+    "command",
+    [
+        "validate",
+        "explain",
+        "simulate",
+        "head",
+        "create",
+        "ls",
+        "cat",
+        "split",
+        "sort",
+        "resolve",
+        "rule",
+        "schema",
+        "demo",
+    ],
 )
 def test_every_command_has_help(command):
     assert wdspec(command, "--help")[0].startswith("Usage: ")

@@ -191,3 +191,18 @@ class StoreOutput:
             raise UsageError(
                 "an object of this name exists; choose another name, or allow overwriting it", url=self._url
             )
+
+
+def take_back(url: str) -> None:
+    """Deletes what was written to a path or a store; what went into a program or a stream cannot be taken back."""
+    environment = UrlEnvironment.read()
+    location = Resolver.of(environment)(ShardUrl(url, environment.directory)).location
+    path = local_path(location)
+    with contextlib.suppress(Exception):
+        if path is not None:
+            os.unlink(path)
+        elif scheme_of(location) not in ("pipe", "") and not location.startswith(AIS_PREFIX):
+            import fsspec
+
+            store, name = fsspec.core.url_to_fs(location)
+            store.rm_file(name)

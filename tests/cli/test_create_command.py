@@ -1,0 +1,253 @@
+"""`wdspec create`: shards of folders, recipes and manifests."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+
+import pytest
+from commandline import PROGRAM, environment, on_terminal
+from commandline import within as wdspec
+
+from wdspec.shards.samples import TarSamples
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    for name in ("WDS_REWRITE", "WDS_SECURE"):
+        monkeypatch.delenv(name, raising=False)
+    for n in range(10):
+        path = tmp_path / "in" / f"part{n % 2}"
+        path.mkdir(parents=True, exist_ok=True)
+        (path / f"{n:02d}.cls").write_text(str(n))
+        (path / f"{n:02d}.txt").write_text("x" * (n * 100))
+    (tmp_path / "in" / ".hidden.txt").write_text("no")
+    return tmp_path
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return list(TarSamples(file))
+
+
+def shards(folder, prefix="a"):
+    return {name: len(read(folder / name)) for name in sorted(os.listdir(folder)) if name.startswith(prefix)}
+
+
+def test_a_folder_becomes_a_sample_for_each_key_in_order(folder):
+    _, said = wdspec("create", "in", "-o", "a.tar", folder=folder)
+    samples = read(folder / "a.tar")
+    assert [sample["__key__"] for sample in samples] == sorted(f"part{n % 2}/{n:02d}" for n in range(10))
+    assert samples[1] == {"__key__": "part0/02", "cls": b"2", "txt": b"x" * 200}
+    assert said.startswith("wrote 10 samples (")
+
+
+def test_the_same_folder_gives_the_same_bytes(folder):
+    wdspec("create", "in", "-o", "a.tar", folder=folder)
+    os.utime(folder / "in" / "part0" / "00.cls", (1, 1))
+    wdspec("create", "in", "-o", "b.tar", folder=folder)
+    assert (folder / "a.tar").read_bytes() == (folder / "b.tar").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "counts"),
+    [
+        (["--shards", "3"], [3, 3, 4]),
+        (["--maxcount", "4"], [3, 3, 4]),
+        (["--maxcount", "5"], [5, 5]),
+        (["--maxsize", "100kB"], [10]),
+    ],
+)
+def test_samples_are_spread_evenly_over_the_shards_that_the_limits_ask_for(folder, arguments, counts):
+    wdspec("create", "in", "-o", "a-%03d.tar", *arguments, folder=folder)
+    assert list(shards(folder).values()) == counts
+
+
+def test_shards_of_about_the_same_size_can_be_asked_for(folder):
+    (folder / "in" / "part0" / "00.txt").write_text("x" * 20_000)
+    wdspec("create", "in", "-o", "a-%d.tar", "--shards", "2", "--by", "size", folder=folder)
+    assert list(shards(folder).values()) == [1, 9]
+
+
+def test_a_seed_shuffles_the_same_way_each_time(folder):
+    orders = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        wdspec("create", "in", "-o", f"{name}.tar", "--shuffle", seed, folder=folder)
+        orders.append([sample["__key__"] for sample in read(folder / f"{name}.tar")])
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == sorted(orders[2]) != orders[0]
+
+
+def test_a_recipe_of_tarp_is_followed(folder):
+    (folder / "plan").write_text(
+        "a.txt /dev/null\nb.txt  in/part0/00.cls\n# a remark\n\na.more.txt text:more text\nb.more.txt pipe:echo hi\n"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "create", "plan", "-o", "-", "--run-pipes"],
+        cwd=folder, env=environment(), capture_output=True, check=True,
+    )  # fmt: skip
+    assert list(TarSamples(io.BytesIO(shown.stdout))) == [
+        {"__key__": "a", "more.txt": b"more text", "txt": b""},
+        {"__key__": "b", "more.txt": b"hi\n", "txt": b"0"},
+    ]
+
+
+def test_commands_of_a_recipe_run_only_on_request_and_never_under_wds_secure(folder):
+    (folder / "plan").write_text("a.txt pipe:touch ran\n")
+    _, said = wdspec("create", "plan", "-o", "a.tar", folder=folder, code=1)
+    assert "plan:1: `pipe:touch ran` runs a command; if you trust this recipe, add --run-pipes" in said
+    _, said = wdspec("create", "plan", "-o", "a.tar", "--run-pipes", folder=folder, code=1, WDS_SECURE="1")
+    assert "WDS_SECURE forbids running the commands of a recipe" in said
+    assert not (folder / "ran").exists()
+    assert not (folder / "a.tar").exists()
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ("a.txt\n", "plan:1: `a.txt` has no source"),
+        ("a.txt nothing-here\n", "nothing-here: No such file or directory (plan:1) [key a, field txt]"),
+        ("a.txt pipe:exit 3\n", "exit 3: the command ended with code 3 (plan:1) [key a, field txt]"),
+        ("a.txt text:1\na.txt text:2\n", "plan:2: `a.txt` comes a second time, the first in plan:1"),
+        ("a text:1\n", "`a` (plan:1) has no extension"),
+        ("/a.txt text:1\n", "is an absolute path"),
+        ("../a.txt text:1\n", "leads out of its folder"),
+        ("", "there is nothing in it to make samples of"),
+    ],
+)
+def test_a_recipe_that_cannot_be_followed_says_where_and_leaves_nothing(folder, plan, said):
+    (folder / "plan").write_text(plan)
+    assert said in wdspec("create", "plan", "-o", "a.tar", "--run-pipes", folder=folder, code=1)[1]
+    assert [name for name in os.listdir(folder) if name not in ("in", "plan")] == []
+
+
+def test_a_csv_manifest_maps_columns_to_fields(folder):
+    (folder / "m.csv").write_text(
+        'id,path,label,about\nx1,in/part0/02.txt,3,"{""a"": 1}"\nx2,in/part0/04.txt,4,null\n'
+    )
+    options = ["--key-column", "id", "--file", "txt=path", "--value", "cls=label", "--value", "json=about"]
+    shown, _ = wdspec("create", "m.csv", "-o", "a.tar", *options, "--format", "json", folder=folder)
+    assert json.loads(shown)["samples"] == 2
+    assert read(folder / "a.tar") == [
+        {"__key__": "x1", "cls": b"3", "json": b'{"a": 1}', "txt": b"x" * 200},
+        {"__key__": "x2", "cls": b"4", "json": b"null", "txt": b"x" * 400},
+    ]
+
+
+def test_a_jsonl_manifest_stores_every_column_and_numbers_the_samples(folder):
+    (folder / "m.jsonl").write_text('{"cls": 3, "txt": "a"}\n{"cls": 4, "txt": "b"}\n')
+    wdspec("create", "m.jsonl", "-o", "a.tar", folder=folder)
+    assert read(folder / "a.tar") == [
+        {"__key__": "000000000", "cls": b"3", "txt": b"a"},
+        {"__key__": "000000001", "cls": b"4", "txt": b"b"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "said"),
+    [
+        ("a,b\n1\n", [], "m.csv:2: 1 cells under 2 headings"),
+        ("a,a\n1,2\n", [], "names the columns, each differently"),
+        ("id,cls\nx,1\n", ["--value", "cls=klass"], "m.csv:2: no column `klass`; there are id, cls"),
+        ("cls\n1.5\n", [], "invalid literal for int()"),
+        ("json\n{\n", [], "m.csv:2: column `json` is no JSON"),
+        ("p\n\n,\n", [], "2 cells under 1 headings"),
+        ("__key__,cls\nx.y,1\n", [], "has a dot in its last part"),
+        ("__key__,cls\nx,1\nx,2\n", [], "already has a sample with the same key"),
+    ],
+)
+def test_a_manifest_that_cannot_be_read_says_where(folder, text, options, said):
+    (folder / "m.csv").write_text(text)
+    assert said in wdspec("create", "m.csv", "-o", "a.tar", *options, folder=folder, code=1)[1]
+    assert not (folder / "a.tar").exists()
+
+
+def test_what_is_there_is_not_replaced_without_force(folder):
+    (folder / "a-1.tar").write_bytes(b"old")
+    _, said = wdspec("create", "in", "-o", "a-%d.tar", "--shards", "2", folder=folder, code=1)
+    assert "a file of this name exists" in said
+    assert sorted(name for name in os.listdir(folder) if name != "in") == ["a-1.tar"]
+    assert (folder / "a-1.tar").read_bytes() == b"old"
+    wdspec("create", "in", "-o", "a-%d.tar", "--shards", "2", "--force", folder=folder)
+    assert shards(folder) == {"a-0.tar": 5, "a-1.tar": 5}
+
+
+def test_a_failure_takes_back_the_shards_before_it(folder):
+    (folder / "plan").write_text("".join(f"{n}.txt text:{n}\n" for n in range(8)) + "9.txt missing\n")
+    wdspec("create", "plan", "-o", "a-%d.tar", "--maxcount", "2", folder=folder, code=1)
+    assert sorted(os.listdir(folder)) == ["in", "plan"]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.cbors.gz", "a.msgpack"])
+def test_other_formats_go_by_the_suffix(folder, name):
+    (folder / "m.jsonl").write_text('{"__key__": "k", "cls": 3, "txt": "a"}\n')
+    wdspec("create", "m.jsonl", "-o", name, folder=folder)
+    shown, _ = wdspec("ls", name, "--format", "json", folder=folder)
+    assert [(s["key"], sorted(s["fields"])) for s in json.loads(shown)["samples"]] == [("k", ["cls", "txt"])]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["in", "-o", "a-%d.tar", "--by", "size"],
+        ["in", "-o", "a.tar", "--value", "a=b"],
+        ["m.csv", "-o", "a.tar", "--value", "ab"],
+        ["in"],
+        ["in", "-o", "a-%d.tar", "--maxsize", "lots"],
+    ],
+)
+def test_wrong_usage_exits_2(folder, arguments):
+    (folder / "m.csv").write_text("cls\n1\n")
+    wdspec("create", *arguments, folder=folder, code=2)
+
+
+def test_one_name_cannot_hold_several_shards_and_limits_exclude_each_other(folder):
+    assert (
+        "put %06d where" in wdspec("create", "in", "-o", "a.tar", "--shards", "2", folder=folder, code=1)[1]
+    )
+    both = ["--shards", "2", "--maxcount", "3"]
+    assert "give one of" in wdspec("create", "in", "-o", "a-%d.tar", *both, folder=folder, code=1)[1]
+
+
+def test_a_killed_run_leaves_only_whole_shards(folder):
+    lines = "".join(f"{n}.bin in/big\n" for n in range(400))
+    (folder / "in" / "big").write_bytes(bytes(1_000_000))
+    (folder / "plan").write_text(lines)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "create", "plan", "-o", "a-%03d.tar", "--maxcount", "20"],
+        cwd=folder, env=environment(), stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not (folder / "a-002.tar").exists() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    for name in os.listdir(folder):
+        if name.startswith("a-"):
+            with tarfile.open(folder / name) as tar:
+                assert len(tar.getnames()) == 20
+
+
+def test_a_terminal_sees_a_bar_and_no_tar(folder):
+    assert "wrote 10 samples" in on_terminal("create", "in", "-o", "a.tar", folder=folder)
+    done = subprocess.run(
+        ["script", "-qec", f"{sys.executable} -c '{PROGRAM}' create in -o -", "/dev/null"],
+        cwd=folder, env=environment(), capture_output=True, text=True,
+    ) if os.path.exists("/usr/bin/script") else None  # fmt: skip
+    if done is not None:
+        assert "a shard on a terminal is of no use" in done.stdout
+
+
+def test_a_full_disk_is_told_in_one_line(folder):
+    if os.path.exists("/dev/full"):
+        done = subprocess.run(
+            f"{sys.executable} -c '{PROGRAM}' create in -o - > /dev/full",
+            shell=True, cwd=folder, env=environment(), capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 1
+        assert "No space left on device" in done.stderr
+        assert "Traceback" not in done.stderr

@@ -1,0 +1,41 @@
+"""Sorting with little memory gives what sorting in memory gives."""
+
+import os
+import random
+import tempfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wdspec.spec.errors import FieldError
+from wdspec.writing import sorting
+from wdspec.writing.sorting import sorted_samples
+
+
+def key(sample):
+    return sample["__key__"]
+
+
+@settings(deadline=None, max_examples=40)
+@given(keys=st.lists(st.text(max_size=5), max_size=60), memory=st.integers(1, 20_000), reverse=st.booleans())
+def test_the_order_is_that_of_sorted_whatever_the_memory(keys, memory, reverse):
+    samples = [{"__key__": name, "n": n, "bin": b"x" * n} for n, name in enumerate(keys)]
+    assert list(sorted_samples(iter(samples), memory, key, reverse)) == sorted(
+        samples, key=key, reverse=reverse
+    )
+
+
+def test_many_runs_are_merged_in_levels_and_nothing_is_left_on_the_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(sorting, "_MOST_RUNS", 3)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    keys = [f"{n:03d}" for n in range(50)]
+    random.Random(0).shuffle(keys)
+    samples = sorted_samples(({"__key__": name} for name in keys), 700, key)
+    assert [sample["__key__"] for sample in samples] == sorted(keys)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_value_that_cannot_be_put_aside_is_an_error():
+    with pytest.raises(FieldError, match=r"give more --memory \[key a\]"):
+        list(sorted_samples([{"__key__": "a", "x": object()}], 1, key))

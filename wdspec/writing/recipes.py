@@ -1,0 +1,172 @@
+"""What samples are to be made of: files, texts, the output of commands, values; gathered one sample at a time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, NamedTuple
+
+from wdspec.shards.headers import shown
+from wdspec.shards.keys import splitter
+from wdspec.spec.errors import FieldError, UsageError
+from wdspec.spec.options import KeyRule
+from wdspec.writing.names import KeySplit
+
+
+class Ingredient(NamedTuple):
+    """What a field is to be made of."""
+
+    kind: Literal["file", "pipe", "value"]
+    content: Any
+    """A path, a shell command, or the value (bytes as they are, others to be encoded)."""
+
+
+class Recipe(NamedTuple):
+    """What a sample is to be made of."""
+
+    key: str
+    fields: dict[str, Ingredient]
+    where: str
+    """Where that is said, for messages."""
+
+
+def gathered(recipe: Recipe) -> dict[str, Any]:
+    """The sample: files are read and commands run.
+
+    Raises:
+        FieldError: a file cannot be read, or a command ends with a non-zero code; names key, field and place.
+    """
+    sample: dict[str, Any] = {"__key__": recipe.key}
+    for field, (kind, content) in recipe.fields.items():
+        try:
+            if kind == "file":
+                with open(content, "rb") as file:
+                    sample[field] = file.read()
+            elif kind == "pipe":
+                sample[field] = _output_of(content)
+            else:
+                sample[field] = content
+        except (OSError, ValueError) as error:
+            said = getattr(error, "strerror", None) or error
+            raise FieldError(f"{content}: {said} ({recipe.where})", key=recipe.key, field=field) from error
+    return sample
+
+
+def size_of(recipe: Recipe) -> int:
+    """About how many bytes the sample takes in a tar; what a command prints is not known, and counts as none.
+
+    Raises:
+        FieldError: a file does not exist.
+    """
+    total = 0
+    for field, (kind, content) in recipe.fields.items():
+        size = 0
+        if kind == "file":
+            try:
+                size = os.stat(content).st_size
+            except OSError as error:
+                raise FieldError(
+                    f"{content}: {error.strerror} ({recipe.where})", key=recipe.key, field=field
+                ) from error
+        elif kind == "value":
+            size = len(content) if isinstance(content, (bytes, str)) else 16
+        total += 512 + size + -size % 512
+    return total
+
+
+def recipes_of_folder(folder: str, rule: KeySplit = "first_dot") -> Iterator[Recipe]:
+    """A sample for each key among the files below a folder, in the order of keys; hidden ones are left out.
+
+    Raises:
+        UsageError: there is no such folder, it cannot be read, or a file has no extension to be a field of.
+    """
+    if not os.path.isdir(folder):
+        raise UsageError("no such folder", location=folder)
+    yield from sorted(_grouped(_files_below(folder), rule), key=lambda recipe: recipe.key)
+
+
+def recipes_of_lines(
+    lines: Iterable[str], name: str, base: str = ".", rule: KeySplit = "first_dot", run_pipes: bool = False
+) -> Iterator[Recipe]:
+    """The samples of a recipe as `tarp create` takes it: on each line the name of a member, blanks, and its source.
+
+    A source is a file, ``text:`` and a text, or ``pipe:`` and a shell command. Empty lines, and those that begin with
+    ``#``, are left out. Members of one key need not stand together; samples come in the order in which they begin.
+
+    Args:
+        lines: the recipe.
+        name: what to call it in messages.
+        base: the folder that paths are relative to.
+        rule: where names of members split into key and field.
+        run_pipes: whether commands may be run.
+
+    Raises:
+        UsageError: a line that cannot be understood, or a command though they may not be run; names the line.
+    """
+    yield from _grouped(_members(lines, name, base, run_pipes), rule)
+
+
+Named = tuple[str, Ingredient, str]
+"""(name of a member, what it is made of, where that is said)."""
+
+
+def _members(lines: Iterable[str], name: str, base: str, run_pipes: bool) -> Iterator[Named]:
+    for number, line in enumerate(lines, 1):
+        where = f"{name}:{number}"
+        text = line.rstrip("\r\n")
+        if not text.strip() or text.startswith("#"):
+            continue
+        parts = text.strip("\t ").split(None, 1)
+        if len(parts) < 2:
+            raise UsageError(
+                f"{where}: `{text[:80]}` has no source; write `name.ext path`, `name.ext text:…` or `name.ext pipe:…`"
+            )
+        member, source = parts[0], parts[1]
+        if source.startswith("text:"):
+            yield member, Ingredient("value", source[5:].encode("utf-8", "surrogateescape")), where
+        elif source.startswith("pipe:"):
+            if not run_pipes:
+                raise UsageError(
+                    f"{where}: `{source[:80]}` runs a command; if you trust this recipe, add --run-pipes"
+                )
+            yield member, Ingredient("pipe", source[5:]), where
+        else:
+            yield member, Ingredient("file", os.path.join(base, source.strip())), where
+
+
+def _files_below(folder: str) -> Iterator[Named]:
+    def fail(error: OSError) -> None:
+        raise UsageError(f"cannot be read: {error.strerror}", location=error.filename)
+
+    for path, folders, files in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            if not name.startswith("."):
+                whole = os.path.join(path, name)
+                yield os.path.relpath(whole, folder), Ingredient("file", whole), whole
+
+
+def _grouped(members: Iterable[Named], rule: KeySplit) -> Iterator[Recipe]:
+    split = splitter(KeyRule(kind=rule))
+    found: dict[bytes, Recipe] = {}
+    for name, ingredient, where in members:
+        parts = split(os.fsencode(name))
+        if parts is None:
+            raise UsageError(
+                f"`{name}` ({where}) has no extension to be a field of (or is hidden); rename it, or leave it out"
+            )
+        key, suffix = parts
+        field = shown(suffix)
+        recipe = found.setdefault(key, Recipe(shown(key), {}, where))
+        if field in recipe.fields:
+            raise UsageError(f"{where}: `{name}` comes a second time, the first in {recipe.where}")
+        recipe.fields[field] = ingredient
+    yield from found.values()
+
+
+def _output_of(command: str) -> bytes:
+    done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise ValueError(f"the command ended with code {done.returncode}")
+    return done.stdout
