@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from wdspec.pipeline.stages.decoding import decode
     from wdspec.pipeline.stages.mapping import map, map_dict, map_tuple, select
     from wdspec.pipeline.stages.naming import rename, rename_keys, to_tuple
+    from wdspec.pipeline.stages.records import cbors_to_samples, jsonl_to_samples, msgpacks_to_samples
     from wdspec.pipeline.stages.shardlists import ResampledShards, SimpleShardList
     from wdspec.pipeline.stages.shuffling import detshuffle, rsample, shuffle
     from wdspec.pipeline.stages.splitting import single_node_only, split_by_node, split_by_worker
@@ -109,6 +110,9 @@ _HOMES = {
     "rename_keys": "wdspec.pipeline.stages.naming",
     "to_tuple": "wdspec.pipeline.stages.naming",
     "DBCache": "wdspec.pipeline.stages.dbcache",
+    "cbors_to_samples": "wdspec.pipeline.stages.records",
+    "jsonl_to_samples": "wdspec.pipeline.stages.records",
+    "msgpacks_to_samples": "wdspec.pipeline.stages.records",
     "ResampledShards": "wdspec.pipeline.stages.shardlists",
     "SimpleShardList": "wdspec.pipeline.stages.shardlists",
     "detshuffle": "wdspec.pipeline.stages.shuffling",
@@ -169,6 +173,7 @@ __all__ = [
     "WebDataset",
     "WebLoader",
     "batched",
+    "cbors_to_samples",
     "compile",
     "decode",
     "default_collation_fn",
@@ -181,6 +186,7 @@ __all__ = [
     "ignore_and_stop",
     "imagehandler",
     "info",
+    "jsonl_to_samples",
     "listed",
     "load",
     "loader",
@@ -188,6 +194,7 @@ __all__ = [
     "map_dict",
     "map_tuple",
     "merge_states",
+    "msgpacks_to_samples",
     "opener",
     "plan",
     "rename",

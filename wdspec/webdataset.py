@@ -80,7 +80,7 @@ class WebDataset(DataPipeline):
         super().__init__(
             shards,
             *splitters,
-            read_tars(ShardReader.here(), handler, select_files, rename_files, empty_check),
+            read_tars(ShardReader.here("auto"), handler, select_files, rename_files, empty_check),
         )
         if repeat:
             self._stages = self.repeat().stages

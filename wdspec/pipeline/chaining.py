@@ -20,7 +20,7 @@ def flattened(stages: Iterable[Any]) -> tuple[Any, ...]:
         if isinstance(entry, (list, tuple)) and _holds_stages(entry):
             row += flattened(entry)
         else:
-            row.append(entry() if isinstance(entry, StageMaker) else entry)
+            row.append(entry() if _makes_stages(entry) else entry)
     for entry in row[1:]:
         if not callable(entry):
             raise UsageError(
@@ -87,6 +87,10 @@ def run(stages: tuple[Any, ...], number: int) -> Iterator[Any]:
     return items
 
 
+def _makes_stages(function: Any) -> bool:
+    return isinstance(function, StageMaker) or getattr(function, "makes_stage", False)
+
+
 class Applied:
     """A function of an iterator and further arguments, with these; pickles if they do."""
 
@@ -102,7 +106,7 @@ class Applied:
 
 def made(function: Any, *args: Any, **kwargs: Any) -> Any:
     """The stage of a function (or class, or maker) and its arguments, which come behind the iterator it takes."""
-    if isinstance(function, (StageMaker, type)) or getattr(function, "makes_stage", False):
+    if isinstance(function, type) or _makes_stages(function):
         return function(*args, **kwargs)
     return Applied(function, *args, **kwargs) if args or kwargs else function
 

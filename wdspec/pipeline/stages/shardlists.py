@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from wdspec.pipeline.place import find_seat
+from wdspec.pipeline.stages.access import access_here
 from wdspec.pipeline.stages.splitting import worker_place
 from wdspec.planning.keys import key64, random64
 from wdspec.planning.permutation import Permutation
 from wdspec.spec.errors import UrlError, UsageError
-from wdspec.storage.access import Access
 from wdspec.storage.listing import list_texts
 from wdspec.urls.environment import UrlEnvironment
 from wdspec.urls.resolve import Resolver
@@ -26,7 +26,7 @@ Urls = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
-def list_urls(urls: Urls, resolver: Resolver | None = None) -> UrlSequence:
+def list_urls(urls: Urls) -> UrlSequence:
     """The shards that URLs stand for, listed now; braces stay arithmetic.
 
     Raises:
@@ -36,11 +36,12 @@ def list_urls(urls: Urls, resolver: Resolver | None = None) -> UrlSequence:
     if not isinstance(urls, (str, os.PathLike)) and not hasattr(urls, "__iter__"):
         raise UsageError(f"shards are given as a URL or a list of URLs, not as {type(urls).__name__}")
     texts = [os.fspath(url) for url in ([urls] if isinstance(urls, (str, os.PathLike)) else urls)]
+    environment = UrlEnvironment.read()
     return list_texts(
         [with_variables(text) for text in texts],
         os.getcwd(),
-        resolver or Resolver.of(UrlEnvironment.read()),
-        Access(),
+        Resolver.of(environment),
+        access_here(environment),
     )
 
 

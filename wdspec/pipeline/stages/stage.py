@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from wdspec.planning.keys import key64
 from wdspec.spec.errors import WdspecError
@@ -98,6 +98,15 @@ def stage(function: Callable[Concatenate[Iterator[Any], P], Iterator[Any]]) -> S
 def keyed_stage(function: Callable[Concatenate[Iterator[Any], Turn, P], Iterator[Any]]) -> StageMaker[P]:
     """As `stage`, for a function that draws random numbers: its second argument is the `Turn` that keys them."""
     return StageMaker(function, keyed=True)
+
+
+F = TypeVar("F", bound=Callable[..., Stage])
+
+
+def makes_stages(function: F) -> F:
+    """Marks a function that returns a stage, for those who would name it without calling it."""
+    function.makes_stage = True  # type: ignore[attr-defined]  # functions have room for attributes
+    return function
 
 
 def placed(error: Exception, sample: Any) -> Exception:

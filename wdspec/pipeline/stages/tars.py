@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from wdspec.fields.sample import SampleFields
 from wdspec.pipeline.handlers import Handler, reraise_exception
 from wdspec.pipeline.opening import ShardOpener
-from wdspec.pipeline.stages.stage import Stage, stage
+from wdspec.pipeline.stages.access import access_here
+from wdspec.pipeline.stages.stage import Stage, makes_stages, stage
 from wdspec.shards.compression import decompressed
 from wdspec.shards.keys import splitter
 from wdspec.shards.samples import TarSamples
@@ -41,12 +43,15 @@ class ShardReader:
     access: Access
     base: str
     """Absolute directory that relative paths start at."""
+    format: str = "tar"
+    """Of all shards, or ``auto`` to go by the name of each."""
     fields: SampleFields = field(default_factory=lambda: SampleFields(names=("raw",), secure=False))
 
     @classmethod
-    def here(cls) -> ShardReader:
+    def here(cls, format: str = "tar") -> ShardReader:
         """One for the environment and working directory of this process."""
-        return cls(Resolver.of(UrlEnvironment.read()), Access(), os.getcwd())
+        environment = UrlEnvironment.read()
+        return cls(Resolver.of(environment), access_here(environment), os.getcwd(), format)
 
     def __repr__(self) -> str:
         return f"ShardReader({self.base!r})"
@@ -58,24 +63,25 @@ class ShardReader:
     def opener(self) -> ShardOpener:
         """Opens whole samples."""
         return ShardOpener(
-            "", self.resolver, self.access, self.fields, KeyRule(), lenient_end=False, format="tar"
+            "", self.resolver, self.access, self.fields, KeyRule(), lenient_end=False, format=self.format
         )
 
 
-class _Stop(Exception):  # noqa: N818  # no error: it carries a handler's "stop" out of the reader
+class Stop(Exception):  # noqa: N818  # no error: it carries a handler's "stop" out of the reader
     pass
 
 
-def _policy(handler: Handler, url: str) -> Callable[[ShardError], None]:
+def policy_of(handler: Handler, url: str) -> Callable[[ShardError], None]:
     """What the tar reader does about an error: what the handler says."""
 
     def decide(error: ShardError) -> None:
         if not handler(error.at(url=url) and error):
-            raise _Stop
+            raise Stop
 
     return decide
 
 
+@makes_stages
 def tarfile_to_samples(
     handler: Handler = reraise_exception,
     select_files: Selection | None = None,
@@ -116,22 +122,38 @@ def read_tars(
 
 
 def _samples(source: Iterator[Any], opener: ShardOpener, handler: Handler, base: str) -> Iterator[Any]:
-    for entry in source:
-        url, stride, residue = part_of(entry)
-        policy = _policy(handler, url)
-        try:
-            shard = opener(
-                ShardUrl(url, base), stride=stride, residue=residue, offset=0, index=0, on_error=policy
-            )
+    with closing(opener.ahead()) as ahead:
+        for entry, following in _and_next(source):
+            url, stride, residue = part_of(entry)
+            ahead.expect([ShardUrl(part_of(following)[0], base)] if following is not None else ())
             try:
-                yield from shard
-            finally:
-                shard.close()
-        except ShardError as error:
-            if not handler(error.at(url=url) and error):
+                shard = opener(
+                    ShardUrl(url, base),
+                    stride=stride,
+                    residue=residue,
+                    offset=0,
+                    index=0,
+                    on_error=policy_of(handler, url),
+                    ahead=ahead,
+                )
+                try:
+                    yield from shard
+                finally:
+                    shard.close()
+            except ShardError as error:
+                if not handler(error.at(url=url) and error):
+                    return
+            except Stop:
                 return
-        except _Stop:
-            return
+
+
+def _and_next(source: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
+    """Each entry with the one after it, None after the last."""
+    for entry in source:
+        for following in source:
+            yield entry, following
+            entry = following
+        yield entry, None
 
 
 def _checked(samples: Iterator[Any]) -> Iterator[Any]:
@@ -187,7 +209,7 @@ def tar_file_expander(
     for entry in source:
         url = entry["url"]
         constants = {"__url__": url}
-        policy = _policy(handler, url)
+        policy = policy_of(handler, url)
         try:
             members = TarSamples(
                 decompressed(entry["stream"]),
@@ -205,7 +227,7 @@ def tar_file_expander(
         except ShardError as error:
             if not handler(error.at(url=url) and error):
                 return
-        except _Stop:
+        except Stop:
             return
         yield {}
 
