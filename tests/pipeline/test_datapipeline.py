@@ -128,6 +128,9 @@ class TestEpochs:
         pipeline = wds.DataPipeline(range(5)).with_epoch(3)
         assert [list(pipeline) for _ in range(4)] == [[0, 1, 2], [3, 4, 0], [1, 2, 3], [4, 0, 1]]
         assert len(pipeline) == 3
+        with pytest.raises(TypeError, match="has no length"):
+            len(pipeline.batched(2))  # exact lengths end where the items change
+        assert len(pipeline.with_length(9).batched(2)) == 9  # nominal ones stay
 
     def test_an_iteration_left_early_is_gone_on_with(self):
         pipeline = wds.DataPipeline(range(5)).with_epoch(4)

@@ -83,12 +83,14 @@ class DataPipeline(IterableDataset[Any]):
         return bool(self.stages) and bool(getattr(self.stages[0], "endless", False))
 
     def __len__(self) -> int:
-        """What `with_epoch` or `with_length` said.
+        """What `with_length` said, here or before; else the items of `with_epoch`, if no stage is behind it.
 
         Raises:
-            TypeError: nothing was said.
+            TypeError: neither is known.
         """
         if self._length is None:
+            if len(self.stages) == 1 and isinstance(self.stages[0], EpochCut):
+                return self.stages[0].items
             raise TypeError("this pipeline has no length; say one with `with_epoch` or `with_length`")
         return self._length
 
@@ -117,7 +119,6 @@ class DataPipeline(IterableDataset[Any]):
         # A stream that goes on from one iteration to the next does so for one pipeline only.
         result._stages = (first.fresh() if isinstance(first, EpochCut) else first, *rest)
         result._passes = WorkerCounters()
-        result._length = None
         return result
 
     def with_epoch(self: D, nsamples: int = -1, nbatches: int = -1) -> D:
@@ -126,8 +127,9 @@ class DataPipeline(IterableDataset[Any]):
         Each iteration goes on where the last one stopped, and begins another pass where one ends. The items are those
         of all DataLoader workers together.
         """
-        items = max(nsamples, nbatches)
-        return self._with(EpochCut(self, items)).with_length(items)
+        result = self._with(EpochCut(self, max(nsamples, nbatches)))
+        result._length = None
+        return result
 
     def repeat(self: D, nepochs: int = -1, nbatches: int = -1) -> D:
         """So many passes as one, or passes without end; at most `nbatches` items if that is given."""
