@@ -20,9 +20,12 @@ from wdspec.planning.topology import Topology
 from wdspec.spec.errors import SpecError, UsageError
 from wdspec.spec.models import Source, Spec
 from wdspec.storage.access import Access
+from wdspec.storage.cache.cache import cache_of
+from wdspec.storage.cache.survey import with_surveyed_caches
 from wdspec.storage.http_settings import HttpSettings
 from wdspec.storage.listing import list_shards
 from wdspec.storage.registry import user_openers
+from wdspec.urls.caching import CacheSettings
 from wdspec.urls.cluster import AisCluster
 from wdspec.urls.environment import UrlEnvironment
 from wdspec.urls.resolve import Resolver
@@ -208,7 +211,7 @@ def count_pass(
     """
     if spec.epoch is None or spec.epoch.remainder is None:
         return None
-    return _count(spec, shards, {source.name: _parts(spec, source, environment) for source in spec.sources})
+    return _count(spec, shards, _all_parts(spec, shards, environment))
 
 
 def _count(
@@ -240,7 +243,23 @@ def shards_and_parts(spec: Spec) -> tuple[dict[str, UrlSequence], dict[str, Sour
         for name in decoders:
             require_libraries(name)
     shards = list_sources(spec, environment)
-    return shards, {source.name: _parts(spec, source, environment) for source in spec.sources}
+    return shards, _all_parts(spec, shards, environment)
+
+
+def resolvers_of(
+    spec: Spec, shards: Mapping[str, UrlSequence], environment: UrlEnvironment
+) -> dict[str, Resolver]:
+    """The resolver of every source, which knows what is in the cache directories; creates nothing."""
+    return with_surveyed_caches(
+        {source.name: Resolver.of(environment, spec, source) for source in spec.sources}, shards
+    )
+
+
+def _all_parts(
+    spec: Spec, shards: Mapping[str, UrlSequence], environment: UrlEnvironment
+) -> dict[str, SourceParts]:
+    resolvers = resolvers_of(spec, shards, environment)
+    return {source.name: _parts(spec, source, environment, resolvers[source.name]) for source in spec.sources}
 
 
 def list_sources(spec: Spec, environment: UrlEnvironment) -> dict[str, UrlSequence]:
@@ -260,7 +279,7 @@ def list_sources(spec: Spec, environment: UrlEnvironment) -> dict[str, UrlSequen
     }
 
 
-def _parts(spec: Spec, source: Source, environment: UrlEnvironment) -> SourceParts:
+def _parts(spec: Spec, source: Source, environment: UrlEnvironment, resolver: Resolver) -> SourceParts:
     from wdspec.pipeline.opening import ShardOpener
     from wdspec.pipeline.source import SourceParts
     from wdspec.pipeline.transform import Transform
@@ -292,7 +311,7 @@ def _parts(spec: Spec, source: Source, environment: UrlEnvironment) -> SourcePar
     )
     opener = ShardOpener(
         source=source.name,
-        resolver=Resolver.of(environment, spec, source),
+        resolver=resolver,
         access=access_of(spec, source, environment),
         fields=fields,
         key=source.key,
@@ -308,8 +327,12 @@ def access_of(spec: Spec | None, source: Source | None, environment: UrlEnvironm
     Raises:
         UsageError: an AIStore cluster whose address is not known.
     """
-    cluster = AisCluster.of(environment.ais, environment.home, spec, source)
-    return Access(openers=user_openers(environment.secure), http=HttpSettings.read(), ais=cluster)
+    return Access(
+        openers=user_openers(environment.secure),
+        http=HttpSettings.read(),
+        ais=AisCluster.of(environment.ais, environment.home, spec, source),
+        cache=cache_of(CacheSettings.of(environment, spec, source), source),
+    )
 
 
 def _refuse_user_code(spec: Spec) -> None:

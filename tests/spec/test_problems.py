@@ -133,7 +133,9 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("epoch: 10\nto_tuple: [jpg, __mask__]\n" + A, [("E308", 2, 17)]),
     ("epoch: {pass: drop, samples: 3}\n" + A, [("E207", 1, 21)]),
     ("epoch: {pass: whole}\n" + A, [("E203", 1, 15)]),
-    ("cache: /tmp/x\n" + A, [("E401", 1, 1)]),
+    ("cache: 's3://b/x'\n" + A, [("E202", 1, 8)]),
+    ("cache: {size: 5GB}\n" + A, [("E206", 1, 8)]),
+    ("cache: {dir: x, size: lots}\n" + A, [("E211", 1, 23)]),
     ("aistore: {endpoint: 'ftp://x', use_for: [gs, http]}\n" + A, [("E219", 1, 21), ("E219", 1, 41)]),
     ("aistore: {endpoint: h, etl: short, namespace: b}\n" + A, [("E219", 1, 29), ("E219", 1, 47)]),
     ("aistore: {endpoint: 'http://me:pw@h'}\n" + A, [("E219", 1, 21)]),
@@ -237,11 +239,11 @@ spec.yaml:2:43: E302 the probabilities of this list sum to 0.9, not to 1
 spec.yaml:2:22: E213 empty brace range: 10 > 1, did you mean {000001..000010}?
   2 |   - shards: gs://b/x-{000010..000001}.tar
     |                      ^""",
-    "cache: /tmp/x\ndataset: [{shards: a.tar}]\n": """\
-spec.yaml:1:1: E401 `cache` is not built yet
-  1 | cache: /tmp/x
-    | ^^^^^
-    = copy the shards, and name the copies in `rewrite:`""",
+    "errors: {log: x}\ndataset: [{shards: a.tar}]\n": """\
+spec.yaml:1:10: E401 `errors.log` is not built yet
+  1 | errors: {log: x}
+    |          ^^^
+    = leave it out: skips are counted and logged""",
     "dataset:\n  - {shards: a-{0..3}.tar}\n": """\
 spec.yaml:2:16: E005 this map `{…}` is not closed or a comma is missing
   2 |   - {shards: a-{0..3}.tar}

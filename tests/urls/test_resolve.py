@@ -139,11 +139,6 @@ def test_aistore_without_an_endpoint_is_an_error():
         resolver({"USE_AIS_FOR": "gs"})
 
 
-def test_a_cache_that_is_not_built_yet_is_never_silently_ignored():
-    with pytest.warns(UserWarning, match="WDS_CACHE=/c is set, but caching is not built yet"):
-        UrlEnvironment.read({"WDS_CACHE": "/c"})
-
-
 def test_a_resolver_pickles_and_keeps_what_the_parent_read(monkeypatch, tmp_path):
     before = resolver({"WDS_REWRITE": "gs://=data/"})
     after = pickle.loads(pickle.dumps(before))

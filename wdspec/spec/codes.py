@@ -337,7 +337,7 @@ CODES: dict[str, Code] = {
     "E401": Code(
         "not built yet",
         "The language has this key, and this release does not do what it says. It is refused rather than ignored.",
-        "cache: {dir: /scratch/shards}\ndataset:\n  - shards: a.tar\n",
+        "errors: {log: skipped.log}\ndataset:\n  - shards: a.tar\n",
     ),
     "E402": Code(
         "a spec of another tool",

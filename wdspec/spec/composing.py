@@ -92,6 +92,7 @@ def compose(
         "file": choice.file,
         **_rewrites(known, choice),
         **_output(known),
+        **_cache(known),
     }
     spec, bad = checked(known.without("dataset", "defaults", "vars"), Spec, extra, problems)
     if spec is None:
@@ -196,7 +197,7 @@ def _check_leaf(draft: Draft, choice: Choice, problems: Problems) -> None:
             message = f"the tag `{name[:60]}` begins with `__`, as only wdspec's own fields do"
             problems.add("E216", tags.key(name), message, "choose another name")
     base, texts = _shards(node.get("shards"))
-    extra = {"base": base, "where": draft.own.position, **texts, **_rewrites(node, choice)}
+    extra = {"base": base, "where": draft.own.position, **texts, **_rewrites(node, choice), **_cache(node)}
     draft.node = node
     draft.model, draft.bad = checked(node.without("mix", "defaults"), Source, extra, problems)
 
@@ -251,6 +252,16 @@ def _output(top: MapNode) -> dict[str, Any]:
     if isinstance(value, str):
         value = {"dir": value}
     return {"output": {**value, "base": base} if isinstance(value, dict) else value}
+
+
+def _cache(holder: MapNode) -> dict[str, Any]:
+    """The `cache:` with its directory made absolute, unless it starts at a home directory."""
+    node = holder.get("cache")
+    place = node.get("dir") if isinstance(node, MapNode) else node
+    if not isinstance(place, Scalar) or not isinstance(place.value, str) or _NOT_LOCAL.match(place.value):
+        return {}
+    directory = f"{place.base.rstrip('/')}/{place.value.removeprefix('./')}"
+    return {"cache": {**plain(node), "dir": directory} if isinstance(node, MapNode) else directory}
 
 
 def _rewrites(holder: MapNode, choice: Choice) -> dict[str, Any]:

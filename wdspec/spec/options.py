@@ -333,11 +333,23 @@ class TarOptions(Model):
     )
 
 
+def _local(directory: str) -> str:
+    if "://" in directory:
+        refuse("E202", f"a cache is a local directory, but this is {shown(directory)}", "write a path")
+    return directory
+
+
 class Cache(Model):
     """A local directory that keeps copies of remote shards."""
 
-    dir: Text = Field(description="The directory.")
-    size: Size | None = Field(None, description="The most it may hold: bytes, or text such as `500GB`.")
+    dir: Annotated[Text, AfterValidator(_local)] = Field(
+        description="The directory, made when it is needed. Copies that somebody put there are used too."
+    )
+    size: Size | None = Field(
+        None,
+        description="The most that copies made by wdspec may take there: bytes, or text such as `500GB`. With 0 none "
+        "is made.",
+    )
 
 
 class Output(Model):

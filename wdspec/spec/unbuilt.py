@@ -13,12 +13,7 @@ def _always(value: Any) -> bool:
     return True
 
 
-def _unless_false(value: Any) -> bool:
-    return value is not False
-
-
 _UNBUILT: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
-    (("cache",), _unless_false, "copy the shards, and name the copies in `rewrite:`"),
     (("errors", "log"), _always, "leave it out: skips are counted and logged"),
     (("errors", "timeout"), _always, "leave it out"),
 )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import BinaryIO
 
+from wdspec.storage.cache.cache import Cache
 from wdspec.storage.http_settings import HttpSettings
 from wdspec.storage.openers import opener_of
 from wdspec.storage.opening import local_path, open_file
@@ -24,18 +26,24 @@ class Access:
     http: HttpSettings = field(default_factory=HttpSettings)
     ais: AisCluster | None = None
     """What serves the locations marked `ais+…`."""
+    cache: Cache | None = None
+    """Where the resolver names copies, who keeps them."""
 
     def open(self, resolution: Resolution) -> BinaryIO:
         """The bytes of a shard, unbuffered: the reader takes large pieces.
 
         `read` may return fewer bytes than asked for, and b"" only at the true end. Local files can seek, and so
-        can what comes from stores that give ranges.
+        can what comes from stores that give ranges. With a cache, remote shards are read from their copies, which
+        are made meanwhile.
 
         Raises:
             MissingShardError: there is no such shard; some stores say so only on the first `read`.
             ShardError: it cannot be read, or nothing opens its scheme.
         """
-        return self.open_location(resolution.location)
+        copies = resolution.copies
+        if copies is None or self.cache is None:
+            return self.open_location(resolution.location)
+        return self.cache.open(copies, partial(self.open_location, resolution.location))
 
     def open_location(self, location: str) -> BinaryIO:
         """As `open`, for a location of which nothing else is known; never cached."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from wdspec.spec.errors import UrlError
 from wdspec.spec.models import RewriteRule, Source, Spec
+from wdspec.urls.caching import CacheNames, CacheSettings, Copies
 from wdspec.urls.cluster import AisCluster
 from wdspec.urls.environment import UrlEnvironment
 from wdspec.urls.rewrite import Rule, rewrite
@@ -38,13 +39,14 @@ class Resolution(NamedTuple):
     """Where the bytes of a shard come from.
 
     ``location`` is an absolute path for a local file, else a URL for the opener of its scheme; ``rule`` is
-    the one that rewrote the URL.
+    the one that rewrote the URL; ``copies`` where a cache may hold them.
     """
 
     url: ShardUrl
     location: str
     steps: tuple[Step, ...]
     rule: Rule | None = None
+    copies: Copies | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Resolver:
     environment: UrlEnvironment
     rules: tuple[Rule, ...] = ()
     ais: AisCluster | None = None
+    cache: CacheNames | None = None
 
     @classmethod
     def of(
@@ -77,15 +80,33 @@ class Resolver:
             *(rule for rule in (*own, *top) if rule.origin.startswith(_OVERLAY)),
             *(rule for rule in (*own, *top) if not rule.origin.startswith(_OVERLAY)),
         ]
-        return cls(environment, tuple(rules), AisCluster.of(environment.ais, environment.home, spec, source))
+        cache = CacheSettings.of(environment, spec, source)
+        return cls(
+            environment,
+            tuple(rules),
+            AisCluster.of(environment.ais, environment.home, spec, source),
+            None if cache is None else CacheNames(cache.directory),
+        )
 
     def __call__(self, url: ShardUrl) -> Resolution:
-        """Where the bytes of a shard come from.
+        """Where the bytes of a shard come from, and where copies of it may be.
 
         Raises:
             UrlError: an empty result, a NUL character, a `file:` URL of another host, a `pipe:` where
                 WDS_SECURE forbids it, a name that AIStore cannot have, an ETL that cannot take effect.
         """
+        found = self._located(url)
+        if self.cache is None or found.location == "-" or found.location.startswith("/"):
+            return found
+        rewritten = next((step.url for step in found.steps if step.stage == "rewrite"), url.text)
+        variant = ""
+        if self.ais is not None and found.location.startswith(AIS_PREFIX):
+            variant = "&".join(filter(None, (self.ais.variant, self.ais.namespace)))
+        copies = self.cache(url, rewritten, variant)
+        why = "read from this copy, which is made if there is none"
+        return found._replace(copies=copies, steps=(*found.steps, Step("cache", copies.path, why)))
+
+    def _located(self, url: ShardUrl) -> Resolution:
         steps: list[Step] = []
         text, rule = rewrite(url.text, self.rules)
         base = url.base

@@ -1,0 +1,317 @@
+"""Reading through a cache gives the store's bytes, whether a copy is there, is made meanwhile, or cannot be."""
+
+import errno
+import io
+import os
+import threading
+
+import pytest
+from cachestores import Caching, Store, bytes_in, drained, tar_of
+
+from wdspec.spec.errors import MissingShardError, ShardError
+from wdspec.storage.cache import fill as filling_module
+
+URL = "gs://bucket/a/0.tar"
+DATA = tar_of(3_000_000)
+
+
+@pytest.mark.parametrize("seekable", [True, False])
+def test_the_first_reader_gets_the_store_s_bytes_and_leaves_a_copy(caching, seekable):
+    store = Store({URL: DATA}, seekable=seekable)
+    assert caching.read(URL, store) == DATA
+    assert caching.path(URL).read_bytes() == DATA
+    assert caching.files == ["gs/bucket/a/0.tar"]
+    assert caching.read(URL, store) == DATA
+    assert store.fetched == [URL]
+
+
+def test_a_copy_is_read_as_the_plain_file_it_is(caching):
+    caching.read(URL, Store({URL: DATA}))
+    with caching.open(URL, Store()) as stream:
+        assert isinstance(stream, io.FileIO)
+        assert type(stream).read is io.FileIO.read
+        assert stream.name == str(caching.path(URL))
+        stream.seek(1000)
+        assert stream.read(10) == DATA[1000:1010]
+
+
+def test_two_readers_of_a_cold_shard_fetch_it_once(caching):
+    store = Store({URL: DATA}, piece=10_000)
+    first, second = caching.open(URL, store), caching.open(URL, store)
+    pieces = [], []
+    while True:
+        got = [stream.read(50_000) for stream in (first, second)]
+        for piece, kept in zip(got, pieces, strict=True):
+            kept.append(piece)
+        if not any(got):
+            break
+    assert [b"".join(each) for each in pieces] == [DATA, DATA]
+    assert store.fetched == [URL]
+
+
+def test_the_copy_is_made_although_its_reader_stops(caching):
+    store = Store({URL: DATA}, piece=10_000)
+    stream = caching.open(URL, store)
+    assert stream.read(10)
+    while not caching.path(URL).exists():
+        threading.Event().wait(0.005)
+    assert stream.read(20) == DATA[10:30]
+    assert caching.read(URL, Store()) == DATA
+
+
+@pytest.mark.parametrize("seekable", [True, False])
+def test_a_cold_shard_can_be_looked_at_and_read_from_a_later_place(caching, seekable):
+    stream = caching.open(URL, Store({URL: DATA}, piece=10_000, seekable=seekable))
+    assert stream.read(10) == DATA[:10]
+    assert stream.seekable() == seekable
+    stream.seek(2_000_000)
+    assert stream.read(10) == DATA[2_000_000:2_000_010]
+    stream.seek(0)
+    assert stream.read(10) == DATA[:10]
+    assert stream.seek(0, os.SEEK_END) == len(DATA)
+    assert stream.read(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"<!DOCTYPE html><title>log in</title>", r"no shard: it begins with b'<!DOCTYPE html>"),
+        (b'{"error": "no such object"}', "no shard: it begins with"),
+        (b"", "no shard: it is empty"),
+        (DATA[: 3_000_832 + 512], "truncated: the tar does not end with its end marker"),
+        (DATA[:1000], "truncated: the tar"),
+    ],
+)
+def test_what_is_no_whole_shard_is_an_error_and_leaves_nothing(caching, data, message):
+    for _ in range(2):
+        with pytest.raises(ShardError, match=message) as caught:
+            caching.read(URL, Store({URL: data}))
+        assert caught.value.place["url"] == URL
+    assert caching.files == []
+    assert os.listdir(caching.directory / ".wdspec" / "index") == []
+
+
+def test_a_page_of_html_is_no_shard_of_any_format(caching):
+    with pytest.raises(ShardError, match="no shard"):
+        caching.read("http://h/a.jsonl", Store({"http://h/a.jsonl": b" <html>"}))
+    assert caching.read("http://h/b.jsonl", Store({"http://h/b.jsonl": b"{}\n"})) == b"{}\n"
+
+
+def test_a_missing_end_marker_is_borne_where_the_spec_says_so(tmp_path):
+    caching = Caching(tmp_path, lenient_end=True)
+    assert caching.read(URL, Store({URL: DATA[: len(DATA) // 512 * 512 - 10240]}))
+    assert caching.files
+
+
+def test_compressed_shards_of_unknown_length_are_checked_to_their_end(caching):
+    import bz2
+    import gzip
+    import lzma
+
+    for name, compress in {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}.items():
+        data = compress(tar_of(50_000)) + compress(b"more")
+        url = f"pipe:cat {name}"
+        with pytest.raises(ShardError, match="truncated"):
+            caching.read(url, Store({url: data[:-5]}, seekable=False))
+        assert caching.read(url, Store({url: data}, seekable=False)) == data
+        assert caching.path(url).exists()
+
+
+def test_the_store_s_errors_reach_every_reader_and_nothing_is_kept(caching):
+    error = MissingShardError("no such object", url=URL)
+    store = Store({URL: DATA}, fails_at=0, error=error)
+    streams = [caching.open(URL, store), caching.open(URL, store)]
+    for stream in streams:
+        with pytest.raises(MissingShardError, match="no such object"):
+            stream.read(10)
+    store = Store({URL: DATA}, fails_at=1_000_000, error=ShardError("given up", url=URL))
+    with pytest.raises(ShardError, match="given up"):
+        caching.read(URL, store)
+    assert caching.files == []
+    assert caching.read(URL, Store({URL: DATA})) == DATA
+
+
+def test_a_directory_filled_by_hand_is_used_by_path_and_by_name_and_left_alone(tmp_path):
+    caching = Caching(tmp_path / "cache", limit=100, ambiguous=frozenset())
+    for place in ("bucket/a", ""):
+        path = caching.directory / place / "0.tar"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(place.encode() or b"flat")
+        assert caching.read(URL, Store()) == (place.encode() or b"flat")
+        path.unlink()
+    (caching.directory / "0.tar").write_bytes(b"flat")
+    ambiguous = Caching(tmp_path / "cache", limit=100, ambiguous=frozenset({"0.tar"}))
+    assert ambiguous.read(URL, Store({URL: DATA})) == DATA
+    assert (caching.directory / "0.tar").read_bytes() == b"flat"
+
+
+def test_our_copy_goes_before_one_put_there_by_hand(tmp_path):
+    caching = Caching(tmp_path / "cache", ambiguous=frozenset())
+    caching.read(URL, Store({URL: DATA}))
+    (caching.directory / "0.tar").write_bytes(b"flat")
+    assert caching.read(URL, Store()) == DATA
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root writes everywhere")
+def test_a_read_only_directory_is_used_and_what_it_lacks_is_streamed(tmp_path, caplog):
+    caching = Caching(tmp_path / "cache", ambiguous=frozenset())
+    caching.directory.mkdir()
+    (caching.directory / "0.tar").write_bytes(b"flat")
+    caching.directory.chmod(0o555)
+    try:
+        assert caching.read(URL, Store()) == b"flat"
+        for name in ("1", "2"):
+            assert caching.read(f"gs://b/{name}.tar", Store({f"gs://b/{name}.tar": DATA})) == DATA
+    finally:
+        caching.directory.chmod(0o755)
+    assert len(caplog.messages) == 1
+    assert "read without being kept" in caplog.messages[0]
+
+
+def test_a_directory_that_cannot_be_made_is_said_once_and_nothing_is_kept(caplog):
+    caching = Caching("/proc/wdspec")
+    for name in ("1", "2"):
+        assert caching.read(f"gs://b/{name}.tar", Store({f"gs://b/{name}.tar": DATA}, seekable=False)) == DATA
+    assert len(caplog.messages) == 1
+
+
+def failing_writes(monkeypatch, after):
+    """From so many bytes on, writing says that the disk is full."""
+    written = 0
+
+    def write(descriptor, data):
+        nonlocal written
+        room = after - written
+        if room <= 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        count = real(descriptor, data[:room])
+        written += count
+        return count
+
+    real = os.write
+    monkeypatch.setattr(filling_module.os, "write", write)
+
+
+@pytest.mark.parametrize("seekable", [True, False])
+@pytest.mark.parametrize("after", [0, 1, 1_000_000, len(DATA) - 1])
+def test_on_a_full_disk_all_readers_go_on_from_where_they_are(caching, monkeypatch, caplog, after, seekable):
+    filling_module._warned.clear()
+    failing_writes(monkeypatch, after)
+    store = Store({URL: DATA}, piece=50_000, seekable=seekable)
+    streams = [caching.open(URL, store) for _ in range(2)]
+    got = [[], []]
+    for _ in range(400):
+        for stream, pieces in zip(streams, got, strict=True):
+            pieces.append(stream.read(9_999))
+    assert [b"".join(pieces) for pieces in got] == [DATA, DATA]
+    assert len(store.fetched) == 2  # the first reader keeps the stream, the second begins its own
+    assert caching.files == []
+    assert len(caplog.messages) == 1
+    assert "No space left on device; free some" in caplog.messages[0]
+
+
+def test_a_shard_that_does_not_fit_is_streamed_and_the_rest_is_kept(tmp_path, caplog):
+    caching = Caching(tmp_path / "cache", limit=1_000_000)
+    small = tar_of(300_000)
+    store = Store({URL: DATA, "gs://b/small.tar": small})
+    assert caching.read("gs://b/small.tar", store) == small
+    assert caching.read(URL, store) == DATA
+    assert caching.files == ["gs/b/small.tar"]
+    assert store.fetched == ["gs://b/small.tar", URL]
+    assert len(caplog.messages) == 1
+
+
+def test_with_a_limit_of_zero_copies_are_used_and_none_is_made(tmp_path):
+    Caching(tmp_path).read(URL, Store({URL: DATA}))
+    caching = Caching(tmp_path, limit=0)
+    assert caching.read(URL, Store()) == DATA
+    other = "gs://b/1.tar"
+    assert caching.read(other, Store({other: DATA})) == DATA
+    assert caching.files == ["gs/bucket/a/0.tar"]
+
+
+def test_an_object_below_another_s_name_is_streamed(caching, caplog):
+    urls = ["gs://b/a.tar", "gs://b/a.tar/b.tar"]
+    store = Store(dict.fromkeys(urls, DATA))
+    assert [caching.read(url, store) for url in urls] == [DATA, DATA]
+    assert caching.files == ["gs/b/a.tar"]
+
+
+def test_the_directory_never_holds_more_than_the_limit_and_keeps_what_was_used_last(tmp_path):
+    limit = 1_000_000
+    caching = Caching(tmp_path / "cache", limit=limit)
+    urls = [f"gs://b/{n}.tar" for n in range(8)]
+    store = Store({url: tar_of(150_000) for url in urls})
+    most, ended = 0, threading.Event()
+
+    def sample():
+        nonlocal most
+        while not ended.wait(0.002):
+            most = max(most, bytes_in(caching.directory))
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    for url in urls:
+        caching.read(url, store)
+        caching.read(urls[0], store)
+    ended.set()
+    sampler.join()
+    assert 3 * 150_000 < most <= limit
+    assert store.fetched == urls  # the first one was always used again in time
+    kept = [path.name for path in (caching.directory / "gs" / "b").iterdir()]
+    assert "0.tar" in kept
+    assert "7.tar" in kept
+    assert "1.tar" not in kept
+
+
+def test_what_is_open_is_not_deleted(tmp_path):
+    caching = Caching(tmp_path / "cache", limit=500_000)
+    urls = [f"gs://b/{n}.tar" for n in range(4)]
+    store = Store({url: tar_of(150_000) for url in urls})
+    caching.read(urls[0], store)
+    with caching.open(urls[0], store):
+        for url in urls[1:]:
+            caching.read(url, store)
+        assert caching.path(urls[0]).exists()
+    assert not caching.path(urls[1]).exists()
+
+
+def test_a_limit_lower_than_before_is_kept_to_from_the_first_opening_on(tmp_path):
+    urls = [f"gs://b/{n}.tar" for n in range(4)]
+    store = Store({url: tar_of(150_000) for url in urls})
+    for url in urls:
+        Caching(tmp_path).read(url, store)
+    Caching(tmp_path, limit=400_001).read("http://h/x.tar", Store({"http://h/x.tar": tar_of(100)}))
+    assert bytes_in(tmp_path) <= 400_001
+
+
+def test_an_index_that_was_tampered_with_deletes_nothing_else(tmp_path):
+    caching = Caching(tmp_path / "cache", limit=300_000)
+    url = "gs://b/0.tar"
+    caching.read(url, Store({url: tar_of(150_000)}))
+    (tmp_path / "victim.tar").write_bytes(bytes(1000))
+    (entry,) = (caching.directory / ".wdspec" / "index").iterdir()
+    entry.write_text("../victim.tar\nx")
+    other = "gs://b/1.tar"
+    caching.read(other, Store({other: tar_of(150_000)}))
+    assert (tmp_path / "victim.tar").exists()
+
+
+def test_a_shard_that_changed_between_two_makers_is_an_error(caching):
+    tickets = threading.Semaphore(1)
+    store = Store(
+        {URL: DATA}, piece=100_000, fails_at=1_000_000, error=ShardError("cut"), wait=tickets.acquire
+    )
+    stream = caching.open(URL, store)
+    assert stream.read(10) == DATA[:10]
+    tickets.release(100)
+    with pytest.raises(ShardError, match="cut"):
+        drained(stream)
+    fill = stream._fill
+    assert fill.done
+    stream._fill = None  # as for a reader in another process
+    changed = bytearray(DATA)
+    changed[5] ^= 1
+    stream._fetch = Store({URL: bytes(changed)}).fetch(URL)
+    with pytest.raises(ShardError, match="changed while it was read"):
+        drained(stream)

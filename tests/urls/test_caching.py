@@ -1,0 +1,151 @@
+"""Names of copies in a cache directory: readable, different for different URLs, never outside it."""
+
+import os
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from wdspec.spec.errors import UsageError
+from wdspec.spec.models import Source, Spec
+from wdspec.urls.caching import CacheNames, CacheSettings, own_name, shared_names
+from wdspec.urls.environment import UrlEnvironment
+from wdspec.urls.sequence import ShardUrl
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("gs://bucket/a/b-000.tar", "gs/bucket/a/b-000.tar"),
+        ("http://h:8080/a/b.tar", "http/h:8080/a/b.tar"),
+        ("HTTPS://Host/A.tar", "https/host/A.tar"),
+        ("s3://b/caf\u00e9 1.tar", "s3/b/caf\u00e9 1.tar"),
+        ("ais://b/x.tar", "ais/b/x.tar"),
+        ("/data/x.tar", "file/data/x.tar"),
+    ],
+)
+def test_a_good_url_is_spelt_out(url, name):
+    assert own_name(url) == name
+
+
+def test_urls_with_the_same_file_name_have_different_copies():
+    urls = [
+        *("s3://b/x/0.tar", "s3://b/y/0.tar", "gs://b/x/0.tar", "https://h/0.tar", "https://h/0.tar?sig=1"),
+        *("https://h/0.tar?sig=2", "https://u:p@h/0.tar", "https://v:p@h/0.tar", "http://h/0.tar"),
+        *("pipe:cat 0.tar", "pipe:cat  0.tar", "gs://b//x/0.tar", "gs://b/./x/0.tar", "gs://b/y/../x/0.tar"),
+        *("gs://b/x\x01/0.tar", "gs://b/x\x02/0.tar", "gs://b/" + "x" * 300, "gs://b/" + "x" * 301),
+    ]
+    assert len({own_name(url) for url in urls}) == len(urls)
+
+
+def test_passwords_do_not_become_names():
+    assert "secret" not in own_name("https://me:secret@h/0.tar?token=secret")
+
+
+def test_another_etl_is_another_copy():
+    names = {own_name("gs://b/0.tar", variant) for variant in ("", "etl_name=a", "etl_name=b")}
+    assert len(names) == 3
+    assert all(name.endswith(".tar") for name in names)
+
+
+def test_capitals_are_told_apart_where_the_file_system_does_not():
+    assert own_name("gs://b/A.tar") == "gs/b/A.tar"
+    assert own_name("gs://b/A.tar", folds_case=True).lower() != own_name("gs://b/a.tar", folds_case=True)
+
+
+_HOSTILE = st.lists(
+    st.sampled_from(
+        ["gs:", "http:", "pipe:", "file:", "/", "//", "..", ".", "a", "\0", "?", "#", "@", "\\", "~"]
+    ),
+    max_size=12,
+).map("".join)
+
+
+@given(_HOSTILE | st.text(), st.booleans())
+@example("gs://" + "../" * 20 + "etc/passwd", False)
+@example("gs://.wdspec/../../x", True)
+@example("gs:///etc/passwd", False)
+@example("gs://b/" + "a/" * 3000 + "x.tar", False)
+@example("pipe:../../x", False)
+@example("gs://b/\ud800.tar", False)
+def test_no_name_leaves_the_directory(text, folds):
+    if text.startswith("file://") and not text.startswith("file:///"):
+        return  # names another host, and is refused before
+    for url in (text, "gs://" + text):
+        if url.startswith("file:") and "//" in url:
+            continue
+        copies = CacheNames("/c", folds, frozenset())(ShardUrl(url, "/base"), url)
+        for name in (copies.own, *copies.filled):
+            assert os.path.normpath(os.path.join("/c", name)) == os.path.join("/c", name)
+            assert name
+            assert not name.startswith(("/", ".wdspec"))
+            assert "\0" not in name
+            assert all(len(part.encode()) < 256 for part in name.split("/"))
+            assert len(name.encode()) < 4096 - 256, url[:50]
+
+
+def test_the_key_is_the_rewritten_url_and_for_a_pipe_the_written_one():
+    names = CacheNames("/c")
+    assert names(ShardUrl("gs://b/0.tar", "/d"), "http://h/0.tar").own == "http/h/0.tar"
+    assert names(ShardUrl("gs://b/0.tar", "/d"), "pipe:ssh h cat 0.tar").own == "gs/b/0.tar"
+    assert names(ShardUrl("x/0.tar", "/d"), "pipe:ssh h cat 0.tar").own == "file/d/x/0.tar"
+
+
+def test_a_directory_filled_by_hand_is_looked_at_by_path_and_by_unambiguous_name():
+    def filled(url, ambiguous=frozenset({"1.tar"}), variant=""):
+        return CacheNames("/c", ambiguous=ambiguous)(ShardUrl(url, "/d"), url, variant).filled
+
+    assert filled("gs://b/a/0.tar") == ("b/a/0.tar", "0.tar")
+    assert filled("gs://b/a/1.tar") == ("b/a/1.tar",)
+    assert filled("gs://b/a/0.tar", ambiguous=None) == ("b/a/0.tar",)
+    assert filled("https://h/a/0.tar?sig=1") == ("0.tar",)
+    assert filled("pipe:cat /x/0.tar") == ()
+    assert filled("gs://b/a/0.tar", variant="etl_name=a") == ()
+    assert filled("gs://b/../0.tar") == ("0.tar",)
+    assert filled("gs://.wdspec/index/0") == ("0",)
+
+
+def test_a_name_is_shared_if_two_urls_have_it_and_not_if_one_url_stands_twice():
+    urls = [ShardUrl(text, "/d") for text in ("gs://a/0.tar", "gs://b/0.tar", "gs://a/1.tar", "gs://a/1.tar")]
+    assert shared_names(urls, {"0.tar", "1.tar"}) == {"0.tar"}
+    assert shared_names([ShardUrl("http://h/0.tar?a", ""), ShardUrl("http://h/0.tar?b", "")], {"0.tar"}) == {
+        "0.tar"
+    }
+
+
+def settings_of(environ=(), top=None, **source):
+    leaf = Source.model_validate({"name": "a", "shards": ["x"], **source})
+    top = {} if top is None else {"cache": top}
+    return CacheSettings.of(
+        UrlEnvironment.read(dict(environ)), Spec.model_validate({"dataset": (leaf,), **top}), leaf
+    )
+
+
+def test_the_nearest_cache_counts_and_the_variable_goes_before():
+    assert settings_of() is None
+    assert settings_of(top={"dir": "/c", "size": "5kB"}) == CacheSettings("/c", 5000)
+    assert settings_of(top="/c", cache="/d") == CacheSettings("/d")
+    assert settings_of(top={"dir": "/c", "size": 5}, cache="/c") == CacheSettings("/c", 5)
+    assert settings_of(top={"dir": "/c", "size": 5}, cache="/d") == CacheSettings("/d")
+    assert settings_of({"WDS_CACHE": "/e"}) == CacheSettings("/e")
+    assert settings_of({"WDS_CACHE": "/e", "WDS_CACHE_SIZE": "1GiB"}, top="/c") == CacheSettings("/e", 2**30)
+    assert settings_of({"WDS_CACHE_SIZE": "1e12"}, top="/c") == CacheSettings("/c", 10**12)
+
+
+def test_false_switches_the_cache_off_whatever_is_set_elsewhere():
+    assert settings_of(top="/c", cache=False) is None
+    assert settings_of({"WDS_CACHE": "/e"}, top="/c", cache=False) is None
+    assert settings_of({"WDS_CACHE": "/e"}, top=False) is None
+    assert settings_of(top=False, cache="/c") == CacheSettings("/c")
+
+
+def test_a_tilde_is_the_home_directory_and_a_relative_variable_starts_at_the_working_directory():
+    home = os.path.expanduser("~")
+    assert settings_of(top="~/wds").directory == f"{home}/wds"
+    assert settings_of({"WDS_CACHE": "~"}).directory == home
+    assert settings_of({"WDS_CACHE": "c/"}).directory == os.path.join(os.getcwd(), "c")
+
+
+def test_a_size_that_is_none_is_refused():
+    with pytest.raises(UsageError, match=r"WDS_CACHE_SIZE=lots: .*is not a size; write for example `500GB`"):
+        UrlEnvironment.read({"WDS_CACHE_SIZE": "lots"})
