@@ -183,6 +183,43 @@ def test_the_next_shard_is_opened_once_this_one_is_there_and_not_before():
     eventually(lambda: stores.stores["c"].closed)
 
 
+class Direct:
+    """Stands in for Access where nothing may come between the reader and the stream of a store."""
+
+    def __init__(self, stores):
+        self.stores = stores
+
+    def open(self, resolution):
+        return self.stores(resolution.location)
+
+
+class Sized(Slow):
+    """Knows how many bytes are left, as a store does that gives lengths."""
+
+    @property
+    def left(self):
+        return len(self.getvalue()) - self.tell()
+
+
+def test_the_next_shard_is_asked_for_while_the_last_bytes_of_this_one_are_on_their_way(monkeypatch):
+    monkeypatch.setattr(readahead, "SOON", 1_000_000)
+    monkeypatch.setattr(readahead, "BUDGET", 1)
+    a = Sized()
+    stores = Stores(a=a, b=Slow())
+    ahead = Ahead(Resolver.of(UrlEnvironment.read({})), Direct(stores))
+    stream = ahead.open(shard("a"))
+    ahead.expect([shard("b")])
+    while a.left > 1_400_000:
+        stream.read(PIECE)
+    time.sleep(0.02)
+    assert stores.opened == ["a"]
+    while a.left > 900_000:
+        stream.read(PIECE)
+    eventually(lambda: stores.opened == ["a", "b"])
+    assert a.left > 0
+    ahead.close()
+
+
 def test_a_reader_that_is_dropped_leaves_nothing_open():
     stores = Stores(a=Slow(b""), b=Slow())
     ahead = stores.ahead()

@@ -21,11 +21,13 @@ BUDGET = 64 * 1024 * 1024
 """Bytes that all streams of a process may hold together; each may hold an equal part."""
 LATER = 1 << 40
 """Makes a shard that nobody reads yet come after all that are being read."""
+SOON = 8 * 1024 * 1024
+"""Bytes before the end of one shard at which the next is asked for: an answer may take as long as these do."""
 
 
 @runtime_checkable
 class Fetching(Protocol):
-    """A stream that fetches by itself, and says when it has all its bytes."""
+    """A stream that fetches by itself, and says when it has all its bytes, or will have them soon."""
 
     @property
     def fetched(self) -> bool: ...
@@ -49,6 +51,7 @@ class ReadAhead(io.RawIOBase):
         self._held = 0
         self._next_at = 0  # offset of what the inner stream gives next
         self._ended = False
+        self._soon = False
         self._error: Exception | None = None
         self._piece = b""
         self._piece_at = 0
@@ -60,7 +63,7 @@ class ReadAhead(io.RawIOBase):
 
     @property
     def fetched(self) -> bool:
-        return self._ended
+        return self._ended or self._soon
 
     @property
     def ahead(self) -> int:
@@ -94,7 +97,10 @@ class ReadAhead(io.RawIOBase):
             else:
                 self._ended = True
             self._came.notify()
-        if self._ended:
+        left = getattr(self._inner, "left", None)
+        soon = self._ended or (left is not None and left <= SOON)
+        if soon and not self._soon:
+            self._soon = True
             mover().wake()  # whatever waits for that
         return not self._ended
 
@@ -195,7 +201,7 @@ class ReadAhead(io.RawIOBase):
             with self._came:
                 self._pieces.clear()
                 self._held = 0
-            was_ended, self._ended = self._ended, False
+            was_ended, self._ended, self._soon = self._ended, False, False
             self._next_at = self._piece_at = offset
             self._piece = b""
         if was_ended and self._started:
@@ -228,7 +234,7 @@ class Ahead:
         return stream
 
     def expect(self, shards: Iterable[ShardUrl]) -> None:
-        """Says what will be opened next; it is fetched once all that is being read is there."""
+        """Says what will be opened next: when all that is being read is there, or will be soon."""
         resolutions = {each.location: each for each in map(self._resolver, shards)}
         wanted = {location for location in resolutions if local_path(location) is None}
         for location in self._expected.keys() - wanted:
@@ -257,7 +263,7 @@ class _Reading:
 
     @property
     def there(self) -> bool:
-        """Whether all their bytes are."""
+        """Whether all their bytes are, or will be soon."""
         return all(stream.fetched or stream.closed for stream in self._streams)
 
 
@@ -274,7 +280,7 @@ class _Expected:
 
     @property
     def ahead(self) -> int:
-        return LATER
+        return -1  # what is being read comes in meanwhile, into the buffers of the system
 
     @property
     def ready(self) -> bool:

@@ -84,6 +84,12 @@ class RemoteStream(io.RawIOBase):
     def tell(self) -> int:
         return self._position
 
+    @property
+    def left(self) -> int | None:
+        """Bytes from the position to the end; None where that is not known (yet)."""
+        known = self._known
+        return None if known is None or known.total is None else max(0, known.total - self._position)
+
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         if whence == io.SEEK_CUR:
             offset += self._position
