@@ -168,6 +168,14 @@ class SpecPipeline(DataPipeline):
             if iteration != self._iterations:
                 raise UsageError("a newer iteration of this pipeline has begun; this one cannot go on")
 
+    def close(self) -> None:
+        """Closes open shards; an iteration under way ends, and the next one goes on where this stands."""
+        if self._walk is not None:
+            self._start = self._walk.position
+            self._walk.close()
+            self._walk = None
+            self._iterations += 1
+
     def _worker_part(self) -> WorkerPart | None:
         """This process's part, if it is a worker of a DataLoader that reads this pipeline."""
         info = get_worker_info()

@@ -65,6 +65,10 @@ class Walk:
         self._items: list[Any] = []
         self._before: dict[int, bytes | None] = {}
 
+    def close(self) -> None:
+        """Closes open shards; this walk is over."""
+        self._reader.close()
+
     def until(self, end: int | None) -> Iterator[Any]:
         """The items of the batches before `end`; without end if None."""
         while end is None or self._number < end:
