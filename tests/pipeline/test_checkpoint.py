@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -240,6 +241,66 @@ def test_what_is_no_state_is_refused(shards, state):
         pytest.raises(wdspec.UsageError, match="no state of a wdspec"),
     ):
         loader.load_state_dict(state)
+
+
+def without(name):
+    def damage(state):
+        del state[name]
+
+    return damage
+
+
+def with_slot(numbers):
+    def damage(state):
+        state["slots"]["0"][0] = numbers
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (without("slots"), "`slots` is missing"),
+        (without("order"), "`order` is missing"),
+        (lambda state: state["slots"].pop("1"), "slot 1 is missing"),
+        (lambda state: state["slots"]["0"].pop(), "slot 0 has 2 sources of 3"),
+        (lambda state: state["order"].update(seed=4), "does not have the digest that was written with it"),
+        (lambda state: state["sources"].pop(), "`order` has others"),
+        (lambda state: state.update(batch="3"), "`batch` is '3'"),
+        (lambda state: state.update(given=1), "1 of 1 items"),
+        (with_slot([0, 0]), "slot 0 has a source at"),
+        (with_slot([0, 0, 0, 0, 0, -1]), "slot 0 has a source at"),
+        (with_slot([-1, 0, 0, 0, 0, -1, 0]), "slot 0 has a source at"),
+        (with_slot([0, 0, 0, 0, 0, 5, 6]), "slot 0 has a source at"),
+        (with_slot([0, 0.5, 0, 0, 0, -1, 0]), "slot 0 has a source at"),
+        (with_slot([0, 10**20, 0, 0, 0, -1, 0]), "slot 0 has a source at"),
+        (with_slot([0, 0, 0, 0, 0, -1, 0, 1]), "slot 0 has a source at"),
+    ],
+)
+def test_a_damaged_state_is_refused_and_its_damage_named(shards, damage, says):
+    spec = make_spec(shards, 1, 2)
+    with wdspec.loader(spec) as loader:
+        next(iter(itertools.islice(loader, 4, None)))
+        good, bad = through_json(loader.state_dict()), through_json(loader.state_dict())
+        damage(bad)
+        with pytest.raises(wdspec.WdspecError, match=f"the state is damaged: .*{re.escape(says)}"):
+            loader.load_state_dict(bad, allow_changed=True)
+        with pytest.raises(wdspec.WdspecError, match="the state is damaged"):
+            merge_states([bad])
+        loader.load_state_dict(good)
+
+
+def test_a_state_of_a_pass_can_begin_an_endless_run_and_be_saved_again(shards):
+    dataset = [{"name": name, "shards": shards[name], "shuffle": 0} for name in "ac"]
+    finite, endless = (make_spec(shards, 1, 2, dataset=dataset, epoch=e) for e in ("pass", {"batches": 7}))
+    with wdspec.loader(finite) as loader:
+        next(iter(itertools.islice(loader, 4, None)))
+        state = through_json(loader.state_dict())
+    with wdspec.loader(endless) as loader:
+        loader.load_state_dict(state, allow_changed=True)
+        again = through_json(loader.state_dict())
+        loader.load_state_dict(again)
+        assert len(keys(itertools.islice(loader, 2))) == 2
 
 
 def test_a_state_of_another_version_is_refused(shards):

@@ -15,14 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wdspec.pipeline.blueprint import Blueprint
+from wdspec.pipeline.wholeness import FORMAT, VERSION, check_slots, check_whole
 from wdspec.planning.digest import describe_order, describe_samples, differences, digest
 from wdspec.planning.plan import Plan
 from wdspec.planning.state import StreamState, pack_slot, unpack_slot
 from wdspec.spec.errors import UsageError
-
-FORMAT, VERSION = "wdspec-state", 1
-WORKER_FORMAT = "wdspec-worker-state"
-"""Of the state that a pipeline in one worker of somebody else's DataLoader has (`rotation`)."""
 
 State = dict[str, Any]
 
@@ -99,7 +96,13 @@ def slots_of(run: RunDescription, ranks: range, table: Mapping[int, bytes]) -> d
 
 
 def read_state(
-    state: Mapping[str, Any], run: RunDescription, ranks: range, items: int, allow_changed: bool = False
+    state: Mapping[str, Any],
+    run: RunDescription,
+    ranks: range,
+    items: int,
+    allow_changed: bool = False,
+    *,
+    of_worker: bool = False,
 ) -> Position:
     """The position that a state says, checked against the run and cut down to the given canonical ranks.
 
@@ -110,12 +113,13 @@ def read_state(
         items: items that one step gives to these ranks together.
         allow_changed: accept a changed spec: sources are matched by name, added ones start afresh, removed
             ones are dropped, and one that is read in another way goes on at the beginning of its shard.
+        of_worker: the state has the slots of one worker only.
 
     Raises:
-        UsageError: not a state, of another version, of other ranks, inside a step that other ranks shared, or
+        UsageError: not a state, damaged, of another version, of other ranks, inside a step that other ranks shared, or
             of a spec with another order; the message lists what changed.
     """
-    check_state(state)
+    check_whole(state)
     now = json.loads(run.order)
     changed = list(differences(state["order"], now))
     if state["order"]["elastic"] != now["elastic"]:
@@ -142,13 +146,15 @@ def read_state(
             f"the state holds the canonical ranks {state['ranks']}, but this rank reads {list(ranks)}; merge the "
             "states of all ranks with wdspec.merge_states first"
         )
-    given = int(state["given"])
+    given = state["given"]
     if given and state["items"] != items:
         raise UsageError(
             f"the state was saved inside a step: {given} of the {state['items']} items of a rank had been given, "
             f"and a rank of this run gets {items} a step; go on with as many ranks as saved it, or save after a "
             f"multiple of {state['items']} items"
         )
+    if not of_worker:
+        check_slots(state)
     old = {name: index for index, name in enumerate(state["sources"])}
     fresh = {name for name in now["sources"] if _reads_otherwise(name, state["order"], now)}
     table = {}
@@ -159,23 +165,10 @@ def read_state(
                 for name in run.sources
             ]
             table[int(text)] = pack_slot(slot)
-    return Position(int(state["batch"]), table, given)
-
-
-def check_state(state: Mapping[str, Any]) -> None:
-    """Raises a UsageError unless this is a state of a version that can be read."""
-    if isinstance(state, Mapping) and state.get("format") == WORKER_FORMAT:
-        raise UsageError(
-            "this is the state of one worker of a DataLoader; load the state of the whole StatefulDataLoader into "
-            "a StatefulDataLoader with as many workers"
-        )
-    if not isinstance(state, Mapping) or state.get("format") != FORMAT:
-        raise UsageError("this is no state of a wdspec pipeline or loader; pass what state_dict() returned")
-    if state.get("version") != VERSION:
-        raise UsageError(
-            f"the state has format version {state.get('version')}, this wdspec reads version {VERSION}; use the "
-            "release that wrote it"
-        )
+    if "pass" in state["order"] and "pass" not in now:
+        begun = pack_slot([StreamState()] * len(run.sources))
+        table = {r * run.workers + k: begun for r in ranks for k in range(min(state["batch"], run.workers))}
+    return Position(state["batch"], table, given)
 
 
 def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
@@ -188,7 +181,8 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
     if not parts:
         raise UsageError("no states to merge")
     for part in parts:
-        check_state(part)
+        check_whole(part)
+        check_slots(part)
     first = parts[0]
     for part in parts[1:]:
         if part["digest"] != first["digest"]:

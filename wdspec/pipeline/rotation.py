@@ -20,18 +20,9 @@ from typing import Any
 import torch
 
 from wdspec.pipeline.blueprint import Blueprint
-from wdspec.pipeline.checkpoint import (
-    FORMAT,
-    VERSION,
-    WORKER_FORMAT,
-    Position,
-    RunDescription,
-    State,
-    check_state,
-    read_state,
-    slots_of,
-)
+from wdspec.pipeline.checkpoint import Position, RunDescription, State, read_state, slots_of
 from wdspec.pipeline.walk import Walk
+from wdspec.pipeline.wholeness import FORMAT, VERSION, WORKER_FORMAT, check_state
 from wdspec.planning.plan import Plan
 from wdspec.planning.topology import Seat
 from wdspec.spec.errors import UsageError
@@ -173,7 +164,7 @@ class WorkerPart:
         described = {"digest": digest, "order": order, "samples": samples, "sources": sources}
         ranks = self._seat.canonical_ranks(plan.topology)
         position = read_state(
-            {**whole, **described, **kept, "items": items}, run, ranks, items, allow_changed
+            {**whole, **described, **kept, "items": items}, run, ranks, items, allow_changed, of_worker=True
         )
         self._first = int(state["first"])
         self._start = position
