@@ -1,5 +1,5 @@
 """What all tests share."""
 
-from servers.fixtures import nginx
+from servers.fixtures import nginx, proxy
 
-__all__ = ["nginx"]
+__all__ = ["nginx", "proxy"]

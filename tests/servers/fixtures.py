@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from servers.fault_proxy import FaultProxy
 from servers.nginx import Nginx, nginx_program, start_nginx
 
 
@@ -23,3 +24,10 @@ def nginx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nginx]:
     server = start_nginx(tmp_path_factory.mktemp("nginx"))
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def proxy(nginx: Nginx) -> Iterator[FaultProxy]:
+    """A fault proxy before the nginx."""
+    with FaultProxy(nginx.url) as running:
+        yield running

@@ -12,7 +12,7 @@ from http.client import responses
 from wdspec.spec.errors import MissingShardError, ShardError
 from wdspec.storage.patience import TransientError
 
-TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 """Statuses that may pass."""
 
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
@@ -22,10 +22,8 @@ _ADVICE = {
     401: "give `user:password@` in the URL, or an entry for this host in ~/.netrc",
     403: "check who may read it; a signed URL may have expired",
     407: "give `user:password@` in the proxy's URL (HTTP_PROXY, HTTPS_PROXY)",
-    409: "see the server's log",
     451: "read it from elsewhere with WDS_REWRITE or `rewrite:`",
 }
-_ENCODED_WEAKLY = ("gzip", "x-gzip", "deflate")
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ def extent_of(status: int, headers: Mapping[str, str], asked: int) -> Extent:
 
     Raises:
         TransientError: bytes other than those asked for, or headers that contradict each other.
-        ShardError: the object is shorter than `asked`, or the answer is in several parts.
+        ShardError: the answer is in several parts.
     """
     length = _length(headers)
     encoding = (headers.get("content-encoding") or "").strip().lower()
@@ -109,14 +107,14 @@ def extent_of(status: int, headers: Mapping[str, str], asked: int) -> Extent:
 
 
 def _beyond_the_end(headers: Mapping[str, str], asked: int, validator: str | None, strong: bool) -> Extent:
-    match = _NO_RANGE.fullmatch((headers.get("content-range") or "").strip())
-    total = int(match[1]) if match else None
-    if total == asked:
-        return Extent(asked, 0, total, validator, strong, True, "")
-    raise ShardError(
-        f"the object {f'has only {total} bytes' if match else 'is shorter'} now, and those from {asked} on were asked "
-        "for: it changed while it was read; start again from a saved state"
-    )
+    """Nothing, of an object that has no byte there; whoever knows another length sees that it changed."""
+    said = headers.get("content-range")
+    match = _NO_RANGE.fullmatch((said or "").strip())
+    if match is None or int(match[1]) > asked:
+        raise TransientError(
+            f"bytes from {asked} on are refused with status 416 and the Content-Range `{said}`"
+        )
+    return Extent(asked, 0, int(match[1]), validator, strong, True, "")
 
 
 def _length(headers: Mapping[str, str]) -> int | None:

@@ -72,6 +72,7 @@ class RemoteStream(io.RawIOBase):
         self._position = 0
         self._piece = b""  # bytes just read, from `_piece_at` on: the beginning is looked at, then read again
         self._piece_at = 0
+        self._doubted = False  # whether the last answer was of another object: one that is stale happens
         self._refusal: ShardError | None = None
 
     def readable(self) -> bool:
@@ -202,11 +203,11 @@ class RemoteStream(io.RawIOBase):
             elif self._position == 0 and not known.ranges:
                 self._known = known = answer  # nothing was given yet of the object as it was before
             elif answer.total != known.total or answer.validator != known.validator:
-                raise ShardError(
-                    "the object changed while it was read: "
-                    f"{_said(known)} before, {_said(answer)} now; start again from a saved state",
-                    location=self._url,
-                )
+                changed = f"the object changed while it was read: {_said(known)} before, {_said(answer)} now"
+                if not self._doubted:
+                    self._doubted = True
+                    raise TransientError(changed)
+                raise ShardError(f"{changed}; start again from a saved state", location=self._url)
             elif answer.validator is None and answer.total is None:
                 raise ShardError(
                     f"cut after {self._at} bytes, and the store says nothing by which to tell that the object is "
@@ -218,7 +219,7 @@ class RemoteStream(io.RawIOBase):
         except BaseException:
             answer.body.close()
             raise
-        self._answer, self._at = answer, answer.start
+        self._answer, self._at, self._doubted = answer, answer.start, False
         return answer
 
     def _drop(self) -> None:

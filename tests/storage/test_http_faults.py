@@ -1,0 +1,125 @@
+"""What may pass is borne, what does not is told, and bytes are right or not there at all."""
+
+from __future__ import annotations
+
+import logging
+import os
+from itertools import count
+
+import pytest
+from servers.fault_proxy import Cut, NoRange, Said, Script, Stall, Status
+
+from wdspec.spec.errors import ShardError
+from wdspec.storage.access import Access
+from wdspec.storage.patience import Patience
+
+DATA = os.urandom(2_500_000)
+QUICK = Patience(budget=3, delay=0.001, longest_delay=0.01, read_timeout=0.3)
+_runs = count()
+
+
+@pytest.fixture
+def run(nginx, proxy):
+    """Reads the data through the proxy under a script; `run.path` is what was asked for."""
+    (nginx.root / "data.bin").write_bytes(DATA)
+
+    def read(first=(), then=None, patience=QUICK, seek=0):
+        read.path = f"/run-http-{next(_runs)}/data.bin"
+        proxy.scripts[read.path] = Script(list(first), then)
+        with Access(patience=patience).open_location(proxy.url + read.path) as stream:
+            if seek:
+                stream.read(10)
+                stream.seek(seek)
+            return stream.read()
+
+    return read
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *(Status(code) for code in (408, 409, 425, 429, 500, 502, 503, 504)),
+        *(Cut(after, reset) for after in (0, 1, 1_000_000, len(DATA) - 1) for reset in (False, True)),
+        *(Stall(after) for after in (-1, 0, 1_000_000)),
+    ],
+)
+def test_what_may_pass_is_borne(run, fault):
+    assert run([fault, fault]) == DATA
+
+
+def test_a_cut_is_resumed_where_it_happened_and_names_what_it_resumes(run, proxy):
+    assert run([Cut(1_000_000)]) == DATA
+    first, second = proxy.asked(run.path)
+    assert "range" not in first.headers
+    assert int(second.headers["range"].removeprefix("bytes=").removesuffix("-")) <= 1_000_000
+    assert second.headers["if-range"].startswith('"')
+    assert second.headers["accept-encoding"] == "identity"
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        Said((("content-range", "bytes 7-8/9"),)),
+        Said((("content-range", f"bytes 5-{len(DATA)}/{len(DATA)}"),)),
+        Said((("content-range", "5"),)),
+        Said((("content-range", None),)),
+        Said((("content-length", "x"),)),
+        Said((("etag", '"another"'),)),
+        Said((("etag", None),)),
+    ],
+)
+def test_a_wrong_answer_to_a_range_is_not_believed(run, lie):
+    assert run([Cut(1_000_000), lie]) == DATA
+    with pytest.raises(ShardError):
+        run([Cut(1_000_000)], lie, Patience(budget=0.1, delay=0.001, read_timeout=0.3))
+
+
+def test_a_range_that_is_ignored_costs_reading_again_but_no_bytes(run, proxy):
+    assert run([Cut(1_000_000), NoRange()]) == DATA
+    assert run([None, NoRange()], seek=2_000_000) == DATA[2_000_000:]
+    assert len(proxy.asked(run.path)) == 2
+
+
+def test_an_object_that_was_replaced_meanwhile_is_an_error_that_says_so(run):
+    with pytest.raises(ShardError, match=r"changed while it was read: .* before, .*\"new\" now; start again"):
+        run([Cut(1_000_000)], Said((("etag", '"new"'),)))
+
+
+def test_without_an_etag_the_time_of_the_last_change_is_compared(run, proxy):
+    no_etag = Said((("etag", None),))
+    assert run([no_etag], no_etag, seek=2_000_000) == DATA[2_000_000:]
+    assert proxy.asked(run.path)[1].headers["if-range"].endswith("GMT")
+
+
+def test_a_store_asks_to_be_left_alone_for_a_while(run, caplog):
+    caplog.set_level(logging.WARNING, "wdspec")
+    assert run([Status(429, (("Retry-After", "1"),))]) == DATA
+    assert "attempt 1 at http://" in caplog.text
+    assert "status 429 Too Many Requests: oops; trying again in 1.0 s" in caplog.text
+    with pytest.raises(ShardError, match=r"given up after 1 attempt in 0 s: .*status 503"):
+        run(then=Status(503, (("Retry-After", "3600"),)))
+
+
+def test_each_attempt_is_logged_once(run, caplog):
+    caplog.set_level(logging.WARNING, "wdspec")
+    assert run([Status(500), Cut(5), Stall(-1)]) == DATA
+    assert [record.message.split(" failed: ")[0].split(" at ")[0] for record in caplog.records] == [
+        "attempt 1",
+        "attempt 2",
+        "attempt 3",
+    ]
+
+
+@pytest.mark.parametrize("fault", [Status(503), Cut(0), Cut(0, reset=True), Stall(-1), Stall(0)])
+def test_what_does_not_pass_is_given_up_naming_the_url(run, fault):
+    with pytest.raises(
+        ShardError, match=r"given up after \d+ attempts? in .*\[location http://127.*/data.bin\]"
+    ):
+        run(then=fault, patience=Patience(budget=0.2, delay=0.001, read_timeout=0.05))
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 405, 451])
+def test_a_refusal_is_told_at_once(run, proxy, code):
+    with pytest.raises(ShardError, match=rf"the server refuses: status {code} .*oops; "):
+        run(then=Status(code))
+    assert len(proxy.asked(run.path)) == 1
