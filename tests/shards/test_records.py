@@ -221,3 +221,26 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "cbor2", None)
     with pytest.raises(wdspec.UsageError, match=r"pip install 'wdspec\[formats\]'"):
         splitter_of("cbor")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_whatever_is_damaged_the_samples_before_it_are_whole_and_nothing_else_is_raised(format, data):
+    expected = samples(6, format)
+    whole = bytearray(pack(format, expected))
+    place = data.draw(st.integers(0, len(whole) - 1))
+    whole[place] ^= data.draw(st.integers(1, 255))
+    ends = [len(pack(format, expected[:n])) for n in range(7)]
+    untouched = sum(end <= place for end in ends) - 1
+    found, _ = read(bytes(whole), format)
+    assert found[:untouched] == expected[:untouched]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=150, deadline=None)
+@given(data=st.binary(max_size=400))
+def test_any_bytes_at_all_are_samples_or_a_shard_error(format, data):
+    noted = []
+    read(data, format)
+    read(data, format, on_error=noted.append)

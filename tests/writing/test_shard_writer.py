@@ -126,6 +126,26 @@ def test_two_writers_on_one_pattern_are_told(tmp_path):
     second.abort()
 
 
+def test_a_writer_whose_shard_was_replaced_while_it_went_on_is_told_at_the_end(tmp_path):
+    with wdspec.ShardWriter(f"{tmp_path}/a-%d.tar", maxcount=1, verbose=0) as first:
+        first.write({"__key__": "a", "cls": 1})
+        first.write({"__key__": "b", "cls": 1})
+        with wdspec.TarWriter(f"{tmp_path}/a-0.tar") as second:
+            second.write({"__key__": "c", "cls": 1})
+        with pytest.raises(wdspec.UsageError, match=r"another writer has replaced this file.*a-0\.tar"):
+            first.close()
+
+
+def test_a_writer_does_not_replace_what_another_finished_meanwhile(tmp_path):
+    with wdspec.ShardWriter(f"{tmp_path}/a-%d.tar", maxcount=1, verbose=0) as first:
+        first.write({"__key__": "a", "cls": 1})
+        with wdspec.TarWriter(f"{tmp_path}/a-1.tar") as second:
+            second.write({"__key__": "c", "cls": 1})
+        with pytest.raises(wdspec.UsageError, match="another writer has written this file meanwhile"):
+            first.write({"__key__": "b", "cls": 1})
+    assert counts(tmp_path) == {"a-0.tar": 1, "a-1.tar": 1}
+
+
 def test_processes_with_patterns_of_their_own_write_at_once(tmp_path):
     code = (
         "import sys, wdspec\n"
@@ -145,3 +165,32 @@ def test_each_shard_is_told_on_standard_error_and_nothing_on_standard_output(tmp
     seen = capsys.readouterr()
     assert seen.out == ""
     assert seen.err == f"wrote {tmp_path}/a-0.tar: 1 samples, 0.0 MB\n"
+
+
+def test_processes_on_one_pattern_never_mix_their_samples(tmp_path):
+    code = (
+        "import sys, wdspec\n"
+        f"with wdspec.ShardWriter({str(tmp_path)!r} + '/a-%d.tar', maxcount=10, verbose=0) as w:\n"
+        "    print('ready', flush=True); sys.stdin.readline()\n"
+        "    for n in range(300): w.write({'__key__': f'{sys.argv[1]}-{n}', 'bin': bytes(20_000)})"
+    )
+    pipe = subprocess.PIPE
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, f"w{n}"], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        )
+        for n in range(3)
+    ]
+    for process in running:
+        process.stdout.readline()
+    for process in running:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    said = [process.communicate(timeout=120)[1] for process in running]
+    codes = [process.returncode for process in running]
+    # Those that ran one after the other may have replaced what was finished; whoever met another was told.
+    assert all("another writer" in text for text, code in zip(said, codes, strict=True) if code)
+    for name in os.listdir(tmp_path):
+        with open(tmp_path / name, "rb") as file:
+            writers = {sample["__key__"].split("-")[0] for sample in TarSamples(file)}
+        assert len(writers) == 1

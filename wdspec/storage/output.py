@@ -51,6 +51,7 @@ class LocalOutput:
         self.path = path
         self._overwrite = overwrite
         self._since = since
+        self._made: tuple[int, ...] | None = None
         self._file: IO[bytes] | None = None
         if os.path.isdir(path):
             raise UsageError("there is a directory of this name; give the name of a file", location=path)
@@ -75,6 +76,7 @@ class LocalOutput:
             os.fsync(file.fileno())
             self._check_replaceable()
             os.replace(self._partial, self.path)
+            self._made = identity_of(self.path)
         except BaseException:
             self.abort()
             raise
@@ -90,6 +92,15 @@ class LocalOutput:
             os.unlink(self._partial)
         with contextlib.suppress(OSError):  # closing writes what is buffered, for which there may be no room
             file.close()
+
+    def check_kept(self) -> None:
+        """Raises UsageError if, since `commit`, somebody has put another file in the place of this one."""
+        if self._made is not None and identity_of(self.path) not in (self._made, None):
+            raise UsageError(
+                "another writer has replaced this file while we went on; give each process a pattern of its own, such "
+                "as `out-w3-%06d.tar`, and write again",
+                location=self.path,
+            )
 
     def _check_replaceable(self) -> None:
         try:
@@ -108,6 +119,15 @@ class LocalOutput:
                 "as `out-w3-%06d.tar`",
                 location=self.path,
             )
+
+
+def identity_of(path: str) -> tuple[int, ...] | None:
+    """What tells a file from any that takes its place; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _locked(partial: str, path: str) -> IO[bytes]:

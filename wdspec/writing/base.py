@@ -82,6 +82,10 @@ class SampleWriter:
         """When writing began, by the clock of the file system; None where that cannot be told."""
         return self._sink.born
 
+    def check_kept(self) -> None:
+        """Raises UsageError for a shard that is complete and that somebody else has replaced since."""
+        self._sink.check_kept()
+
     def close(self) -> None:
         """Ends the shard and makes it appear, whole and durable. Closing again does nothing.
 
@@ -92,6 +96,7 @@ class SampleWriter:
             if self.end:
                 self._sink.write(self.end)
             self._sink.commit()
+            self._keys = set()  # a ShardWriter keeps its writers to the end, and a million keys take 100 MB
 
     def abort(self) -> None:
         """Takes back all that was written: nothing appears. Does nothing after `close`."""

@@ -77,6 +77,7 @@ class ShardWriter:
         self._writer: SampleWriter | None = None
         self._born: int | None = None
         self._closed = False
+        self._complete: list[SampleWriter] = []
         self.shard = start_shard
         """Number of the next shard."""
         self.total = 0
@@ -121,6 +122,7 @@ class ShardWriter:
             return
         name = writer.name or self.pattern % self.shard
         writer.close()
+        self._complete.append(writer)
         self.shard += 1
         self.shards.append(Written(name, writer.count, writer.size))
         if self._verbose:
@@ -131,9 +133,16 @@ class ShardWriter:
     finish = next_stream
 
     def close(self) -> None:
-        """Ends the current shard. Closing again does nothing."""
+        """Ends the current shard. Closing again does nothing.
+
+        Raises:
+            UsageError: another writer has replaced one of the shards meanwhile.
+        """
         self._closed = True
         self.next_stream()
+        complete, self._complete = self._complete, []
+        for writer in complete:
+            writer.check_kept()
 
     def abort(self) -> None:
         """Takes back the current shard; those that are complete stay."""

@@ -46,6 +46,12 @@ class Sink:
         """When writing a local file began; see `LocalOutput`."""
         return getattr(self._output, "born", None)
 
+    def check_kept(self) -> None:
+        """Raises UsageError for a local file that somebody has replaced since `commit`."""
+        check = getattr(self._output, "check_kept", None)
+        if check is not None:
+            check()
+
     def write(self, data: bytes) -> None:
         """Takes bytes. When that fails all that was written is forgotten, as its end is not known any more."""
         if not self.open:
