@@ -43,6 +43,7 @@ from wdspec.spec.vocabulary import split_decoder
 __all__ = ["IMAGE_SPECS", "IMAGE_SUFFIXES", "ImageDecoder", "ImageSpec"]
 
 Array = np.ndarray[Any, Any]
+_WHITE = np.float32(255)
 
 
 class ImageSpec(NamedTuple):
@@ -159,8 +160,7 @@ def _to_16_bits(values: Array) -> Array:
 
 
 def _to_floats(values: Array) -> Array:
-    result = values.astype(np.float32)
-    result /= 255.0
+    result: Array = np.divide(values, _WHITE, dtype=np.float32)
     return result
 
 
@@ -172,7 +172,14 @@ def _tensor(values: Array) -> Any:
 
 
 def _float_tensor(values: Array) -> Any:
-    return _tensor(_to_floats(values))
+    import torch
+
+    if values.ndim == 2:
+        return torch.from_numpy(_to_floats(values))
+    # Dividing and moving the channels in one go takes a third of the time of doing one after the other.
+    result = np.empty((values.shape[2], *values.shape[:2]), np.float32)
+    np.divide(values.transpose(2, 0, 1), _WHITE, out=result, dtype=np.float32)
+    return torch.from_numpy(result)
 
 
 _FINISH: dict[tuple[str, str], Callable[[Array], Any]] = {
