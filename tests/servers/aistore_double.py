@@ -126,7 +126,9 @@ class AisDouble:
 
     def put(self, url: str, data: bytes) -> None:
         """Stores an object where its URL says, behind the cluster if that is a cloud."""
-        bucket, name = self.named(url)
+        self.store(*self.named(url), data)
+
+    def store(self, bucket: Bucket, name: str, data: bytes) -> None:
         with self.lock:
             objects = self.remote.setdefault(bucket, {})
             version = objects[name].version + 1 if name in objects else 1

@@ -60,7 +60,7 @@ class NodeHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.answer()
 
-    do_HEAD = do_POST = do_PUT = do_GET  # noqa: N815
+    do_HEAD = do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815
 
     def answer(self) -> None:
         from servers.aistore_double import PROVIDERS, Seen
@@ -209,10 +209,16 @@ class GatewayHandler(NodeHandler):
                 ]
             )
         bucket = (self.provider, self.parameters.get("namespace", ""), name)
+        if asked["action"] == "create-bck":
+            double.remote.setdefault(bucket, {})
+            return self.send(200)
         if not self.checked(bucket):
             return None
         if asked["action"] == "prefetch-listrange":
             return self.prefetch(bucket, asked["value"])
+        if asked["action"] == "destroy-bck":
+            del double.remote[bucket]
+            return self.send(200)
         value = asked.get("value") or {}
         return self.page(bucket, value)
 
@@ -242,7 +248,14 @@ class GatewayHandler(NodeHandler):
         if self.headers.get("accept") == "application/msgpack":
             import msgspec
 
-            return self.send(200, msgspec.msgpack.encode(answer), "application/msgpack")
+            packed = {
+                "UUID": uuid,
+                "ContinuationToken": more,
+                "Flags": 0,
+                "Entries": [{"n": name, "s": len(double.remote[bucket][name].data)} for name in shown]
+                or None,
+            }
+            return self.send(200, msgspec.msgpack.encode(packed), "application/msgpack")
         return self.send_json(answer)
 
     def prefetch(self, bucket: tuple[str, str, str], value: dict[str, Any]) -> None:
@@ -274,6 +287,9 @@ class TargetHandler(NodeHandler):
             return self.refuse(404, f"object {name} does not exist here", tcode="ErrNotFound")
         if self.command == "HEAD":
             return self.head(bucket, name)
+        if self.command == "PUT":
+            double.store(bucket, name, self.body)
+            return self.send(200)
         stored = double.fetched(bucket, name, "latest-ver" in self.parameters)
         if stored is None:
             if bucket[0] == "ais":

@@ -12,7 +12,7 @@ from wdspec.shards.formats import format_of
 from wdspec.shards.records import RecordSamples
 from wdspec.shards.samples import TarSamples
 from wdspec.shards.sequences import splitter_of
-from wdspec.spec.errors import ShardError
+from wdspec.spec.errors import ShardError, StoreError
 from wdspec.spec.models import KeyRule
 from wdspec.storage.access import Access
 from wdspec.storage.readahead import Ahead
@@ -98,6 +98,14 @@ class ShardOpener:
         format = format_of(shard.text, self.format)
         if format == "tar":
             return TarSamples(file, key_rule=self.key, lenient_end=self.lenient_end, **options)
+        etl = self.access.ais.etl if self.access.ais else None
+        if etl is not None:
+            raise StoreError(
+                f"the ETL `{etl.name}` must give tar, but this shard is read as {format}, in which an answer that "
+                "breaks off looks whole; if it does give tar, set `format: tar`",
+                source=self.source,
+                url=shard.text,
+            )
         return RecordSamples(file, splitter_of(format), **options)
 
 

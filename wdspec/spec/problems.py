@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from wdspec.spec.errors import SpecError
 from wdspec.spec.nodes import Node
@@ -66,12 +66,17 @@ class Problems:
         self._found: dict[tuple[str, str, int, int, str], Problem] = {}
         self._files: dict[str, int] = {}
         self._poisoned: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        self._hidden: set[tuple[str, int]] = set()
 
     def poison(self, node: Node) -> None:
         """Says that a value is wrong for a reason already noted, so that nothing more is said about it."""
         if node.line:
             span = (node.column, node.column + node.length)
             self._poisoned.setdefault((node.origin.name, node.line), []).append(span)
+
+    def hide(self, node: Node) -> None:
+        """Says that the line of a node holds a secret, so that it is not shown with any problem."""
+        self._hidden.add((node.origin.name, node.line))
 
     def _follows(self, problem: Problem) -> bool:
         """Whether a problem only follows from another one."""
@@ -125,7 +130,11 @@ class Problems:
 
     def sorted(self) -> list[Problem]:
         """All of them but those that only follow from others, in file order."""
-        listed = [problem for problem in self if not self._follows(problem)]
+        listed = [
+            replace(problem, source=None) if (problem.file, problem.line) in self._hidden else problem
+            for problem in self
+            if not self._follows(problem)
+        ]
         return sorted(listed, key=lambda p: (self._files[p.file], p.line, p.column, p.code))
 
 

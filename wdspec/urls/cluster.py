@@ -217,7 +217,8 @@ def _read(name: str, reader: Callable[[str], T], value: str) -> T:
         return reader(value)
     except PydanticCustomError as error:
         said = error.context or {}
-        raise UsageError(f"{name}={value}: {said.get('message')}; {said.get('hint')}") from None
+        shown = name if "@" in value else f"{name}={value}"  # what stands before an `@` may be a password
+        raise UsageError(f"{shown}: {said.get('message')}; {said.get('hint')}") from None
 
 
 def _seconds(name: str, value: str | None) -> float | None:

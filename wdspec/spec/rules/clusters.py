@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from wdspec.spec.aistore import AIStore, Etl
 from wdspec.spec.models import Source, Spec
-from wdspec.spec.nodes import Entry, MapNode, Node
-from wdspec.spec.problems import Problem, Problems
+from wdspec.spec.nodes import Entry, MapNode, Node, scalars
+from wdspec.spec.problems import Problems
 from wdspec.spec.sources import Draft, key_or_self
 
 _SECRETS = frozenset({"token", "authn_token", "auth_token", "password", "secret"})
@@ -16,12 +16,16 @@ def without_secrets(holder: MapNode, problems: Problems) -> MapNode:
     node = holder.get("aistore")
     if not isinstance(node, MapNode):
         return holder
-    for name in _SECRETS & node.entries.keys():
-        key = node.key(name)
-        message = f"`{name}` would be a secret in a file that is shared"
+    endpoint = node.get("endpoint")
+    for address in scalars(endpoint) if endpoint else ():
+        if "@" in str(address.value):
+            problems.hide(address)
+    for name in sorted(_SECRETS & node.entries.keys()):
+        key, value = node.entries[name]
+        problems.hide(key)
+        problems.hide(value)
         hint = "remove it; set AIS_AUTHN_TOKEN, or name a file that only you can read: `token_file: …`"
-        problems.note(Problem("E220", message, hint, key.origin.name, key.line, key.column, key.length))
-        problems.poison(node)  # whatever else is wrong on that line would be shown with it
+        problems.add("E220", key, f"`{name}` would be a secret in a file that is shared", hint)
         node = node.without(name)
     return holder.with_entries({**holder.entries, "aistore": Entry(holder.key("aistore"), node)})
 
