@@ -1,0 +1,169 @@
+"""A spec read through AIStore gives what it gives from a disk, chosen by the environment alone."""
+
+import pytest
+from servers.aistore_double import AisDouble, Etl, cut, fine, status
+from shardmaking import keys, write_source
+
+import wdspec
+from wdspec.spec.errors import StoreError
+
+SPEC = {
+    "seed": 5,
+    "elastic": {"ranks": 1, "workers": 2},
+    "dataset": [
+        {"shards": "gs://train/a/s-{000..005}.tar", "shuffle": 30, "name": "s"},
+        {"shards": "gs://train/b/t-*.tar", "shuffle": 30, "name": "t", "interleave": 2},
+    ],
+    "batch": 6,
+    "epoch": {"batches": 20},
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    write_source(folder / "a", "s", shards=6, samples=20)
+    write_source(folder / "b", "t", shards=3, samples=20)
+    return folder
+
+
+@pytest.fixture
+def double(data):
+    with AisDouble(tokens={"s3cret"}, page_size=2) as double:
+        for path in sorted(data.rglob("*.tar")):
+            double.put(f"gs://train/{path.relative_to(data)}", path.read_bytes())
+        yield double
+    assert not double.violations
+
+
+@pytest.fixture
+def from_disk(data, monkeypatch):
+    def switch():
+        for name in ("AIS_ENDPOINT", "USE_AIS_FOR"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("WDS_REWRITE", f"gs://train/={data}/")
+
+    return switch
+
+
+@pytest.fixture
+def from_ais(double, monkeypatch):
+    def switch():
+        monkeypatch.delenv("WDS_REWRITE", raising=False)
+        monkeypatch.setenv("AIS_ENDPOINT", double.endpoint)
+        monkeypatch.setenv("USE_AIS_FOR", "gs")
+        monkeypatch.setenv("AIS_AUTHN_TOKEN", "s3cret")
+
+    return switch
+
+
+def epoch(spec=SPEC, workers=2, state=None, stop=None):
+    """The keys of an epoch, batch by batch, and the state after it, or after `stop` batches."""
+    with wdspec.loader(spec, num_workers=workers) as loader:
+        if state is not None:
+            loader.load_state_dict(state)
+        batches = []
+        for batch in loader:
+            batches.append(batch)
+            if len(batches) == stop:
+                break
+        return keys(batches), loader.state_dict()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_samples_are_those_of_a_disk_and_each_shard_is_asked_for_once(
+    double, from_disk, from_ais, workers
+):
+    from_disk()
+    expected, _ = epoch(workers=workers)
+    from_ais()
+    assert epoch(workers=workers)[0] == expected
+    assert {each.method for each in double.requests} == {"GET"}
+    assert all(("authorization" in each.headers) == each.by_gateway for each in double.requests)
+    asked = [each.path for each in double.seen("p")]
+    # 120 samples of 180 in two slots: a pass at most, but the read-ahead may open what comes next.
+    assert max(map(asked.count, asked)) <= 2
+
+
+def test_a_small_epoch_asks_for_each_shard_exactly_once(double, from_ais):
+    from_ais()
+    spec = {
+        "dataset": [{"shards": "gs://train/a/s-{000..005}.tar"}],
+        "epoch": "pass",
+        "elastic": {"ranks": 1},
+    }
+    with wdspec.loader({**spec, "batch": 6}, num_workers=0) as loader:
+        list(loader)
+        double.forget()
+        list(loader)
+    assert sorted(each.path for each in double.seen("p")) == [
+        f"/v1/objects/train/a/s-{n:03d}.tar" for n in range(6)
+    ]
+
+
+def test_a_state_moves_between_a_disk_and_aistore(double, from_disk, from_ais):
+    from_disk()
+    expected, _ = epoch()
+    first, state = epoch(stop=7)
+    from_ais()
+    second, state = epoch(state=state, stop=6)
+    from_disk()
+    third, _ = epoch(state=state)
+    assert first + second + third == expected
+
+
+def test_faults_change_nothing(double, from_disk, from_ais):
+    from_disk()
+    expected, _ = epoch()
+    from_ais()
+    double.script("p", status(503))
+    double.script("t", fine, cut(10_000), fine, fine, cut(30_000, reset=True))
+    assert epoch(workers=0)[0] == expected
+
+
+def test_a_wrong_setup_is_never_skipped_as_if_it_were_a_bad_shard(double, from_ais, monkeypatch):
+    from_ais()
+    spec = {"dataset": [{"shards": "gs://trian/a/s-000.tar"}], "errors": "skip", "batch": 2}
+    for workers in (0, 1):
+        with (
+            wdspec.loader(spec, num_workers=workers) as loader,
+            pytest.raises(StoreError, match="NoSuchBucket"),
+        ):
+            next(iter(loader))
+    monkeypatch.delenv("AIS_AUTHN_TOKEN")
+    with pytest.raises(StoreError, match="401: token required"):
+        wdspec.plan(SPEC)
+
+
+def test_a_missing_shard_is_skipped_where_the_spec_says_so(double, from_ais):
+    from_ais()
+    double.remove("gs://train/a/s-002.tar")
+    spec = {"dataset": [{"shards": "gs://train/a/s-{000..005}.tar"}], "errors": "skip", "batch": 10}
+    with wdspec.loader({**spec, "epoch": {"batches": 10}}, num_workers=0) as loader:
+        assert len({key for batch in loader for key in batch["__key__"]}) == 100
+
+
+def test_an_etl_by_source_beside_a_plain_one(double, from_ais):
+    from_ais()
+    double.etls["upper-case"] = Etl(lambda data, args: data.replace(b"s 0", b"S 0"))
+    plain = {"shards": "gs://train/a/s-000.tar", "weight": 1, "name": "plain"}
+    changed = {**plain, "name": "changed", "aistore": {"etl": "upper-case"}}
+    with wdspec.loader({"dataset": [plain, changed], "batch": 20, "epoch": {"batches": 2}}) as loader:
+        texts = {
+            (source, text[:3])
+            for batch in loader
+            for source, text in zip(batch["__source__"], batch["txt"], strict=True)
+        }
+    assert texts == {("plain", "s 0"), ("changed", "S 0")}
+
+
+def test_an_etl_must_give_tar(double, from_ais):
+    from_ais()
+    spec = {"dataset": [{"shards": "gs://train/a.jsonl", "aistore": {"etl": "upper-case"}}], "batch": 2}
+    double.put("gs://train/a.jsonl", b"{}\n")
+    double.etls["upper-case"] = Etl(lambda data, args: data)
+    with (
+        wdspec.loader(spec) as loader,
+        pytest.raises(StoreError, match=r"must give tar, but .* read as jsonl"),
+    ):
+        next(iter(loader))
