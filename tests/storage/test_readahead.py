@@ -17,8 +17,9 @@ from wdspec.shards.samples import TarSamples
 from wdspec.spec.errors import ShardError
 from wdspec.storage import readahead
 from wdspec.storage.access import Access
+from wdspec.storage.ahead import Ahead
 from wdspec.storage.mover import mover
-from wdspec.storage.readahead import Ahead, ReadAhead
+from wdspec.storage.readahead import ReadAhead
 from wdspec.storage.remote import PIECE
 from wdspec.urls.environment import UrlEnvironment
 from wdspec.urls.resolve import Resolver

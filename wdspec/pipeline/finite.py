@@ -12,7 +12,7 @@ from wdspec.pipeline.transform import Process, Sample
 from wdspec.planning.finite import MASK, Pass, Segment
 from wdspec.planning.plan import Plan
 from wdspec.spec.errors import ShardError
-from wdspec.storage.readahead import Ahead
+from wdspec.storage.ahead import Ahead
 
 
 class PassReading:

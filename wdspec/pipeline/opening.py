@@ -15,7 +15,7 @@ from wdspec.shards.sequences import splitter_of
 from wdspec.spec.errors import ShardError, StoreError
 from wdspec.spec.models import KeyRule
 from wdspec.storage.access import Access
-from wdspec.storage.readahead import Ahead
+from wdspec.storage.ahead import Ahead
 from wdspec.urls.resolve import Resolver
 from wdspec.urls.sequence import ShardUrl
 

@@ -13,7 +13,7 @@ from wdspec.planning.plan import SourcePlan
 from wdspec.planning.state import StreamState
 from wdspec.spec.errors import ShardError
 from wdspec.spec.models import Errors
-from wdspec.storage.readahead import Ahead
+from wdspec.storage.ahead import Ahead
 from wdspec.urls.sequence import ShardUrl
 
 EXPECTED = 2
