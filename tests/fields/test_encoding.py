@@ -13,12 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from wdspec.fields.audio_encoding import AUDIO_ENCODERS
 from wdspec.fields.basic import BASIC
 from wdspec.fields.basic_encoding import PICKLE_ENCODERS
 from wdspec.fields.encoding import ENCODERS, FieldEncoder, make_encoder
 from wdspec.fields.images import IMAGE_SUFFIXES
 from wdspec.fields.sample import SampleFields
 from wdspec.spec.errors import FieldError, UsageError
+from wdspec.spec.vocabulary import MEDIA_DECODERS
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 SCALARS = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | TEXT
@@ -104,10 +106,32 @@ def test_every_decoder_has_an_encoder_and_is_in_the_round_trip_above():
     assert set(IMAGE_SUFFIXES) <= set(ENCODERS)
 
 
-MEDIA = {"audio", "torch_audio", "flac", "mp3", "wav", "m4a", "ogg", "wma", "sox", "opus"} | {
-    *("video", "torch_video", "mp4", "ogv", "mjpeg", "avi", "mov", "h264", "mpg", "webm", "wmv", "mkv")
-}
-"""Decoded by extras; written from bytes only."""
+MEDIA = MEDIA_DECODERS
+"""Decoded by extras; films are written from bytes only."""
+
+
+@pytest.mark.parametrize("suffix", sorted(AUDIO_ENCODERS))
+@pytest.mark.parametrize("channels", [1, 2])
+def test_sound_comes_back_with_its_rate(suffix, channels):
+    pytest.importorskip("soundfile")
+    wave = np.sin(np.linspace(0, 400, 16_000 * channels, dtype=np.float32)).reshape(channels, -1) / 2
+    for value in ((wave, 16_000), (torch.from_numpy(wave), 16_000)):
+        samples, rate = decode(suffix, encode(suffix, value), names=("audio",))
+        assert rate == 16_000
+        if suffix == "mp3":
+            assert abs(samples.shape[1] - wave.shape[1]) < 3000
+        else:
+            assert np.abs(samples - wave).max() < (2e-7 if suffix == "flac" else 1e-9)
+
+
+def test_what_is_no_sound_is_refused():
+    pytest.importorskip("soundfile")
+    with pytest.raises(FieldError, match=r"give \(samples, rate in Hz\), or bytes"):
+        encode("wav", np.zeros(3, np.float32))
+    with pytest.raises(FieldError, match="give floats"):
+        encode("wav", (np.zeros((1, 2, 3)), 8000))
+    with pytest.raises(FieldError, match=r"go beyond -1\.\.1, and would be cut off"):
+        encode("flac", (np.full(3, 1.5), 8000))
 
 
 @pytest.mark.parametrize("suffix", sorted(IMAGE_SUFFIXES))

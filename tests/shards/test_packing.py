@@ -4,7 +4,7 @@ import io
 import tarfile
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wdspec.shards.packing import END, HeaderMaker, dialect, packed_size, padding
@@ -28,6 +28,7 @@ def members(data):
         return [(info, tar.extractfile(info).read()) for info in tar]
 
 
+@settings(deadline=None)
 @given(PATHS, st.binary(max_size=1500), FORMATS)
 def test_tarfile_reads_the_names_and_bytes_that_were_packed(path, data, format):
     name = f"{path}.bin"
@@ -35,6 +36,7 @@ def test_tarfile_reads_the_names_and_bytes_that_were_packed(path, data, format):
     assert (info.name, content, second.name) == (name, data, "last.bin")
 
 
+@settings(deadline=None)
 @given(PATHS, st.binary(max_size=1500), FORMATS)
 def test_our_reader_reads_them_too(path, data, format):
     (sample,) = TarSamples(io.BytesIO(packed([(f"x{path}.bin", data)], format=format)))

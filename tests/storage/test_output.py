@@ -128,6 +128,11 @@ def test_a_url_that_nothing_can_write_is_refused():
         open_output("nosuchscheme://bucket/a.tar")
 
 
+def test_an_http_server_needs_a_program_that_writes_to_it():
+    with pytest.raises(UsageError, match=r"pipe:curl -fsS -T - URL"):
+        open_output("https://host/a.tar")
+
+
 def test_a_pipe_gets_the_bytes_and_its_exit_code_counts(tmp_path):
     put(f"pipe:cat > {tmp_path}/a.tar", b"piped")
     assert (tmp_path / "a.tar").read_bytes() == b"piped"

@@ -1,7 +1,7 @@
 """How samples are spread over shards."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wdspec.spec.errors import UsageError
@@ -10,6 +10,7 @@ from wdspec.writing.balancing import by_count, by_size, check_limits
 SIZES = st.lists(st.integers(1, 1000), min_size=1, max_size=60)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 500), st.integers(1, 40))
 def test_shards_of_so_many_differ_by_one_sample_at_most(samples, shards):
     counts = by_count(samples, shards=shards)
@@ -18,6 +19,7 @@ def test_shards_of_so_many_differ_by_one_sample_at_most(samples, shards):
     assert max(counts) - min(counts) <= 1
 
 
+@settings(deadline=None)
 @given(st.integers(1, 500), st.integers(1, 40))
 def test_the_fewest_shards_that_suffice_are_filled_evenly(samples, most):
     counts = by_count(samples, most=most)
@@ -27,6 +29,7 @@ def test_the_fewest_shards_that_suffice_are_filled_evenly(samples, most):
     assert max(counts) - min(counts) <= 1
 
 
+@settings(deadline=None)
 @given(SIZES, st.integers(1, 12))
 def test_so_many_shards_have_about_the_same_size(sizes, shards):
     counts = by_size(sizes, shards=shards)
@@ -40,6 +43,7 @@ def test_so_many_shards_have_about_the_same_size(sizes, shards):
             begin += count
 
 
+@settings(deadline=None)
 @given(SIZES, st.integers(1, 3000))
 def test_no_shard_is_larger_than_asked_unless_one_sample_is(sizes, most):
     counts = by_size(sizes, most=most)

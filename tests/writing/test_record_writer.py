@@ -223,3 +223,46 @@ def test_the_format_can_be_said_where_the_name_does_not(tmp_path):
 def test_a_record_needs_a_key_that_is_text(key):
     with pytest.raises(wdspec.FieldError, match="give each sample a text"):
         written("jsonl", {"__key__": key, "x": 1})
+
+
+def lines(path, count, bad=()):
+    path.write_bytes(
+        b"".join(
+            b"{no json\n" if n in bad else json.dumps({"__key__": f"{n:03d}", "n": n}).encode() + b"\n"
+            for n in range(count)
+        )
+    )
+
+
+def test_a_damaged_line_is_an_error_that_names_source_url_and_byte_or_a_counted_skip(tmp_path):
+    lines(tmp_path / "a.jsonl", 20, bad=(3, 7))
+    spec = {
+        "dataset": [{"name": "a", "shards": f"{tmp_path}/a.jsonl", "shuffle": 0}],
+        "epoch": 18,
+        "elastic": {"ranks": 1, "workers": 1},
+    }
+    reader = sample_reader(load(spec))
+    with pytest.raises(wdspec.ShardError, match=r"a line is no JSON.*source a, url .*a\.jsonl, byte \d+"):
+        [reader.batch(number) for number in range(18)]
+    reader.close()
+    reader = sample_reader(load({**spec, "errors": "skip"}))
+    found = [sample["n"] for number in range(18) for sample in reader.batch(number)]
+    assert found == [n for n in range(20) if n not in (3, 7)]
+    assert sum(reader.counts()["a"]["skipped"].values()) == 2
+    reader.close()
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_pass_with_skipped_lines_pads_them_and_moves_nothing(tmp_path, workers):
+    lines(tmp_path / "a.jsonl", 12, bad=(5,))
+    spec = {
+        "dataset": [{"shards": f"{tmp_path}/a.jsonl"}],
+        "batch": 1,
+        "epoch": "pass",
+        "errors": "skip",
+        "elastic": {"ranks": 1, "workers": workers},
+    }
+    with wdspec.loader(spec) as loader:
+        batches = list(loader)
+    assert len(batches) == 12
+    assert {int(n) for batch in batches for n in batch["n"]} == set(range(12)) - {5}

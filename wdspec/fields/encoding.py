@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from wdspec.fields.audio_encoding import AUDIO_ENCODERS
 from wdspec.fields.basic_encoding import BASIC_ENCODERS, PICKLE_ENCODERS
 from wdspec.fields.image_encoding import IMAGE_ENCODERS
 from wdspec.fields.repacking import PACKERS
@@ -16,7 +17,7 @@ Sample = Mapping[str, Any]
 EncodeSample = Callable[[Sample], Sample]
 """A sample with values → the same with bytes; entries that begin with ``_`` pass as they are."""
 
-ENCODERS: dict[str, Encode] = {**IMAGE_ENCODERS, **BASIC_ENCODERS}
+ENCODERS: dict[str, Encode] = {**IMAGE_ENCODERS, **AUDIO_ENCODERS, **BASIC_ENCODERS}
 """Extension → what writes it, but for pickles."""
 
 _BYTES = (bytes, bytearray, memoryview)

@@ -9,7 +9,7 @@ from wdspec.spec.nodes import ListNode, MapNode, Node, Scalar
 from wdspec.spec.problems import Problems
 
 _PATTERN = re.compile(r"[{*?\[]|\$\{")
-_SUFFIX = re.compile(r"\.(?:tar|tgz|tbz2?|txz|tzst)(?:\.\w+)?$|\.txt$")
+_SUFFIX = re.compile(r"\.(?:tar|tgz|tbz2?|txz|tzst|cbors?|msgpack|mps|jsonl|ndjson)(?:\.\w+)?$|\.txt$")
 _LONGEST = 100
 
 

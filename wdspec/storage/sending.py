@@ -52,6 +52,12 @@ def open_output(url: str | os.PathLike[str], *, overwrite: bool = True, since: i
             "to the store behind it",
             url=text,
         )
+    if scheme_of(location) in ("http", "https"):
+        raise UsageError(
+            "there is no agreed way to write to an HTTP server; name a program that does, such as "
+            "`pipe:curl -fsS -T - URL`, or write a local shard",
+            url=text,
+        )
     if scheme_of(location) == "pipe":
         return PipeOutput(location[len("pipe:") :])
     return StoreOutput(location, overwrite=overwrite)
