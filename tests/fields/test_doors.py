@@ -146,8 +146,11 @@ def test_a_pth_of_objects_names_the_remedy() -> None:
         SampleFields(secure=False)({"pth": torch_of({"a": object})})
 
 
-def test_torch_before_the_hole_was_closed_does_not_read_pth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
+@pytest.mark.parametrize("version", ["2.5.1+cpu", "2.9.1"])
+def test_torch_before_the_holes_were_closed_does_not_read_pth(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "__version__", version)
     with pytest.raises(UsageError, match="CVE"):
         SampleFields(secure=False)({"pth": torch_of(torch.ones(1))})
 

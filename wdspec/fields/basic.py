@@ -54,7 +54,7 @@ BASIC: dict[str, Reader] = {
     "cbor": Reader(read_cbor, "the CBOR value", needs="cbor2"),
     "pth": Reader(
         read_torch,
-        "tensors and plain containers on the CPU (`weights_only`)",
+        "tensors and plain containers on the CPU (`weights_only`, from torch 2.10 on)",
         read_torch_objects,
         needs="torch",
     ),

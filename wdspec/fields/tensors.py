@@ -9,8 +9,8 @@ from typing import Any
 from wdspec.fields.libraries import library
 from wdspec.spec.errors import UsageError
 
-_SAFE_TORCH = (2, 6)
-"""Before 2.6, data could make `weights_only` run code (CVE-2025-32434)."""
+_SAFE_TORCH = (2, 10)
+"""Data could make `weights_only` run code before 2.6 (CVE-2025-32434), and again before 2.10 (CVE-2026-24747)."""
 
 
 def read_safetensors(data: bytes) -> dict[str, Any]:
@@ -43,8 +43,8 @@ def read_torch(data: bytes) -> Any:
     torch = library("torch", "reading pth")
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < _SAFE_TORCH:
         raise UsageError(
-            f"reading pth without pickle needs torch 2.6 or later, and this is {torch.__version__} "
-            "(CVE-2025-32434); if you trust the data, add `allow: [pickle]`"
+            f"reading pth without pickle needs torch 2.10 or later, and this is {torch.__version__} "
+            "(CVE-2026-24747); if you trust the data, add `allow: [pickle]`"
         )
     try:
         return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)

@@ -1,0 +1,102 @@
+"""Packed fields: undone by the suffix, whole or an error, and never beyond their bound."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from decoded import decode
+from fieldfiles import PACKINGS, picture
+
+from wdspec.fields import unpacking
+from wdspec.fields.unpacking import unpacked
+from wdspec.spec.errors import FieldError, UsageError
+
+TEXT = b"hello " * 1000
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_a_packing_is_undone_and_the_field_keeps_its_name(packing: str) -> None:
+    pack = PACKINGS[packing]
+    assert decode(f"txt.{packing}", pack(b"hello\n")) == "hello\n"
+    assert decode(f"TXT.{packing}", pack(b"x"), extensions=[f"TXT.{packing}"]) == "x"
+    assert decode(f"bin.{packing}", pack(b"\0\1")) == b"\0\1"
+    assert decode(packing, pack(b"\0\1")) == b"\0\1"
+    assert decode(f"txt.{packing}", b"left", names=("raw",)) == b"left"
+    assert decode(f"txt.{packing}", pack(b"")) == ""
+    assert decode(f"png.{packing}", pack(picture("png")), names=("rgb8",)).shape == (12, 20, 3)
+    assert decode(f"txt.{packing}", pack(b"3"), fields={"txt": "cls"}) == 3
+
+
+def test_packings_pile_up_in_any_order() -> None:
+    data = PACKINGS["xz"](PACKINGS["gz"](PACKINGS["zst"](b"[1]")))
+    assert decode("json.zst.gz.xz", data) == [1]
+    assert unpacked("a.json.zst.gz.xz") == ("a.json", ("xz", "gz", "zst"))
+    assert unpacked("gzip") == ("gzip", ())
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_several_streams_one_after_the_other_are_one_file(packing: str) -> None:
+    pack = PACKINGS[packing]
+    assert decode(f"txt.{packing}", pack(b"one ") + pack(b"two")) == "one two"
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("spoil", ["empty", "cut", "plain", "junk behind"])
+def test_what_is_not_whole_is_an_error(packing: str, spoil: str) -> None:
+    data = PACKINGS[packing](TEXT)
+    bad = {"empty": b"", "cut": data[:-3], "plain": b"plain text", "junk behind": data + b"junk"}[spoil]
+    with pytest.raises(FieldError, match=rf"cannot decode as txt.{packing}: \w.*field txt.{packing}"):
+        decode(f"txt.{packing}", bad)
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_bombs_are_refused_before_they_go_off(packing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacking, "MAX_DECOMPRESSED", 100_000)
+    pack = PACKINGS[packing]
+    assert len(decode(f"txt.{packing}", pack(b"a" * 100_000))) == 100_000
+    for bomb in (pack(b"a" * 100_001), pack(b"a" * 60_000) * 2, pack(bytes(20_000_000))):
+        with pytest.raises(FieldError, match="decompresses to more than 100,000 bytes; read it as `raw`"):
+            decode(f"txt.{packing}", bomb)
+
+
+def test_a_bomb_in_a_bomb_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacking, "MAX_DECOMPRESSED", 100_000)
+    inner = PACKINGS["gz"](bytes(20_000_000))
+    with pytest.raises(FieldError, match="more than 100,000 bytes"):
+        decode("bin.gz.bz2", PACKINGS["bz2"](inner))
+
+
+def test_an_archive_of_arrays_is_bounded_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    file = io.BytesIO()
+    np.savez_compressed(file, a=np.zeros(9000), b=np.zeros(9000))
+    assert decode("npz", file.getvalue())["b"].shape == (9000,)
+    monkeypatch.setattr(unpacking, "MAX_DECOMPRESSED", 100_000)
+    with pytest.raises(FieldError, match="more than 100,000 bytes"):
+        decode("npz", file.getvalue())
+
+
+def test_zst_without_a_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = PACKINGS["zst"](b"x")
+    for module in ("zstandard", "compression", "compression.zstd"):
+        monkeypatch.setitem(sys.modules, module, None)
+    unpacking._zstd.cache_clear()
+    try:
+        with pytest.raises(UsageError, match=r"unpacking zst needs zstandard, .*wdspec\[zstd\]"):
+            decode("txt.zst", data)
+    finally:
+        monkeypatch.undo()
+        unpacking._zstd.cache_clear()
+
+
+def test_huge_windows_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import lzma
+
+    filters: list[dict[str, Any]] = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 30}]
+    header_of_a_gigabyte = lzma.compress(b"x", format=lzma.FORMAT_XZ, filters=filters)
+    with pytest.raises(FieldError, match="Memory"):
+        decode("txt.xz", header_of_a_gigabyte)
