@@ -43,12 +43,12 @@ def shard(samples):
 @lru_cache(maxsize=8)
 def openimages(number):
     """Pictures with a list of labels each, of unequal lengths; the first shard is the one whose keys are shown."""
-    sizes = OPENIMAGES_SIZES + [(320, 240)] * 4 if number == 0 else [(300, 260)] * 7
-    keys = [*OPENIMAGES_KEYS, "ff5", "ff6"] if number == 0 else [f"{number:06x}{i}" for i in range(7)]
+    sizes = OPENIMAGES_SIZES + [(320, 240)] * 4 if number == 0 else [(260, 230)] * 40
+    keys = [*OPENIMAGES_KEYS, "ff5", "ff6"] if number == 0 else [f"{number:06x}{i}" for i in range(40)]
     return shard(
         {
             "__key__": key,
-            "jpg": picture(*size, 40 * i),
+            "jpg": picture(*size, 40 * (i % 7)),
             "json": [{"ImageID": key, "Source": "xclick"}] * (1 + i % 3),
         }
         for i, (key, size) in enumerate(zip(keys, sizes, strict=True))
@@ -71,7 +71,10 @@ def publaynet(number):
 @lru_cache(maxsize=4)
 def imagenet(name):
     """Small pictures and classes."""
-    return shard({"__key__": f"{i:07d}", "jpg": picture(48, 40, i), "cls": i} for i in range(70))
+    return shard(
+        {"__key__": f"{i:07d}", "jpg": picture(48, 40, i), "cls": i}
+        for i in range(12 if "-val-" in name else 70)
+    )
 
 
 def content(host, path):
