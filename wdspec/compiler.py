@@ -19,14 +19,9 @@ from wdspec.planning.schedule import largest_shares
 from wdspec.planning.topology import Topology
 from wdspec.spec.errors import SpecError, UsageError
 from wdspec.spec.models import Source, Spec
-from wdspec.storage.access import Access
-from wdspec.storage.cache.cache import cache_of
 from wdspec.storage.cache.survey import with_surveyed_caches
-from wdspec.storage.http_settings import HttpSettings
+from wdspec.storage.door import access_of
 from wdspec.storage.listing import list_shards
-from wdspec.storage.registry import user_openers
-from wdspec.urls.caching import CacheSettings
-from wdspec.urls.cluster import AisCluster
 from wdspec.urls.environment import UrlEnvironment
 from wdspec.urls.resolve import Resolver
 from wdspec.urls.sequence import UrlSequence
@@ -319,20 +314,6 @@ def _parts(spec: Spec, source: Source, environment: UrlEnvironment, resolver: Re
         format=source.format,
     )
     return SourceParts(opener, transform, source.errors)
-
-
-def access_of(spec: Spec | None, source: Source | None, environment: UrlEnvironment) -> Access:
-    """How the bytes of a source are fetched; without one, those of a URL that stands in no spec.
-
-    Raises:
-        UsageError: an AIStore cluster whose address is not known.
-    """
-    return Access(
-        openers=user_openers(environment.secure),
-        http=HttpSettings.read(),
-        ais=AisCluster.of(environment.ais, environment.home, spec, source),
-        cache=cache_of(CacheSettings.of(environment, spec, source), source),
-    )
 
 
 def _refuse_user_code(spec: Spec) -> None:

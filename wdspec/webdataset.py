@@ -29,6 +29,9 @@ class WebDataset(DataPipeline):
         seed: changes what `shardshuffle` and `resampled` draw; by default `WDS_SEED`, else 0.
         nodesplitter: deals shards to ranks, such as `wdspec.split_by_node`; by default several ranks are an error.
         workersplitter: deals them to DataLoader workers.
+        cache_dir: where copies of remote shards are kept while they are read, and read from then on; by default
+            `WDS_CACHE`. Samples get `__local_path__`, where the copy of their shard is (or will be, once it is whole).
+        cache_size: the most bytes that the copies may take; by default `WDS_CACHE_SIZE`, else no limit.
         handler: what to do about shards and samples that cannot be read whole.
         select_files: which members to keep, by name after renaming.
         rename_files: new name of each member, before grouping.
@@ -58,6 +61,8 @@ class WebDataset(DataPipeline):
         detshuffle: bool = False,
         nodesplitter: Splitter | None = single_node_only,
         workersplitter: Splitter | None = split_by_worker,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_size: int = -1,
         handler: Handler = reraise_exception,
         select_files: Selection | None = None,
         rename_files: Rename | None = None,
@@ -77,10 +82,9 @@ class WebDataset(DataPipeline):
         else:
             shards = SimpleShardList(urls, seed if shardshuffle or detshuffle else None)
             splitters = (nodesplitter, workersplitter)
+        reader = ShardReader.here("auto", shards.urls, cache_dir, cache_size if cache_size >= 0 else None)
         super().__init__(
-            shards,
-            *splitters,
-            read_tars(ShardReader.here("auto"), handler, select_files, rename_files, empty_check),
+            shards, *splitters, read_tars(reader, handler, select_files, rename_files, empty_check)
         )
         if repeat:
             self._stages = self.repeat().stages

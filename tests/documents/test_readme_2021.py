@@ -291,3 +291,14 @@ def test_30_writes_two_shards_in_two_ways(readme, tmp_path):
     for line in (braces, listed):
         urls = [entry["url"] for entry in eval(line, {"ShardList": wds.ShardList})]
         assert urls == list(braceexpand.braceexpand("dataset-{000..001}.tar"))
+
+
+def test_19_caches_shards(opened, stores):
+    text = opened.run(19).text
+    second = text.split("=== second pass")[1]
+    assert [line for line in second.splitlines() if "__key__" in line] == [
+        f"__key__ '{key}'" for key in OPENIMAGES_KEYS[:4]
+    ]
+    requests = len(stores.requests)
+    assert len(list(opened.names["dataset"])) == 7
+    assert len(stores.requests) == requests

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wdspec.compiler import access_of
 from wdspec.spec.errors import UsageError, WdspecError
 from wdspec.storage.access import Access
+from wdspec.storage.door import access_of
 from wdspec.storage.listing import list_shards, list_texts
 from wdspec.storage.openers import how_opened
 from wdspec.urls.environment import UrlEnvironment

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from wdspec.pipeline.place import find_seat
-from wdspec.pipeline.stages.access import access_here
 from wdspec.pipeline.stages.splitting import worker_place
 from wdspec.planning.keys import key64, random64
 from wdspec.planning.permutation import Permutation
 from wdspec.spec.errors import UrlError, UsageError
+from wdspec.storage.door import access_of
 from wdspec.storage.listing import list_texts
 from wdspec.urls.environment import UrlEnvironment
 from wdspec.urls.resolve import Resolver
@@ -41,7 +41,7 @@ def list_urls(urls: Urls) -> UrlSequence:
         [with_variables(text) for text in texts],
         os.getcwd(),
         Resolver.of(environment),
-        access_here(environment),
+        access_of(None, None, environment),
     )
 
 

@@ -7,15 +7,14 @@ the same in three steps, for those who put something between them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from wdspec.fields.sample import SampleFields
 from wdspec.pipeline.handlers import Handler, reraise_exception
 from wdspec.pipeline.opening import ShardOpener
-from wdspec.pipeline.stages.access import access_here
 from wdspec.pipeline.stages.stage import Stage, makes_stages, stage
 from wdspec.shards.compression import decompressed
 from wdspec.shards.keys import splitter
@@ -23,6 +22,9 @@ from wdspec.shards.samples import TarSamples
 from wdspec.spec.errors import ShardError, UsageError
 from wdspec.spec.options import KeyRule
 from wdspec.storage.access import Access
+from wdspec.storage.cache.copies import find_copy
+from wdspec.storage.cache.survey import with_surveyed_caches
+from wdspec.storage.door import access_of
 from wdspec.urls.environment import UrlEnvironment
 from wdspec.urls.resolve import Resolver
 from wdspec.urls.sequence import ShardUrl
@@ -48,10 +50,38 @@ class ShardReader:
     fields: SampleFields = field(default_factory=lambda: SampleFields(names=("raw",), secure=False))
 
     @classmethod
-    def here(cls, format: str = "tar") -> ShardReader:
-        """One for the environment and working directory of this process."""
+    def here(
+        cls,
+        format: str = "tar",
+        urls: Sequence[ShardUrl] = (),
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_size: int | None = None,
+    ) -> ShardReader:
+        """One for the environment and working directory of this process.
+
+        Args:
+            format: of the shards.
+            urls: the shards, as far as known: copies under their bare names are looked for in the cache.
+            cache_dir, cache_size: go before `WDS_CACHE` and `WDS_CACHE_SIZE`.
+        """
         environment = UrlEnvironment.read()
-        return cls(Resolver.of(environment), access_here(environment), os.getcwd(), format)
+        if cache_dir is not None:
+            environment = replace(environment, cache_dir=os.fspath(cache_dir))
+        if cache_size is not None:
+            environment = replace(environment, cache_size=cache_size)
+        resolver = with_surveyed_caches({"": Resolver.of(environment)}, {"": urls})[""]
+        return cls(resolver, access_of(None, None, environment), os.getcwd(), format)
+
+    def copy_of(self, url: str) -> str | None:
+        """The path of the copy of a shard in the cache; None where it is not cached."""
+        copies = self.resolver(ShardUrl(url, self.base)).copies if self.resolver.cache else None
+        if copies is None:
+            return None
+        found = find_copy(copies)
+        if found is None:
+            return copies.path
+        with found:
+            return os.fsdecode(found.name)
 
     def __repr__(self) -> str:
         return f"ShardReader({self.base!r})"
@@ -117,11 +147,12 @@ def read_tars(
         members = tar_file_expander(opened, handler, select_files, rename_files)
         samples = group_by_keys(members, handler=handler)
     else:
-        samples = _samples(source, reader.opener(), handler, reader.base)
+        samples = _samples(source, reader, handler)
     return _checked(samples) if empty_check else samples
 
 
-def _samples(source: Iterator[Any], opener: ShardOpener, handler: Handler, base: str) -> Iterator[Any]:
+def _samples(source: Iterator[Any], reader: ShardReader, handler: Handler) -> Iterator[Any]:
+    opener, base = reader.opener(), reader.base
     with closing(opener.ahead()) as ahead:
         for entry, following in _and_next(source):
             url, stride, residue = part_of(entry)
@@ -136,10 +167,14 @@ def _samples(source: Iterator[Any], opener: ShardOpener, handler: Handler, base:
                     on_error=policy_of(handler, url),
                     ahead=ahead,
                 )
-                try:
-                    yield from shard
-                finally:
-                    shard.close()
+                with closing(shard):
+                    copy = reader.copy_of(url)
+                    if copy is None:
+                        yield from shard
+                    else:
+                        for sample in shard:
+                            sample["__local_path__"] = copy
+                            yield sample
             except ShardError as error:
                 if not handler(error.at(url=url) and error):
                     return
