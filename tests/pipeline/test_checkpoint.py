@@ -144,6 +144,30 @@ def test_a_change_of_order_is_found_and_named(shards, changes, says):
         assert len(keys(loader)) == 6
 
 
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"fields": ["cls"]}, r'sources.a.fields: was \["txt"\], now \["cls"\]'),
+        ({"to_tuple": ["txt"]}, r'sources.a.to_tuple: was null, now \["txt"\]'),
+        (
+            {"defaults": {"missing": "skip", "rename": {"x": "txt"}}, "fields": ["x"]},
+            "sources.a.rename.x: added",
+        ),
+    ],
+)
+def test_what_is_asked_of_a_sample_is_part_of_the_order_where_samples_without_it_are_skipped(
+    shards, changes, says
+):
+    before = {"defaults": {"missing": "skip"}, "fields": ["txt"]}
+    with wdspec.loader(make_spec(shards, **before), rank=0, world_size=1) as loader:
+        state = loader.state_dict()
+    with (
+        wdspec.loader(make_spec(shards, **{**before, **changes}), rank=0, world_size=1) as loader,
+        pytest.raises(wdspec.UsageError, match=says),
+    ):
+        loader.load_state_dict(state)
+
+
 def changed_sources(shards, change):
     spec = {
         "dataset": [{"name": n, "shards": shards[n], "weight": 1, "shuffle": 20} for n in "ab"],

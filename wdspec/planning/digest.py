@@ -2,7 +2,8 @@
 
 Covered: everything that decides which sample comes when. Left out: where bytes come from (rewrite, aistore,
 cache), how many at a time (loader), errors, epoch, environments. `decode`, `map` and the like change the
-samples but not their order, so a change there is a warning.
+samples but not their order, so a change there is a warning. `rename`, `fields` and `to_tuple` are covered where
+`missing: skip` lets them choose the samples.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def describe_order(spec: Spec, plan: Plan) -> dict[str, Any]:
                 "shards": digest_shards(source.shards),
                 "order": source.order.kind,
                 "window": source.windows.size,
-                **_reading(options[source.name]),
+                **_reading(options[source.name], spec),
             }
             for source in plan.sources
         },
@@ -104,13 +105,20 @@ def _mixing(plan: Plan) -> dict[str, Any]:
     return said
 
 
-def _reading(source: Source) -> dict[str, Any]:
+def _reading(source: Source, spec: Spec) -> dict[str, Any]:
+    # What is asked for decides which samples are left out, if that is what happens to those that lack it.
+    asked = {
+        "rename": {name: list(old) for name, old in source.rename.items()},
+        "fields": None if spec.fields is None else list(spec.fields),
+        "to_tuple": None if spec.to_tuple is None else list(spec.to_tuple),
+    }
     return {
         "extensions": list(source.extensions) if source.extensions is not None else None,
         "missing": source.missing,
         "select": source.select,
         "key": source.key.regex or source.key.kind,
         "interleave": source.interleave,
+        **(asked if source.missing == "skip" else {}),
     }
 
 
