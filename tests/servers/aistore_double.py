@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import ssl
 import threading
 import time
 import zlib
@@ -89,6 +90,8 @@ class AisDouble:
     """Tokens that gateways accept; None: none is asked for."""
     allow_direct: bool = False
     without_etl: bool = False
+    tls: ssl.SSLContext | None = None
+    """For https at all nodes."""
     backends: set[str] = field(default_factory=lambda: {"gcp", "aws", "azure", "oci", "ais"})
 
     def __post_init__(self) -> None:

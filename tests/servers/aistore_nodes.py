@@ -28,7 +28,11 @@ class Node(ThreadingHTTPServer):
     def __init__(self, double: AisDouble, name: str) -> None:
         super().__init__(("127.0.0.1", 0), self.handler)
         self.double, self.name = double, name
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        scheme = "http"
+        if double.tls is not None:
+            scheme = "https"
+            self.socket = double.tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+        self.url = f"{scheme}://127.0.0.1:{self.server_address[1]}"
         self._thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
 
     def start(self) -> None:

@@ -54,6 +54,7 @@ class AisClient:
         self._token: str | None = None
         self._token_read = False
         self._gateway = 0
+        self._heard = False
 
     def get(self, target: str, headers: Mapping[str, str], body: bytes | None = None) -> Reply:
         """The answer to a GET of a path and query, whatever its status; the caller closes it.
@@ -99,13 +100,16 @@ class AisClient:
         for _ in endpoints:
             endpoint = endpoints[self._gateway % len(endpoints)]
             try:
-                return self._sent(endpoint + target, headers, body), endpoint + target
+                response = self._sent(endpoint + target, headers, body)
+                self._heard = True
+                return response, endpoint + target
             except _NoConnectionError as error:
                 failures.append(f"{_shown(endpoint)}: {error}")
                 self._gateway += 1
         raise TransientError(
             f"no gateway of AIStore answers: {'; '.join(failures)}; "
-            "is the endpoint right (AIS_ENDPOINT or `aistore.endpoint`), and is the cluster up?"
+            "is the endpoint right (AIS_ENDPOINT or `aistore.endpoint`), and is the cluster up?",
+            contact=self._heard,
         )
 
     def _from_target(
