@@ -206,3 +206,9 @@ def test_tensors_are_described_like_arrays():
     import torch
 
     assert tuple(value_meaning(torch.arange(6).reshape(2, 3))) == ("int64 tensor", "2 x 3", "0 to 5")
+
+
+def test_arrays_inside_of_values_are_named_by_type_and_shape():
+    sound = (np.zeros((2, 1600), np.float32), 8000)
+    assert tuple(value_meaning(sound)) == ("tuple", "2 entries", '["float32 array 2 x 1600", 8000]')
+    assert value_meaning({"a": np.ones(3), "b": {1, 2}}).preview == '{"a": "float64 array 3", "b": "{1, 2}"}'

@@ -62,9 +62,17 @@ def shortened(text: str) -> str:
 
 def _json(value: Any) -> str:
     try:
-        return json.dumps(value, ensure_ascii=False, default=repr)
+        return json.dumps(value, ensure_ascii=False, default=_inner)
     except (TypeError, ValueError):  # keys that are no text, or a circle
         return repr(value)
+
+
+def _inner(value: Any) -> str:
+    """A value inside of another, for which JSON has no form: arrays by their type and shape."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        meaning = value_meaning(value)
+        return f"{meaning.type} {meaning.size}"
+    return repr(value)
 
 
 def _range(value: Any) -> str:

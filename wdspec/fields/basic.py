@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from wdspec.fields.arrays import read_numpy
@@ -71,34 +72,27 @@ def reader_of(name: str, allow_pickle: bool, secure: bool) -> Callable[[bytes], 
     A refusal is an error of each sample that has such a file, and says what a spec can do about it.
     """
     if name in LEFT_OUT_DECODERS:
-        return refuse_tenbin
+        return partial(refuse_tenbin, name)
     reader = BASIC[name]
     if allow_pickle and reader.trusting is not None:
         return reader.trusting
     if reader.read is None or (secure and name == "pth"):
-        return refuse_pickle_in_secure_mode if secure else refuse_pickle
+        return partial(refuse_pickle, name, secure)
     return reader.read
 
 
-def refuse_pickle(data: bytes) -> Any:
-    """Raises ValueError: nobody said that pickles may be read."""
+def refuse_pickle(name: str, secure: bool, data: bytes) -> Any:
+    """Raises ValueError: nobody said that pickles may be read, or nobody may."""
+    consent = "which WDS_SECURE=1 forbids;" if secure else "so it needs your consent, `allow: [pickle]`; or"
     raise ValueError(
-        "a pickle can run code hidden in the data; if you trust it, add `allow: [pickle]`, else leave it out by "
-        "`extensions`, or keep the bytes by `decode: {…: raw}`"
+        f"a pickle can run code hidden in the data, {consent} leave it out by `extensions`, or keep the bytes by "
+        f"`decode: {{{name}: raw}}`"
     )
 
 
-def refuse_pickle_in_secure_mode(data: bytes) -> Any:
-    """Raises ValueError: WDS_SECURE=1."""
-    raise ValueError(
-        "a pickle can run code hidden in the data, which WDS_SECURE=1 forbids; leave it out by `extensions`, or keep "
-        "the bytes by `decode: {…: raw}`"
-    )
-
-
-def refuse_tenbin(data: bytes) -> Any:
+def refuse_tenbin(name: str, data: bytes) -> Any:
     """Raises ValueError: there is no reader on purpose."""
     raise ValueError(
-        "tenbin, a format of webdataset alone, is left out on purpose; keep the bytes by `decode: {…: raw}` and "
-        "read them in `map`, or store arrays as npz or safetensors"
+        f"tenbin, a format of webdataset alone, is left out on purpose; keep the bytes by `decode: {{{name}: raw}}` "
+        "and read them in `map`, or store arrays as npz or safetensors"
     )

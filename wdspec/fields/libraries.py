@@ -39,7 +39,14 @@ def library(module: str, user: str) -> Any:
 
 def absent(name: str, user: str, cause: BaseException | None = None) -> UsageError:
     """The error for a library that is not there; one that is there and does not load says why."""
-    why = "is not installed"
-    if cause is not None and not (isinstance(cause, ModuleNotFoundError) and cause.name == name):
-        why = f"cannot be loaded ({' '.join(str(cause).split())[:200]})"
-    return UsageError(f"{user} needs {name}, which {why}: `pip install 'wdspec[{EXTRAS[name]}]'`")
+    if cause is None or (
+        isinstance(cause, ModuleNotFoundError) and str(cause.name).partition(".")[0] == name
+    ):
+        return UsageError(
+            f"{user} needs {name}, which is not installed: `pip install 'wdspec[{EXTRAS[name]}]'`"
+        )
+    why = " ".join(str(cause).split())[:300]
+    return UsageError(
+        f"{user} needs {name}, which is installed and cannot be loaded: {why}. See what it needs itself, or install "
+        f"`wdspec[{EXTRAS[name]}]` anew"
+    )
