@@ -65,6 +65,29 @@ def test_the_last_step_says_how_a_location_is_opened(monkeypatch):
     assert "nothing says where AIStore is; set AIS_ENDPOINT" in run("ais://b/a.tar")
 
 
+def test_the_cache_step_names_the_copy_and_the_last_one_says_if_it_is_there(folder):
+    output = run("gs://b/a.tar", WDS_CACHE="copies", WDS_REWRITE="gs://b=s3://c")
+    own = folder / "copies" / "s3" / "c" / "a.tar"
+    assert f"cache    {own}  (read from this copy, which is made if there is none)" in output
+    assert "open     s3://c/a.tar" in output
+    (folder / "copies" / "b").mkdir(parents=True)
+    (folder / "copies" / "b" / "a.tar").touch()
+    output = run("gs://b/a.tar", WDS_CACHE="copies", WDS_REWRITE="gs://b=s3://c")
+    assert f"open     {folder}/copies/b/a.tar  (a copy in the cache)" in output
+    assert "cache" not in run("/data/a.tar", WDS_CACHE="copies")
+    assert "cache" not in run("-", WDS_CACHE="copies")
+
+
+def test_a_file_put_into_the_cache_under_its_bare_name_is_used_if_no_other_shard_has_that_name(folder):
+    (folder / "copies").mkdir()
+    for name in ("x.tar", "y.tar"):
+        (folder / "copies" / name).touch()
+    shards = "[gs://a/x.tar, gs://b/x.tar, gs://b/y.tar, gs://b/y.tar]"
+    (folder / "flat.yaml").write_text(f"cache: copies\ndataset:\n  - shards: {shards}\n")
+    opened = [line for line in run("flat.yaml", "--limit", "4").splitlines() if " open " in line]
+    assert ["copies" in line for line in opened] == [False, False, True, True]
+
+
 def test_json_holds_the_same_steps(folder):
     answer = json.loads(run("a b\udce9.tar", "--format", "json"))
     path = os.path.join(folder, "a b\udce9.tar")

@@ -24,6 +24,7 @@ COMMANDS = {
     "cat": "Write the samples of shards into one.",
     "split": "Write the samples of shards into shards of another size.",
     "sort": "Write the samples of shards in the order of their keys.",
+    "cache": "List, check, trim and fill directories with copies of remote shards.",
     "process": "Make new shards of old ones, through the spec's own steps.",
     "resolve": "Show step by step how URLs are opened.",
     "rule": "Explain the code of a problem, such as E302.",

@@ -12,6 +12,8 @@ import click
 
 from wdspec.spec.errors import UsageError, WdspecError
 from wdspec.storage.access import Access
+from wdspec.storage.cache.copies import path_of_copy
+from wdspec.storage.cache.survey import with_surveyed_caches
 from wdspec.storage.door import access_of
 from wdspec.storage.listing import list_shards, list_texts
 from wdspec.storage.openers import how_opened
@@ -70,7 +72,7 @@ def resolve(
     environment = UrlEnvironment.read()
     spec = None if given is None else _loaded(given, env, split, variables, overrides)
     if file is None and spec is not None:
-        resolved = [_resolved_source(each, spec, environment, limit) for each in spec.sources]
+        resolved = _resolved_sources(spec, environment, limit)
     else:
         owner = _source_named(source, spec) if source and spec else None
         base = owner.base if owner else environment.directory
@@ -115,13 +117,29 @@ def _source_named(name: str, spec: Spec) -> Source:
     raise UsageError(f"the spec has no source `{name}`; its sources are {names}")
 
 
-def _resolved_source(source: Source, spec: Spec, environment: UrlEnvironment, limit: int) -> Resolved:
-    """One source; its error is part of the result, so that the others are shown too."""
-    try:
-        resolver, access = Resolver.of(environment, spec, source), access_of(spec, source, environment)
-        return _first(source.name, list_shards(source, resolver, access), resolver, access, limit)
-    except WdspecError as error:
-        return Resolved(source.name, 0, (), str(error))
+def _resolved_sources(spec: Spec, environment: UrlEnvironment, limit: int) -> list[Resolved]:
+    """All sources; the error of one is part of the result, so that the others are shown too."""
+    resolvers, shards, wrong = {}, {}, {}
+    for source in spec.sources:
+        try:
+            resolvers[source.name] = Resolver.of(environment, spec, source)
+            access = access_of(spec, source, environment)
+            shards[source.name] = list_shards(source, resolvers[source.name], access)
+        except WdspecError as error:
+            wrong[source.name] = Resolved(source.name, 0, (), str(error))
+    resolvers = with_surveyed_caches(resolvers, shards)
+    return [
+        wrong[source.name]
+        if source.name in wrong
+        else _first(
+            source.name,
+            shards[source.name],
+            resolvers[source.name],
+            access_of(spec, source, environment),
+            limit,
+        )
+        for source in spec.sources
+    ]
 
 
 def _resolved_url(url: str, base: str, resolver: Resolver, access: Access, limit: int) -> Resolved:
@@ -135,7 +153,11 @@ def _first(name: str | None, shards: UrlSequence, resolver: Resolver, access: Ac
     """The first shards, with how each location is opened as their last step."""
     first = []
     for each in (resolver(shards[i]) for i in range(min(limit, len(shards)))):
-        opened = Step("open", each.location, how_opened(each.location, access))
+        copy = None if each.copies is None or access.cache is None else path_of_copy(each.copies)
+        if copy is not None:
+            opened = Step("open", copy, "a copy in the cache")
+        else:
+            opened = Step("open", each.location, how_opened(each.location, access))
         first.append(each._replace(steps=(*each.steps, opened)))
     return Resolved(name, len(shards), tuple(first))
 

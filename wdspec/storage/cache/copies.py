@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import stat
+from collections.abc import Iterator
 
 from wdspec.storage.cache.index import Index, key_of
 from wdspec.storage.cache.locks import open_marked
@@ -34,9 +34,19 @@ def find_copy(copies: Copies) -> io.FileIO | None:
     """The finished copy of a shard, ours or one that somebody put there; None if there is none to be read."""
     with contextlib.suppress(OSError):
         return Copy(open_marked(copies.path), copies)
+    for path in _filled(copies):
+        with contextlib.suppress(OSError):
+            return open(path, "rb", buffering=0)
+    return None
+
+
+def path_of_copy(copies: Copies) -> str | None:
+    """Where `find_copy` would find it; opens nothing."""
+    return copies.path if os.path.isfile(copies.path) else next(_filled(copies), None)
+
+
+def _filled(copies: Copies) -> Iterator[str]:
     for name in copies.filled:
         path = os.path.join(copies.directory, name)
-        with contextlib.suppress(OSError):
-            if stat.S_ISREG(os.stat(path).st_mode):
-                return open(path, "rb", buffering=0)
-    return None
+        if os.path.isfile(path):
+            yield path

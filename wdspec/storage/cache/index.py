@@ -156,8 +156,7 @@ class Index:
         """Deletes a copy, unless it is being read or made; whoever counts holds the lock."""
         content = self.content(entry)
         if content is None:
-            _unlink(entry.path)
-            return True
+            return self._delete_unmade(entry)
         try:
             descriptor = os.open(os.path.join(self.directory, content.name), os.O_RDONLY)
         except FileNotFoundError:
@@ -174,6 +173,14 @@ class Index:
             os.close(descriptor)
         _unlink(entry.path)
         return True
+
+    def sweep(self) -> None:
+        """Deletes parts that nobody makes and that no index file stands for."""
+        with self.lock():
+            known = {entry.key for entry in self.entries()}
+            for key in os.listdir(os.path.join(self._folder, "parts")):
+                if key not in known:
+                    self._delete_unmade(Entry(key, 0, 0, 0, self._entry(key, 0)))
 
     def commit(self, key: str, name: str, size: int, before: int) -> None:
         """Gives a finished part the name of its copy. Raises OSError.
