@@ -22,6 +22,8 @@ from wdspec.spec.vocabulary import AUDIO_EXTENSIONS, VIDEO_EXTENSIONS
 
 Handler = Callable[[str, bytes], Any]
 Sample = dict[str, Any]
+Layout = tuple[tuple[str, ...], tuple[tuple[str, Callable[[bytes], Any]], ...]]
+"""For samples of the same names in the same order: those like ``__key__``, and the fields with their decoders."""
 
 MAX_LAYOUTS = 1024
 """Layouts remembered before all are forgotten; real data has a handful."""
@@ -143,7 +145,7 @@ class Decoder:
             for name in self.handlers
             if isinstance(name, str)
         }
-        self._layouts: dict[tuple[str, ...], tuple[tuple[str, Callable[[bytes], Any]], ...]] = {}
+        self._layouts: dict[tuple[str, ...], Layout] = {}
 
     def __call__(self, sample: Mapping[str, Any]) -> Sample:
         """Decodes a sample into a new dict.
@@ -153,17 +155,20 @@ class Decoder:
             WdspecError: a mistake that is not the sample's, such as a library that is not installed.
         """
         names = tuple(sample)
-        steps = self._layouts.get(names) or self._study(names)
+        reserved, steps = self._layouts.get(names) or self._study(names)
         decoded = dict(sample)
         name = ""
         try:
+            for name in reserved:
+                if type(decoded[name]) is bytes:
+                    decoded[name] = decoded[name].decode()
             for name, decode in steps:
                 value = decoded[name]
                 if type(value) is bytes:
                     decoded[name] = decode(value)
-                elif isinstance(value, (bytearray, memoryview, bytes)):
+                elif isinstance(value, (bytes, bytearray, memoryview)):
                     decoded[name] = decode(bytes(value))
-                elif not self.partial and not is_reserved(name):
+                elif not self.partial:
                     raise FieldError(
                         f"a {type(value).__name__} cannot be decoded, only bytes; was it decoded already? "
                         "Name the fields by `only`, or set `partial=True`"
@@ -177,18 +182,16 @@ class Decoder:
             raise FieldError(message, **place, field=name) from cause
         return decoded
 
-    def _study(self, names: tuple[str, ...]) -> tuple[tuple[str, Callable[[bytes], Any]], ...]:
+    def _study(self, names: tuple[str, ...]) -> Layout:
         steps: list[tuple[str, Callable[[bytes], Any]]] = []
         for name in names:
-            if is_reserved(name):
-                steps.append((name, bytes.decode))
-            elif self.only is None or name in self.only:
+            if not is_reserved(name) and (self.only is None or name in self.only):
                 decode = self._chain(name)
                 if decode is not None:
                     steps.append((name, decode))
         if len(self._layouts) >= MAX_LAYOUTS:
             self._layouts.clear()
-        self._layouts[names] = tuple(steps)
+        self._layouts[names] = tuple(filter(is_reserved, names)), tuple(steps)
         return self._layouts[names]
 
     def _chain(self, name: str) -> Callable[[bytes], Any] | None:
