@@ -129,6 +129,20 @@ def test_a_limit_below_every_shard_streams(served, tmp_path):
     assert epochs(spec(served, cache=small)) == epochs(spec(served))
 
 
+def test_ranks_on_nodes_with_caches_of_their_own_read_what_they_read_without(served, tmp_path, monkeypatch):
+    document = spec(served, elastic={"ranks": 2, "workers": 2})
+
+    def keys(rank):
+        with wdspec.loader(document, num_workers=0, rank=rank, world_size=2) as loader:
+            return [batch["__key__"] for batch in loader]
+
+    expected = [keys(rank) for rank in range(2)]
+    for rank in range(2):
+        monkeypatch.setenv("WDS_CACHE", str(tmp_path / f"node-{rank}"))
+        assert keys(rank) == expected[rank]
+        assert (tmp_path / f"node-{rank}" / "http").exists()
+
+
 TRAIN = """
 import json, sys, wdspec
 with wdspec.loader(json.loads(sys.argv[1]), num_workers=2) as loader:

@@ -230,11 +230,34 @@ def test_with_a_limit_of_zero_copies_are_used_and_none_is_made(tmp_path):
     assert caching.files == ["gs/bucket/a/0.tar"]
 
 
-def test_an_object_below_another_s_name_is_streamed(caching, caplog):
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_two_objects_one_below_the_other_s_name_the_second_is_streamed(caching, first):
     urls = ["gs://b/a.tar", "gs://b/a.tar/b.tar"]
     store = Store(dict.fromkeys(urls, DATA))
-    assert [caching.read(url, store) for url in urls] == [DATA, DATA]
-    assert caching.files == ["gs/b/a.tar"]
+    for url in (urls[first], urls[1 - first], urls[first]):
+        assert caching.read(url, store) == DATA
+    assert caching.files == [urls[first].replace("://", "/")]
+
+
+def test_a_named_pipe_in_the_place_of_a_copy_is_not_waited_for(caching):
+    path = caching.path(URL)
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    assert caching.read(URL, Store({URL: DATA})) == DATA
+
+
+def test_only_a_directory_that_was_empty_is_tagged_as_a_cache(tmp_path):
+    caching = Caching(tmp_path / "new")
+    caching.read(URL, Store({URL: DATA}))
+    assert (
+        (tmp_path / "new" / "CACHEDIR.TAG")
+        .read_bytes()
+        .startswith(b"Signature: 8a477f597d28d172789f06886806bc55")
+    )
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "thesis.tex").touch()
+    Caching(tmp_path / "old").read(URL, Store({URL: DATA}))
+    assert sorted(os.listdir(tmp_path / "old")) == [".wdspec", "gs", "thesis.tex"]
 
 
 def test_the_directory_never_holds_more_than_the_limit_and_keeps_what_was_used_last(tmp_path):

@@ -16,6 +16,7 @@ from wdspec.storage.cache.filling import start_fill
 from wdspec.storage.cache.index import Index, key_of
 from wdspec.storage.cache.locks import open_marked
 from wdspec.storage.cache.rest import Rest
+from wdspec.storage.readahead import SOON
 from wdspec.storage.remote import PIECE
 from wdspec.urls.caching import Copies
 
@@ -71,8 +72,11 @@ class Follower(io.RawIOBase):
 
     @property
     def fetched(self) -> bool:
-        """Whether this process has no bytes of it left to fetch."""
-        return self._rest is None and (self._fill is None or self._fill.done)
+        """Whether this process has no bytes of it left to fetch, or only few."""
+        fill = self._fill
+        if self._rest is not None or fill is None or fill.done:
+            return self._rest is None
+        return fill.total is not None and fill.total - fill.written <= SOON
 
     def readable(self) -> bool:
         return True

@@ -76,11 +76,16 @@ class Index:
         return os.path.isdir(self._entries)
 
     def make(self) -> None:
-        """Makes the directory with its marks. Raises OSError."""
+        """Makes the directory with its marks. Raises OSError.
+
+        Only one that was empty gets the tag, which keeps backup programs away: others hold more than copies.
+        """
+        tag = os.path.join(self.directory, TAG)
+        with contextlib.suppress(FileNotFoundError):
+            tag = "" if os.listdir(self.directory) else tag
         for name in ("parts", "locks"):
             os.makedirs(os.path.join(self._folder, name), exist_ok=True)
-        tag = os.path.join(self.directory, TAG)
-        if not os.path.exists(tag):
+        if tag:
             own = os.path.join(self._folder, f"tag-{os.getpid()}")
             with open(own, "w", encoding="ascii") as file:
                 file.write(_SIGNATURE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -74,10 +75,15 @@ def open_marked(path: str) -> int:
 
     Raises:
         FileNotFoundError: it does not exist, or was deleted just now.
-        OSError: it cannot be read.
+        OSError: it cannot be read, or is no file.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    if not mark_in_use(descriptor):
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # or a named pipe would wait
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise IsADirectoryError(path)
+        if not mark_in_use(descriptor):
+            raise FileNotFoundError(path)
+    except OSError:
         os.close(descriptor)
-        raise FileNotFoundError(path)
+        raise
     return descriptor
