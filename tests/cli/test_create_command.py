@@ -73,6 +73,13 @@ def test_shards_of_about_the_same_size_can_be_asked_for(folder):
     assert list(shards(folder).values()) == [1, 9]
 
 
+def test_no_shard_is_larger_than_asked(folder):
+    wdspec("create", "in", "-o", "a-%d.tar", "--maxsize", "16kB", folder=folder)
+    sizes = [(folder / name).stat().st_size for name in shards(folder)]
+    assert len(sizes) > 2
+    assert max(sizes) <= 16_000
+
+
 def test_a_seed_shuffles_the_same_way_each_time(folder):
     orders = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):

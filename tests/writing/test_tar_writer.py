@@ -199,3 +199,15 @@ def test_a_user_a_group_a_mode_and_a_time_can_be_given():
     with tarfile.open(fileobj=file) as tar:
         info = tar.next()
     assert (info.uname, info.gname, info.mode, info.mtime) == ("me", "us", 0o600, 12)
+
+
+def test_a_write_that_failed_loses_the_shard_and_closing_says_so(tmp_path):
+    class Full(io.RawIOBase):
+        def write(self, data):
+            raise OSError(28, "No space left on device")
+
+    writer = wdspec.TarWriter(Full())
+    with pytest.raises(OSError, match="No space left"):
+        writer.write(SAMPLE)
+    with pytest.raises(wdspec.WdspecError, match="the shard was lost when a write failed"):
+        writer.close()

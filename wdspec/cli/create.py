@@ -109,6 +109,7 @@ def create(
 
     Shards come out balanced: the limits say how many there must be, and the samples are spread evenly over them.
     """
+    from wdspec.shards.packing import END
     from wdspec.writing.balancing import by_count, by_size, check_limits
     from wdspec.writing.recipes import gathered, size_of
 
@@ -128,20 +129,21 @@ def create(
         if shuffle is not None:
             random.Random(shuffle).shuffle(recipes)
         if most is not None or by == "size":
-            counts = by_size([size_of(recipe) for recipe in recipes], shards=shards, most=most)
+            room = None if most is None else max(1, most - len(END))
+            counts = by_size([size_of(recipe) for recipe in recipes], shards=shards, most=room)
         else:
             counts = by_count(len(recipes), shards=shards, most=maxcount)
         _check_free(output, len(counts), force)
-        left = iter(counts)
-        room = next(left)
+        following = iter(counts)
+        left = next(following)
         options: dict[str, Any] = {"key": rule} if rule != "first_dot" else {}
         with Outputs(output, force=force, **options) as out:
             for recipe in with_progress(recipes, "writing samples"):
-                if not room:
+                if not left:
                     out.next_shard()
-                    room = next(left)
+                    left = next(following)
                 out.write(gathered(recipe))
-                room -= 1
+                left -= 1
     tell(out.made, output, form)
 
 

@@ -231,7 +231,9 @@ class SourceOptions(Model):
     tags: dict[str, Any] = Field({}, description="Constants added to every sample.")
     samples: Positive | None = Field(None, description="How many samples the source has, as declared.")
     format: Literal["auto", "tar", "cbor", "msgpack", "jsonl"] = Field(
-        "auto", description="Format of the shards; `auto` goes by magic bytes and name."
+        "auto",
+        description="Format of the shards; `auto` goes by the name of each: `.cbors`, `.cbor`, `.msgpack`, `.mps`, "
+        "`.jsonl` and `.ndjson` (compressed or not) are sequences of records, all else is tar.",
     )
     tar: TarOptions = Field(
         default_factory=shared(TarOptions), description="How strictly tar shards are read."

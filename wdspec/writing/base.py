@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from wdspec.spec.errors import FieldError
+from wdspec.spec.errors import FieldError, WdspecError
 from wdspec.writing.sink import Sink
 
 Self = TypeVar("Self", bound="SampleWriter")
@@ -91,7 +91,12 @@ class SampleWriter:
 
         Raises:
             OSError: it could not be written; nothing appears.
+            WdspecError: an earlier write had failed.
         """
+        if self._sink.failed:
+            raise WdspecError(
+                "the shard was lost when a write failed: nothing of it is left", url=self.name or None
+            )
         if self._sink.open:
             if self.end:
                 self._sink.write(self.end)

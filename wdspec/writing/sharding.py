@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -55,7 +56,7 @@ class ShardWriter:
 
     def __init__(
         self,
-        pattern: str,
+        pattern: str | os.PathLike[str],
         maxcount: int = 100_000,
         maxsize: float = 3e9,
         post: Callable[[str], Any] | None = None,
@@ -66,8 +67,8 @@ class ShardWriter:
     ) -> None:
         if maxcount < 1 or maxsize <= 0:
             raise UsageError(f"a shard holds at least one sample: maxcount={maxcount}, maxsize={maxsize}")
-        self.pattern = pattern
-        _check_pattern(pattern)
+        self.pattern = os.fspath(pattern)
+        _check_pattern(self.pattern)
         self._most = maxcount
         self._room = maxsize
         self._post = post

@@ -40,6 +40,8 @@ class Sink:
         self.taken = 0
         """Bytes taken so far, before compression."""
         self.open = True
+        self.failed = False
+        """Whether a write has failed, and the shard is lost."""
 
     @property
     def born(self) -> int | None:
@@ -61,6 +63,7 @@ class Sink:
             if packed:
                 self._output.write(packed)
         except BaseException:
+            self.failed = True
             self.abort()
             raise
         self.taken += len(data)
