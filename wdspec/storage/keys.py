@@ -37,10 +37,11 @@ def keys_matching(keys: Iterable[str], pattern: str) -> list[str]:
 def _below(keys: list[list[str]], pattern: list[str]) -> set[str]:
     segment, rest = pattern[0], pattern[1:]
     if segment == "**":
-        open_keys = [key for key in keys if not any(name.startswith(".") for name in key[:-1])]
-        found = {"/".join(key) for key in open_keys if not rest and not key[-1].startswith(".")}
-        depth = max(map(len, open_keys), default=0)
+        found = {"/".join(key) for key in keys if not rest and not _is_hidden(key)}
+        depth = max(map(len, keys), default=0)
         for skipped in range(depth if rest else 0):
+            # Only what `**` itself passes over must be open: what follows may name hidden directories.
+            open_keys = [key for key in keys if not _is_hidden(key[:skipped])]
             for head, deeper in _grouped(open_keys, skipped).items():
                 found |= {head + name for name in _below(deeper, rest)}
         return found
@@ -59,6 +60,10 @@ def _below(keys: list[list[str]], pattern: list[str]) -> set[str]:
         for head, deeper in _grouped([key for key in taken if len(key) > 1], 1).items()
         for name in _below(deeper, rest)
     }
+
+
+def _is_hidden(names: list[str]) -> bool:
+    return any(name.startswith(".") for name in names)
 
 
 def _grouped(keys: list[list[str]], depth: int) -> dict[str, list[list[str]]]:
