@@ -22,6 +22,7 @@ from wdspec.spec.models import Source, Spec
 from wdspec.storage.cache.survey import with_surveyed_caches
 from wdspec.storage.door import access_of
 from wdspec.storage.listing import list_shards
+from wdspec.storage.watchdog import NO_PROGRESS
 from wdspec.urls.environment import UrlEnvironment
 from wdspec.urls.resolve import Resolver
 from wdspec.urls.sequence import UrlSequence
@@ -312,6 +313,7 @@ def _parts(spec: Spec, source: Source, environment: UrlEnvironment, resolver: Re
         key=source.key,
         lenient_end=source.tar.end == "lenient",
         format=source.format,
+        timeout=NO_PROGRESS if source.errors.timeout is None else source.errors.timeout,
     )
     return SourceParts(opener, transform, source.errors)
 

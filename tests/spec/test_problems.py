@@ -142,10 +142,7 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("aistore: {endpoint: h, token: abc}\n" + A, [("E220", 1, 24)]),
     (A + "    aistore: {endpoint: h, etl: etl-224}\n    tar: {end: lenient}\n", [("E314", 4, 5)]),
     ("aistore: {use_for: gs}\n" + A, [("W104", 1, 10)]),
-    (
-        "errors: {log: x, timeout: 5m}\n" + A,
-        [("E401", 1, 10), ("E401", 1, 18)],
-    ),
+    ("errors: {retry: soon, timeout: -1}\n" + A, [("E211", 1, 17), ("E204", 1, 32)]),
     (A + "    decode: tenbin\n", [("E209", 3, 13)]),
     (A + "    extensions: jpg\n    decode: {jgp: rgb8}\n", [("E315", 4, 19)]),
     (A + "    decode: {image: rgb8+upwright}\n", [("E209", 3, 21)]),
@@ -239,11 +236,6 @@ spec.yaml:2:43: E302 the probabilities of this list sum to 0.9, not to 1
 spec.yaml:2:22: E213 empty brace range: 10 > 1, did you mean {000001..000010}?
   2 |   - shards: gs://b/x-{000010..000001}.tar
     |                      ^""",
-    "errors: {log: x}\ndataset: [{shards: a.tar}]\n": """\
-spec.yaml:1:10: E401 `errors.log` is not built yet
-  1 | errors: {log: x}
-    |          ^^^
-    = leave it out: skips are counted and logged""",
     "dataset:\n  - {shards: a-{0..3}.tar}\n": """\
 spec.yaml:2:16: E005 this map `{…}` is not closed or a comma is missing
   2 |   - {shards: a-{0..3}.tar}
@@ -252,7 +244,7 @@ spec.yaml:2:16: E005 this map `{…}` is not closed or a comma is missing
 }
 
 
-@pytest.mark.parametrize(("text", "golden"), GOLDEN.items(), ids=["key", "sum", "range", "unbuilt", "flow"])
+@pytest.mark.parametrize(("text", "golden"), GOLDEN.items(), ids=["key", "sum", "range", "flow"])
 def test_messages_read_like_this(here: Path, text: str, golden: str) -> None:
     (here / "spec.yaml").write_text(text)
     with pytest.raises(SpecError) as caught:

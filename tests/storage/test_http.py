@@ -14,7 +14,7 @@ from wdspec.storage.patience import Patience
 
 DATA = os.urandom(3_000_000)
 PACKED = gzip.compress(DATA)
-QUICK = Patience(budget=1, delay=0.001, longest_delay=0.01, first_contact=0.05)
+QUICK = Patience(budget=1, delay=0.001, longest_delay=0.01, brief=0.05)
 
 
 @pytest.fixture(scope="module")

@@ -82,7 +82,7 @@ def test_a_range_that_is_ignored_costs_reading_again_but_no_bytes(run, proxy):
 
 def test_an_object_that_was_replaced_meanwhile_is_an_error_that_says_so(run):
     with pytest.raises(ShardError, match=r"changed while it was read: .* before, .*\"new\" now; start again"):
-        run([Cut(1_000_000)], Said((("etag", '"new"'),)))
+        run([Cut(1_000_000)], Said((("etag", '"new"'),)), Patience(brief=0.05, delay=0.001))
 
 
 def test_without_an_etag_the_time_of_the_last_change_is_compared(run, proxy):

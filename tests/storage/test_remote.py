@@ -11,7 +11,7 @@ from wdspec.storage.patience import Patience, TransientError
 from wdspec.storage.remote import Answer, RemoteStream
 
 DATA = bytes(range(256)) * 20_000
-QUICK = Patience(budget=5, delay=0.0001, longest_delay=0.001)
+QUICK = Patience(budget=5, brief=0.02, delay=0.0001, longest_delay=0.001)
 
 
 class Body:

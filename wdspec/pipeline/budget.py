@@ -6,8 +6,10 @@ import logging
 from collections import Counter
 from typing import Any
 
+from wdspec.pipeline.skiplog import append_line
 from wdspec.spec.errors import ShardError, WdspecError
 from wdspec.spec.models import Errors
+from wdspec.spec.secrets import redacted
 
 log = logging.getLogger("wdspec")
 
@@ -45,11 +47,17 @@ class Budget:
         if not self.errors.skip:
             raise error
         cause = getattr(error, "cause_name", None) or type(error).__name__
+        if self.errors.log is not None:
+            append_line(self.errors.log, {"source": self.source, "cause": cause, **_told(error)})
         self.skipped[cause] += 1
         count = self.skipped[cause]
         if count <= 3 or not count & (count - 1):
             log.warning("skipped (%s no. %d of source %r): %s", cause, count, self.source, error)
         self._check(error)
+
+    def without_log(self) -> Budget:
+        """A fresh one for reading what another reads and logs as well."""
+        return Budget(self.errors.model_copy(update={"log": None}), self.source)
 
     def _check(self, error: Exception) -> None:
         skips = self.skipped.total() if hasattr(self.skipped, "total") else sum(self.skipped.values())
@@ -69,3 +77,14 @@ class Budget:
             f"{skips} errors are over the budget of {limit} ({why}): {causes}; the last one: {error}",
             source=self.source,
         ) from error
+
+
+def _told(error: Exception) -> dict[str, Any]:
+    """What an error says, and its place, without secrets."""
+    if not isinstance(error, WdspecError):
+        return {"message": f"{type(error).__name__}: {error}"}
+    place = {name: value for name, value in error.place.items() if name != "source"}
+    return {
+        "message": redacted(error.message),
+        **{name: value if isinstance(value, int) else redacted(str(value)) for name, value in place.items()},
+    }

@@ -206,7 +206,9 @@ class Spare:
         """
         if self._sample is None:
             # With budgets of its own: whoever has these positions counts what is skipped there.
-            budgets = {s.name: Budget(self._parts[s.name].errors, s.name) for s in self._plan.sources}
+            budgets = {
+                s.name: Budget(self._parts[s.name].errors, s.name).without_log() for s in self._plan.sources
+            }
             reading = PassReading(self._plan, self._parts, budgets)
             found = reading.samples(0, reading.finite.samples, 0, 0)
             self._sample = next((sample for sample in found if sample is not None), None)

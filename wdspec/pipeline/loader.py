@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
 
@@ -69,8 +71,11 @@ class Loader:
         generator = torch_arguments.pop("generator", None)
         if generator is None:  # torch's own default would take a number from the user's global generator
             generator = torch.Generator().manual_seed(key64(blueprint.spec.seed, "loader", seat.rank) >> 1)
+        self._words: Connection | None = None
         if num_workers:
-            torch_arguments["worker_init_fn"] = workers.WorkerStart(torch_arguments.get("worker_init_fn"))
+            self._words, to = multiprocessing.Pipe(duplex=False)
+            then = torch_arguments.get("worker_init_fn")
+            torch_arguments["worker_init_fn"] = workers.WorkerStart(then, to)
         self._loader: DataLoader[Any] = DataLoader(
             self._dataset,
             batch_size=None,
@@ -115,7 +120,7 @@ class Loader:
         self._restored = False
         running = workers.iterate(self._loader)
         self._running = weakref.ref(running)
-        for delivery in running:
+        for delivery in self._deliveries(running):
             if isinstance(delivery, Failure):
                 raise delivery.error
             for item in delivery.items[position.given : -1]:
@@ -128,6 +133,15 @@ class Loader:
             yield delivery.items[-1]
             # Before more is taken: persistent workers serve the newer iteration through the same iterator.
             self._require_newest(iteration)
+
+    def _deliveries(self, running: Iterator[Any]) -> Iterator[Any]:
+        """What the workers give; what one of them said before it ended itself is raised."""
+        try:
+            yield from running
+        except RuntimeError:
+            if self._words is not None and self._words.poll():
+                raise self._words.recv() from None
+            raise
 
     def _require_newest(self, iteration: int) -> None:
         if iteration != self._iterations:

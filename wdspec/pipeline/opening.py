@@ -16,6 +16,7 @@ from wdspec.spec.errors import ShardError, StoreError
 from wdspec.spec.models import KeyRule
 from wdspec.storage.access import Access
 from wdspec.storage.ahead import Ahead
+from wdspec.storage.watchdog import NO_PROGRESS, open_watched
 from wdspec.urls.resolve import Resolver
 from wdspec.urls.sequence import ShardUrl
 
@@ -33,6 +34,8 @@ class ShardOpener:
     lenient_end: bool
     format: str = "auto"
     """Of all shards, or ``auto`` to go by the name of each."""
+    timeout: float = NO_PROGRESS
+    """Seconds that one read may take before it is given up."""
 
     def __call__(
         self,
@@ -75,7 +78,8 @@ class ShardOpener:
         on_error: Callable[[ShardError], None],
         ahead: Ahead | None,
     ) -> OpenedShard:
-        raw = (ahead or self.ahead()).open(shard)
+        through = ahead or self.ahead()
+        raw = open_watched(lambda: through.open(shard), self.timeout, self.source, shard.text)
         try:
             file = decompressed(raw)
             samples = self._samples(

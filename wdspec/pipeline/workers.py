@@ -14,9 +14,13 @@ import signal
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any
 
 from torch.utils.data import DataLoader
+
+from wdspec.spec.errors import WdspecError
+from wdspec.storage import watchdog
 
 _running: weakref.WeakSet[Any] = weakref.WeakSet()
 """Iterators of DataLoaders that have worker processes."""
@@ -29,13 +33,28 @@ class WorkerStart:
     """The `worker_init_fn` of a Loader: shields the worker, then calls the user's, if there is one."""
 
     then: Callable[[int], object] | None = None
+    words: Connection | None = None
+    """Where a worker that is stuck leaves the reason before it ends."""
 
     def __call__(self, worker: int) -> None:
+        if self.words is not None:
+            watchdog.stuck = LastWords(self.words)
         for number in (signal.SIGTERM, signal.SIGINT):
             # No SIG_IGN: processes that the worker starts would inherit it.
             signal.signal(number, _go_on)
         if self.then is not None:
             self.then(worker)
+
+
+@dataclass(frozen=True)
+class LastWords:
+    """Sends an error to the training process and ends this one, for no exception can end the read that hangs."""
+
+    to: Connection
+
+    def __call__(self, error: WdspecError) -> None:
+        self.to.send(error)
+        os._exit(0)  # torch then finds the worker gone at a moment when its error can be caught
 
 
 def iterate(loader: DataLoader[Any]) -> Iterator[Any]:

@@ -334,11 +334,6 @@ CODES: dict[str, Code] = {
         "given all fields are known, and a key that matches none of them does nothing: most often it is misspelt.",
         "dataset:\n  - {shards: a.tar, extensions: jpg txt, decode: {jgp: rgb8}}\n",
     ),
-    "E401": Code(
-        "not built yet",
-        "The language has this key, and this release does not do what it says. It is refused rather than ignored.",
-        "errors: {log: skipped.log}\ndataset:\n  - shards: a.tar\n",
-    ),
     "E402": Code(
         "a spec of another tool",
         "The file is written for webdataset or Energon. wdspec does not read it yet.",

@@ -29,7 +29,6 @@ from wdspec.spec.rules import (
 )
 from wdspec.spec.shapes import check_keys, keys_of
 from wdspec.spec.sources import GROUP_KEYS, Assembly, Draft
-from wdspec.spec.unbuilt import refuse_unbuilt
 
 __all__ = ["Choice", "Composed", "compose"]
 
@@ -84,7 +83,6 @@ def compose(
         _check_draft(draft, choice, problems)
     open_top = clusters.without_secrets(expanded.without("sources"), problems)
     known = with_absolute_paths(check_keys(open_top, Spec, "at the top level", problems))
-    refuse_unbuilt(known, problems)
     extra: dict[str, Any] = {
         "dataset": (),
         "split": choice.split,
@@ -189,7 +187,6 @@ def _check_leaf(draft: Draft, choice: Choice, problems: Problems) -> None:
         if node.get(key) is not None:
             message = f"`{key}` belongs to a nested mix, but this source has `shards`"
             problems.add("E216", node.key(key), message, "remove it")
-    refuse_unbuilt(node, problems)
     for name in _tag_names(node):
         if name.startswith("__"):
             tags = node.get("tags")

@@ -295,8 +295,20 @@ class Errors(Model):
     max_rate: Fraction | None = Field(
         None, description="Raise when more than this part of the samples was skipped."
     )
-    log: Text | None = Field(None, description="A file that lists what was skipped.")
-    timeout: Duration | None = Field(None, description="Name a source that made no progress for so long.")
+    log: Text | None = Field(
+        None,
+        description="A file to which every skip is added, as a line of JSON: source, cause, message, URL, key.",
+    )
+    retry: Duration | None = Field(
+        None,
+        description="How long a store that fails in a way that may pass is asked again, from its first failure: `2m` "
+        "if left out.",
+    )
+    timeout: Duration | None = Field(
+        None,
+        description="How long one read may take that gives nothing before it is given up, with an error that names "
+        "source and URL: `10m` if left out.",
+    )
 
 
 def read_errors(value: Any) -> Any:

@@ -6,7 +6,10 @@ import os
 
 from wdspec.spec.nodes import MapNode, Scalar
 
-_PATHS = {"aistore": ("token_file", "client_ca", "client_crt", "client_key")}
+_PATHS = {
+    "aistore": ("token_file", "client_ca", "client_crt", "client_key"),
+    "errors": ("log",),
+}
 
 
 def with_absolute_paths(holder: MapNode) -> MapNode:

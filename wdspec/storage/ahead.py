@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, cast
 from wdspec.storage.access import Access
 from wdspec.storage.mover import mover
 from wdspec.storage.opening import local_path
-from wdspec.storage.readahead import Fetching, ReadAhead
+from wdspec.storage.readahead import Fetching, ReadAhead, held
 from wdspec.urls.resolve import Resolution, Resolver
 from wdspec.urls.sequence import ShardUrl
 
@@ -109,7 +109,7 @@ class _Expected:
 
     def take(self) -> BinaryIO:
         """The stream for its reader. Raises what opening raised."""
-        with self.lock:
+        with held(self.lock):
             self.move()
             mover().remove(self)
         if self._error is not None:

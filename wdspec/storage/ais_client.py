@@ -109,7 +109,7 @@ class AisClient:
         raise TransientError(
             f"no gateway of AIStore answers: {'; '.join(failures)}; "
             "is the endpoint right (AIS_ENDPOINT or `aistore.endpoint`), and is the cluster up?",
-            contact=self._heard,
+            brief=not self._heard,
         )
 
     def _from_target(

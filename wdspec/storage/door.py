@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from wdspec.spec.models import Source, Spec
+from wdspec.spec.models import Errors, Source, Spec
 from wdspec.storage.access import Access
 from wdspec.storage.cache.cache import cache_of
 from wdspec.storage.http_settings import HttpSettings
+from wdspec.storage.patience import Patience
 from wdspec.storage.registry import user_openers
+from wdspec.storage.watchdog import NO_PROGRESS
 from wdspec.urls.caching import CacheSettings
 from wdspec.urls.cluster import AisCluster
 from wdspec.urls.environment import UrlEnvironment
@@ -19,8 +21,19 @@ def access_of(spec: Spec | None, source: Source | None, environment: UrlEnvironm
         UsageError: an AIStore cluster whose address is not known.
     """
     return Access(
+        patience=_patience(source.errors if source else None),
         openers=user_openers(environment.secure),
         http=HttpSettings.read(),
         ais=AisCluster.of(environment.ais, environment.home, spec, source),
         cache=cache_of(CacheSettings.of(environment, spec, source), source),
     )
+
+
+def _patience(errors: Errors | None) -> Patience:
+    """How long failures of a store are borne. No single wait is longer than what the watchdog bears."""
+    usual = Patience()
+    if errors is None:
+        return usual
+    budget = usual.budget if errors.retry is None else errors.retry
+    longest = NO_PROGRESS if errors.timeout is None else errors.timeout
+    return Patience(budget=budget, read_timeout=min(usual.read_timeout, longest))

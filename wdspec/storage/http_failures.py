@@ -40,18 +40,18 @@ def classified(error: Exception, host: str, patience: Patience, heard: bool = Tr
         return TransientError(
             f"there is no host {host} ({_words(error)}); correct its name, or see whether this machine has a network "
             "and whether a proxy is needed (HTTP_PROXY, HTTPS_PROXY)",
-            contact=heard,
+            brief=not heard,
         )
     if isinstance(error, exceptions.ProxyError):
-        return TransientError(f"the proxy for {host} failed: {_words(error.original_error)}", contact=heard)
+        return TransientError(f"the proxy for {host} failed: {_words(error.original_error)}", brief=not heard)
     if _cause(error, exceptions.ConnectTimeoutError) is not None and not isinstance(
         error, exceptions.NewConnectionError
     ):
-        return TransientError(f"no connection to {host} in {patience.connect_timeout:g} s", contact=heard)
+        return TransientError(f"no connection to {host} in {patience.connect_timeout:g} s", brief=not heard)
     if _cause(error, ConnectionRefusedError) is not None:
-        return TransientError(f"{host} refuses the connection: is a server running there?", contact=heard)
+        return TransientError(f"{host} refuses the connection: is a server running there?", brief=not heard)
     if isinstance(error, exceptions.NewConnectionError):
-        return TransientError(f"no connection to {host}: {_words(error)}", contact=heard)
+        return TransientError(f"no connection to {host}: {_words(error)}", brief=not heard)
     if isinstance(error, exceptions.ReadTimeoutError):
         return TransientError(f"{host} gave nothing for {patience.read_timeout:g} s")
     if isinstance(error, exceptions.LocationValueError):

@@ -23,13 +23,13 @@ class TransientError(Exception):
     Args:
         message: what was seen.
         retry_after: seconds that the store asks to be left alone for.
-        contact: whether anything was heard of the store; otherwise its name may be wrong.
+        brief: whether it is borne only for a short while: it looks as if it would not pass.
     """
 
-    def __init__(self, message: str, retry_after: float | None = None, contact: bool = True) -> None:
+    def __init__(self, message: str, retry_after: float | None = None, brief: bool = False) -> None:
         super().__init__(message)
         self.retry_after = retry_after
-        self.contact = contact
+        self.brief = brief
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Patience:
 
     budget: float = 120.0
     """Seconds from the first failure without substantial progress to giving up."""
-    first_contact: float = 30.0
-    """The same for a store that this process never heard of: its name may be wrong."""
+    brief: float = 30.0
+    """The same for what looks as if it would not pass: a host never heard of, an object that is another one now."""
     delay: float = 0.25
     """Seconds before the second attempt, at most."""
     longest_delay: float = 15.0
@@ -86,7 +86,7 @@ class Trial:
         patience = self._patience
         longest = min(patience.delay * 2 ** min(self._attempts - 1, 30), patience.longest_delay)
         wait = max(longest * random.uniform(0.5, 1), error.retry_after or 0.0)
-        budget = patience.budget if error.contact else min(patience.budget, patience.first_contact)
+        budget = min(patience.budget, patience.brief) if error.brief else patience.budget
         if spent + wait > budget:
             raise ShardError(
                 f"given up after {self._attempts} attempt{'s' if self._attempts > 1 else ''} in {spent:.0f} s: {error}",

@@ -114,6 +114,12 @@ class PipeStream(io.RawIOBase):
         buffer[: len(data)] = data
         return len(data)
 
+    def abort(self, error: ShardError) -> None:
+        """From another thread: kills the command, so that a `read` under way ends."""
+        run = self._run
+        if run is not None and os.getpid() == self._process:
+            run.kill()
+
     def close(self) -> None:
         run, self._run = self._run, None
         if run is not None:
@@ -212,6 +218,11 @@ class _Run:
                 time.sleep(pause)
                 pause = min(pause * 2, 0.05)
             self._end()
+
+    def kill(self) -> None:
+        """Kills the command and all that it started."""
+        if self._popen.returncode is None:
+            self._signal(signal.SIGKILL)
 
     def forget(self) -> None:
         """Closes our ends of the pipes."""

@@ -7,6 +7,8 @@ import os
 import threading
 import weakref
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from wdspec.storage.mover import mover
@@ -103,7 +105,7 @@ class ReadAhead(io.RawIOBase):
         return True
 
     def seekable(self) -> bool:
-        with self.lock:
+        with held(self.lock):
             return self._inner.seekable()
 
     def tell(self) -> int:
@@ -113,7 +115,7 @@ class ReadAhead(io.RawIOBase):
         if whence == io.SEEK_CUR:
             offset += self._position
         elif whence == io.SEEK_END:
-            with self.lock:
+            with held(self.lock):
                 offset += self._inner.seek(0, io.SEEK_END)
                 self._inner.seek(self._next_at)
         if not self._piece_at <= offset <= self._next_at + NEAR:
@@ -154,6 +156,15 @@ class ReadAhead(io.RawIOBase):
             finally:
                 self.lock.release()
 
+    def abort(self, error: Exception) -> None:
+        """From another thread: a `read` under way raises the error, whoever moves its bytes just now."""
+        with self._came:
+            self._error, self._ended = error, True
+            self._came.notify_all()
+        abort = getattr(self._inner, "abort", None)
+        if abort is not None:
+            abort(error)
+
     def _take(self) -> bytes:
         """The next piece; b"" at the end. Raises what the inner stream raised there."""
         while True:
@@ -189,7 +200,7 @@ class ReadAhead(io.RawIOBase):
                     self._came.wait(0.1)
 
     def _jump(self, offset: int) -> None:
-        with self.lock:
+        with held(self.lock):
             if self._error is not None:
                 return
             self._inner.seek(offset)
@@ -201,6 +212,17 @@ class ReadAhead(io.RawIOBase):
             self._piece = b""
         if was_ended and self._started:
             self.start()
+
+
+@contextmanager
+def held(lock: threading.Lock) -> Iterator[None]:
+    """With the lock, waited for in such a way that the watchdog can end it."""
+    while not lock.acquire(timeout=0.2):
+        pass
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def share() -> int:

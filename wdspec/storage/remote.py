@@ -72,7 +72,6 @@ class RemoteStream(io.RawIOBase):
         self._position = 0
         self._piece = b""  # bytes just read, from `_piece_at` on: the beginning is looked at, then read again
         self._piece_at = 0
-        self._doubted = False  # whether the last answer was of another object: one that is stale happens
         self._refusal: ShardError | None = None
 
     def readable(self) -> bool:
@@ -204,10 +203,8 @@ class RemoteStream(io.RawIOBase):
                 self._known = known = answer  # nothing was given yet of the object as it was before
             elif answer.total != known.total or answer.validator != known.validator:
                 changed = f"the object changed while it was read: {_said(known)} before, {_said(answer)} now"
-                if not self._doubted:
-                    self._doubted = True
-                    raise TransientError(changed)
-                raise ShardError(f"{changed}; start again from a saved state", location=self._url)
+                # Replicas and proxies give stale answers, so it is asked again for a while.
+                raise TransientError(f"{changed}; start again from a saved state", brief=True)
             elif answer.validator is None and answer.total is None:
                 raise ShardError(
                     f"cut after {self._at} bytes, and the store says nothing by which to tell that the object is "
@@ -219,7 +216,7 @@ class RemoteStream(io.RawIOBase):
         except BaseException:
             answer.body.close()
             raise
-        self._answer, self._at, self._doubted = answer, answer.start, False
+        self._answer, self._at = answer, answer.start
         return answer
 
     def _drop(self) -> None:

@@ -1,0 +1,167 @@
+"""A read that hangs is ended, wherever it hangs, with an error that names source and URL."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+import time
+from functools import partial
+from itertools import count
+
+import pytest
+from servers.fault_proxy import Script, Stall
+from shardmaking import write_source
+
+import wdspec
+from wdspec.compiler import sample_reader
+from wdspec.loading import load
+from wdspec.spec.errors import ShardError
+from wdspec.storage import registry, watchdog
+from wdspec.storage.watchdog import open_watched
+
+_runs = count()
+
+
+@pytest.fixture(autouse=True)
+def _short_steps(monkeypatch):
+    monkeypatch.setattr(watchdog, "STEP", 0.1)
+
+
+def spec_of(shards, timeout="0.3s", **more):
+    return {
+        "dataset": [{"name": "pages", "shards": shards, "order": "sequential", "shuffle": 0}],
+        "errors": {"timeout": timeout, **more},
+    }
+
+
+def first_sample(spec):
+    reader = sample_reader(load(spec))
+    try:
+        return reader.batch(0)[0]
+    finally:
+        reader.close()
+
+
+STALLED = r"nothing came for 0.3 s \(`errors: \{timeout: …\}`\).*\[source pages, url "
+
+
+def test_a_server_that_stalls(nginx, proxy, monkeypatch):
+    path = f"/run-stall-{next(_runs)}/data.bin"
+    (nginx.root / "data.bin").write_bytes(bytes(1_000_000))
+    proxy.scripts[path] = Script(then=Stall(1000))
+    begin = time.monotonic()
+    with pytest.raises(ShardError, match=STALLED + "http"):
+        first_sample(spec_of(proxy.url + path))
+    assert time.monotonic() - begin < 5
+
+
+def test_a_pipe_that_gives_nothing_is_killed():
+    with pytest.raises(ShardError, match=STALLED + "pipe:sleep 1000"):
+        first_sample(spec_of("pipe:sleep 1000"))
+
+
+class Sleepy(io.RawIOBase):
+    """Waits in Python, as fsspec does for its own thread."""
+
+    def readable(self):
+        return True
+
+    def read(self, size=-1):
+        while True:
+            threading.Event().wait(0.05)
+
+
+def test_an_opener_of_ones_own_that_waits():
+    with pytest.raises(ShardError, match=STALLED):
+        open_watched(Sleepy, 0.3, "pages", "sleepy://x").read(10)
+
+
+def test_an_opener_of_ones_own_that_waits_before_it_opens():
+    with pytest.raises(ShardError, match=STALLED):
+        open_watched(lambda: Sleepy().read(), 0.3, "pages", "sleepy://x")
+
+
+def test_the_mover_being_stuck_does_not_hold_the_reader(monkeypatch):
+    monkeypatch.setitem(registry._registered, "stuckatall", lambda url: Stuck())
+    with pytest.raises(ShardError, match=STALLED):
+        first_sample(spec_of("stuckatall://x"))
+
+
+class Stuck(io.RawIOBase):
+    """Gives one piece, then waits in Python for ever."""
+
+    given = False
+
+    def readable(self):
+        return True
+
+    def read(self, size=-1):
+        if not self.given:
+            self.given = True
+            return bytes(10)
+        return Sleepy().read()
+
+
+def test_a_stall_is_a_skip_under_a_policy_that_says_so(tmp_path):
+    good = write_source(tmp_path, "good", shards=1)
+    sample = first_sample(spec_of(["pipe:sleep 1000", good], skip=True))
+    assert sample["__key__"].startswith("good")
+
+
+def test_time_between_reads_does_not_count(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"ab")
+    stream = open_watched(partial(open, path, "rb", 0), 0.1, "s", "u")
+    assert stream.read(1) == b"a"
+    time.sleep(0.3)
+    assert stream.read(1) == b"b"
+    stream.close()
+
+
+def test_what_the_system_itself_holds_is_reported(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(watchdog, "stuck", told.append)
+    read, write = os.pipe()
+    stream = open_watched(partial(open, read, "rb", 0), 0.2, "pages", "/dev/fifo")
+    threading.Timer(1.5, lambda: os.write(write, b"late")).start()
+    with pytest.raises(ShardError, match=r"nothing came for 0.2 s"):
+        stream.read(4)
+    assert "[source pages, url /dev/fifo]" in str(told[0])
+    stream.close()
+    os.close(write)
+
+
+def test_a_worker_that_nothing_ends_hands_over_the_error(tmp_path):
+    fifo = tmp_path / "a.tar"
+    os.mkfifo(fifo)
+    keeper = os.open(fifo, os.O_RDWR)  # so that opening does not wait, and reading does
+    try:
+        with (
+            wdspec.loader(spec_of(str(fifo)), num_workers=1) as loader,
+            pytest.raises(ShardError, match=STALLED + f"{fifo}"),
+        ):
+            next(iter(loader))
+    finally:
+        os.close(keeper)
+
+
+def test_watching_costs_little():
+    data = io.BytesIO(bytes(10))
+    watched = open_watched(lambda: data, 600, "s", "u")
+    begin = time.process_time()
+    for _ in range(100_000):
+        watched.read(0)
+    assert time.process_time() - begin < 1, "a read of 256 KiB takes 30 µs; 10 µs of watching would be seen"
+
+
+def test_the_watching_thread_ends_with_the_last_stream():
+    dog = watchdog._Watchdog()
+    watch = watchdog.Watch(0.1, "s", "u")
+    dog.add(watch)
+    assert dog._running
+    del watch
+    deadline = time.monotonic() + 20
+    while dog._running:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
