@@ -2,6 +2,7 @@
 
 import random
 import socket
+import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -89,13 +90,22 @@ def test_changed_bytes_are_an_error_before_the_last_are_given(double):
     assert read(double, verifies=False) == DATA
 
 
-def test_a_checksum_that_cannot_be_computed_is_told_once(double, caplog):
+def test_a_checksum_that_cannot_be_computed_is_told_once(double, caplog, monkeypatch):
+    monkeypatch.setattr("wdspec.storage.ais_checksums._told", set())
     double.checksum, double.digest = "crc32c", lambda data: "0123"
     assert read(double) == read(double) == DATA
     assert [record.message for record in caplog.records if "crc32c" in record.message] == [
         "AIStore's checksums of the type crc32c cannot be verified here: give the bucket checksums of the type "
         "xxhash2, md5, sha256 or sha512, or silence this with `aistore: {checksum: ignore}`"
     ]
+
+
+def test_the_usual_checksum_needs_a_package_and_says_which(double, caplog, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xxhash", None)
+    monkeypatch.setattr("wdspec.storage.ais_checksums._told", set())
+    double.digest = lambda data: "0123"
+    assert read(double) == read(double, verifies=False) == DATA
+    assert caplog.text.count("pip install 'wdspec[aistore]'") == 1
 
 
 @pytest.mark.parametrize(

@@ -213,3 +213,10 @@ def test_what_an_etl_makes_of_a_shard_is_another_variant_of_it():
     assert cluster({"AIS_ENDPOINT": "x"}).variant == ""
     one = cluster({"AIS_ENDPOINT": "x"}, aistore={"etl": {"name": "resize-224", "args": "a b"}})
     assert one.variant == "etl_name=resize-224&etl_args=a%20b"
+
+
+def test_a_cluster_travels_to_workers_and_is_the_same_there():
+    etl = {"name": "resize-224", "args": {"size": 224}, "pipeline": ["second-etl"]}
+    here = cluster({"AIS_ENDPOINT": "x", "AIS_AUTHN_TOKEN": "s"}, aistore={"etl": etl})
+    there = pickle.loads(pickle.dumps(here))
+    assert (there, hash(there), there.target("ais://b/o")) == (here, hash(here), here.target("ais://b/o"))
