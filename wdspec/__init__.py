@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from wdspec.pipeline.loader import Loader
     from wdspec.pipeline.randomness import sample_rng
     from wdspec.pipeline.stages.batching import batched, default_collation_fn, listed, unbatched, unlisted
+    from wdspec.pipeline.stages.chosen import MultiShardSample
     from wdspec.pipeline.stages.dbcache import DBCache
     from wdspec.pipeline.stages.decoding import decode
     from wdspec.pipeline.stages.mapping import map, map_dict, map_tuple, select
@@ -109,6 +110,7 @@ _HOMES = {
     "rename": "wdspec.pipeline.stages.naming",
     "rename_keys": "wdspec.pipeline.stages.naming",
     "to_tuple": "wdspec.pipeline.stages.naming",
+    "MultiShardSample": "wdspec.pipeline.stages.chosen",
     "DBCache": "wdspec.pipeline.stages.dbcache",
     "cbors_to_samples": "wdspec.pipeline.stages.records",
     "jsonl_to_samples": "wdspec.pipeline.stages.records",
@@ -151,6 +153,7 @@ __all__ = [
     "FieldError",
     "Loader",
     "MissingShardError",
+    "MultiShardSample",
     "Plan",
     "Processor",
     "RandomMix",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from wdspec.compiler import compile
 from wdspec.pipeline.datapipeline import DataPipeline
 from wdspec.pipeline.handlers import Handler, reraise_exception
+from wdspec.pipeline.stages.chosen import MultiShardSample
 from wdspec.pipeline.stages.shardlists import ResampledShards, SimpleShardList, Urls
 from wdspec.pipeline.stages.splitting import single_node_only, split_by_worker
 from wdspec.pipeline.stages.tars import Rename, Selection, ShardReader, read_tars
@@ -22,7 +23,8 @@ class WebDataset(DataPipeline):
     Args:
         urls: a URL or several, with braces, `::`, globs, directories, `@file`s and `${NAME}` (the environment
             variable `WDS_NAME`). Or a spec, as a dict or a path that ends in `.yaml` or `.yml`: then the pipeline
-            gives what `wdspec.compile` would, and takes no other arguments but `length`.
+            gives what `wdspec.compile` would, and takes no other arguments but `length`. Or a dict of `datasets` with
+            `choose` and `resample`, see `MultiShardSample`.
         shardshuffle: whether the shards come in another order in each pass (any number but 0 does so too: all of them
             are shuffled, not a buffer). All ranks and workers agree on the order, and split it.
         resampled: draw shards with replacement, without end; ranks and workers draw for themselves.
@@ -35,7 +37,7 @@ class WebDataset(DataPipeline):
         handler: what to do about shards and samples that cannot be read whole.
         select_files: which members to keep, by name after renaming.
         rename_files: new name of each member, before grouping.
-        empty_check: whether a pass without any sample is an error.
+        empty_check: whether a pass without any sample is an error; not with a `handler` of your own.
         repeat: passes without end.
         length: what `len()` says.
 
@@ -70,18 +72,20 @@ class WebDataset(DataPipeline):
         repeat: bool = False,
         length: int | None = None,
     ) -> None:
-        if isinstance(urls, Mapping) or _is_spec(urls):
-            super().__init__(compile(urls))  # type: ignore[arg-type]  # told apart just above
+        spec = _spec_in(urls)
+        shards: MultiShardSample | ResampledShards | SimpleShardList
+        splitters: tuple[Any, ...] = (nodesplitter, workersplitter)
+        seed = int(os.environ.get("WDS_SEED") or 0) if seed is None else seed
+        if isinstance(spec, Mapping) and "datasets" in spec and "dataset" not in spec:
+            shards = MultiShardSample(spec, seed)
+        elif spec is not None:
+            super().__init__(compile(spec))
             self._length = length
             return
-        seed = int(os.environ.get("WDS_SEED") or 0) if seed is None else seed
-        splitters: tuple[Any, ...]
-        shards: Any
-        if resampled:
-            shards, splitters = ResampledShards(urls, seed=seed), ()
+        elif resampled:
+            shards, splitters = ResampledShards(cast(Urls, urls), seed=seed), ()
         else:
-            shards = SimpleShardList(urls, seed if shardshuffle or detshuffle else None)
-            splitters = (nodesplitter, workersplitter)
+            shards = SimpleShardList(cast(Urls, urls), seed if shardshuffle or detshuffle else None)
         reader = ShardReader.here("auto", shards.urls, cache_dir, cache_size if cache_size >= 0 else None)
         super().__init__(
             shards, *splitters, read_tars(reader, handler, select_files, rename_files, empty_check)
@@ -91,7 +95,10 @@ class WebDataset(DataPipeline):
         self._length = length
 
 
-def _is_spec(urls: Any) -> bool:
-    return isinstance(urls, (str, os.PathLike)) and os.fspath(urls).partition("#")[0].endswith(
-        (".yaml", ".yml")
-    )
+def _spec_in(urls: Any) -> str | Mapping[str, Any] | None:
+    """The spec, or the path of one; None for URLs of shards."""
+    if isinstance(urls, Mapping):
+        return urls
+    if isinstance(urls, (str, os.PathLike)) and os.fspath(urls).partition("#")[0].endswith((".yaml", ".yml")):
+        return os.fspath(urls)
+    return None

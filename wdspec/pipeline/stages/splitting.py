@@ -3,7 +3,7 @@
 They are dealt out in turn, as in webdataset. Where they do not come out even, the ones left over are cut by sample
 index, so that ranks get equal parts and no worker goes without:
 
-    6 shards, 4 ranks:   a b c d | e f  →  rank 0: a, e[0::2]   rank 1: b, e[1::2]   rank 2: c, f[0::2]   …
+    6 shards, 4 ranks:   a b c d | e f  →  rank 0: a, e[0::2]   rank 1: b, e[1::2]   rank 2: c, f[1::2]   …
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def _dealt(source: Iterable[Any], part: int, parts: int, whole: bool) -> Iterato
         return
     pieces = parts // gcd(len(row), parts)
     for number in range(part, len(row) * pieces, parts):
-        yield _piece(row[number // pieces], number % pieces, pieces)
+        shard = number // pieces
+        # Turned on by one for each shard, or with few samples the same part would get the empty pieces of all.
+        yield _piece(row[shard], (number + shard) % pieces, pieces)
 
 
 def _piece(shard: Any, piece: int, pieces: int) -> dict[str, Any]:

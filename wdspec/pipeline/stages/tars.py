@@ -141,14 +141,19 @@ def read_tars(
     rename_files: Rename | None = None,
     empty_check: bool = False,
 ) -> Iterator[Any]:
-    """`tarfile_to_samples` with its reader given; `empty_check` makes a pass without samples an error."""
+    """`tarfile_to_samples` with its reader given; `empty_check` makes a pass without samples an error.
+
+    Not so where a handler may have left all of them out."""
+    cut: list[Any] = []
+    if empty_check:
+        source = _noting_pieces(source, cut)
     if select_files is not None or rename_files is not None:
         opened = url_opener(source, handler, reader)
         members = tar_file_expander(opened, handler, select_files, rename_files)
         samples = group_by_keys(members, handler=handler)
     else:
         samples = _samples(source, reader, handler)
-    return _checked(samples) if empty_check else samples
+    return _checked(samples, cut) if empty_check and handler is reraise_exception else samples
 
 
 def _samples(source: Iterator[Any], reader: ShardReader, handler: Handler) -> Iterator[Any]:
@@ -191,12 +196,20 @@ def _and_next(source: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
         yield entry, None
 
 
-def _checked(samples: Iterator[Any]) -> Iterator[Any]:
+def _noting_pieces(source: Iterator[Any], cut: list[Any]) -> Iterator[Any]:
+    for entry in source:
+        if part_of(entry)[1] > 1:
+            cut.append(entry)
+        yield entry
+
+
+def _checked(samples: Iterator[Any], cut: list[Any]) -> Iterator[Any]:
+    """The samples; none at all is an error, but not of a process that got pieces of shards only: they may be few."""
     empty = True
     for sample in samples:
         empty = False
         yield sample
-    if empty:
+    if empty and not cut:
         raise ShardError(
             "the shards hold no samples, or none that this process reads; look at them with `wdspec head`, or pass "
             "empty_check=False if that is meant"

@@ -1,0 +1,45 @@
+"""Which test keeps which of the 40 behaviours asked for: its number is in its name; others are named here."""
+
+import re
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+ALSO = {
+    1: ["shards/test_keys.py::test_a_name_splits_at_the_first_dot_of_its_base"],
+    5: ["urls/test_sequence.py::test_texts_are_cut_at_double_colons_and_then_expanded"],
+    7: ["shards/test_samples.py::test_hard_links_are_resolved"],
+    13: ["shards/test_damage.py::test_a_cut_anywhere_is_an_error_after_whole_samples"],
+    14: ["shards/test_damage.py::test_a_truncated_shard_never_merges_with_the_next"],
+    15: ["storage/test_pipe.py::test_the_status_is_checked_every_time_also_when_it_comes_late"],
+    17: ["urls/test_rewrite.py::test_rules_rewrite_as_the_table_says"],
+    20: ["urls/test_caching.py::test_urls_with_the_same_file_name_have_different_copies"],
+    22: ["storage/cache/test_reading.py::test_what_is_no_whole_shard_is_an_error_and_leaves_nothing"],
+    23: [
+        "storage/cache/test_reading.py"
+        "::test_the_directory_never_holds_more_than_the_limit_and_keeps_what_was_used_last"
+    ],
+    24: ["fields/test_images.py::test_every_spec_gives_what_webdataset_gives"],
+    38: ["pipeline/test_any_topology.py::test_random_specs_read_the_same_on_any_topologies"],
+    40: ["writing/test_tar_writer.py::test_a_killed_writer_leaves_no_file_of_the_final_name"],
+}
+
+
+def behaviours():
+    """number → tests that keep it."""
+    table = {number: list(ids) for number, ids in ALSO.items()}
+    for path in sorted(Path(__file__).parent.glob("test_*.py")):
+        for name in re.findall(r"^def (test_(\d\d)_\w+)", path.read_text(), re.MULTILINE):
+            table.setdefault(int(name[1]), []).append(f"behaviours/{path.name}::{name[0]}")
+    return table
+
+
+def test_every_behaviour_has_a_test_of_its_own_here():
+    own = {number for number, ids in behaviours().items() if any(id.startswith("behaviours/") for id in ids)}
+    assert own == set(range(1, 41))
+
+
+def test_every_test_named_exists():
+    for ids in behaviours().values():
+        for id in ids:
+            path, _, name = id.partition("::")
+            assert re.search(rf"def {name}\b", (TESTS / path).read_text()), id
