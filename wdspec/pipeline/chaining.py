@@ -40,7 +40,7 @@ def _holds_stages(entries: Sequence[Any]) -> bool:
 
     A list of nothing but one list is taken for that list, as webdataset has it.
     """
-    if len(entries) == 1 and isinstance(entries[0], (list, tuple)):
+    if len(entries) == 1 and isinstance(entries[0], list):
         return True
     return any(
         _holds_stages(entry)
