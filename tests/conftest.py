@@ -1,5 +1,5 @@
 """What all tests share."""
 
-from servers.fixtures import nginx, proxy
+from servers.fixtures import azure, gcs, nginx, proxy, s3, sshd
 
-__all__ = ["nginx", "proxy"]
+__all__ = ["azure", "gcs", "nginx", "proxy", "s3", "sshd"]
