@@ -54,6 +54,8 @@ def test_a_url_is_shown_with_every_step_and_the_rule_that_fired():
 def test_the_last_step_says_how_a_location_is_opened(monkeypatch):
     assert "open     pipe:cat x  (the output of this command)" in run("pipe:cat x")
     assert "open     -  (standard input)" in run("-")
+    assert "open     s3://b/a.tar  (S3FileSystem of s3fs)" in run("s3://b/a.tar")
+    assert "open     az://b/a.tar  (AzureBlobFileSystem of adlfs)" in run("az://b/a.tar")
     assert "(no opener for vault://; register one with" in run("vault://b/a.tar")
     assert "did you mean `pipe`?" in run("pip://b/a.tar")
     monkeypatch.setitem(registry._registered, "vault", run)

@@ -46,6 +46,7 @@ def proxy(nginx: Nginx) -> Iterator[FaultProxy]:
         yield running
 
 
+@pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """moto's S3, with a bucket."""
     for package in ("moto", "s3fs", "flask"):

@@ -196,8 +196,9 @@ def test_a_scheme_that_nothing_opens_says_what_to_do():
         "rewrite the URL with WDS_REWRITE or `rewrite:`"
     )
     assert not isinstance(caught.value, FileNotFoundError)
-    with pytest.raises(ShardError, match=r"no opener for pip://; did you mean `pipe`\?"):
-        opened("pip://b/o.tar")
+    for url, meant in {"pip://b/o.tar": "pipe", "htps://h/o.tar": "https", "sf3://b/o.tar": "s3"}.items():
+        with pytest.raises(ShardError, match=rf"no opener for \w+://; did you mean `{meant}`\?"):
+            opened(url)
 
 
 def open_upper(url):

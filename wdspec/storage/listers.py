@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from wdspec.spec.errors import ShardError
 from wdspec.storage.access import Access
-from wdspec.storage.openers import how_opened, scheme_to_open
+from wdspec.storage.openers import how_opened, read_by_fsspec, scheme_to_open
 
 Lister = Callable[[str, str, Access], Iterable[str]]
 """(root, start, access) -> the names of all files below the root that go on with `start`, in any depth and order,
@@ -16,16 +16,26 @@ without the root. The root is a location that ends with `/`."""
 LISTERS: dict[str, str] = {
     "ais": "wdspec.storage.ais_listing:names_in_ais",
 }
-"""Scheme -> `module:function` of a `Lister`; imported when first used."""
+"""Scheme -> `module:function` of a `Lister`; imported when first used. What fsspec reads needs no entry."""
 
 
-def names_below(root: str, start: str, access: Access) -> Iterable[str]:
+def names_below(root: str, start: str, access: Access, depth: int | None = None) -> Iterable[str]:
     """The names of the files below a root in a store, as a `Lister` gives them.
 
+    Args:
+        root, start, access: see `Lister`.
+        depth: names of more segments are not wanted (but may come).
+
     Raises:
+        MissingShardError: there is no such directory, in a store that knows.
         ShardError: the store cannot be listed.
     """
-    named = LISTERS.get(scheme_to_open(root))
+    scheme = scheme_to_open(root)
+    if read_by_fsspec(scheme, access):
+        from wdspec.storage.objects import list_objects
+
+        return list_objects(root, start, access, depth)
+    named = None if scheme in access.openers else LISTERS.get(scheme)
     if named is None:
         raise ShardError(
             f"globs and directories cannot be listed there ({how_opened(root, access)}); write the shards out with "

@@ -76,8 +76,9 @@ def _on_disk(root: str, tail: str, kind: str, access: Access) -> list[str]:
 
 def _in_store(root: str, tail: str, kind: str, access: Access) -> list[str]:
     if kind == "glob":
-        return keys_matching(names_below(root, literal_start(tail), access), tail)
-    return shards_among(names_below(root, "", access))
+        depth = None if "**" in tail.split("/") else tail.count("/") + 1
+        return keys_matching(names_below(root, literal_start(tail), access, depth), tail)
+    return shards_among(names_below(root, "", access, 1))
 
 
 def _check_spelling(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO
 
 from wdspec.spec.errors import ShardError, StoreError
+from wdspec.storage.filesystem import described, known_schemes
 from wdspec.storage.opening import local_path
 from wdspec.storage.registry import checked, name_of, offers_of_packages
 from wdspec.urls.resolve import AIS_PREFIX
@@ -25,6 +26,9 @@ BUILT_IN: dict[str, str] = {
 }
 """Scheme -> `module:function` with the signature (location, access) -> stream; imported when first used. `-` and
 `ais` (locations marked so) count as schemes here."""
+
+FILESYSTEMS = "wdspec.storage.objects:open_object"
+"""What opens all other schemes that fsspec knows."""
 
 HOW = {
     "-": "standard input",
@@ -58,7 +62,7 @@ def opener_of(location: str, access: Access) -> Callable[[str], BinaryIO]:
         return lambda url: checked(own, url)
     if scheme == "ais" and access.ais is None:
         raise StoreError(NO_CLUSTER, location=location)
-    named = BUILT_IN.get(scheme)
+    named = BUILT_IN.get(scheme) or (FILESYSTEMS if read_by_fsspec(scheme, access) else None)
     if named is None:
         raise ShardError(_why_not(scheme, access), location=location)
     module, _, function = named.partition(":")
@@ -76,7 +80,15 @@ def how_opened(location: str, access: Access) -> str:
         return f"the opener {name_of(own)}"
     if scheme == "ais" and access.ais is None:
         return NO_CLUSTER
-    return HOW.get(scheme, "built in") if scheme in BUILT_IN else _why_not(scheme, access)
+    if scheme in BUILT_IN:
+        return HOW.get(scheme, "built in")
+    return described(scheme) if read_by_fsspec(scheme, access) else _why_not(scheme, access)
+
+
+def read_by_fsspec(scheme: str, access: Access) -> bool:
+    """Whether fsspec knows a scheme that nothing else opens. Openers of packages come first, also forbidden ones."""
+    others = {"", "file", *BUILT_IN, *access.openers, *offers_of_packages()}
+    return scheme not in others and scheme in known_schemes()
 
 
 def _why_not(scheme: str, access: Access) -> str:
@@ -87,7 +99,7 @@ def _why_not(scheme: str, access: Access) -> str:
             f"{scheme}:// would be opened by {offers}, but WDS_SECURE forbids the openers of packages; unset it "
             "if you trust them, or rewrite the URL with WDS_REWRITE or `rewrite:`"
         )
-    known = sorted({*BUILT_IN, *access.openers, "file"})
+    known = sorted({*BUILT_IN, *access.openers, *known_schemes(), "file"} - {"-"})
     close = difflib.get_close_matches(scheme, known, 1)
     hint = f"did you mean `{close[0]}`? " if close else ""
     return (

@@ -70,6 +70,7 @@ class PipeStream(io.RawIOBase):
         self._attempts = 0
         self._given = 0
         self._ended = False
+        self._refusal: ShardError | None = None
         self._run: _Run | None = None
         self._start()
 
@@ -100,6 +101,8 @@ class PipeStream(io.RawIOBase):
             except TransientError as error:
                 self._run = None
                 run.close()
+                if self._refusal is not None:
+                    raise self._refusal from None
                 if self._given:
                     raise ShardError(
                         f"{error}; {self._given} bytes were read before that", location=self._location
@@ -115,7 +118,9 @@ class PipeStream(io.RawIOBase):
         return len(data)
 
     def abort(self, error: ShardError) -> None:
-        """From another thread: kills the command, so that a `read` under way ends."""
+        """Called from another thread: kills the command, and a `read` under way, or the next, raises the error."""
+        self._refusal = error
+        self._trial.give_up()
         run = self._run
         if run is not None and os.getpid() == self._process:
             run.kill()
@@ -242,9 +247,13 @@ class _Run:
 
     def _end(self) -> None:
         """Kills what is left of the group, and takes the status."""
+        self.kill()
+        self._popen.wait()
+
+    def kill(self) -> None:
+        """Kills the whole group, if its first process was not taken off the list yet."""
         if self._popen.returncode is None:
             self._signal(signal.SIGKILL)
-        self._popen.wait()
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
