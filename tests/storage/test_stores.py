@@ -100,7 +100,12 @@ def test_every_store_gives_the_same_sequence(root, monkeypatch, expected):
 
 @pytest.mark.parametrize(
     ("root", "method"),
-    [("s3", "fork"), ("gcs", "fork"), ("azure", "fork"), ("s3", "spawn")],
+    [
+        ("s3", "fork"),
+        ("azure", "fork"),
+        pytest.param("gcs", "fork", marks=pytest.mark.long),
+        pytest.param("s3", "spawn", marks=pytest.mark.long),
+    ],
     indirect=["root"],
 )
 def test_workers_read_where_the_parent_has_read_before(root, monkeypatch, expected, method):
