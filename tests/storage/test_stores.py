@@ -20,7 +20,7 @@ from wdspec.storage.registry import user_openers
 from wdspec.urls.environment import UrlEnvironment
 from wdspec.urls.resolve import Resolver
 
-QUICK = Patience(budget=3, first_contact=0.2, delay=0.001, longest_delay=0.01)
+QUICK = Patience(budget=3, brief=0.2, delay=0.001, longest_delay=0.01)
 SHARDS = "data://pages/a-{000..002}.tar"
 STORES = ["memory", "s3", "gcs", "azure"]
 

@@ -212,7 +212,7 @@ def explained(error: BaseException, location: str) -> Exception:
         return ShardError(f"it cannot be opened ({said}){hint}", location=location)
     if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
         return TransientError(f"no answer in time ({said})")
-    return TransientError(said, contact=name not in _NO_CONTACT or scheme in heard)
+    return TransientError(said, brief=name in _NO_CONTACT and scheme not in heard)
 
 
 def _status(error: BaseException) -> int | None:

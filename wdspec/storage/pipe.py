@@ -250,11 +250,6 @@ class _Run:
         self.kill()
         self._popen.wait()
 
-    def kill(self) -> None:
-        """Kills the whole group, if its first process was not taken off the list yet."""
-        if self._popen.returncode is None:
-            self._signal(signal.SIGKILL)
-
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._popen.pid, number)
