@@ -198,9 +198,13 @@ class Index:
             if os.path.lexists(final):
                 self.drop(key, before)
                 return
-            os.replace(self.part(key), final)
-            if size != before:
-                os.rename(self._entry(key, before), self._entry(key, size))
+            # The size first: a kill in between must not leave a copy whose size is said wrong.
+            os.replace(self._entry(key, before), self._entry(key, size))
+            try:
+                os.replace(self.part(key), final)
+            except OSError:
+                os.replace(self._entry(key, size), self._entry(key, before))
+                raise
         self.touch(key, size)
 
     def drop(self, key: str, before: int | None) -> None:
