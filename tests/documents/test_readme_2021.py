@@ -139,8 +139,21 @@ def test_11_opens_all_554_shards_and_12_fails_to_stack_lists_of_unequal_length(o
     opened.run(6, 11)
     assert len(opened.names["dataset"].stages[0]) == 555
     # The document shows this error: the lists of labels are of unequal lengths, and DataLoader stacks lists.
-    with pytest.raises(RuntimeError, match="each element in list of batch should be of equal size"):
+    with pytest.raises(RuntimeError, match="each element in list of batch should be of equal size") as caught:
         opened.run(12)
+    end_workers(caught)
+
+
+def end_workers(caught):
+    """Ends the workers of the DataLoader that an error came through: it holds on to them.
+
+    Collected as part of a cycle torch's iterator takes 5 seconds a worker, maybe within a worker of a later test.
+    """
+    for entry in caught.traceback:
+        end = getattr(entry.frame.f_locals.get("self"), "_shutdown_workers", None)
+        if end is not None:
+            end()
+            return
 
 
 def test_13_batches_in_the_dataset_and_sets_a_length(opened):
