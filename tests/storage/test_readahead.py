@@ -105,6 +105,17 @@ def test_all_bytes_come_in_order_whoever_moves_them():
         assert stream.read(1) == b""
 
 
+def test_the_mover_comes_back_to_a_stream_whose_reader_was_at_it():
+    inner = Slow()
+    with ReadAhead(inner) as stream:
+        with stream.lock:
+            stream.start()
+            time.sleep(0.05)  # the mover passes it by, and waits
+        assert inner.given == 0
+        stream.read(10)
+        eventually(lambda: inner.given == len(DATA))
+
+
 def test_an_error_comes_after_the_bytes_before_it():
     with ReadAhead(Slow(fails_at=1_000_000)) as stream:
         whole = b""

@@ -194,6 +194,7 @@ class ReadAhead(io.RawIOBase):
                     self.move()
             finally:
                 self.lock.release()
+            mover().wake()  # it has passed this by while the lock was held
         else:
             with self._came:
                 if not self._pieces and not self._ended:
