@@ -19,8 +19,9 @@ from wdspec.storage import readahead
 from wdspec.storage.access import Access
 from wdspec.storage.ahead import Ahead
 from wdspec.storage.mover import mover
+from wdspec.storage.patience import Patience, TransientError
 from wdspec.storage.readahead import ReadAhead
-from wdspec.storage.remote import PIECE
+from wdspec.storage.remote import PIECE, RemoteStream
 from wdspec.urls.environment import UrlEnvironment
 from wdspec.urls.resolve import Resolver
 from wdspec.urls.sequence import ShardUrl
@@ -248,6 +249,25 @@ def test_a_closed_stream_is_not_read():
     stream.close()
     with pytest.raises(ValueError, match="closed"):
         stream.read(1)
+
+
+def test_a_store_that_is_tried_again_and_again_is_left_when_its_stream_is_closed():
+    asked = []
+
+    def refused(offset):
+        asked.append(offset)
+        raise TransientError("out of order")
+
+    stream = ReadAhead(
+        RemoteStream(refused, "http://h/o", Patience(budget=60, delay=0.001, longest_delay=0.01))
+    )
+    stream.start()
+    eventually(lambda: len(asked) > 2)
+    stream.close()
+    eventually(lambda: not stream.lock.locked())
+    count = len(asked)
+    time.sleep(0.05)
+    assert len(asked) == count
 
 
 def test_what_is_expected_no_longer_is_closed():

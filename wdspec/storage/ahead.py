@@ -41,13 +41,17 @@ class Ahead:
         return stream
 
     def expect(self, shards: Iterable[ShardUrl]) -> None:
-        """Says what will be opened next: when all that is being read is there, or will be soon."""
-        resolutions = {each.location: each for each in map(self._resolver, shards)}
-        wanted = {location for location in resolutions if local_path(location) is None}
-        for location in self._expected.keys() - wanted:
+        """Says what will be opened next, each when all before it is there, or will be soon."""
+        wanted = {
+            each.location: each for each in map(self._resolver, shards) if local_path(each.location) is None
+        }
+        for location in self._expected.keys() - wanted.keys():
             self._expected.pop(location).close()
-        for location in wanted - self._expected.keys():
-            self._expected[location] = _Expected(self._access, resolutions[location], self._reading)
+        before: _Reading | _Expected = self._reading
+        for location, resolution in wanted.items():
+            if location not in self._expected:
+                self._expected[location] = _Expected(self._access, resolution, before)
+            before = self._expected[location]
 
     def close(self) -> None:
         """Gives up what was expected."""
@@ -77,7 +81,7 @@ class _Reading:
 class _Expected:
     """Opens a shard once its turn is near, and goes on with its bytes."""
 
-    def __init__(self, access: Access, resolution: Resolution, before: _Reading) -> None:
+    def __init__(self, access: Access, resolution: Resolution, before: _Reading | _Expected) -> None:
         self.lock = threading.Lock()
         self._access, self._resolution, self._before = access, resolution, before
         self._stream: BinaryIO | None = None
@@ -92,6 +96,12 @@ class _Expected:
     @property
     def ready(self) -> bool:
         return self._before.there
+
+    @property
+    def there(self) -> bool:
+        """Whether all its bytes are, or will be soon."""
+        stream: Any = self._stream
+        return self._error is not None or (stream is not None and (stream.fetched or stream.closed))
 
     def move(self) -> bool:
         if self._stream is None and self._error is None and not self._given_up:
@@ -112,6 +122,7 @@ class _Expected:
         with held(self.lock):
             self.move()
             mover().remove(self)
+        self._before = _Reading()  # else every one would hold on to all before it
         if self._error is not None:
             raise self._error
         if isinstance(self._stream, ReadAhead):

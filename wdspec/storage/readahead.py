@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
+from wdspec.spec.errors import ShardError
 from wdspec.storage.mover import mover
 from wdspec.storage.remote import NEAR, PIECE
 
@@ -149,18 +150,22 @@ class ReadAhead(io.RawIOBase):
         mover().remove(self)
         self._pieces.clear()
         self._piece = b""
-        # Else whoever moves a piece just now closes it.
         if self.lock.acquire(blocking=False):
             try:
                 self._inner.close()
             finally:
                 self.lock.release()
+        else:  # whoever moves a piece just now closes it, and shall not go on trying
+            self._abort_inner(ShardError("closed while it was read"))
 
     def abort(self, error: Exception) -> None:
         """From another thread: a `read` under way raises the error, whoever moves its bytes just now."""
         with self._came:
             self._error, self._ended = error, True
             self._came.notify_all()
+        self._abort_inner(error)
+
+    def _abort_inner(self, error: Exception) -> None:
         abort = getattr(self._inner, "abort", None)
         if abort is not None:
             abort(error)
