@@ -100,8 +100,10 @@ class _Expected:
     @property
     def there(self) -> bool:
         """Whether all its bytes are, or will be soon."""
-        stream: Any = self._stream
-        return self._error is not None or (stream is not None and (stream.fetched or stream.closed))
+        stream = self._stream
+        if isinstance(stream, Fetching):
+            return stream.fetched or stream.closed
+        return stream is not None or self._error is not None
 
     def move(self) -> bool:
         if self._stream is None and self._error is None and not self._given_up:
