@@ -83,7 +83,7 @@ def test_the_set_up_commands_are_those_of_ci():
     commands = [command for block in readme_blocks() if is_set_up(block) for command in block.commands]
     assert sorted(commands) == sorted(SET_UP_COMMANDS)
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
-    assert "bash scripts/test" in ci
+    assert "CI=true bash scripts/test" in ci
 
 
 @pytest.mark.parametrize("command", SET_UP_COMMANDS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 import threading
 import time
 from functools import partial
@@ -130,6 +132,29 @@ def test_what_the_system_itself_holds_is_reported(tmp_path, monkeypatch):
     assert "[source pages, url /dev/fifo]" in str(told[0])
     stream.close()
     os.close(write)
+
+
+def test_an_interruption_that_comes_too_late_leaves_nothing_behind():
+    program = """
+import os, sys, threading
+from functools import partial
+from wdspec.storage import watchdog
+
+watchdog.STEP = 0.05
+read, write = os.pipe()
+stream = watchdog.open_watched(partial(open, read, "rb", 0), 0.1, "pages", "/dev/fifo")
+threading.Timer(0.7, lambda: os.write(write, b"late")).start()
+try:
+    stream.read(4)
+except OSError as error:
+    print(error)
+sys.setprofile(lambda *event: None)  # hangs at the next call while an interruption is still looked for
+(lambda: None)()
+sys.setprofile(None)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert "nothing came for 0.1 s" in done.stdout, done.stderr
+    assert done.returncode == 0
 
 
 def test_a_worker_that_nothing_ends_hands_over_the_error(tmp_path):

@@ -8,6 +8,7 @@ come back (a dead mount), whoever runs this process is told: a worker hands over
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import os
@@ -101,11 +102,17 @@ class Watch:
                 stuck(self.error)
 
     def _settle(self) -> None:
-        """Takes back an exception that came too late."""
+        """Lets an exception come that comes too late: here it harms nobody.
+
+        Taking it back would leave CPython (up to 3.12) looking for it at every call from then on, and for ever where
+        a profiler is set.
+        """
         with self._lock:
-            if self._interrupted:
-                self._interrupted = False
-                _put(self._thread, None)
+            interrupted, self._interrupted = self._interrupted, False
+        if interrupted:
+            with contextlib.suppress(_Interrupted):
+                for _ in range(10):
+                    time.sleep(0)
 
 
 def _nothing(error: ShardError) -> None:
