@@ -216,3 +216,11 @@ def test_an_engine_without_its_scheduler_is_a_mistake_of_usage(folder):
     result = CliRunner().invoke(process, [write_job(folder), "--engine", "dask"])
     assert result.exit_code == 2
     assert "--scheduler ADDRESS" in result.output
+
+
+def test_a_map_that_ends_its_process_fails_its_shard_and_not_the_job(folder):
+    write_job(folder, map="functions:augment")
+    (folder / "functions.py").write_text("def augment(sample):\n    raise SystemExit(0)\n")
+    done = CliRunner().invoke(process, ["job.yaml", "--jobs", "0", "--retries", "0"])
+    assert done.exit_code == 1
+    assert "ended its process: exit(0)" in done.output

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import io
 import random
 import tarfile
 
 import pytest
 
 from wdspec.shards.headers import Numbers, byte_sum, read_header, read_number, read_records
+from wdspec.shards.members import iter_members
 from wdspec.spec.errors import ShardError
 
 
@@ -83,3 +85,17 @@ def test_pax_records_are_read_by_their_lengths():
 def test_pax_records_that_do_not_add_up_are_refused(body):
     with pytest.raises(ShardError, match="pax header"):
         read_records(body)
+
+
+@pytest.mark.parametrize(
+    ("text", "likeness"),
+    [
+        (b"<html>log in</html>", "an HTML page"),
+        (b'<?xml version="1.0"?><Error/>', "an XML page"),
+        (b'{"error": "no such key"}', "JSON"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+    ],
+)
+def test_a_text_shorter_than_a_header_is_called_what_it_is(text, likeness):
+    with pytest.raises(ShardError, match=f"the shard is {len(text)} bytes long and no tar .*{likeness}"):
+        list(iter_members(io.BytesIO(text)))

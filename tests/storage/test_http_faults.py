@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from itertools import count
 
 import pytest
@@ -123,3 +124,11 @@ def test_a_refusal_is_told_at_once(run, proxy, code):
     with pytest.raises(ShardError, match=rf"the server refuses: status {code} .*oops; "):
         run(then=Status(code))
     assert len(proxy.asked(run.path)) == 1
+
+
+def test_a_cut_is_told_in_bytes_and_once(run, caplog):
+    with caplog.at_level(logging.WARNING):
+        assert run([Cut(1000)]) == DATA
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert re.search(r"broke after [\d,]+ bytes of an answer; [\d,]+ are missing", said)
+    assert "IncompleteRead" not in said

@@ -281,3 +281,16 @@ def test_a_long_list_is_one_run(tmp_path):
     assert len(shards) == 5000
     assert len(shards.parts) == 1
     assert shards[4999].text == "x-4999.tar"
+
+
+def test_a_page_in_place_of_a_list_is_no_list(tmp_path):
+    (tmp_path / "list.txt").write_text("\n".join(["<!DOCTYPE html>", "<html>log in</html>"]))
+    with pytest.raises(ShardError, match="this list is an HTML or XML page") as caught:
+        shards_of("@list.txt", tmp_path)
+    assert caught.value.place["line"] == 1
+
+
+def test_a_list_that_a_server_has_not_is_told_in_the_server_s_words(nginx):
+    with pytest.raises(MissingShardError, match="status 404") as caught:
+        shards_of(f"@{nginx.url}/no-such-list.txt", "/")
+    assert "rewrite:" in str(caught.value)

@@ -61,6 +61,8 @@ def carry_out(work: ShardWork) -> Outcome:
         return process_shard(work)
     except WdspecError as error:
         return ShardFailed(str(error.at(source=work.task.source, url=work.task.shard.text)), "")
+    except SystemExit as error:
+        return ShardFailed(f"a function that the spec names ended its process: exit({error.code!r})", "")
     except Exception as error:
         notes = "; ".join(getattr(error, "__notes__", ()))
         cause = " ".join(f"{type(error).__name__}: {error}{f' ({notes})' if notes else ''}".split())

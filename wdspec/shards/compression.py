@@ -110,6 +110,11 @@ class DecompressedFile(io.RawIOBase):
     def _fetch(self) -> bytes:
         try:
             piece: bytes = self._file.read(_INPUT)
+        except ShardError as error:
+            if not self._consumed:
+                raise
+            message = f"reading failed after {self._consumed} compressed bytes: {error.message}"
+            raise ShardError(message, **error.place) from error
         except OSError as error:
             raise ShardError(f"reading failed after {self._consumed} compressed bytes: {error}") from error
         self._consumed += len(piece)
@@ -206,6 +211,8 @@ def _peek(file: BinaryIO) -> bytes:
             if not piece:
                 break
             start += piece
+    except ShardError:
+        raise
     except OSError as error:
         raise ShardError(f"reading failed at the start of the shard: {error}") from error
     return start

@@ -84,7 +84,8 @@ def read_header(block: bytes) -> Header:
         stored = -1
     # Some old tars (Sun's among them) summed signed bytes.
     if stored != byte_sum(rest) and stored != sum(struct.unpack("512b", rest)):
-        raise ShardError(f"bad checksum: these 512 bytes are no tar header ({_look(block)}); {REFETCH}")
+        likeness = look(block) or f"they begin {block[:16]!r}"
+        raise ShardError(f"bad checksum: these 512 bytes are no tar header ({likeness}); {REFETCH}")
     name = text(block[:100])
     kind = block[156:157]
     # Other magics keep other things (times, sparse maps) where ustar has the prefix.
@@ -143,8 +144,9 @@ _LOOKS = (
 )
 
 
-def _look(block: bytes) -> str:
+def look(block: bytes) -> str | None:
+    """What the first bytes of a file seem to be, if that is known and no tar."""
     for magic, what in _LOOKS:
         if block.startswith(magic):
             return f"they look like {what}"
-    return f"they begin {block[:16]!r}"
+    return None

@@ -183,6 +183,8 @@ def _header(blocks: Blocks, offset: int) -> Header | None:
         return None
     try:
         if len(block) < BLOCK:
+            if offset == 0 and (likeness := headers.look(block)):
+                raise ShardError(f"the shard is {len(block)} bytes long and no tar ({likeness}); {REFETCH}")
             raise blocks.truncated(offset + BLOCK)
         return headers.read_header(block)
     except ShardError as error:

@@ -56,6 +56,11 @@ def classified(error: Exception, host: str, patience: Patience, heard: bool = Tr
         return TransientError(f"{host} gave nothing for {patience.read_timeout:g} s")
     if isinstance(error, exceptions.LocationValueError):
         return ShardError(f"this is no URL that can be asked for: {_words(error)}")
+    cut = _cause(error, exceptions.IncompleteRead)
+    if cut is not None and cut.expected is not None:
+        return TransientError(
+            f"the connection to {host} broke after {cut.partial:,} bytes of an answer; {cut.expected:,} are missing"
+        )
     return TransientError(f"the connection to {host} broke: {_words(error)}")
 
 

@@ -30,6 +30,8 @@ def lines_of_list(location: str, access: Access) -> Iterator[tuple[int, str]]:
         for number in count(1):
             try:
                 line = file.readline(MAX_LINE + 1)
+            except ShardError:
+                raise
             except OSError as error:
                 raise explained(error, location) from None
             if not line:
@@ -48,6 +50,8 @@ def lines_of_list(location: str, access: Access) -> Iterator[tuple[int, str]]:
 def _fault(line: bytes, size: int, first: bool) -> str | None:
     if first and line.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "this list is UTF-16, not UTF-8"
+    if first and line.lstrip().startswith((b"<", b"\xef\xbb\xbf<")):
+        return "this list is an HTML or XML page, perhaps an error message or a log-in form"
     if b"\0" in line:
         return "this list is a binary file"
     if len(line) > MAX_LINE:

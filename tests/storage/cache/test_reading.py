@@ -338,3 +338,14 @@ def test_a_shard_that_changed_between_two_makers_is_an_error(caching):
     stream._fetch = Store({URL: bytes(changed)}).fetch(URL)
     with pytest.raises(ShardError, match="changed while it was read"):
         drained(stream)
+
+
+def test_a_file_in_place_of_the_directory_is_called_one(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(filling_module, "_warned", set())
+    (tmp_path / "c").write_text("")
+    caching = Caching(tmp_path / "c")
+    with caplog.at_level("WARNING"):
+        assert caching.read(URL, Store({URL: DATA})) == DATA
+    (record,) = caplog.records
+    assert "a file stands there: give a directory" in record.getMessage()
+    assert "permission" not in record.getMessage()

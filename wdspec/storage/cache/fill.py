@@ -261,6 +261,10 @@ def warn_once(directory: str, error: OSError) -> None:
     _warned.add((directory, error.errno))
     if error.errno in _FULL:
         hint = "free some, raise `size`, or make it smaller with `wdspec cache prune`"
+    elif error.errno in (errno.ENOTDIR, errno.EEXIST):
+        hint = "a file stands there: give a directory in `cache:` or WDS_CACHE"
+    elif error.errno == errno.ENOENT:
+        hint = "no directory can be made there: choose another in `cache:` or WDS_CACHE"
     else:
         hint = "give the user write permission, choose another `cache:`, or switch it off: `cache: false`"
     log.warning(
