@@ -258,3 +258,10 @@ def test_a_full_disk_is_told_in_one_line(folder):
         assert done.returncode == 1
         assert "No space left on device" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("pattern", ["out-%q.tar", "out-%d-%d.tar", "out-%.tar"])
+def test_a_pattern_that_numbers_nothing_is_refused_before_anything_is_written(folder, pattern):
+    _, said = wdspec("create", "in", "-o", pattern, "--maxcount", "2", folder=folder, code=1)
+    assert "is no pattern for names of shards" in said
+    assert "Traceback" not in said

@@ -189,3 +189,17 @@ def test_without_torch_what_needs_it_names_the_extra(use, what, folder):
 def test_without_torch_specs_load_and_plan(folder):
     _ = wdspec("validate", "s.yaml", folder=folder, before=NO_TORCH)
     _ = wdspec("explain", "s.yaml", folder=folder, before=NO_TORCH)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_an_output_that_cannot_be_written_is_one_line(folder):
+    shell = f"exec {sys.executable} -c '{PROGRAM}' schema > /dev/full"
+    done = subprocess.run(shell, shell=True, capture_output=True, text=True, env=environment())
+    assert done.returncode == 1
+    assert done.stderr == "No space left on device\n"
+
+
+def test_a_closed_standard_output_is_none(folder):
+    shell = f"exec {sys.executable} -c '{PROGRAM}' rule E302 >&-"
+    done = subprocess.run(shell, shell=True, capture_output=True, text=True, env=environment())
+    assert (done.returncode, done.stderr) == (0, "")

@@ -213,6 +213,10 @@ def _check_free(output: str, shards: int, force: bool) -> None:
     """Says before hours of work, and not in their midst, that a name is taken."""
     if force or output == "-" or ":" in output.split("/", 1)[0]:
         return
+    if "%" in output:
+        from wdspec.writing.sharding import check_pattern
+
+        check_pattern(output)
     for number in range(shards):
         name = output % number if "%" in output else output
         if os.path.lexists(name):

@@ -90,6 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: those of the command line, by default.
     """
+    if sys.stdout is None:  # closed by `>&-`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # names of files may hold what the terminal's encoding has not
             stream.reconfigure(errors="backslashreplace")
@@ -106,10 +108,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _complain(str(error))
         code = 1
     except (_PipeClosedError, BrokenPipeError):
-        # What is still buffered would fail again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         code = 141
+    except OSError as error:
+        _complain(f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}")
+        _drop_output()
+        code = 1
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _drop_output() -> None:
+    """Forgets what is still buffered: it would fail again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_warning(

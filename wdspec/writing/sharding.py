@@ -68,7 +68,7 @@ class ShardWriter:
         if maxcount < 1 or maxsize <= 0:
             raise UsageError(f"a shard holds at least one sample: maxcount={maxcount}, maxsize={maxsize}")
         self.pattern = os.fspath(pattern)
-        _check_pattern(self.pattern)
+        check_pattern(self.pattern)
         self._most = maxcount
         self._room = maxsize
         self._post = post
@@ -173,7 +173,8 @@ class ShardWriter:
         return writer
 
 
-def _check_pattern(pattern: str) -> None:
+def check_pattern(pattern: str) -> None:
+    """Raises UsageError where a pattern does not give each number a name of its own."""
     try:
         distinct = pattern % 1 != pattern % 2
     except (TypeError, ValueError):
