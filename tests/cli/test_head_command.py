@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -212,3 +213,11 @@ def test_arrays_inside_of_values_are_named_by_type_and_shape():
     sound = (np.zeros((2, 1600), np.float32), 8000)
     assert tuple(value_meaning(sound)) == ("tuple", "2 entries", '["float32 array 2 x 1600", 8000]')
     assert value_meaning({"a": np.ones(3), "b": {1, 2}}).preview == '{"a": "float64 array 3", "b": "{1, 2}"}'
+
+
+def test_a_field_that_is_no_text_is_shown_and_no_crash(folder):
+    (folder / "odd.py").write_text("def odd(sample):\n    return {'__key__': sample['__key__'], 3: 4}\n")
+    shown, _ = wdspec(
+        "head", "s.yaml", "-n", "1", "--set", "map=odd:odd", "--set", "batch=null", folder=folder
+    )
+    assert re.search(r"\b3 +int +4", shown)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -14,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wdspec.cli.documents import print_json
 from wdspec.cli.options import Choice, choosing
+from wdspec.cli.resolve import printable
 from wdspec.cli.tables import Row, Table, show
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def ls(where: str | None, form: str) -> None:
     """List the copies, those used last at the end."""
     found = [(index, *each) for index in _indexes(where) for each in _listed(index)]
     if form == "json":
-        click.echo(json.dumps({"copies": [_as_json(*each) for each in found]}, indent=2))
+        print_json({"copies": [_as_json(*each) for each in found]})
         return
     rows: list[Row | None] = [
         (_when(entry), _megabytes(entry.size), os.path.join(index.directory, content.name))
@@ -165,7 +166,7 @@ def prefetch(choice: Choice, form: str, jobs: int) -> None:
     with _progress("fetching shards", len(wanted)) as told:
         done = fetch_all(wanted.values(), jobs, lambda each: told(each.error and f"{each.url}: {each.error}"))
     if form == "json":
-        click.echo(json.dumps({"shards": [each._asdict() for each in done]}, indent=2))
+        print_json({"shards": [each._asdict() for each in done]})
     else:
         show(_summary(done))
     if any(each.outcome == "failed" for each in done):
@@ -254,7 +255,7 @@ def _problem(path: str, entry: Entry, url: str) -> str | None:
 def _progress(title: str, total: int) -> Iterator[Callable[[str | None], None]]:
     """A bar on standard error where that is a terminal; told of each one done, and of what is wrong with it."""
     if not sys.stderr.isatty():
-        yield lambda problem: click.echo(problem, err=True) if problem else None
+        yield lambda problem: click.echo(printable(problem), err=True) if problem else None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn

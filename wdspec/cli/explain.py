@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 
 import click
 
 from wdspec.cli.describing import calls_in_words
+from wdspec.cli.documents import print_json
 from wdspec.cli.meaning import (
     PER_UNENDING,
     Meaning,
@@ -41,7 +41,7 @@ def explain(choice: Choice, form: str, ranks: int | None, workers: int | None, s
     """
     meaning = meaning_of(choice.load(), ranks, workers, slots)
     if form == "json":
-        click.echo(json.dumps(as_json(meaning), indent=2))
+        print_json(as_json(meaning))
     else:
         show(*parts_of(meaning))
 

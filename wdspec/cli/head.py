@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -11,6 +10,7 @@ from typing import Any
 
 import click
 
+from wdspec.cli.documents import print_json
 from wdspec.cli.options import Choice, choosing
 from wdspec.cli.tables import Row, Table, show
 from wdspec.cli.values import extent, value_meaning
@@ -42,7 +42,7 @@ def head(choice: Choice, form: str, count: int, source: str | None, workers: int
             samples.append(sample)
     finally:  # what came before an error helps to understand it
         if form == "json":
-            click.echo(json.dumps({"samples": [_as_json(n, s) for n, s in enumerate(samples)]}, indent=2))
+            print_json({"samples": [_as_json(n, s) for n, s in enumerate(samples)]})
         elif samples:
             show(_table(samples))
 
@@ -114,7 +114,7 @@ def _table(samples: list[dict[str, Any]]) -> Table:
             shown = (about.type, about.size, about.preview)
             if name in ("__key__", "__source__", "__url__"):
                 shown = ("", "", str(value))
-            rows.append((str(number) if place == 0 else "", name, *shown))
+            rows.append((str(number) if place == 0 else "", str(name), *shown))
     return Table(("#", "field", "type", "shape or size", "value"), rows)
 
 
@@ -132,7 +132,7 @@ def _as_json(number: int, sample: dict[str, Any]) -> dict[str, Any]:
         "source": sample.get("__source__"),
         "url": sample.get("__url__"),
         "fields": [
-            {"name": name, **value_meaning(value)._asdict(), **extent(value)}
+            {"name": str(name), **value_meaning(value)._asdict(), **extent(value)}
             for name, value in sample.items()
             if name not in ("__key__", "__source__", "__url__")
         ],

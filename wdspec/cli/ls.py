@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import click
 
+from wdspec.cli.documents import print_json
 from wdspec.cli.shardfiles import ShardFiles, fields_of, format_option, key_option, shards_argument
 from wdspec.cli.tables import Row, Table, listed, show, size
 from wdspec.spec.errors import UsageError
@@ -33,7 +33,7 @@ def ls(shards: tuple[str, ...], members: bool, summary: bool, input_format: str,
     files = ShardFiles(shards, input_format, key)
     rows = list(_members(files) if members else _summaries(files) if summary else _samples(files))
     if form == "json":
-        click.echo(json.dumps({"members" if members else "shards" if summary else "samples": rows}, indent=2))
+        print_json({"members" if members else "shards" if summary else "samples": rows})
     elif members:
         show(Table(("member", "bytes>", "type", "at byte>", "shard"), [_member_row(row) for row in rows]))
     elif summary:

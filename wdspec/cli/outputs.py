@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from wdspec.cli.documents import print_json
 from wdspec.cli.tables import counted, size
 from wdspec.spec.errors import UsageError, WdspecError
 from wdspec.storage.sending import take_back
@@ -138,7 +138,7 @@ def tell(made: list[Written], output: str, form: str) -> None:
     samples, total = sum(shard.samples for shard in made), sum(shard.size for shard in made)
     if form == "json" and output != "-":
         shards = [{"name": s.name, "samples": s.samples, "bytes": s.size} for s in made]
-        click.echo(json.dumps({"samples": samples, "bytes": total, "shards": shards}, indent=2))
+        print_json({"samples": samples, "bytes": total, "shards": shards})
         return
     what = counted(len(made), "shard") if output != "-" else "standard output"
     click.echo(f"wrote {counted(samples, 'sample')} ({size(total)}) to {what}", err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -11,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wdspec.cli.documents import print_json
 from wdspec.cli.options import Choice, choosing
+from wdspec.cli.resolve import printable
 from wdspec.cli.tables import Row, Table, show
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def process(
     with _progress(len(job.tasks)) as told:
         report = run_job(job, _engine(kind, jobs, scheduler), retries=retries, force=force, told=told)
     if form == "json":
-        click.echo(json.dumps(_as_json(report), indent=2))
+        print_json(_as_json(report))
     else:
         show(*_parts(report))
     if report.failed:
@@ -104,7 +105,7 @@ def _list(job: Job, form: str) -> None:
         listed = [
             {"source": task.source, "url": task.shard.text, "output": task.output} for task in job.tasks
         ]
-        click.echo(json.dumps({"tasks": listed}, indent=2))
+        print_json({"tasks": listed})
     else:
         show(Table(("source", "shard", "output"), [(t.source, t.shard.text, t.output) for t in job.tasks]))
 
@@ -117,7 +118,7 @@ def _progress(total: int) -> Iterator[Callable[[ShardTask, Outcome | None, bool]
     def tell(task: ShardTask, outcome: Outcome | None, last: bool) -> None:
         if isinstance(outcome, ShardFailed):
             again = "" if last else "; will be tried again"
-            click.echo(f"failed: {task.shard.text}: {outcome.cause}{again}", err=True)
+            click.echo(printable(f"failed: {task.shard.text}: {outcome.cause}{again}"), err=True)
 
     if not sys.stderr.isatty():
         yield tell

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wdspec.cli.documents import print_json
 from wdspec.spec.errors import UsageError, WdspecError
+from wdspec.spec.secrets import redacted_urls
 from wdspec.storage.access import Access
 from wdspec.storage.cache.copies import path_of_copy
 from wdspec.storage.cache.survey import with_surveyed_caches
@@ -79,7 +80,7 @@ def resolve(
         resolver, access = Resolver.of(environment, spec, owner), access_of(spec, owner, environment)
         resolved = [_resolved_url(what, base, resolver, access, limit)]
     if form == "json":
-        click.echo(json.dumps({"resolved": [_as_json(each) for each in resolved]}, indent=2))
+        print_json({"resolved": [_as_json(each) for each in resolved]})
     elif sys.stdout.isatty():
         _print_tables(resolved)
     else:
@@ -221,7 +222,8 @@ def _title(resolved: Resolved) -> str:
 
 
 def printable(text: str) -> str:
-    """Text with control characters and undecodable bytes escaped: names of files may hold anything."""
+    """Text to show: without the secrets of URLs, and with control characters and undecodable bytes escaped."""
     return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
+        for each in redacted_urls(text)
     )

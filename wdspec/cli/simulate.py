@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from typing import Any
 
 import click
 
+from wdspec.cli.documents import print_json
 from wdspec.cli.options import Choice, choosing
 from wdspec.cli.outcome import ENDLESS, MOST, Outcome, SourceOutcome, as_json, hints_of, outcome_of
 from wdspec.cli.surveying import meaning_of
@@ -61,7 +61,7 @@ def simulate(
         raise click.UsageError("the spec is endless (no `epoch`), so --epochs means nothing; give --batches")
     outcome = outcome_of(meaning, epochs, batches, _progress)
     if form == "json":
-        click.echo(json.dumps(as_json(outcome), indent=2))
+        print_json(as_json(outcome))
     else:
         show(*parts_of(outcome))
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from wdspec.spec.errors import SpecError
 from wdspec.spec.nodes import Node
 from wdspec.spec.positions import Position
+from wdspec.spec.secrets import masked, redacted_urls
 
 LINE_WIDTH = 100
 MAX_PROBLEMS = 1_000
@@ -101,6 +102,7 @@ class Problems:
 
     def note(self, problem: Problem) -> None:
         """Notes a problem that is already made."""
+        problem = replace(problem, message=redacted_urls(problem.message), hint=redacted_urls(problem.hint))
         if self.full:
             first = next(iter(self))
             rest = Problem(
@@ -175,6 +177,7 @@ def _escape_property(text: str) -> str:
 
 def _excerpt(line: str, column: int, length: int) -> tuple[str, int, int]:
     """The part of a line around a column, the caret's indent below it, and how many carets."""
+    line = masked(line)
     start = max(0, min(column - 1, len(line)))
     end = max(start + 1, min(start + length, len(line)))
     first = 0 if end <= LINE_WIDTH else max(0, start - LINE_WIDTH // 3)

@@ -24,7 +24,25 @@ def redacted(text: str) -> str:
     """
     if not any(sign in text for sign in _SIGNS):
         return text
+    return _HEADER_VALUE.sub(rf"\1 {HIDDEN}", redacted_urls(text))
+
+
+def redacted_urls(text: str) -> str:
+    """A text without the secrets of the URLs in it; for data, in which `basic` is a word like any other."""
+    if "=" not in text and "@" not in text:
+        return text
     text = _USER_AND_PASSWORD.sub(HIDDEN, text)
     text = _USER_OF_HTTP.sub(rf"\1{HIDDEN}", text)
-    text = _QUERY_VALUE.sub(rf"\1{HIDDEN}", text)
-    return _HEADER_VALUE.sub(rf"\1 {HIDDEN}", text)
+    return _QUERY_VALUE.sub(rf"\1{HIDDEN}", text)
+
+
+def masked(line: str) -> str:
+    """A line of a spec with a `*` for each character of a secret, so that its columns stay where they are."""
+
+    def stars(match: re.Match[str]) -> str:
+        kept = match.group(1) if match.lastindex else ""
+        return kept + "*" * (len(match.group()) - len(kept))
+
+    for pattern in (_USER_AND_PASSWORD, _USER_OF_HTTP, _QUERY_VALUE):
+        line = pattern.sub(stars, line)
+    return line
