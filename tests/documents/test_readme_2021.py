@@ -1,4 +1,4 @@
-"""Every code block of webdataset's README of 2021, in its order. Block 29 (Dask) is kept by tests/offline."""
+"""Every code block of webdataset's README of 2021, in its order."""
 
 import io
 import itertools
@@ -16,16 +16,11 @@ from torch.utils.data import IterableDataset
 
 import wdspec as wds
 
-ELSEWHERE = {
-    19: "caching shards (`cache_dir=`) is not built yet",
-    29: "processing every shard with Dask: tests/offline",
-}
-
 
 def test_every_block_has_its_test():
     named = {int(n) for name in globals() for n in re.findall(r"test_(\d\d)_", name)}
     named |= {int(n) for name in globals() for n in re.findall(r"_and_(\d\d)_", name)}
-    assert named | set(ELSEWHERE) == set(blocks_of("readme_2021"))
+    assert named == set(blocks_of("readme_2021"))
 
 
 @pytest.fixture
@@ -297,6 +292,14 @@ def test_28_shows_the_augmented_shard(opened):
     assert [s["cls"] for s in samples] == [0] * 5
     assert samples[0]["png"].shape == (224, 224, 3)
     assert (samples[0]["png"].min(), samples[0]["png"].max()) == (0, 255)
+
+
+def test_29_augments_every_shard_by_dask(opened, dask_block):
+    opened.run(6, 26)
+    augmented = dask_block(opened, 29)
+    samples = list(wds.WebDataset(f"{augmented}/openimages-augmented-000000.tar").decode("rgb8"))
+    assert [s["__key__"] for s in samples][:5] == OPENIMAGES_KEYS
+    assert {(s["png"].shape, s["cls"]) for s in samples} == {((224, 224, 3), 0)}
 
 
 def test_30_writes_two_shards_in_two_ways(readme, tmp_path):

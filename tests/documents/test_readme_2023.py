@@ -1,4 +1,4 @@
-"""Every code block of webdataset's README of 2023, in its order. Block 38 (Dask) is kept by tests/offline."""
+"""Every code block of webdataset's README of 2023, in its order."""
 
 import io
 import os
@@ -17,12 +17,10 @@ from documentstores import OPENIMAGES_KEYS
 
 import wdspec as wds
 
-ELSEWHERE = {38: "processing every shard with Dask: tests/offline"}
-
 
 def test_every_block_has_its_test():
     named = {int(n) for name in globals() for n in re.findall(r"(?:test|and)_(\d\d)_", name)}
-    assert named | set(ELSEWHERE) == set(blocks_of("readme_2023"))
+    assert named == set(blocks_of("readme_2023"))
 
 
 @pytest.fixture
@@ -273,6 +271,15 @@ def test_35_and_36_and_37_augment_a_shard(readme):
     readme.names["np"] = np
     assert readme.run(35, 36).text.split() == OPENIMAGES_KEYS
     assert readme.run(37).text.split() == [f"{key}.{x}" for key in OPENIMAGES_KEYS for x in ("cls", "png")]
+
+
+def test_38_augments_every_shard_by_dask(readme, dask_block):
+    readme.names["np"] = np
+    readme.run(1, 35)
+    augmented = dask_block(readme, 38)
+    samples = list(wds.WebDataset(f"{augmented}/openimages-augmented-000000.tar").decode("rgb8"))
+    assert [s["__key__"] for s in samples][:5] == OPENIMAGES_KEYS
+    assert samples[0]["png"].shape == (701, 1024, 3)
 
 
 def test_39_writes_two_shards_in_two_ways(readme):

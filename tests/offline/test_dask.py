@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-import time
 
 import pytest
 from click.testing import CliRunner
 from offlinejobs import write_job
+from servers.dask_cluster import dask_cluster
 
 from wdspec.cli.process import process
 
@@ -20,31 +19,8 @@ def cluster(tmp_path, monkeypatch):
     """A scheduler and two workers, started in the folder of the job; gives its address."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    about = tmp_path / "scheduler.json"
-    python = [sys.executable, "-m"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
-    started = [
-        subprocess.Popen(
-            [*python, "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard",
-             "--scheduler-file", str(about)],
-            **quiet,
-        ),
-        subprocess.Popen(
-            [*python, "distributed.cli.dask_worker", "--scheduler-file", str(about), "--nworkers", "2", "--nthreads",
-             "1", "--no-dashboard", "--local-directory", str(tmp_path / "dask")],
-            **quiet,
-        ),
-    ]  # fmt: skip
-    try:
-        deadline = time.monotonic() + 60
-        while not about.exists():
-            assert time.monotonic() < deadline, "the scheduler did not start"
-            time.sleep(0.05)
-        yield json.loads(about.read_text())["address"]
-    finally:
-        for each in reversed(started):  # a worker says good-bye to its scheduler
-            each.terminate()
-            each.wait(30)
+    with dask_cluster(tmp_path) as address:
+        yield address
 
 
 def run(address, *arguments, code=0):

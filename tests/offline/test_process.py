@@ -94,6 +94,16 @@ def test_what_is_there_is_left_alone_unless_forced(folder):
     assert len(samples("out/a-001.tar")) == 10
 
 
+def test_outputs_go_where_rewrite_rules_send_them(folder, monkeypatch):
+    monkeypatch.setenv("WDS_REWRITE", f"gs://bucket/={folder}/out/;gs://here/={folder}/in/")
+    file = write_job(folder, output="gs://bucket/")
+    assert len(run(file, "--jobs", "0")["done"]) == 4
+    assert names("out") == [f"a-00{n}.tar" for n in range(4)]
+    assert len(run(file, "--jobs", "0")["there"]) == 4
+    with pytest.raises(UsageError, match="would be read and written"):
+        job_of(load(file).model_copy(update={"output": load(write_job(folder, output="gs://here/")).output}))
+
+
 @pytest.mark.parametrize(
     ("function", "cause"),
     [

@@ -13,6 +13,7 @@ from wdspec.pipeline.source import SourceParts
 from wdspec.spec.errors import UsageError
 from wdspec.spec.models import Spec
 from wdspec.spec.options import Output
+from wdspec.storage.sending import destination
 from wdspec.urls.environment import UrlEnvironment
 from wdspec.urls.resolve import Resolver
 from wdspec.urls.rewrite import Rule
@@ -94,15 +95,16 @@ def place_of(output: Output, shard: ShardUrl) -> str:
 def _check(tasks: tuple[ShardTask, ...], resolver: Resolver) -> None:
     taken: dict[str, ShardTask] = {}
     for task in tasks:
-        other = taken.setdefault(task.output, task)
+        other = taken.setdefault(destination(task.output), task)
         if other is not task:
             twice = "the same shard is listed twice" if other.shard == task.shard else "two shards"
             raise UsageError(
                 f"{twice} would be written to `{task.output}`: `{other.shard.text}` of {other.source} and "
                 f"`{task.shard.text}` of {task.source}; tell them apart with `output: {{from: …, to: …}}`"
             )
+    written = taken.keys() | {task.output for task in tasks}
     for place in _read(tasks, resolver):
-        if place in taken:
+        if place in written:
             raise UsageError(f"`{place}` would be read and written; write elsewhere with `output`")
 
 

@@ -119,11 +119,16 @@ def _write(writer: Any, sample: dict[str, Any], budget: Budget) -> None:
 def is_there(output: str) -> bool:
     """Whether a shard was written already: it has its name only when it is whole."""
     from wdspec.storage.opening import local_path
+    from wdspec.storage.sending import destination
+    from wdspec.urls.resolve import AIS_PREFIX
 
-    path = local_path(output)
+    place = destination(output)
+    if place.startswith((AIS_PREFIX, "pipe:")):
+        return False  # whoever opens it says what is wrong with it
+    path = local_path(place)
     if path is not None:
         return os.path.exists(path)
     from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # fsspec has no annotations
 
-    system, inner = url_to_fs(output)
+    system, inner = url_to_fs(place)
     return bool(system.exists(inner))

@@ -39,8 +39,7 @@ def open_output(url: str | os.PathLike[str], *, overwrite: bool = True, since: i
         OSError: it cannot be opened.
     """
     text = os.fspath(url)
-    environment = UrlEnvironment.read()
-    location = Resolver.of(environment)(ShardUrl(text, environment.directory)).location
+    location = destination(text)
     path = local_path(location)
     if path is not None:
         return LocalOutput(path, overwrite=overwrite, since=since)
@@ -61,6 +60,16 @@ def open_output(url: str | os.PathLike[str], *, overwrite: bool = True, since: i
     if scheme_of(location) == "pipe":
         return PipeOutput(location[len("pipe:") :])
     return StoreOutput(location, overwrite=overwrite)
+
+
+def destination(url: str) -> str:
+    """The absolute path or URL where something is written by this name, after `WDS_REWRITE`.
+
+    Raises:
+        UrlError: the URL cannot be understood, or WDS_SECURE forbids it.
+    """
+    environment = UrlEnvironment.read()
+    return Resolver.of(environment)(ShardUrl(url, environment.directory)).location
 
 
 class StreamOutput:
