@@ -1,0 +1,110 @@
+"""A run over HTTP with a cache, killed in the middle of an epoch, goes on elsewhere as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from servers.counting import CountingServer
+from shardmaking import write_source
+
+import wdspec
+
+STEPS = 30
+CUT = 11
+TRAIN = """
+import json, os, sys, time
+import wdspec
+
+with wdspec.loader(json.loads(sys.argv[1]), num_workers=2) as loader:
+    for batch in loader:
+        with open("new", "w") as file:
+            json.dump({"keys": batch["__key__"], "state": loader.state_dict()}, file)
+        number = len(os.listdir("steps"))
+        os.replace("new", f"steps/{number:03d}")
+        if number + 1 == int(sys.argv[2]):
+            time.sleep(600)
+"""
+
+
+@pytest.fixture
+def document(tmp_path, monkeypatch):
+    for name in ("WDS_CACHE", "WDS_CACHE_SIZE", "WDS_REWRITE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("a", "b"):
+        write_source(tmp_path / "served" / name, "x", shards=8, samples=12)
+    with CountingServer(tmp_path / "served", pause=0.05) as server:
+        yield spec_of(server.url)
+
+
+def spec_of(root, **more) -> dict:
+    return {
+        "seed": 7,
+        "dataset": [
+            {"name": name, "shards": f"{root}/{name}/x-{{000..007}}.tar", "shuffle": 10}
+            for name in ("a", "b")
+        ],
+        "batch": {"global_size": 8},
+        "epoch": {"batches": STEPS},
+        "elastic": {"ranks": 2, "workers": 2},
+        **more,
+    }
+
+
+def killed(document, folder: Path) -> tuple[list[list[str]], dict]:
+    """Trains for `CUT` steps, and kills trainer and workers: the keys of the steps, and the last state."""
+    (folder / "steps").mkdir()
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", TRAIN, json.dumps(document), str(CUT)], cwd=folder, start_new_session=True
+    )
+    try:
+        while len(os.listdir(folder / "steps")) < CUT:
+            assert trainer.poll() is None
+            time.sleep(0.002)
+    finally:
+        os.killpg(trainer.pid, signal.SIGKILL)
+        assert trainer.wait() == -signal.SIGKILL
+    saved = [json.loads(path.read_text()) for path in sorted((folder / "steps").iterdir())]
+    return [step["keys"] for step in saved], saved[-1]["state"]
+
+
+def keys_of_ranks(document, ranks: int, workers: int, state=None) -> list[list[str]]:
+    """The keys of each step of an epoch, those of all ranks together in their order."""
+    steps = []
+    for rank in range(ranks):
+        with wdspec.loader(document, num_workers=workers, rank=rank, world_size=ranks) as loader:
+            if state is not None:
+                loader.load_state_dict(state)
+            steps.append([batch["__key__"] for batch in loader])
+    return [[key for part in parts for key in part] for parts in zip(*steps, strict=True)]
+
+
+@pytest.mark.parametrize(("ranks", "workers"), [(2, 1), (1, 0)], ids=["on two ranks", "in one process"])
+def test_a_killed_run_goes_on_exactly_on_another_topology(document, tmp_path, ranks, workers):
+    local = spec_of(tmp_path / "served")
+    expected = {n: keys_of_ranks(local, n, 0) for n in {1, ranks}}
+    cached = {**document, "cache": str(tmp_path / "cache")}
+    done, state = killed(cached, tmp_path)
+    rest = keys_of_ranks(cached, ranks, workers, state)
+    assert done == expected[1][: len(done)]
+    assert rest == expected[ranks][len(done) :]
+    for step, (one, several) in enumerate(zip(expected[1], done + rest, strict=True)):
+        assert sorted(one) == sorted(several), step
+
+
+def test_what_a_killed_run_left_in_the_cache_is_whole_or_fetched_again(document, tmp_path):
+    cached = {**document, "cache": str(tmp_path / "cache")}
+    _, state = killed(cached, tmp_path)
+    keys_of_ranks(cached, 1, 1, state)
+    keys_of_ranks({**cached, "epoch": "pass"}, 1, 0)
+    served = {path.relative_to(tmp_path / "served"): path for path in (tmp_path / "served").rglob("*.tar")}
+    (copies,) = (tmp_path / "cache" / "http").iterdir()
+    assert {path.relative_to(copies) for path in copies.rglob("*.tar")} == set(served)
+    for name, path in served.items():
+        assert (copies / name).read_bytes() == path.read_bytes()
