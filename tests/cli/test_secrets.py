@@ -5,6 +5,8 @@ from commandline import within as wdspec
 from servers.counting import CountingServer
 from shardmaking import write_source
 
+from wdspec import load, plan
+
 SECRETS = ("PASS-1", "SIGN-2", "TOKEN-3", "SIG-4", "GOOG-5")
 QUERY = "?X-Amz-Signature=SIGN-2&token=TOKEN-3&sig=SIG-4&X-Goog-Signature=GOOG-5&size=7"
 
@@ -89,3 +91,11 @@ def test_data_that_speaks_of_basic_things_is_not_hidden(tmp_path):
     (tmp_path / "a.yaml").write_text("dataset:\n  - shards: a.tar\n")
     shown, _ = wdspec("head", "a.yaml", "-n", "1", folder=tmp_path)
     assert "basic understanding of bearer bonds" in shown
+
+
+def test_specs_and_plans_show_themselves_without_them(folder):
+    spec = load(folder / "there.yaml")
+    for shown in (repr(spec), str(spec), repr(spec.sources[0]), repr(plan(spec))):
+        assert "x-000.tar" in shown
+        assert [secret for secret in SECRETS if secret in shown] == []
+    assert (folder / "url").read_text() in spec.sources[0].shards

@@ -56,6 +56,7 @@ from wdspec.spec.scalars import (
     refuse,
     shown,
 )
+from wdspec.spec.secrets import redacted_urls
 
 __all__ = [
     "AIStore",
@@ -240,7 +241,17 @@ class SourceOptions(Model):
     )
 
 
-class Source(SourceOptions):
+class _Discreet(Model):
+    """Shows itself without the secrets of its URLs: whoever prints a spec prints it into a log."""
+
+    def __repr__(self) -> str:
+        return redacted_urls(super().__repr__())
+
+    def __str__(self) -> str:
+        return redacted_urls(super().__str__())
+
+
+class Source(_Discreet, SourceOptions):
     """A collection of shards, or a nested mix of such collections."""
 
     name: Text = Field(
@@ -268,7 +279,7 @@ class Source(SourceOptions):
                 yield from source.leaves
 
 
-class Spec(Model):
+class Spec(_Discreet):
     """A whole spec, for one split and one environment."""
 
     wdspec: Integer = Field(1, description="Version of the format.", json_schema_extra={"const": 1})

@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import Literal, NamedTuple, overload
 
 from wdspec.spec.errors import UrlError
+from wdspec.spec.secrets import redacted_urls
 from wdspec.urls.braces import MAX_STRINGS, Braces
 from wdspec.urls.schemes import scheme_of
 
@@ -89,7 +90,7 @@ class UrlSequence(Sequence[ShardUrl]):
 
     def __repr__(self) -> str:
         ends = " … ".join(self[i].text for i in sorted({0, len(self) - 1})) if self else "nothing"
-        return f"<UrlSequence of {len(self)}: {ends}>"
+        return redacted_urls(f"<UrlSequence of {len(self)}: {ends}>")
 
     def __reduce__(self) -> tuple[type[UrlSequence], tuple[tuple[Run, ...]]]:
         return UrlSequence, (self.parts,)
