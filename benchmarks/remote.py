@@ -1,6 +1,6 @@
 """wdspec beside webdataset with `pipe:curl`: megabytes a second from a server far away, in one process.
 
-    python benchmarks/remote.py            # two minutes, 400 MB in memory
+    python benchmarks/remote.py            # three minutes, 500 MB in memory
     python benchmarks/remote.py --quick    # a few MB and one turn: checks that it runs, says nothing about speed
 
 The server is a process of its own that waits 20 ms before it answers a request and sends 50 MB/s over all answers
@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import webdataset
-from material import picture_sample, write_shards
+from material import picture_sample, text_sample, write_shards
 from slow_server import SlowServer
 
 import wdspec
 
 LATENCY, RATE = 0.020, 50e6
 Samples = Iterable[dict[str, Any]]
+SAMPLES = {"pictures": picture_sample, "texts": text_sample}
+"""About 40 KB, and about 1 KB."""
 
 
 def ours(urls: str, samples: int) -> Samples:
@@ -55,16 +57,20 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5, help="timed turns of each side (default: 5)")
     options = parser.parse_args()
     turns = 1 if options.quick else options.turns
-    cases = [(5, 2)] if options.quick else [(5, 40), (50, 6)]
+    cases = (
+        [("pictures", 5, 2)]
+        if options.quick
+        else [("pictures", 5, 40), ("texts", 5, 40), ("pictures", 50, 6)]
+    )
 
     print(
-        "| shards of | MB | wdspec MB/s | of the line's 50 | webdataset MB/s | ratio | server's CPU share |"
+        "| samples | shards of | MB | wdspec MB/s | of the line's 50 | webdataset MB/s | ratio | server's CPU share |"
     )
-    print("|--:|--:|--:|--:|--:|--:|--:|")
-    for size, shards in cases:
+    print("|--|--:|--:|--:|--:|--:|--:|--:|")
+    for kind, size, shards in cases:
         with tempfile.TemporaryDirectory(prefix="wdspec-benchmark-") as place:
             folder = Path(place)
-            samples = write_shards(folder, "raw", picture_sample, size * shards, shards)
+            samples = write_shards(folder, "raw", SAMPLES[kind], size * shards, shards)
             megabytes = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
             with SlowServer(folder, LATENCY, RATE) as server:
                 urls = f"{server.url}/raw-{{000000..{shards - 1:06d}}}.tar"
@@ -78,8 +84,8 @@ def main() -> None:
                 share = (server.cpu_seconds() - used) / (time.perf_counter() - begin)
         own, peer = (megabytes / statistics.median(times) for times in seconds)
         print(
-            f"| {size} MB | {megabytes:.0f} | {own:.1f} | {own * 1e6 / RATE:.0%} | {peer:.1f} | {own / peer:.2f}x "
-            f"| {share:.0%} |",
+            f"| {kind} | {size} MB | {megabytes:.0f} | {own:.1f} | {own * 1e6 / RATE:.0%} | {peer:.1f} "
+            f"| {own / peer:.2f}x | {share:.0%} |",
             flush=True,
         )
 
