@@ -125,7 +125,7 @@ def test_12_a_truncated_archive_is_an_error_or_ends_quietly(x_tgz, tmp_path):
         cut.write_bytes(whole.read(2000))
     with pytest.raises(ShardError, match=r"cut\.tgz"):
         list(wds.WebDataset(str(cut)))
-    assert len(list(wds.WebDataset(str(cut), handler=wds.ignore_and_stop))) < 47
+    assert 0 < len(list(wds.WebDataset(str(cut), handler=wds.ignore_and_stop))) < 47
 
 
 @pytest.mark.parametrize("damage", ["boundary", "inside a header", "overwritten header"])

@@ -98,6 +98,25 @@ def test_a_cut_compressed_shard_delivers_no_part_of_a_sample(compress, pack, tri
         assert "offset" in errors[0].place
 
 
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zst"])
+def test_all_whole_samples_before_a_cut_are_delivered(kind, pack):
+    tar = pack([(f"{n:03d}.{s}", random.Random(n).randbytes(3000)) for n in range(200) for s in ("a", "b")])
+    expected = list(TarSamples(io.BytesIO(tar)))
+    data = COMPRESSORS[kind](tar)
+    for cut in range(len(data) // 7, len(data) - 20, len(data) // 5):
+        stream = decompressed(io.BytesIO(data[:cut]))
+        arrived = b""
+        with pytest.raises(ShardError):
+            while piece := stream.read(1000):
+                arrived += piece
+        errors = []
+        samples = list(TarSamples(decompressed(io.BytesIO(data[:cut])), on_error=errors.append))
+        assert samples == expected[: len(samples)]
+        # A sample is known to be whole when the header of the next one is there.
+        assert len(samples) >= len(arrived) // (2 * 3584) - 1
+        assert "truncated" in errors[0].message
+
+
 def test_corrupt_compressed_data_is_an_error_with_its_cause(compress):
     data = compress(DATA)
     errors = []

@@ -112,6 +112,29 @@ def test_a_shard_cut_within_a_record_is_an_error_at_the_byte_where_that_record_b
             assert error.place["url"] == "u"
 
 
+class Failing(io.BytesIO):
+    """A stream that cannot be read beyond what it has."""
+
+    def seekable(self):
+        return False
+
+    def read(self, size=-1):
+        if not (data := super().read(size)):
+            raise ShardError("the line is dead")
+        return data
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_whole_records_before_a_failing_read_are_delivered(format):
+    expected = samples(5, format)
+    data = pack(format, expected)
+    ends = [len(pack(format, expected[:n])) for n in range(6)]
+    for cut in range(1, len(data) + 1):
+        found, error = read(Failing(data[:cut]), format)
+        assert [sample["n"] for sample in found] == list(range(sum(end <= cut for end in ends) - 1))
+        assert "the line is dead" in str(error)
+
+
 @pytest.mark.parametrize("format", ["cbor", "msgpack"])
 def test_garbage_is_an_error_with_its_byte_and_costs_the_rest_of_the_shard(format):
     data = pack(format, samples(3)) + (b"\x1c" if format == "cbor" else b"\xc1") + pack(format, samples(3))

@@ -25,20 +25,28 @@ class Blocks:
         offset: where to start. A file that cannot seek is read up to there.
     """
 
-    __slots__ = ("base", "buffer", "file", "seekable")
+    __slots__ = ("_failure", "base", "buffer", "file", "seekable")
 
     def __init__(self, file: BinaryIO, offset: int = 0) -> None:
         self.file = file
         self.seekable = file.seekable()
         self.buffer = b""
         self.base = 0
+        self._failure: ShardError | None = None
         if self.seekable:
             self._seek(0)
         if offset:
             self.find(offset)
 
-    def find(self, offset: int, size: int = BLOCK) -> int:
+    @property
+    def has_failed(self) -> bool:
+        """Whether the window ends where reading failed, and not by choice or with the shard."""
+        return self._failure is not None
+
+    def find(self, offset: int, size: int = BLOCK, least: int | None = None) -> int:
         """Moves the window so that it holds `size` bytes from `offset` on, as far as the shard has them.
+
+        With `least`, it may also hold less, by as little as so many new bytes, where reading fails behind them.
 
         Returns the index of `offset` in `buffer`: equal to its length when the shard ends just there. Raises
         ShardError when it ends before.
@@ -54,7 +62,7 @@ class Blocks:
         # Ending each piece on a block keeps headers whole, which saves joining pieces.
         end = offset + len(kept)
         wanted = max(CHUNK, size - len(kept))
-        piece = self._read(wanted + -(end + wanted) % BLOCK)
+        piece = self._more(wanted + -(end + wanted) % BLOCK, size - len(kept) if least is None else least)
         self.buffer = kept + piece if kept else piece
         self.base = offset
         return 0
@@ -72,7 +80,7 @@ class Blocks:
             # Only what is missing: the next piece then starts fresh, and no byte moves more than once.
             self.base += len(self.buffer)
             self.buffer = b""
-            rest = self._read(missing)
+            rest = self._more(missing, missing)
             self.base += len(rest)
             if len(rest) < missing:
                 raise self.truncated(offset + size)
@@ -104,28 +112,44 @@ class Blocks:
             else:
                 self.base = end
         while self.base < offset:
-            piece = self._read(min(offset - self.base, CHUNK))
+            wanted = min(offset - self.base, CHUNK)
+            piece = self._more(wanted, wanted)
             if not piece:
                 raise self.truncated(offset)
             self.base += len(piece)
 
+    def _more(self, size: int, least: int) -> bytes:
+        """Reads on: `size` bytes, fewer only where the shard ends, or where reading fails after `least` bytes.
+
+        Such a failure is raised when more is asked for: what came before it is whole, and maybe a sample.
+        """
+        if self._failure is not None:
+            raise self._failure
+        pieces: list[bytes] = []
+        try:
+            self._read_into(pieces, size)
+        except ShardError as error:
+            if sum(map(len, pieces)) < least:
+                raise
+            self._failure = error
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
     def _read(self, size: int) -> bytes:
         """Reads `size` bytes, fewer only where the shard ends."""
+        pieces: list[bytes] = []
+        self._read_into(pieces, size)
+        return b"".join(pieces)
+
+    def _read_into(self, pieces: list[bytes], size: int) -> None:
+        have = 0
         try:
-            data = self.file.read(min(size, _PIECE))
-            if len(data) == size:
-                return data
-            pieces = [data]
-            have = len(data)
-            while data and have < size:
-                data = self.file.read(min(size - have, _PIECE))
+            while have < size and (data := self.file.read(min(size - have, _PIECE))):
                 pieces.append(data)
                 have += len(data)
         except ShardError:
             raise
         except OSError as error:
             raise ShardError(f"reading failed: {error}", offset=self.base + len(self.buffer)) from error
-        return b"".join(pieces)
 
     def _seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         try:

@@ -88,9 +88,9 @@ class RecordSamples:
         try:
             blocks = Blocks(self._file, offset)
             while True:
-                at = blocks.find(offset, wanted)
+                at = blocks.find(offset, wanted, least=1)
                 piece = blocks.buffer[at:] if at else blocks.buffer
-                is_last = len(piece) < wanted
+                is_last = len(piece) < wanted and not blocks.has_failed
                 done = 0
                 for record in self._records(piece, is_last, offset):
                     if record.value is NOTHING:
