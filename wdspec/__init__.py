@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from wdspec.pipeline.checkpoint import merge_states
     from wdspec.pipeline.datapipeline import (
         DataPipeline,
-        Decoder,
         Processor,
         RandomMix,
         ResizedDataset,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
         WebLoader,
     )
     from wdspec.pipeline.dataset import SpecPipeline
+    from wdspec.pipeline.decoder import Decoder
     from wdspec.pipeline.gathering import gather_state
     from wdspec.pipeline.handlers import (
         ignore_and_continue,
@@ -44,14 +44,15 @@ if TYPE_CHECKING:
     from wdspec.pipeline.stages.chosen import MultiShardSample
     from wdspec.pipeline.stages.dbcache import DBCache
     from wdspec.pipeline.stages.decoding import decode
-    from wdspec.pipeline.stages.mapping import map, map_dict, map_tuple, select
+    from wdspec.pipeline.stages.mapping import associate, map, map_dict, map_tuple, select
     from wdspec.pipeline.stages.naming import rename, rename_keys, to_tuple
+    from wdspec.pipeline.stages.patterns import extract_keys, xdecode
     from wdspec.pipeline.stages.records import cbors_to_samples, jsonl_to_samples, msgpacks_to_samples
     from wdspec.pipeline.stages.shardlists import ResampledShards, SimpleShardList
     from wdspec.pipeline.stages.shuffling import detshuffle, rsample, shuffle
     from wdspec.pipeline.stages.splitting import single_node_only, split_by_node, split_by_worker
     from wdspec.pipeline.stages.tars import group_by_keys, tar_file_expander, tarfile_to_samples, url_opener
-    from wdspec.pipeline.stages.watching import info, slice
+    from wdspec.pipeline.stages.watching import info, log_keys, non_empty, slice
     from wdspec.planning.plan import Plan
     from wdspec.spec.errors import (
         FieldError,
@@ -81,7 +82,7 @@ _HOMES = {
     "load": "wdspec.loading",
     "merge_states": "wdspec.pipeline.checkpoint",
     "DataPipeline": "wdspec.pipeline.datapipeline",
-    "Decoder": "wdspec.pipeline.datapipeline",
+    "Decoder": "wdspec.pipeline.decoder",
     "Processor": "wdspec.pipeline.datapipeline",
     "RandomMix": "wdspec.pipeline.datapipeline",
     "ResizedDataset": "wdspec.pipeline.datapipeline",
@@ -103,6 +104,7 @@ _HOMES = {
     "unbatched": "wdspec.pipeline.stages.batching",
     "unlisted": "wdspec.pipeline.stages.batching",
     "decode": "wdspec.pipeline.stages.decoding",
+    "associate": "wdspec.pipeline.stages.mapping",
     "map": "wdspec.pipeline.stages.mapping",
     "map_dict": "wdspec.pipeline.stages.mapping",
     "map_tuple": "wdspec.pipeline.stages.mapping",
@@ -111,6 +113,8 @@ _HOMES = {
     "rename_keys": "wdspec.pipeline.stages.naming",
     "to_tuple": "wdspec.pipeline.stages.naming",
     "MultiShardSample": "wdspec.pipeline.stages.chosen",
+    "extract_keys": "wdspec.pipeline.stages.patterns",
+    "xdecode": "wdspec.pipeline.stages.patterns",
     "DBCache": "wdspec.pipeline.stages.dbcache",
     "cbors_to_samples": "wdspec.pipeline.stages.records",
     "jsonl_to_samples": "wdspec.pipeline.stages.records",
@@ -128,6 +132,8 @@ _HOMES = {
     "tarfile_to_samples": "wdspec.pipeline.stages.tars",
     "url_opener": "wdspec.pipeline.stages.tars",
     "info": "wdspec.pipeline.stages.watching",
+    "log_keys": "wdspec.pipeline.stages.watching",
+    "non_empty": "wdspec.pipeline.stages.watching",
     "slice": "wdspec.pipeline.stages.watching",
     "Plan": "wdspec.planning.plan",
     "FieldError": "wdspec.spec.errors",
@@ -175,12 +181,14 @@ __all__ = [
     "WdspecError",
     "WebDataset",
     "WebLoader",
+    "associate",
     "batched",
     "cbors_to_samples",
     "compile",
     "decode",
     "default_collation_fn",
     "detshuffle",
+    "extract_keys",
     "gather_state",
     "group_by_keys",
     "handle_extension",
@@ -193,11 +201,13 @@ __all__ = [
     "listed",
     "load",
     "loader",
+    "log_keys",
     "map",
     "map_dict",
     "map_tuple",
     "merge_states",
     "msgpacks_to_samples",
+    "non_empty",
     "opener",
     "plan",
     "rename",
@@ -221,6 +231,7 @@ __all__ = [
     "url_opener",
     "warn_and_continue",
     "warn_and_stop",
+    "xdecode",
 ]
 
 
@@ -233,6 +244,10 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         import difflib
 
+        from wdspec.foreign import INSTEAD
+
+        if name in INSTEAD:
+            raise AttributeError(f"module 'wdspec' has no attribute {name!r}; use {INSTEAD[name]}")
         close = difflib.get_close_matches(name, __all__, 1)
         hint = f"; did you mean {close[0]!r}?" if close and not name.startswith("_") else ""
         raise AttributeError(f"module 'wdspec' has no attribute {name!r}{hint}")

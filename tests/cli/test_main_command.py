@@ -186,6 +186,12 @@ def test_without_torch_what_needs_it_names_the_extra(use, what, folder):
     assert done.stdout == f"{what} needs torch, which is not installed: `pip install 'wdspec[torch]'`\n"
 
 
+def test_without_torch_a_decoder_decodes_samples():
+    code = f"{NO_TORCH}import wdspec\nprint(wdspec.Decoder('rgb8')({{'cls': b'3', 'json': b'null'}}))"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
+    assert done.stdout == "{'cls': 3, 'json': None}\n", done.stderr
+
+
 def test_without_torch_specs_load_and_plan(folder):
     _ = wdspec("validate", "s.yaml", folder=folder, before=NO_TORCH)
     _ = wdspec("explain", "s.yaml", folder=folder, before=NO_TORCH)

@@ -24,7 +24,8 @@ suffix counts whole or from a dot on: `jpg` also decodes `seg.jpg`. What `decode
 of its suffix; images, audio and video then stay bytes, and so does whatever is not in these tables.
 
 In Python the same names go into `wdspec.Decoder("rgb8", …)`, beside handlers of your own:
-`wdspec.handle_extension("seg.png", read_labels)`.
+`wdspec.handle_extension("seg.png", read_labels)`; see [python.md](python.md). What writes the same
+extensions is in [writing.md](writing.md).
 
 ## By extension
 

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from wdspec.fields.handlers import Decoder as SampleDecoder
 from wdspec.pipeline.chaining import flattened, made, run
 from wdspec.pipeline.epochs import EpochCut, Repeated
 from wdspec.pipeline.passes import WorkerCounters
-from wdspec.pipeline.stages import batching, decoding, mapping, naming, shuffling, watching
+from wdspec.pipeline.stages import batching, decoding, mapping, naming, patterns, shuffling, watching
 from wdspec.pipeline.stages.mixing import Mix, Turns
 from wdspec.pipeline.stages.shardlists import ChosenShards, SimpleShardList, Urls
 from wdspec.pipeline.stages.splitting import split_by_node, split_by_worker
 from wdspec.pipeline.stages.stage import StageMaker
 from wdspec.spec.errors import UsageError
+
+METHODS = {
+    "append": ".compose(stage), which returns a new pipeline",
+    "invoke": "iter(pipeline)",
+    "iterator": "iter(pipeline)",
+    "lmdb_cached": ".compose(wdspec.DBCache, path, size)",
+    "mcached": ".compose(wdspec.DBCache, path, size)",
+    "stage": ".stages[i]",
+}
+"""Methods of webdataset's pipelines that are not here → what to use instead."""
 
 P = ParamSpec("P")
 D = TypeVar("D", bound="DataPipeline")
@@ -171,6 +180,17 @@ class DataPipeline(IterableDataset[Any]):
     unlisted = _method(batching.unlisted)
     slice = _method(watching.slice)
     info = _method(watching.info)
+    log_keys = _method(watching.log_keys)
+    associate = _method(mapping.associate)
+    extract_keys = _method(patterns.extract_keys)
+    xdecode = _method(patterns.xdecode)
+
+    def __getattr__(self, name: str) -> Any:
+        """For names that are not there: says what webdataset's methods are called here."""
+        hint = METHODS.get(name)
+        raise AttributeError(
+            f"{type(self).__name__!r} has no attribute {name!r}{f'; use {hint}' if hint else ''}"
+        )
 
 
 class WebLoader(DataPipeline):
@@ -253,15 +273,3 @@ class Processor(DataPipeline):
     def iterate(self, number: int) -> Iterator[Any]:
         """Raises a UsageError: there is nothing to process yet."""
         raise UsageError("a Processor is called on what it processes: Processor(f, …)(dataset)")
-
-
-class Decoder(SampleDecoder):
-    __doc__ = f"""{SampleDecoder.__doc__}
-    Called on a dataset instead of a sample it gives the pipeline that decodes it.
-    """
-
-    def __call__(self, sample: Any) -> Any:
-        """The sample, decoded into a new dict; or, for a dataset, the pipeline that decodes each of its samples."""
-        if isinstance(sample, Mapping):
-            return super().__call__(sample)
-        return DataPipeline(sample, mapping.map(super().__call__))

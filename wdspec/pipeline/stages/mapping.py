@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from wdspec.pipeline.handlers import Handler, reraise_exception
@@ -105,6 +106,33 @@ def select(
             return
         if kept:
             yield sample
+
+
+@stage
+def associate(
+    source: Iterator[Any],
+    extra: Mapping[str, Mapping[str, Any]] | Callable[[str], Mapping[str, Any]],
+    *,
+    handler: Handler = reraise_exception,
+) -> Iterator[Any]:
+    """Adds fields by the sample's key; the samples they are added to stay as they were.
+
+    Args:
+        extra: `__key__` → fields, as a dict (keys that are not in it get none) or as a function.
+    """
+    find = extra if callable(extra) else functools.partial(_entry, extra)
+    for sample in source:
+        try:
+            result = {**sample, **find(sample["__key__"])}
+        except Exception as error:
+            if handler(placed(error, sample)):
+                continue
+            return
+        yield result
+
+
+def _entry(table: Mapping[str, Mapping[str, Any]], key: str) -> Mapping[str, Any]:
+    return table.get(key, {})
 
 
 def _has(sample: Any) -> str:

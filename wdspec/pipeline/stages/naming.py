@@ -19,12 +19,14 @@ def to_tuple(
     *keys: str,
     handler: Handler = reraise_exception,
     missing_is_error: bool = True,
+    none_is_error: bool = False,
 ) -> Iterator[Any]:
     """The named fields of each sample as a tuple: ``to_tuple("jpg;png", "json")``, or ``to_tuple("jpg;png json")``.
 
     Args:
         keys: fields in order; of alternatives ``a;b`` the first present.
         missing_is_error: whether a field that is not there is an error, or becomes None.
+        none_is_error: whether a value None is an error, such as that of a JSON field `null`.
 
     Raises:
         FieldError: a sample without a field; says which it has.
@@ -32,21 +34,29 @@ def to_tuple(
     entries = [tuple(filter(None, entry.split(";"))) for key in keys for entry in key.split()]
     if not entries:
         raise UsageError('to_tuple needs the names of fields, such as to_tuple("jpg;png", "json")')
-    return _tuples(source, entries, handler, missing_is_error)
+    return _tuples(source, entries, handler, missing_is_error, none_is_error)
 
 
 def _tuples(
-    source: Iterator[Any], entries: list[tuple[str, ...]], handler: Handler, missing_is_error: bool
+    source: Iterator[Any],
+    entries: list[tuple[str, ...]],
+    handler: Handler,
+    missing_is_error: bool,
+    none_is_error: bool,
 ) -> Iterator[Any]:
     firsts = [names[0] for names in entries]
     for sample in source:
-        try:
-            yield tuple([sample[name] for name in firsts])
-            continue
-        except KeyError:
-            pass
+        if not none_is_error:
+            try:
+                yield tuple([sample[name] for name in firsts])
+                continue
+            except KeyError:
+                pass
         try:
             values = tuple(_first(sample, names, missing_is_error) for names in entries)
+            if none_is_error and any(value is None for value in values):
+                names = entries[[value is None for value in values].index(True)]
+                raise FieldError(f"the field `{';'.join(names)}` is None, and none_is_error forbids that")
         except FieldError as error:
             if handler(placed(error, sample)):
                 continue

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
+from wdspec.pipeline.place import find_seat
+from wdspec.pipeline.stages.splitting import worker_place
 from wdspec.pipeline.stages.stage import stage
+from wdspec.spec.errors import UsageError
 
 
 @stage
@@ -44,6 +48,36 @@ def info(
             else:
                 print(_shown(sample, index, width, name), file=out)
         yield sample
+
+
+@stage
+def log_keys(source: Iterator[Any], logfile: str | os.PathLike[str] | None = None) -> Iterator[Any]:
+    """Appends a line to a file for each sample: number, worker, rank and `__key__`, with tabs between them.
+
+    Each line is one write to a file opened for appending, so several processes may log to one file. None logs nothing.
+    """
+    if not logfile:
+        yield from source
+        return
+    rank, worker = find_seat().rank, worker_place()[0]
+    with open(logfile, "ab", buffering=0) as log:
+        for index, sample in enumerate(source):
+            log.write(f"{index}\t{worker}\t{rank}\t{sample.get('__key__')}\n".encode())
+            yield sample
+
+
+def non_empty(source: Iterable[Any]) -> Iterator[Any]:
+    """Passes everything on; a stream without any item is an error.
+
+    Raises:
+        UsageError: nothing came.
+    """
+    came = False
+    for item in source:
+        came = True
+        yield item
+    if not came:
+        raise UsageError("a pipeline stage got no items at all, and `non_empty` says that it must")
 
 
 def _shown(sample: Any, index: int, width: int, name: str) -> str:
