@@ -74,7 +74,7 @@ def free_port():
 class Job:
     """One run of a job: its launchers' processes, and the keys that its ranks noted."""
 
-    def __init__(self, keys, commands, folders=None):
+    def __init__(self, keys, commands, folders=None, variables=None):
         self.keys = Path(keys)
         kept = {
             name: value
@@ -87,13 +87,17 @@ class Job:
             subprocess.Popen(
                 [sys.executable, *map(str, command)],
                 cwd=folder,
-                env=environment,
+                env={**environment, **own},
                 stdout=output.open("wb"),
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-            for command, folder, output in zip(
-                commands, folders or [ROOT] * len(commands), self.output, strict=True
+            for command, folder, own, output in zip(
+                commands,
+                folders or [ROOT] * len(commands),
+                variables or [{}] * len(commands),
+                self.output,
+                strict=True,
             )
         ]
 

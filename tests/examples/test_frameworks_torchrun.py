@@ -46,13 +46,16 @@ def alone(spec, keys, processes, **options):
 
 
 def two_nodes(spec, keys, **options):
-    """Two agents with working directories of their own."""
+    """Two agents with working directories of their own, and caches of what they read from elsewhere."""
     folders = [spec.parent / name for name in ("node-0", "node-1")]
     for folder in folders:
         folder.mkdir(exist_ok=True)
     launch = torchrun("--nnodes", 2, "--nproc-per-node", 1, "--rdzv-backend", "c10d")
     meeting = ("--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", keys)
-    return Job(spec.parent / keys, [[*launch, *meeting, *script(spec, keys, **options)]] * 2, folders)
+    elsewhere = rf"([ab]-\d\.tar)=pipe:cat '{spec.parent}'/\1"
+    variables = [{"WDS_REWRITE": elsewhere, "WDS_CACHE": str(folder / "cache")} for folder in folders]
+    command = [*launch, *meeting, *script(spec, keys, **options)]
+    return Job(spec.parent / keys, [command] * 2, folders, variables)
 
 
 def test_a_job_killed_at_random_steps_goes_on_exactly(spec, expected):
@@ -79,6 +82,11 @@ def test_two_nodes_killed_then_two_of_which_one_is_terminated_then_one_process(s
         third.finish()
     assert_exact([first, second, third], expected, [2, 2, 1], most_replayed=EVERY)
     assert min(third.steps()) == max(second.steps()) + 1
+    for node in ("node-0", "node-1"):
+        copies = list((spec.parent / node / "cache").rglob("*.tar"))
+        assert copies
+        for copy in copies:
+            assert copy.read_bytes() == (spec.parent / copy.name).read_bytes()
 
 
 @pytest.mark.long
