@@ -110,6 +110,8 @@ def test_what_the_loader_fills_in_is_no_key() -> None:
     "document",
     [
         {"dataset": [{"shards": "a.tar", "scaleprob": 0.3}, {"shards": ["b.tar"], "scale": [0.4, 1.0]}]},
+        {"dataset": [{"shards": "a.tar"}], "output": "out/"},
+        {"dataset": [{"shards": "a.tar"}], "output": {"from": "in/", "to": "out/"}},
         {"batch": "${n}", "epoch": "1_000_000", "seed": "${s}", "limit": 10, "wdspec": 1},
         {
             "batch": {"global_size": "1_024"},

@@ -47,6 +47,7 @@ def test_a_cluster_writes_what_this_machine_writes(cluster, tmp_path):
 def test_where_no_scheduler_answers_it_says_how_to_start_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_job(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr("wdspec.offline.engines.PATIENCE", "1s")
     result = CliRunner().invoke(process, ["job.yaml", "--engine", "dask", "--scheduler", "tcp://127.0.0.1:1"])
     assert result.exit_code == 1

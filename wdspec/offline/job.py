@@ -12,7 +12,7 @@ from wdspec.compiler import shards_and_parts
 from wdspec.pipeline.source import SourceParts
 from wdspec.spec.errors import UsageError
 from wdspec.spec.models import Spec
-from wdspec.spec.options import Output
+from wdspec.spec.places import Output
 from wdspec.storage.sending import destination
 from wdspec.urls.environment import UrlEnvironment
 from wdspec.urls.resolve import Resolver

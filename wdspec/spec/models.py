@@ -14,7 +14,6 @@ from pydantic import BeforeValidator, Field, SkipValidation, WithJsonSchema
 from wdspec.spec.aistore import AIStore, read_aistore
 from wdspec.spec.options import (
     Batch,
-    Cache,
     Call,
     Calls,
     Decode,
@@ -25,20 +24,17 @@ from wdspec.spec.options import (
     LoaderOptions,
     Mix,
     Model,
-    Output,
     RenameTargets,
-    RewriteRule,
     Step,
     TarOptions,
     read_batch,
-    read_cache,
     read_decode,
     read_epoch,
     read_errors,
     read_key_rule,
-    read_output,
     shared,
 )
+from wdspec.spec.places import Cache, Output, RewriteRule, read_cache, read_output
 from wdspec.spec.positions import Position
 from wdspec.spec.scalars import (
     AnyTexts,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from wdspec.spec import options
+from wdspec.spec import options, places
 from wdspec.spec.aistore import AIStore, Etl
 from wdspec.spec.codes import CODES
 from wdspec.spec.models import Spec
@@ -28,7 +28,7 @@ _INNER: tuple[tuple[str, type[Model]], ...] = (
     ("batch", options.Batch),
     ("epoch", options.Epoch),
     ("elastic", options.Elastic),
-    ("rewrite", options.RewriteRule),
+    ("rewrite", places.RewriteRule),
     ("errors", options.Errors),
     ("loader", options.LoaderOptions),
     ("map", options.Call),
@@ -36,8 +36,8 @@ _INNER: tuple[tuple[str, type[Model]], ...] = (
     ("tar", options.TarOptions),
     ("aistore", AIStore),
     ("aistore.etl", Etl),
-    ("cache", options.Cache),
-    ("output", options.Output),
+    ("cache", places.Cache),
+    ("output", places.Output),
 )
 _MERGED = ("extends", "vars", "environments", "splits", "defaults", "sources")
 

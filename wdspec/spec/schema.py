@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from wdspec.spec import aistore, options
+from wdspec.spec import aistore, options, places
 from wdspec.spec.models import Source, SourceOptions, Spec
 from wdspec.spec.options import Model
 from wdspec.spec.scalars import Texts
@@ -21,6 +21,7 @@ _SHORTHANDS: dict[str, list[dict[str, Any]]] = {
     "aistore": [{"const": False}],
     "etl": [{"const": False}, {"type": "string"}],
     "cache": [{"const": False}, {"type": "string"}],
+    "output": [{"type": "string"}],
 }
 """What may stand for a map, by key."""
 
@@ -72,9 +73,8 @@ def json_schema() -> dict[str, Any]:
     definitions.pop("Position", None)
     _drop_unlisted(schema, Document)
     for name, definition in definitions.items():
-        _drop_unlisted(
-            definition, globals().get(name) or getattr(options, name, None) or getattr(aistore, name)
-        )
+        homes = (vars(home) for home in (options, places, aistore))
+        _drop_unlisted(definition, next(home[name] for home in (globals(), *homes) if name in home))
     schema["properties"].pop("sources")
     schema["properties"]["wdspec"] = {"const": 1, "description": "Version of the format.", "default": 1}
     schema["$defs"] = dict(sorted(definitions.items()))

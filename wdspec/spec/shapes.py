@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from wdspec.spec import options
+from wdspec.spec import options, places
 from wdspec.spec.aistore import AIStore, Etl
 from wdspec.spec.models import Source, SourceOptions, Spec
 from wdspec.spec.nodes import Entry, ListNode, MapNode, Node
@@ -26,12 +26,12 @@ _INNER: Mapping[str, type[Model]] = {
     "elastic": options.Elastic,
     "aistore": AIStore,
     "etl": Etl,
-    "cache": options.Cache,
+    "cache": places.Cache,
     "errors": options.Errors,
     "loader": options.LoaderOptions,
     "tar": options.TarOptions,
-    "output": options.Output,
-    "rewrite": options.RewriteRule,
+    "output": places.Output,
+    "rewrite": places.RewriteRule,
     "map": options.Call,
     "key": options.KeyRule,
 }
