@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
+import json
 import os
 import pickle
+import sqlite3
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cbor2
+import msgpack
 import numpy as np
 import pytest
 import torch
 
+import wdspec
 from wdspec.fields.handlers import Decoder
 from wdspec.fields.sample import SampleFields
 from wdspec.spec.errors import FieldError, SpecError, UsageError
@@ -162,3 +168,105 @@ def test_a_variable_that_makes_torch_careless_changes_nothing(
     with pytest.raises(FieldError):
         SampleFields(secure=False)({"pth": torch_of(Payload(tmp_path / "made"))})
     assert not (tmp_path / "made").exists()
+
+
+def ext_types(payload: bytes) -> Iterator[tuple[str, bytes]]:
+    """CBOR of every tag, and MessagePack of every extension type, about the bytes of a pickle."""
+    for tag in range(1100):
+        yield f"cbor tag {tag}", cbor2.dumps(cbor2.CBORTag(tag, payload))
+    for code in range(128):
+        yield f"mp type {code}", msgpack.packb(msgpack.ExtType(code, payload))
+
+
+@pytest.mark.parametrize("secure", ["", "1"], ids=["by default", "WDS_SECURE=1"])
+def test_no_tag_of_cbor_and_no_extension_type_of_messagepack_unpickles(
+    secure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WDS_SECURE", secure)
+    made = tmp_path / "made"
+    decoders = (SampleFields(), Decoder())
+    for name, data in ext_types(pickle.dumps(Payload(made))):
+        for decode in decoders:
+            with contextlib.suppress(FieldError):
+                decode({"__key__": name, name.split()[0]: data})
+    assert not made.exists()
+
+
+@pytest.mark.parametrize("secure", ["", "1"], ids=["by default", "WDS_SECURE=1"])
+@pytest.mark.parametrize("suffix", ["cbors", "mps", "jsonl"])
+def test_no_sequence_of_records_unpickles(
+    suffix: str, secure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WDS_SECURE", secure)
+    made = tmp_path / "made"
+    payload = pickle.dumps(Payload(made))
+    pack: Callable[[Any], bytes] = {"cbors": cbor2.dumps, "mps": msgpack.packb}.get(
+        suffix, lambda record: json.dumps({**record, "pyd": record["pyd"].hex()}).encode() + b"\n"
+    )
+    (tmp_path / f"x.{suffix}").write_bytes(pack({"__key__": "a", "pyd": payload}))
+    dataset = wdspec.WebDataset(str(tmp_path / f"x.{suffix}"))
+    assert len(list(dataset)) == 1
+    with pytest.raises(FieldError):
+        list(dataset.decode())
+    (tmp_path / f"y.{suffix}").write_bytes(payload)
+    with pytest.raises(wdspec.WdspecError):
+        list(wdspec.WebDataset(str(tmp_path / f"y.{suffix}")))
+    assert not made.exists()
+
+
+@pytest.mark.parametrize("secure", ["", "1"], ids=["by default", "WDS_SECURE=1"])
+def test_no_map_of_functions_brings_pickle_in(
+    secure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """webdataset's `xdecode` unpickles `pyd` by itself, and its chains of handlers end in readers that do."""
+    monkeypatch.setenv("WDS_SECURE", secure)
+    made = tmp_path / "made"
+    sample = {"__key__": "a", "pyd": pickle.dumps(Payload(made)), "left.pkl": pickle.dumps(Payload(made))}
+    pipeline = wdspec.DataPipeline([sample])
+    assert list(pipeline.xdecode(must_decode=False)) == [sample]
+    with pytest.raises(FieldError, match="xdecode"):
+        list(pipeline.xdecode(cls=json.load))
+    for handlers in (
+        [lambda key, data: None],
+        [wdspec.handle_extension("cls", int)],
+        ["rgb8", "torch_audio"],
+    ):
+        with pytest.raises(FieldError, match="pickle"):
+            list(pipeline.decode(*handlers))
+    assert list(pipeline.decode(post=[])) == [sample]
+    assert not made.exists()
+
+
+@pytest.mark.parametrize("secure", ["", "1"], ids=["by default", "WDS_SECURE=1"])
+@pytest.mark.parametrize("form", ["array", "tensor", "json", "bytes"])
+def test_no_sample_in_a_database_unpickles(
+    form: str, secure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WDS_SECURE", secure)
+    made = tmp_path / "made"
+    cached = wdspec.DataPipeline([{"__key__": "a", "x": b"1"}]).compose(wdspec.DBCache, tmp_path / "db", 1)
+    assert len(list(cached)) == 1
+    payload = npy_of(Payload(made)) if form in ("array", "tensor") else pickle.dumps(Payload(made))
+    header = json.dumps(["dict", [["x", form, len(payload)]]]).encode()
+    with contextlib.closing(sqlite3.connect(tmp_path / "db")) as database, database:
+        hostile = len(header).to_bytes(4, "little") + header + payload
+        assert database.execute("UPDATE samples SET data = ?", (hostile,)).rowcount == 1
+    if form == "bytes":
+        assert list(cached) == [{"x": payload}]
+    else:
+        with pytest.raises(Exception, match=r"pickle|Expecting|decode|codec"):
+            list(cached)
+    assert not made.exists()
+
+
+def test_safetensors_are_numbers_whatever_their_header_says(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    payload = pickle.dumps(Payload(made))
+    for dtype in ("O", "object", "U8", "BF16"):
+        entry = {"x": {"dtype": dtype, "shape": [len(payload)], "data_offsets": [0, len(payload)]}}
+        header = json.dumps({**entry, "__metadata__": {"pickle": payload.hex()}}).encode()
+        data = len(header).to_bytes(8, "little") + header + payload
+        for decode in (SampleFields(), Decoder()):
+            with contextlib.suppress(FieldError):
+                decode({"__key__": "a", "safetensors": data})
+    assert not made.exists()
