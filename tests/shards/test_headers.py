@@ -8,6 +8,7 @@ import pytest
 
 from wdspec.shards.headers import Numbers, byte_sum, read_header, read_number, read_records
 from wdspec.shards.members import iter_members
+from wdspec.shards.samples import TarSamples
 from wdspec.spec.errors import ShardError
 
 
@@ -87,6 +88,7 @@ def test_pax_records_that_do_not_add_up_are_refused(body):
         read_records(body)
 
 
+@pytest.mark.parametrize("read", [iter_members, TarSamples])
 @pytest.mark.parametrize(
     ("text", "likeness"),
     [
@@ -96,6 +98,6 @@ def test_pax_records_that_do_not_add_up_are_refused(body):
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
     ],
 )
-def test_a_text_shorter_than_a_header_is_called_what_it_is(text, likeness):
+def test_a_text_shorter_than_a_header_is_called_what_it_is(text, likeness, read):
     with pytest.raises(ShardError, match=f"the shard is {len(text)} bytes long and no tar .*{likeness}"):
-        list(iter_members(io.BytesIO(text)))
+        list(read(io.BytesIO(text)))

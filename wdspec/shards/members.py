@@ -138,7 +138,7 @@ def check_marker(blocks: Blocks, offset: int, lenient: bool = False) -> str | No
         return None
     if marker.strip(b"\0"):
         if len(marker) < BLOCK:
-            raise blocks.truncated(offset + BLOCK).at(offset=offset)
+            raise _too_short(blocks, marker, offset).at(offset=offset)
         found = len(marker) - len(marker.lstrip(b"\0"))
         raise ShardError(
             f"after {found // BLOCK} zero block there is more data, where two end a tar; {REFETCH}",
@@ -183,13 +183,19 @@ def _header(blocks: Blocks, offset: int) -> Header | None:
         return None
     try:
         if len(block) < BLOCK:
-            if offset == 0 and (likeness := headers.look(block)):
-                raise ShardError(f"the shard is {len(block)} bytes long and no tar ({likeness}); {REFETCH}")
-            raise blocks.truncated(offset + BLOCK)
+            raise _too_short(blocks, block, offset)
         return headers.read_header(block)
     except ShardError as error:
         error.at(offset=offset)
         raise
+
+
+def _too_short(blocks: Blocks, start: bytes, offset: int) -> ShardError:
+    """The error for a shard that ends within a header, of which `start` is there."""
+    likeness = headers.look(start) if offset == 0 else None
+    if likeness is None:
+        return blocks.truncated(offset + BLOCK)
+    return ShardError(f"the shard is {len(start)} bytes long and no tar ({likeness}); {REFETCH}")
 
 
 def _pax(body: bytes, is_global: bool) -> tuple[bytes | None, bytes | None, int | None]:
