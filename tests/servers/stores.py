@@ -64,8 +64,17 @@ def start_s3(home: Path) -> Store:
 
 
 def start_gcs(home: Path) -> Store:
-    """gcp-storage-emulator, which gcsfs can read (without its gRPC part)."""
-    program = "from gcp_storage_emulator.__main__ import main; main()"
+    """gcp-storage-emulator, which gcsfs can read (without its gRPC part).
+
+    By itself it serves one connection at a time, and would wait for ever for the request of one that a client closed
+    before it asked anything while a child of the client, forked meanwhile, still has a copy of the socket.
+    """
+    program = (
+        "from http import server\n"
+        "server.HTTPServer = server.ThreadingHTTPServer\n"
+        "from gcp_storage_emulator.__main__ import main\n"
+        "main()"
+    )
     process, port = started(
         lambda port: [
             sys.executable,

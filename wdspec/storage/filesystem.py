@@ -10,6 +10,7 @@ import asyncio
 import importlib
 import importlib.util
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from functools import lru_cache
@@ -89,7 +90,7 @@ heard: set[str] = set()
 """Schemes whose stores have answered in this process."""
 
 _made: dict[Any, Any] = {}
-_made_by = 0
+_inherited: list[Any] = []
 _lock = threading.Lock()
 
 
@@ -152,30 +153,28 @@ def _plain(kind: Any) -> Any:
 
 
 def _instance(kind: Any, options: dict[str, Any]) -> Any:
-    global _made, _made_by
     thread = None if kind.async_impl else threading.get_ident()
     key = (kind, thread, tuple(sorted((name, repr(value)) for name, value in options.items())))
-    if _made_by != os.getpid():
-        _begin_process()
     with _lock:
         if key not in _made:
             _made[key] = kind(**options)
         return _made[key]
 
 
-def _begin_process() -> None:
-    """Leaves what a parent made alone: neither used, nor collected, which would run its finalizers here."""
-    global _made, _made_by, _lock, _inherited
-    if _made_by:
-        from fsspec import asyn
+def _forget() -> None:
+    """In a forked child: a lock may be held by a thread that is not here, and what the parent made is left alone.
 
-        _inherited = _made
-        _lock = threading.Lock()
-        asyn.reset_lock()
-    _made, _made_by = {}, os.getpid()
+    It is neither used nor collected: its finalizers would wait for an event loop that does not run here, and take the
+    parent's connections out of the parent's selector, which both share.
+    """
+    global _made, _lock
+    _inherited.append(_made)
+    _made, _lock = {}, threading.Lock()
+    if "fsspec.asyn" in sys.modules:
+        sys.modules["fsspec.asyn"].reset_lock()
 
 
-_inherited: dict[Any, Any] = {}
+os.register_at_fork(after_in_child=_forget)
 
 
 def validator_of(info: Mapping[str, Any]) -> str | None:
