@@ -28,6 +28,7 @@ from wdspec.spec.sources import Draft
 from wdspec.spec.values import from_python
 from wdspec.spec.variables import Scope, used_names
 from wdspec.spec.vocabulary import RESERVED_VARIABLES
+from wdspec.urls.schemes import slip_in
 from wdspec.urls.sequence import parse_shards
 
 SpecSource = str | os.PathLike[str] | Mapping[str, Any] | Spec
@@ -260,7 +261,12 @@ def _check_shards(leaf: Draft, problems: Problems) -> None:
         if not isinstance(item, Scalar) or not isinstance(item.value, str) or not item.value.strip():
             continue
         try:
-            parse_shards((item.value,), item.base)
+            parts = parse_shards((item.value,), item.base)
         except UrlError as error:
             column = None if error.column is None else item.column_at(error.column)
             problems.add("E213", item, error.message, column=column, length=None if column is None else 1)
+            continue
+        for slip in dict.fromkeys(slip_in(part.text.removeprefix("@")) for part in parts):
+            if slip is not None:
+                message, _, hint = slip.partition("; ")
+                problems.add("W105", item, message, hint)

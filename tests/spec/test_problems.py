@@ -142,6 +142,8 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("aistore: {endpoint: h, token: abc}\n" + A, [("E220", 1, 24)]),
     (A + "    aistore: {endpoint: h, etl: etl-224}\n    tar: {end: lenient}\n", [("E314", 4, 5)]),
     ("aistore: {use_for: gs}\n" + A, [("W104", 1, 10)]),
+    ("dataset:\n  - shards: htps://host/a.tar\n", [("W105", 2, 13)]),
+    ("dataset:\n  - shards: [a.tar, 's3:/bucket/a-{0..3}.tar']\n", [("W105", 2, 21)]),
     ("errors: {retry: soon, timeout: -1}\n" + A, [("E211", 1, 17), ("E204", 1, 32)]),
     (A + "    decode: tenbin\n", [("E209", 3, 13)]),
     (A + "    extensions: jpg\n    decode: {jgp: rgb8}\n", [("E315", 4, 19)]),

@@ -359,5 +359,11 @@ CODES: dict[str, Code] = {
         "The spec leaves it to AIS_ENDPOINT, which is not set here; reading the data where it is not is an error.",
         "aistore: {use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n",
     ),
+    "W105": Code(
+        "a URL that looks misspelt",
+        "Its scheme is nearly one that is known, or one slash follows it where two belong. An opener or a rewrite rule "
+        "of yours may know it all the same.",
+        "dataset:\n  - shards: htps://host/a.tar\n",
+    ),
 }
 """All codes in order. E0: the file; E1: files and variables; E2: keys and values; E3: meaning; E4: not yet."""

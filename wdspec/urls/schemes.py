@@ -7,6 +7,28 @@ from urllib.parse import quote, unquote
 
 from wdspec.spec.errors import UrlError
 
+WELL_KNOWN = (
+    *("file", "pipe", "http", "https", "ais", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf"),
+    *(
+        "ftp",
+        "sftp",
+        "ssh",
+        "smb",
+        "hdfs",
+        "webhdfs",
+        "memory",
+        "github",
+        "gdrive",
+        "dbfs",
+        "oci",
+        "oss",
+        "r2",
+        "tos",
+    ),
+)
+"""Schemes that most shards have, for telling slips of the pen; there may be others."""
+
+_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/(?!/)")
 _SCHEME = re.compile(r"((?i:pipe|file)):|([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
@@ -46,3 +68,17 @@ def path_of_file_url(url: str) -> str:
 def quoted_for(scheme: str, path: str) -> str:
     """A path as it is spelt in a URL of this scheme: `file:` URLs escape what others write as it is."""
     return quote(path, errors="surrogateescape") if scheme == "file" else path
+
+
+def slip_in(url: str) -> str | None:
+    """What is probably wrong with the scheme of a URL and what may be meant; None where nothing is."""
+    scheme = scheme_of(url)
+    if scheme and scheme not in WELL_KNOWN:
+        import difflib  # most specs have no use for it
+
+        meant = difflib.get_close_matches(scheme, WELL_KNOWN, 1, 0.8)
+        return f"`{scheme}://` is no scheme that is known; did you mean `{meant[0]}://`?" if meant else None
+    slash = _ONE_SLASH.match(url)
+    if slash and not scheme and slash.group(1).lower() in WELL_KNOWN:
+        return f"this is a path to a folder `{slash.group(1)}:`; for a URL write two slashes, `{slash.group(1)}://`"
+    return None

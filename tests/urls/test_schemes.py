@@ -1,0 +1,39 @@
+"""Slips of the pen in schemes are told from schemes that somebody may well have."""
+
+from __future__ import annotations
+
+import pytest
+
+from wdspec.urls.schemes import slip_in
+
+
+@pytest.mark.parametrize(
+    ("url", "meant"),
+    [
+        ("htps://host/a.tar", "https://"),
+        ("HTPS://host/a.tar", "https://"),
+        ("gss://bucket/a.tar", "gs://"),
+        ("sftpp://host/a.tar", "sftp://"),
+        ("s3:/bucket/a.tar", "s3://"),
+        ("https:/host/a.tar", "https://"),
+    ],
+)
+def test_a_scheme_that_is_nearly_known_is_told(url, meant):
+    assert meant in slip_in(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "vault://x/a.tar",
+        "a:/b.tar",
+        "gs://b/c.tar",
+        "pipe:cat x",
+        "file:/x.tar",
+        "a.tar",
+        "-",
+        "{gs,s3}://b/a.tar",
+    ],
+)
+def test_others_are_left_alone(url):
+    assert slip_in(url) is None
