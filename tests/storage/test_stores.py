@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import weakref
 
 import fsspec
@@ -173,11 +174,32 @@ def test_a_program_on_another_host_gives_the_same_sequence(monkeypatch, shards, 
     assert sequence(monkeypatch, f"data://pages/={command}") == expected
 
 
+def read_by_threads(locations):
+    """What threads read through the one client of a process, all at once, many times over."""
+    found = {}
+
+    def read(location):
+        for _ in range(10):
+            with Access().open_location(location) as stream:
+                found[location] = stream.read()
+
+    threads = [threading.Thread(target=read, args=(each,), daemon=True) for each in locations]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads), "two threads wait for each other's answers"
+    return [found[location] for location in locations]
+
+
 def test_sftp_gives_the_same_sequence(monkeypatch, shards, sshd, expected):
     options = {"username": sshd.user, "key_filename": str(sshd.key), "port": sshd.port}
     monkeypatch.setitem(fsspec.config.conf, "sftp", options)
     monkeypatch.setattr(filesystem, "_made", {})
     assert sequence(monkeypatch, f"data://pages/=sftp://127.0.0.1{shards}/") == expected
+    assert read_by_threads([f"sftp://127.0.0.1{shards}/a-00{i}.tar" for i in range(3)]) == [
+        (shards / f"a-00{i}.tar").read_bytes() for i in range(3)
+    ]
     names = [f"sftp://127.0.0.1{shards}/a-00{i}.tar" for i in range(3)]
     assert listed(f"sftp://127.0.0.1{shards}/*.tar") == names
 

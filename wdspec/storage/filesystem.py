@@ -7,6 +7,7 @@ by its children (s3fs, gcsfs and adlfs would hang there).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -241,3 +242,14 @@ def _to_install(scheme: str) -> str:
         advice = known_schemes()[scheme].get("err", "install the package that reads it")
         return f"nothing installed reads {scheme}://: {advice}"
     return f"nothing installed reads {scheme}://: `pip install '{package}'`"
+
+
+def alone(system: Any) -> contextlib.AbstractContextManager[Any]:
+    """One thread at a time at a file system without an event loop.
+
+    Those have one connection, and paramiko and ftplib mix up the answers to two threads: one of them waits for ever.
+    """
+    if system.async_impl:
+        return contextlib.nullcontext()
+    lock: contextlib.AbstractContextManager[Any] = vars(system).setdefault("_wdspec_alone", threading.RLock())
+    return lock

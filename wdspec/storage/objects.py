@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from wdspec.spec.errors import ShardError
-from wdspec.storage.filesystem import explained, filesystem_of, heard, validator_of
+from wdspec.storage.filesystem import alone, explained, filesystem_of, heard, validator_of
 from wdspec.storage.patience import Patience, TransientError, Trial
 from wdspec.storage.remote import Answer, RemoteStream
 from wdspec.urls.schemes import scheme_of
@@ -55,13 +55,14 @@ class _Fetch:
     def __call__(self, offset: int) -> Answer:
         system, path = filesystem_of(self._location)
         try:
-            info = _info(system, path, self._patience)
-            heard.add(scheme_of(self._location))
-            if info.get("type") == "directory":
-                raise IsADirectoryError(path)
-            total = info.get("size")
-            validator = validator_of(info)
-            body = self._body(system, path, offset, total, info)
+            with alone(system):
+                info = _info(system, path, self._patience)
+                heard.add(scheme_of(self._location))
+                if info.get("type") == "directory":
+                    raise IsADirectoryError(path)
+                total = info.get("size")
+                validator = validator_of(info)
+                body = self._body(system, path, offset, total, info)
         except Exception as error:  # whatever a file system raises
             raise explained(error, self._location) from error
         return Answer(body, offset, total, validator)
@@ -159,9 +160,10 @@ class _PlainPieces:
         if self._next >= end:
             return b""
         try:
-            data: bytes = self._system.cat_file(self._path, start=self._next, end=end)
-            if end == self._total and validator_of(self._system.info(self._path)) != self._validator:
-                raise _changed(self._location)
+            with alone(self._system):
+                data: bytes = self._system.cat_file(self._path, start=self._next, end=end)
+                if end == self._total and validator_of(self._system.info(self._path)) != self._validator:
+                    raise _changed(self._location)
         except Exception as error:  # whatever a file system raises
             raise explained(error, self._location) from error
         self._next += len(data)
@@ -178,7 +180,7 @@ class _OpenFile:
     """A body that is a file of the file system's own, read forward."""
 
     def __init__(self, system: Any, path: str, offset: int, location: str) -> None:
-        self._location = location
+        self._system, self._location = system, location
         self._file = system.open(path, "rb", block_size=LARGEST)
         if offset:
             self._file.seek(offset)
@@ -187,13 +189,15 @@ class _OpenFile:
 
     def read(self, size: int) -> bytes:
         try:
-            return bytes(self._file.read(size))
+            with alone(self._system):
+                return bytes(self._file.read(size))
         except Exception as error:  # whatever a file system raises
             raise explained(error, self._location) from error
 
     def close(self) -> None:
         try:
-            self._file.close()
+            with alone(self._system):
+                self._file.close()
         except Exception as error:  # whatever a file system raises; nothing is lost
             log.debug("closing %s: %s", self._location, error)
 
