@@ -74,6 +74,8 @@ def process(
 
     if (kind == "dask") != (scheduler is not None):
         raise click.UsageError("--engine dask and --scheduler ADDRESS go together")
+    if kind == "dask" and jobs is not None:
+        raise click.UsageError("--jobs is for the local engine; the cluster has the workers that it has")
     if output is not None:
         overrides = (*choice.overrides, f"output={output}")
         choice = Choice(choice.file, choice.split, choice.env, choice.variables, overrides)
