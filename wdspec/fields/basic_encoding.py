@@ -121,10 +121,12 @@ def write_safetensors(value: Any) -> bytes:
         raise TypeError(f"safetensors holds tensors by name; give a dict, not {type(value).__name__}")
     if all(isinstance(item, np.ndarray) for item in value.values()):
         save = library("safetensors.numpy", "writing safetensors").save
-        return save({name: np.ascontiguousarray(item) for name, item in value.items()})  # type: ignore[no-any-return]
+        arrays = {name: np.ascontiguousarray(item) for name, item in value.items()}
+        return save(arrays)  # type: ignore[no-any-return]  # of an untyped library
     torch = library("torch", "writing tensors")
     save = library("safetensors.torch", "writing safetensors").save
-    return save({name: torch.as_tensor(item).contiguous() for name, item in value.items()})  # type: ignore[no-any-return]
+    tensors = {name: torch.as_tensor(item).contiguous() for name, item in value.items()}
+    return save(tensors)  # type: ignore[no-any-return]  # of an untyped library
 
 
 def write_torch(value: Any) -> bytes:

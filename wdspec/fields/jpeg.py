@@ -43,7 +43,8 @@ def read_jpeg(data: bytes, mode: str) -> Array | None:
             # Pillow makes grey of RGB, which for saturated colours is not the Y of the file, and does it faster.
             if space != "Gray":
                 return None
-            return module.decode_jpeg(data, "GRAY").reshape(height, width)  # type: ignore[no-any-return]
+            grey: Any = module.decode_jpeg(data, "GRAY").reshape(height, width)
+            return grey  # type: ignore[no-any-return]  # of an untyped library
         return module.decode_jpeg(data, mode)  # type: ignore[no-any-return]  # of an untyped library
     except (ValueError, RuntimeError, OverflowError):
         return None

@@ -25,7 +25,7 @@ def zstandarded(data: bytes) -> bytes:
     except ImportError:
         packed: bytes = library("zstandard", "writing zst").compress(data)
         return packed
-    return zstd.compress(data)  # type: ignore[no-any-return,unused-ignore]
+    return zstd.compress(data)  # type: ignore[no-any-return,unused-ignore]  # untyped before 3.14
 
 
 PACKERS: dict[str, tuple[Callable[[bytes], bytes], bytes]] = {

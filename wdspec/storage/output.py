@@ -17,7 +17,7 @@ from wdspec.spec.errors import UsageError
 try:
     import fcntl
 except ImportError:  # no locks on this system: two writers of one name go unnoticed
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # stands for the module
 
 
 class Output(Protocol):

@@ -165,7 +165,7 @@ class _Run:
         os.set_blocking(self._out, False)
         os.set_blocking(self._err, False)
         with contextlib.suppress(OSError, AttributeError):  # over the user's limit; not Linux
-            fcntl.fcntl(self._out, fcntl.F_SETPIPE_SZ, CAPACITY)  # type: ignore[attr-defined,unused-ignore]
+            fcntl.fcntl(self._out, fcntl.F_SETPIPE_SZ, CAPACITY)  # type: ignore[attr-defined,unused-ignore]  # Linux
         self._poll = select.poll()
         self._poll.register(self._out, select.POLLIN)
         self._poll.register(self._err, select.POLLIN)

@@ -152,7 +152,7 @@ class StoreOutput:
     """
 
     def __init__(self, url: str, *, overwrite: bool = True) -> None:
-        import fsspec  # type: ignore[import-untyped]
+        import fsspec  # type: ignore[import-untyped]  # has none
 
         self._url = url
         self._overwrite = overwrite

@@ -136,7 +136,7 @@ class WatchedStream:
 
     def readinto(self, buffer: Any) -> int:
         """As `read`."""
-        return cast(int, self._watch.run(self._inner.readinto, buffer))  # type: ignore[attr-defined]
+        return cast(int, self._watch.run(self._inner.readinto, buffer))  # type: ignore[attr-defined]  # not in BinaryIO
 
     def seekable(self) -> bool:
         """Whether it can seek; a store may have to be asked."""
