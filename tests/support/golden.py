@@ -1,0 +1,156 @@
+"""Orders and states of random specs, written down once: whatever moves in the house, these do not.
+
+`python tests/support/golden.py` writes `golden.json` anew, which only a change marked ORDER or STATE FORMAT in the
+CHANGELOG may do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import random
+import sys
+from pathlib import Path
+
+SPECS = 60
+STEPS = 40
+FILE = Path(__file__).with_suffix(".json")
+SIZES = {"a": (5, 17), "b": (1, 9), "c": (3, 40), "d": (12, 3), "e": (2, 25), "f": (7, 8)}
+"""Name of a source -> its shards, and the samples of each."""
+
+
+def write_shards(folder):
+    from shardmaking import write_shard
+
+    for name, (shards, samples) in SIZES.items():
+        for shard in range(shards):
+            write_shard(
+                folder / f"{name}-{shard:03d}.tar",
+                [
+                    (
+                        f"{name}{shard:03d}{i:04d}",
+                        {"txt": b"x"} if i % 4 == 3 else {"txt": b"x", "cls": b"%d" % i},
+                    )
+                    for i in range(samples)
+                ],
+            )
+
+
+def spec_number(number):
+    """A spec that depends on its number alone; shards are named relative to the working directory."""
+    rng = random.Random(f"golden {number}")
+    kind = rng.choice(["endless", "endless", "schedule", "pass"])
+    names = rng.sample(sorted(SIZES), rng.randint(1, 5))
+    ranks, workers = rng.choice([1, 2, 3, 4]), rng.choice([1, 2, 3, 4])
+    batch = rng.choice([None, 1, 2, 3, 4])
+    leaves = [_leaf(rng, name, kind) for name in names]
+    if len(leaves) > 1 and rng.random() < 0.4:
+        cut = rng.randint(1, len(leaves) - 1)
+        inner = {"name": "inner", **_share(rng, kind, 1, 3), "dataset": leaves[cut:]}
+        leaves = [*leaves[:cut], inner]
+    length = rng.randint(1, 11)
+    epoch = {"batches": length} if batch else {"samples": length * ranks}
+    return {
+        "seed": rng.randint(0, 99),
+        "mix": _mix(rng, leaves, kind, batch),
+        "dataset": leaves,
+        "elastic": {"ranks": ranks, "workers": workers},
+        "map": "picks:jitter",
+        "fields": ["txt", "noise"],
+        "batch": {"size": batch, "accumulate": rng.random() < 0.5} if batch else None,
+        "epoch": {"pass": "pad"} if kind == "pass" else rng.choice([epoch, None]),
+    }
+
+
+def _share(rng, kind, least, most):
+    return {} if kind == "pass" else {"weight": rng.randint(least, most)}
+
+
+def _leaf(rng, name, kind):
+    order = rng.choice(["shuffled", "shuffled", "sequential", *([] if kind == "pass" else ["resampled"])])
+    leaf = {
+        "name": name,
+        "shards": f"{name}-{{000..{SIZES[name][0] - 1:03d}}}.tar",
+        **_share(rng, kind, 1, 5),
+        "shuffle": rng.choice([0, 3, 16, 30, 60, 100]),
+        "order": order,
+        "extensions": "txt",
+    }
+    if kind != "pass":
+        leaf["interleave"] = rng.choice([1, 1, 2, 4])
+    if rng.random() < 0.4:
+        leaf["select"] = f"picks:{rng.choice(['most', 'coin'])}"
+    if rng.random() < 0.4:
+        leaf |= {"extensions": "txt cls", "missing": rng.choice(["none", "skip"])}
+    if rng.random() < 0.2:
+        leaf["tags"] = {"lang": "en"}
+    return leaf
+
+
+def _mix(rng, leaves, kind, batch):
+    if kind == "pass":
+        return None
+    draws = [{"draw": "even"}, {"draw": "random"}, *([{"unit": "batch"}] if batch else [])]
+    if kind == "endless":
+        return rng.choice([*draws, {"draw": "round_robin"}])
+    for leaf in leaves:
+        del leaf["weight"]
+    names = [leaf["name"] for leaf in leaves]
+    steps = [
+        {"at": at, "shares": {name: rng.randint(0, 3) for name in names} | {rng.choice(names): 2}}
+        for at in (0, *sorted(rng.sample(range(1, 60), rng.randint(1, 3))))
+    ]
+    return {**rng.choice(draws), "schedule": steps}
+
+
+def observed(spec):
+    """What a spec gives in the working directory: the first keys, a hash of all that comes, and of the state then."""
+    import wdspec
+
+    pipeline = wdspec.compile(json.loads(json.dumps(spec)), rank=0, world_size=1)
+    items, left = [], STEPS
+    while left:
+        taken = list(itertools.islice(pipeline, left))
+        left -= len(taken)
+        items += taken
+    rows = [_row(item) for item in items]
+    state = pipeline.state_dict()
+    pipeline.close()
+    return {
+        "first": rows[0],
+        "order": _hash(rows),
+        "digest": state["digest"],
+        "samples": state["samples"],
+        "state": _hash(state),
+        "slots": len(state["slots"]),
+    }
+
+
+def _row(item):
+    mask = item.get("__mask__", True)
+    noise = item["noise"]
+    if isinstance(item["__key__"], str):
+        return [item["__key__"], noise, mask]
+    return [item["__key__"], noise.tolist(), mask if mask is True else mask.tolist()]
+
+
+def _hash(value):
+    text = json.dumps(value, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def main():
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_shards(Path(folder))
+        os.chdir(folder)
+        found = [{"spec": spec_number(n), **observed(spec_number(n))} for n in range(SPECS)]
+    FILE.write_text("[\n" + ",\n".join(json.dumps(each) for each in found) + "\n]\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    main()
