@@ -24,9 +24,9 @@ from PIL import Image
 from webdataset.autodecode import Decoder as TheirDecoder
 from webdataset.autodecode import ImageHandler
 
-from wdspec.fields.images import ImageDecoder
-from wdspec.fields.jpeg import simplejpeg
-from wdspec.fields.sample import SampleFields
+from wdspec.fields.decoders.images import ImageDecoder
+from wdspec.fields.decoders.jpeg import simplejpeg
+from wdspec.fields.sample_fields import SampleFields
 
 SIZES = {"224×224": (224, 224), "500×375": (500, 375), "1920×1080": (1920, 1080)}
 SPECS = ("rgb8", "rgb", "torchrgb8", "torchrgb")

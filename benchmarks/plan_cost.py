@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 BARE = "pass"
-IMPORTS = "import wdspec.loading, wdspec.planning.plan, wdspec.storage.listing"
+IMPORTS = "import wdspec.spec.loading, wdspec.planning.plan, wdspec.listing.shard_listing"
 PLAN = """
 import pickle
 import wdspec

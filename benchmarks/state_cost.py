@@ -23,8 +23,8 @@ from typing import Any
 from material import brace_pattern, text_sample, write_shards
 
 import wdspec
-from wdspec.pipeline.loader import Loader
-from wdspec.pipeline.tasks import Delivery, Failure, TaskDataset
+from wdspec.running.loader import Loader
+from wdspec.running.tasks import Delivery, Failure, TaskDataset
 
 
 class StatelessDataset(TaskDataset):

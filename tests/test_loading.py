@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from wdspec.loading import check, load
-from wdspec.spec.errors import SpecError, UsageError
-from wdspec.spec.models import Spec
+from wdspec.errors import SpecError, UsageError
+from wdspec.spec.language.models import Spec
+from wdspec.spec.loading import check, load
 
 Write = Callable[..., None]
 

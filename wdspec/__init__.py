@@ -15,46 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wdspec.compiler import compile, loader, plan
-    from wdspec.fields.handlers import handle_extension, imagehandler, torch_audio, torch_video
-    from wdspec.loading import load
-    from wdspec.pipeline import handlers
-    from wdspec.pipeline.checkpoint import merge_states
-    from wdspec.pipeline.datapipeline import (
-        DataPipeline,
-        Processor,
-        RandomMix,
-        ResizedDataset,
-        RoundRobin,
-        ShardList,
-        WebLoader,
-    )
-    from wdspec.pipeline.dataset import SpecPipeline
-    from wdspec.pipeline.decoder import Decoder
-    from wdspec.pipeline.gathering import gather_state
-    from wdspec.pipeline.handlers import (
-        ignore_and_continue,
-        ignore_and_stop,
-        reraise_exception,
-        warn_and_continue,
-        warn_and_stop,
-    )
-    from wdspec.pipeline.loader import Loader
-    from wdspec.pipeline.randomness import sample_rng
-    from wdspec.pipeline.stages.batching import batched, default_collation_fn, listed, unbatched, unlisted
-    from wdspec.pipeline.stages.chosen import MultiShardSample
-    from wdspec.pipeline.stages.dbcache import DBCache
-    from wdspec.pipeline.stages.decoding import decode
-    from wdspec.pipeline.stages.mapping import associate, map, map_dict, map_tuple, select
-    from wdspec.pipeline.stages.naming import rename, rename_keys, to_tuple
-    from wdspec.pipeline.stages.patterns import extract_keys, xdecode
-    from wdspec.pipeline.stages.records import cbors_to_samples, jsonl_to_samples, msgpacks_to_samples
-    from wdspec.pipeline.stages.shardlists import ResampledShards, SimpleShardList
-    from wdspec.pipeline.stages.shuffling import detshuffle, rsample, shuffle
-    from wdspec.pipeline.stages.splitting import single_node_only, split_by_node, split_by_worker
-    from wdspec.pipeline.stages.tars import group_by_keys, tar_file_expander, tarfile_to_samples, url_opener
-    from wdspec.pipeline.stages.watching import info, log_keys, non_empty, slice
-    from wdspec.planning.plan import Plan
-    from wdspec.spec.errors import (
+    from wdspec.errors import (
         FieldError,
         MissingShardError,
         ShardError,
@@ -64,92 +25,136 @@ if TYPE_CHECKING:
         UsageError,
         WdspecError,
     )
-    from wdspec.spec.models import Spec
-    from wdspec.storage.registry import opener
+    from wdspec.fields.decoder_handlers import handle_extension, imagehandler, torch_audio, torch_video
+    from wdspec.fluent import handlers
+    from wdspec.fluent.datapipeline import (
+        DataPipeline,
+        Processor,
+        RandomMix,
+        ResizedDataset,
+        RoundRobin,
+        ShardList,
+        WebLoader,
+    )
+    from wdspec.fluent.decoder import Decoder
+    from wdspec.fluent.handlers import (
+        ignore_and_continue,
+        ignore_and_stop,
+        reraise_exception,
+        warn_and_continue,
+        warn_and_stop,
+    )
+    from wdspec.fluent.spec_pipeline import SpecPipeline
+    from wdspec.fluent.stages.batching import batched, default_collation_fn, listed, unbatched, unlisted
+    from wdspec.fluent.stages.dbcache import DBCache
+    from wdspec.fluent.stages.decode_stage import decode
+    from wdspec.fluent.stages.field_patterns import extract_keys, xdecode
+    from wdspec.fluent.stages.inspecting import info, log_keys, non_empty, slice
+    from wdspec.fluent.stages.mapping import associate, map, map_dict, map_tuple, select
+    from wdspec.fluent.stages.record_shards import cbors_to_samples, jsonl_to_samples, msgpacks_to_samples
+    from wdspec.fluent.stages.renaming import rename, rename_keys, to_tuple
+    from wdspec.fluent.stages.shard_lists import ResampledShards, SimpleShardList
+    from wdspec.fluent.stages.shard_mix import MultiShardSample
+    from wdspec.fluent.stages.shuffling import detshuffle, rsample, shuffle
+    from wdspec.fluent.stages.splitting import single_node_only, split_by_node, split_by_worker
+    from wdspec.fluent.stages.tar_shards import (
+        group_by_keys,
+        tar_file_expander,
+        tarfile_to_samples,
+        url_opener,
+    )
+    from wdspec.planning.plan import Plan
+    from wdspec.reading.sample_rng import sample_rng
+    from wdspec.running.gathering import gather_state
+    from wdspec.running.loader import Loader
+    from wdspec.running.run_state import merge_states
+    from wdspec.spec.language.models import Spec
+    from wdspec.spec.loading import load
+    from wdspec.stores.user_stores import opener
     from wdspec.webdataset import WebDataset
-    from wdspec.writing.records import RecordWriter
-    from wdspec.writing.sharding import ShardWriter
-    from wdspec.writing.tar import TarWriter
+    from wdspec.writing.record_writer import RecordWriter
+    from wdspec.writing.shard_writer import ShardWriter
+    from wdspec.writing.tar_writer import TarWriter
 
 _HOMES = {
     "compile": "wdspec.compiler",
     "loader": "wdspec.compiler",
     "plan": "wdspec.compiler",
-    "handle_extension": "wdspec.fields.handlers",
-    "imagehandler": "wdspec.fields.handlers",
-    "torch_audio": "wdspec.fields.handlers",
-    "torch_video": "wdspec.fields.handlers",
-    "load": "wdspec.loading",
-    "merge_states": "wdspec.pipeline.checkpoint",
-    "DataPipeline": "wdspec.pipeline.datapipeline",
-    "Decoder": "wdspec.pipeline.decoder",
-    "Processor": "wdspec.pipeline.datapipeline",
-    "RandomMix": "wdspec.pipeline.datapipeline",
-    "ResizedDataset": "wdspec.pipeline.datapipeline",
-    "RoundRobin": "wdspec.pipeline.datapipeline",
-    "ShardList": "wdspec.pipeline.datapipeline",
-    "WebLoader": "wdspec.pipeline.datapipeline",
-    "SpecPipeline": "wdspec.pipeline.dataset",
-    "gather_state": "wdspec.pipeline.gathering",
-    "ignore_and_continue": "wdspec.pipeline.handlers",
-    "ignore_and_stop": "wdspec.pipeline.handlers",
-    "reraise_exception": "wdspec.pipeline.handlers",
-    "warn_and_continue": "wdspec.pipeline.handlers",
-    "warn_and_stop": "wdspec.pipeline.handlers",
-    "Loader": "wdspec.pipeline.loader",
-    "sample_rng": "wdspec.pipeline.randomness",
-    "batched": "wdspec.pipeline.stages.batching",
-    "default_collation_fn": "wdspec.pipeline.stages.batching",
-    "listed": "wdspec.pipeline.stages.batching",
-    "unbatched": "wdspec.pipeline.stages.batching",
-    "unlisted": "wdspec.pipeline.stages.batching",
-    "decode": "wdspec.pipeline.stages.decoding",
-    "associate": "wdspec.pipeline.stages.mapping",
-    "map": "wdspec.pipeline.stages.mapping",
-    "map_dict": "wdspec.pipeline.stages.mapping",
-    "map_tuple": "wdspec.pipeline.stages.mapping",
-    "select": "wdspec.pipeline.stages.mapping",
-    "rename": "wdspec.pipeline.stages.naming",
-    "rename_keys": "wdspec.pipeline.stages.naming",
-    "to_tuple": "wdspec.pipeline.stages.naming",
-    "MultiShardSample": "wdspec.pipeline.stages.chosen",
-    "extract_keys": "wdspec.pipeline.stages.patterns",
-    "xdecode": "wdspec.pipeline.stages.patterns",
-    "DBCache": "wdspec.pipeline.stages.dbcache",
-    "cbors_to_samples": "wdspec.pipeline.stages.records",
-    "jsonl_to_samples": "wdspec.pipeline.stages.records",
-    "msgpacks_to_samples": "wdspec.pipeline.stages.records",
-    "ResampledShards": "wdspec.pipeline.stages.shardlists",
-    "SimpleShardList": "wdspec.pipeline.stages.shardlists",
-    "detshuffle": "wdspec.pipeline.stages.shuffling",
-    "rsample": "wdspec.pipeline.stages.shuffling",
-    "shuffle": "wdspec.pipeline.stages.shuffling",
-    "single_node_only": "wdspec.pipeline.stages.splitting",
-    "split_by_node": "wdspec.pipeline.stages.splitting",
-    "split_by_worker": "wdspec.pipeline.stages.splitting",
-    "group_by_keys": "wdspec.pipeline.stages.tars",
-    "tar_file_expander": "wdspec.pipeline.stages.tars",
-    "tarfile_to_samples": "wdspec.pipeline.stages.tars",
-    "url_opener": "wdspec.pipeline.stages.tars",
-    "info": "wdspec.pipeline.stages.watching",
-    "log_keys": "wdspec.pipeline.stages.watching",
-    "non_empty": "wdspec.pipeline.stages.watching",
-    "slice": "wdspec.pipeline.stages.watching",
+    "handle_extension": "wdspec.fields.decoder_handlers",
+    "imagehandler": "wdspec.fields.decoder_handlers",
+    "torch_audio": "wdspec.fields.decoder_handlers",
+    "torch_video": "wdspec.fields.decoder_handlers",
+    "load": "wdspec.spec.loading",
+    "merge_states": "wdspec.running.run_state",
+    "DataPipeline": "wdspec.fluent.datapipeline",
+    "Decoder": "wdspec.fluent.decoder",
+    "Processor": "wdspec.fluent.datapipeline",
+    "RandomMix": "wdspec.fluent.datapipeline",
+    "ResizedDataset": "wdspec.fluent.datapipeline",
+    "RoundRobin": "wdspec.fluent.datapipeline",
+    "ShardList": "wdspec.fluent.datapipeline",
+    "WebLoader": "wdspec.fluent.datapipeline",
+    "SpecPipeline": "wdspec.fluent.spec_pipeline",
+    "gather_state": "wdspec.running.gathering",
+    "ignore_and_continue": "wdspec.fluent.handlers",
+    "ignore_and_stop": "wdspec.fluent.handlers",
+    "reraise_exception": "wdspec.fluent.handlers",
+    "warn_and_continue": "wdspec.fluent.handlers",
+    "warn_and_stop": "wdspec.fluent.handlers",
+    "Loader": "wdspec.running.loader",
+    "sample_rng": "wdspec.reading.sample_rng",
+    "batched": "wdspec.fluent.stages.batching",
+    "default_collation_fn": "wdspec.fluent.stages.batching",
+    "listed": "wdspec.fluent.stages.batching",
+    "unbatched": "wdspec.fluent.stages.batching",
+    "unlisted": "wdspec.fluent.stages.batching",
+    "decode": "wdspec.fluent.stages.decode_stage",
+    "associate": "wdspec.fluent.stages.mapping",
+    "map": "wdspec.fluent.stages.mapping",
+    "map_dict": "wdspec.fluent.stages.mapping",
+    "map_tuple": "wdspec.fluent.stages.mapping",
+    "select": "wdspec.fluent.stages.mapping",
+    "rename": "wdspec.fluent.stages.renaming",
+    "rename_keys": "wdspec.fluent.stages.renaming",
+    "to_tuple": "wdspec.fluent.stages.renaming",
+    "MultiShardSample": "wdspec.fluent.stages.shard_mix",
+    "extract_keys": "wdspec.fluent.stages.field_patterns",
+    "xdecode": "wdspec.fluent.stages.field_patterns",
+    "DBCache": "wdspec.fluent.stages.dbcache",
+    "cbors_to_samples": "wdspec.fluent.stages.record_shards",
+    "jsonl_to_samples": "wdspec.fluent.stages.record_shards",
+    "msgpacks_to_samples": "wdspec.fluent.stages.record_shards",
+    "ResampledShards": "wdspec.fluent.stages.shard_lists",
+    "SimpleShardList": "wdspec.fluent.stages.shard_lists",
+    "detshuffle": "wdspec.fluent.stages.shuffling",
+    "rsample": "wdspec.fluent.stages.shuffling",
+    "shuffle": "wdspec.fluent.stages.shuffling",
+    "single_node_only": "wdspec.fluent.stages.splitting",
+    "split_by_node": "wdspec.fluent.stages.splitting",
+    "split_by_worker": "wdspec.fluent.stages.splitting",
+    "group_by_keys": "wdspec.fluent.stages.tar_shards",
+    "tar_file_expander": "wdspec.fluent.stages.tar_shards",
+    "tarfile_to_samples": "wdspec.fluent.stages.tar_shards",
+    "url_opener": "wdspec.fluent.stages.tar_shards",
+    "info": "wdspec.fluent.stages.inspecting",
+    "log_keys": "wdspec.fluent.stages.inspecting",
+    "non_empty": "wdspec.fluent.stages.inspecting",
+    "slice": "wdspec.fluent.stages.inspecting",
     "Plan": "wdspec.planning.plan",
-    "FieldError": "wdspec.spec.errors",
-    "MissingShardError": "wdspec.spec.errors",
-    "ShardError": "wdspec.spec.errors",
-    "SpecError": "wdspec.spec.errors",
-    "StoreError": "wdspec.spec.errors",
-    "UrlError": "wdspec.spec.errors",
-    "UsageError": "wdspec.spec.errors",
-    "WdspecError": "wdspec.spec.errors",
-    "Spec": "wdspec.spec.models",
-    "opener": "wdspec.storage.registry",
+    "FieldError": "wdspec.errors",
+    "MissingShardError": "wdspec.errors",
+    "ShardError": "wdspec.errors",
+    "SpecError": "wdspec.errors",
+    "StoreError": "wdspec.errors",
+    "UrlError": "wdspec.errors",
+    "UsageError": "wdspec.errors",
+    "WdspecError": "wdspec.errors",
+    "Spec": "wdspec.spec.language.models",
+    "opener": "wdspec.stores.user_stores",
     "WebDataset": "wdspec.webdataset",
-    "RecordWriter": "wdspec.writing.records",
-    "ShardWriter": "wdspec.writing.sharding",
-    "TarWriter": "wdspec.writing.tar",
+    "RecordWriter": "wdspec.writing.record_writer",
+    "ShardWriter": "wdspec.writing.shard_writer",
+    "TarWriter": "wdspec.writing.tar_writer",
 }
 
 __all__ = [
@@ -240,11 +245,11 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     if name == "handlers":
-        return importlib.import_module("wdspec.pipeline.handlers")
+        return importlib.import_module("wdspec.fluent.handlers")
     if name not in _HOMES:
         import difflib
 
-        from wdspec.foreign import INSTEAD
+        from wdspec.fluent.replacements import INSTEAD
 
         if name in INSTEAD:
             raise AttributeError(f"module 'wdspec' has no attribute {name!r}; use {INSTEAD[name]}")

@@ -10,30 +10,30 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from wdspec.fields.decoding import require_libraries
-from wdspec.fields.sample import SampleFields
+from wdspec.cache.survey import with_surveyed_caches
+from wdspec.errors import SpecError, UsageError
+from wdspec.fields.decode_rules import require_libraries
+from wdspec.fields.sample_fields import SampleFields
 from wdspec.fields.scale import Scaling
-from wdspec.loading import load
+from wdspec.listing.shard_listing import list_shards
 from wdspec.planning.plan import Plan, make_plan
 from wdspec.planning.schedule import largest_shares
 from wdspec.planning.topology import Topology
-from wdspec.spec.errors import SpecError, UsageError
-from wdspec.spec.models import Source, Spec
-from wdspec.storage.cache.survey import with_surveyed_caches
+from wdspec.spec.language.models import Source, Spec
+from wdspec.spec.loading import load
 from wdspec.storage.door import access_of
-from wdspec.storage.listing import list_shards
-from wdspec.storage.watchdog import NO_PROGRESS
-from wdspec.urls.environment import UrlEnvironment
-from wdspec.urls.resolve import Resolver
+from wdspec.storage.environment import UrlEnvironment
+from wdspec.storage.resolver import Resolver
+from wdspec.streams.watchdog import NO_PROGRESS
 from wdspec.urls.sequence import UrlSequence
 
 if TYPE_CHECKING:
-    from wdspec.pipeline.blueprint import Blueprint
-    from wdspec.pipeline.dataset import SpecPipeline
-    from wdspec.pipeline.loader import Loader
-    from wdspec.pipeline.reader import Reader
-    from wdspec.pipeline.source import SourceParts
-    from wdspec.planning.finite import SourceCount
+    from wdspec.fluent.spec_pipeline import SpecPipeline
+    from wdspec.planning.finite_pass import SourceCount
+    from wdspec.reading.batch_reader import Reader
+    from wdspec.reading.source_stream import SourceParts
+    from wdspec.running.blueprint import Blueprint
+    from wdspec.running.loader import Loader
 
 SpecLike = str | os.PathLike[str] | Mapping[str, Any] | Spec
 """What names a spec: a path (perhaps ``x.yaml#split``), a dict, or a loaded Spec."""
@@ -61,7 +61,7 @@ def plan(spec: SpecLike, *, ranks: int | None = None, workers: int | None = None
         >>> [source.name for source in plan.sources]
         ['digits-a', 'digits-b', 'rendered']
     """
-    from wdspec.pipeline.place import find_seat
+    from wdspec.running.seat import find_seat
 
     checked = load(spec, **choice)
     elastic = checked.elastic
@@ -102,9 +102,9 @@ def compile(
         ['__key__', '__source__', '__url__']
     """
     require_torch("wdspec.compile")
-    from wdspec.pipeline.agreement import check_ranks_agree
-    from wdspec.pipeline.dataset import SpecPipeline
-    from wdspec.pipeline.place import find_seat
+    from wdspec.fluent.spec_pipeline import SpecPipeline
+    from wdspec.running.rank_agreement import check_ranks_agree
+    from wdspec.running.seat import find_seat
 
     pipeline = SpecPipeline(blueprint(load(spec, **choice)), find_seat(rank, world_size))
     check_ranks_agree(pipeline.blueprint, pipeline.plan, pipeline.seat)
@@ -147,9 +147,9 @@ def loader(
         torch.int64
     """
     require_torch("wdspec.loader")
-    from wdspec.pipeline.agreement import check_ranks_agree
-    from wdspec.pipeline.loader import Loader
-    from wdspec.pipeline.place import find_seat
+    from wdspec.running.loader import Loader
+    from wdspec.running.rank_agreement import check_ranks_agree
+    from wdspec.running.seat import find_seat
 
     checked = load(spec, split=split, env=env, vars=vars, overrides=overrides)
     options = checked.loader
@@ -178,7 +178,7 @@ def sample_reader(spec: Spec, *, workers: int | None = None) -> Reader:
     Raises:
         WdspecError: shards cannot be listed, or shares do not fit together.
     """
-    from wdspec.pipeline.reader import Reader
+    from wdspec.reading.batch_reader import Reader
 
     shards, parts = shards_and_parts(spec)
     elastic = spec.elastic
@@ -191,7 +191,7 @@ def sample_reader(spec: Spec, *, workers: int | None = None) -> Reader:
 def blueprint(spec: Spec) -> Blueprint:
     """Lists the shards of a checked spec and describes how each source is read."""
     require_torch("batching")
-    from wdspec.pipeline.blueprint import Blueprint
+    from wdspec.running.blueprint import Blueprint
 
     shards, parts = shards_and_parts(spec)
     return Blueprint(spec, shards, parts, _count(spec, shards, parts))
@@ -215,7 +215,7 @@ def _count(
 ) -> dict[str, SourceCount] | None:
     if spec.epoch is None or spec.epoch.remainder is None:
         return None
-    from wdspec.pipeline.counting import count_samples
+    from wdspec.reading.counting import count_samples
 
     return count_samples(spec, shards, parts)
 
@@ -276,9 +276,9 @@ def list_sources(spec: Spec, environment: UrlEnvironment) -> dict[str, UrlSequen
 
 
 def _parts(spec: Spec, source: Source, environment: UrlEnvironment, resolver: Resolver) -> SourceParts:
-    from wdspec.pipeline.opening import ShardOpener
-    from wdspec.pipeline.source import SourceParts
-    from wdspec.pipeline.transform import Transform
+    from wdspec.reading.shard_opener import ShardOpener
+    from wdspec.reading.source_stream import SourceParts
+    from wdspec.reading.transform import Transform
 
     maps = (*source.map, *spec.map)
     asked = [entry for entry in (*(spec.fields or ()), *(spec.to_tuple or ())) if not entry.startswith("__")]

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from wdspec.compiler import compile
-from wdspec.pipeline.datapipeline import DataPipeline
-from wdspec.pipeline.handlers import Handler, reraise_exception
-from wdspec.pipeline.stages.chosen import MultiShardSample
-from wdspec.pipeline.stages.shardlists import ResampledShards, SimpleShardList, Urls
-from wdspec.pipeline.stages.splitting import single_node_only, split_by_worker
-from wdspec.pipeline.stages.tars import Rename, Selection, ShardReader, read_tars
+from wdspec.fluent.datapipeline import DataPipeline
+from wdspec.fluent.handlers import Handler, reraise_exception
+from wdspec.fluent.stages.shard_lists import ResampledShards, SimpleShardList, Urls
+from wdspec.fluent.stages.shard_mix import MultiShardSample
+from wdspec.fluent.stages.splitting import single_node_only, split_by_worker
+from wdspec.fluent.stages.tar_shards import Rename, Selection, ShardReader, read_tars
 
 Splitter = Callable[[Iterable[Any]], Iterator[Any]]
 

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from commandline import NO_TORCH, on_terminal, wdspec
 
 import wdspec as library
-from wdspec.cli.demo import demo
-from wdspec.cli.demo_data import COLLECTIONS, write_project
+from wdspec.cli.spec_commands.demo import demo
+from wdspec.cli.support.demo_project import COLLECTIONS, write_project
 
 
 def contents(folder):

@@ -6,8 +6,8 @@ import os
 import pytest
 from click.testing import CliRunner
 
-from wdspec.cli.resolve import resolve
-from wdspec.storage import registry
+from wdspec.cli.spec_commands.resolve import resolve
+from wdspec.stores import user_stores as registry
 
 SPEC = """\
 vars: {bucket: gs://pages}

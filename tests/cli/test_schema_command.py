@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from wdspec.cli.main import cli
-from wdspec.spec import models
-from wdspec.spec.codes import CODES
-from wdspec.spec.models import Source, Spec
-from wdspec.spec.reference import reference_text
-from wdspec.spec.schema import json_schema, json_schema_text
-from wdspec.spec.shapes import keys_of
+from wdspec.spec.language import models
+from wdspec.spec.language.json_schema import json_schema, json_schema_text
+from wdspec.spec.language.known_keys import keys_of
+from wdspec.spec.language.language_page import reference_text
+from wdspec.spec.language.models import Source, Spec
+from wdspec.spec.problems.codes import CODES
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json_schema()

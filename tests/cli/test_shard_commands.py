@@ -13,7 +13,7 @@ from commandline import within as wdspec
 from shardmaking import write_shard, write_source
 
 import wdspec as wds
-from wdspec.shards.samples import TarSamples
+from wdspec.formats.tar.tar_reader import TarSamples
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from wdspec.cli.main import cli
-from wdspec.cli.validate import validate
+from wdspec.cli.spec_commands.validate import validate
 
 GOOD = "dataset:\n  - shards: gs://bucket/a-{000..099}.tar\n"
 BAD = "dataset:\n  - shards: a.tar\n    extension: jpg\n"
@@ -142,7 +142,7 @@ def test_validating_imports_nothing_heavy(here: Path) -> None:
         )
         loaded = set(done.stdout.rpartition("LOADED")[2].split())
         assert not loaded.intersection(HEAVY)
-        assert "wdspec.spec.models" in loaded
+        assert "wdspec.spec.language.models" in loaded
 
 
 def test_output_is_plain_in_a_pipe_and_coloured_on_a_terminal(here: Path) -> None:

@@ -7,10 +7,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from wdspec.cli.resolve import resolve
-from wdspec.loading import check
-from wdspec.spec.aistore import AIStore
-from wdspec.spec.shapes import keys_of
+from wdspec.cli.spec_commands.resolve import resolve
+from wdspec.spec.language.aistore import AIStore
+from wdspec.spec.language.known_keys import keys_of
+from wdspec.spec.loading import check
 
 PAGE = Path(__file__).parents[2].joinpath("docs/aistore.md").read_text()
 BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from wdspec.fields import unpacking
-from wdspec.fields.basic import BASIC
-from wdspec.fields.decoding import DecodeRules
-from wdspec.fields.images import IMAGE_SPECS, IMAGE_SUFFIXES
-from wdspec.fields.sample import SampleFields
-from wdspec.spec import vocabulary
-from wdspec.spec.errors import FieldError
+from wdspec.errors import FieldError
+from wdspec.fields.decode_rules import DecodeRules
+from wdspec.fields.decoders import compressed_fields as unpacking
+from wdspec.fields.decoders.by_extension import BASIC
+from wdspec.fields.decoders.images import IMAGE_SPECS, IMAGE_SUFFIXES
+from wdspec.fields.sample_fields import SampleFields
+from wdspec.spec.language import vocabulary
 
 # Without the time, so that all test processes know the same parameters.
 gz = partial(gzip.compress, mtime=0)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from wdspec.fields import sample as module
-from wdspec.fields.sample import TRIAL, SampleFields
-from wdspec.fields.unpacking import UNPACKERS
-from wdspec.loading import load
-from wdspec.spec.errors import SpecError
-from wdspec.spec.vocabulary import PACKINGS
+from wdspec.errors import SpecError
+from wdspec.fields import sample_fields as module
+from wdspec.fields.decoders.compressed_fields import UNPACKERS
+from wdspec.fields.sample_fields import TRIAL, SampleFields
+from wdspec.spec.language.vocabulary import PACKINGS
+from wdspec.spec.loading import load
 
 
 def problems(tmp_path: Path, text: str) -> list[tuple[int, str]]:

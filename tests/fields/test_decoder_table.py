@@ -12,17 +12,19 @@ from decoded import decode
 from fieldfiles import whole_files
 from PIL import Image
 
-from wdspec.fields.basic import BASIC
-from wdspec.fields.images import IMAGE_SPECS
-from wdspec.fields.reference import decoders_text
-from wdspec.spec import vocabulary
-from wdspec.spec.errors import FieldError
+from wdspec.errors import FieldError
+from wdspec.fields.decoders.by_extension import BASIC
+from wdspec.fields.decoders.images import IMAGE_SPECS
+from wdspec.fields.decoders_page import decoders_text
+from wdspec.spec.language import vocabulary
 
 PAGE = Path(__file__).parents[2] / "docs" / "decoders.md"
 
 
 def test_the_page_is_made_from_the_tables() -> None:
-    assert PAGE.read_text() == decoders_text(), "run `python -m wdspec.fields.reference > docs/decoders.md`"
+    assert PAGE.read_text() == decoders_text(), (
+        "run `python -m wdspec.fields.decoders_page > docs/decoders.md`"
+    )
 
 
 def test_the_page_names_every_decoder_and_extension() -> None:

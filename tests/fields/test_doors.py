@@ -21,9 +21,9 @@ import pytest
 import torch
 
 import wdspec
-from wdspec.fields.handlers import Decoder
-from wdspec.fields.sample import SampleFields
-from wdspec.spec.errors import FieldError, SpecError, UsageError
+from wdspec.errors import FieldError, SpecError, UsageError
+from wdspec.fields.decoder_handlers import Decoder
+from wdspec.fields.sample_fields import SampleFields
 
 
 class Payload:

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from wdspec.fields.audio_encoding import AUDIO_ENCODERS
-from wdspec.fields.basic import BASIC
-from wdspec.fields.basic_encoding import PICKLE_ENCODERS
-from wdspec.fields.encoding import ENCODERS, FieldEncoder, make_encoder
-from wdspec.fields.images import IMAGE_SUFFIXES
-from wdspec.fields.sample import SampleFields
-from wdspec.spec.errors import FieldError, UsageError
-from wdspec.spec.vocabulary import MEDIA_DECODERS
+from wdspec.errors import FieldError, UsageError
+from wdspec.fields.decoders.by_extension import BASIC
+from wdspec.fields.decoders.images import IMAGE_SUFFIXES
+from wdspec.fields.encoders.audio_encoder import AUDIO_ENCODERS
+from wdspec.fields.encoders.encoder_table import ENCODERS, FieldEncoder, make_encoder
+from wdspec.fields.encoders.value_encoders import PICKLE_ENCODERS
+from wdspec.fields.sample_fields import SampleFields
+from wdspec.spec.language.vocabulary import MEDIA_DECODERS
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 SCALARS = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | TEXT

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from wdspec.fields import jpeg
-from wdspec.fields.images import IMAGE_SPECS, ImageDecoder
+from wdspec.fields.decoders import jpeg
+from wdspec.fields.decoders.images import IMAGE_SPECS, ImageDecoder
 
 simplejpeg = pytest.importorskip("simplejpeg")
 RNG = np.random.default_rng(5)
@@ -97,7 +97,7 @@ def test_of_damaged_files_pillow_has_the_last_word() -> None:
 
 def test_a_switch_keeps_it_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "wdspec.fields.images.read_jpeg", lambda data, mode: pytest.fail("simplejpeg was used")
+        "wdspec.fields.decoders.images.read_jpeg", lambda data, mode: pytest.fail("simplejpeg was used")
     )
     assert ImageDecoder("rgb8+pillow")(FILES["4:2:0"]).shape == (65, 97, 3)
     assert ImageDecoder("pil")(FILES["4:2:0"]).size == (97, 65)

@@ -11,8 +11,8 @@ import pytest
 from decoded import PLACE
 from fieldfiles import whole_files
 
-from wdspec.fields.sample import SampleFields
-from wdspec.spec.errors import FieldError
+from wdspec.errors import FieldError
+from wdspec.fields.sample_fields import SampleFields
 
 SECONDS = 20
 """No field of a few KB may take so long; on an idle machine none takes 0.2 s."""

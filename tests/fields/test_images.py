@@ -13,8 +13,8 @@ import torch
 from PIL import Image, ImageFile
 from webdataset.autodecode import ImageHandler
 
-from wdspec.fields import image_files, jpeg
-from wdspec.fields.images import IMAGE_SPECS, ImageDecoder
+from wdspec.fields.decoders import image_files, jpeg
+from wdspec.fields.decoders.images import IMAGE_SPECS, ImageDecoder
 
 RNG = np.random.default_rng(17)
 COLOURS = RNG.integers(0, 256, (5, 7, 4), dtype=np.uint8)

@@ -15,11 +15,11 @@ from decoded import decode
 from fieldfiles import CODECS, FRAMES, RATE, SOUND, film, sound
 
 from wdspec import Decoder, torch_audio, torch_video
-from wdspec.fields import audio, video
-from wdspec.fields.decoding import DecodeRules, require_libraries
-from wdspec.fields.video import FilmDecoder
-from wdspec.spec.errors import FieldError, SpecError, UsageError
-from wdspec.spec.vocabulary import AUDIO_EXTENSIONS, VIDEO_EXTENSIONS
+from wdspec.errors import FieldError, SpecError, UsageError
+from wdspec.fields.decode_rules import DecodeRules, require_libraries
+from wdspec.fields.decoders import audio, video
+from wdspec.fields.decoders.video import FilmDecoder
+from wdspec.spec.language.vocabulary import AUDIO_EXTENSIONS, VIDEO_EXTENSIONS
 
 ASK = ("audio", "video")
 
@@ -159,7 +159,7 @@ def test_a_library_that_is_not_there_is_named_with_its_extra(
 def test_decoders_that_a_spec_names_are_missed_before_the_first_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("wdspec.fields.decoding.find_spec", lambda name: None)
+    monkeypatch.setattr("wdspec.fields.decode_rules.find_spec", lambda name: None)
     for name, extra in {
         "audio": "audio",
         "wma": "video",

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from wdspec.fields.sample import SampleFields
-from wdspec.spec.errors import FieldError
+from wdspec.errors import FieldError
+from wdspec.fields.sample_fields import SampleFields
 
 PLACE = {"__key__": "0001", "__url__": "a-000000.tar", "__source__": "a"}
 

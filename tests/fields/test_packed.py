@@ -17,8 +17,8 @@ import torch
 from decoded import decode
 from fieldfiles import VALUE, npy, pth
 
-from wdspec.fields import packed
-from wdspec.spec.errors import FieldError, UsageError
+from wdspec.errors import FieldError, UsageError
+from wdspec.fields.decoders import msgpack_and_cbor as packed
 
 
 @pytest.mark.parametrize("suffix", ["mp", "msg", "msgpack", "meta.mp"])

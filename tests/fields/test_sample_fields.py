@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from wdspec.fields.sample import MAX_LAYOUT_TEXT, MAX_LAYOUTS, SampleFields
-from wdspec.spec.errors import FieldError, SpecError
-from wdspec.spec.models import Decode, Source
+from wdspec.errors import FieldError, SpecError
+from wdspec.fields.sample_fields import MAX_LAYOUT_TEXT, MAX_LAYOUTS, SampleFields
+from wdspec.spec.language.models import Decode, Source
 
 PLACE = {"__key__": "0001", "__url__": "a-000000.tar", "__source__": "a"}
 
@@ -257,7 +257,8 @@ def test_spawned_workers_rebuild_the_same_fields() -> None:
 
 def test_decoding_to_numpy_needs_no_torch() -> None:
     program = (
-        "import sys; from wdspec.fields.sample import SampleFields; from PIL import Image; import io; b = io.BytesIO();"
+        "import sys; from wdspec.fields.sample_fields import SampleFields; from PIL import Image; import io;"
+        "b = io.BytesIO();"
         "Image.new('RGB', (2, 2)).save(b, 'PNG'); SampleFields(names=('rgb',))({'png': b.getvalue(), 'cls': b'1'});"
         "assert 'torch' not in sys.modules"
     )

@@ -10,9 +10,9 @@ import pytest
 from decoded import decode
 from fieldfiles import PACKINGS, picture
 
-from wdspec.fields import unpacking
-from wdspec.fields.unpacking import unpacked
-from wdspec.spec.errors import FieldError, UsageError
+from wdspec.errors import FieldError, UsageError
+from wdspec.fields.decoders import compressed_fields as unpacking
+from wdspec.fields.decoders.compressed_fields import unpacked
 
 TEXT = b"hello " * 1000
 

@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from offlinejobs import write_job
 
 from wdspec import UsageError, WdspecError, load
-from wdspec.cli.process import process
+from wdspec.cli.shard_commands.process import process
+from wdspec.formats.tar.tar_reader import TarSamples
 from wdspec.offline.job import job_of
-from wdspec.shards.samples import TarSamples
 
 RUN = [sys.executable, "-c", "from wdspec.cli.main import main; main()", "process"]
 

@@ -6,8 +6,8 @@ import threading
 import pytest
 import torch.distributed as distributed
 
-from wdspec.pipeline.agreement import compare
-from wdspec.spec.errors import UsageError
+from wdspec.errors import UsageError
+from wdspec.running.rank_agreement import compare
 
 ORDER = {"seed": 1, "sources": {"a": {"share": "1", "shards": "3:x"}}}
 SHARDS = {"a": ["a-0.tar", "a-1.tar", "a-2.tar"]}

@@ -5,7 +5,7 @@ from servers.aistore_double import AisDouble, Etl, cut, fine, status
 from shardmaking import keys, write_source
 
 import wdspec
-from wdspec.spec.errors import ShardError, StoreError
+from wdspec.errors import ShardError, StoreError
 
 SPEC = {
     "seed": 5,

@@ -17,9 +17,9 @@ from shardmaking import write_shard
 
 import wdspec
 from wdspec.compiler import blueprint
-from wdspec.loading import load
-from wdspec.pipeline.checkpoint import merge_states
 from wdspec.planning.topology import Seat
+from wdspec.running.run_state import merge_states
+from wdspec.spec.loading import load
 from wdspec.testing import difference
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")

@@ -10,7 +10,7 @@ from servers.counting import CountingServer
 from shardmaking import write_source
 
 import wdspec
-from wdspec.spec.errors import ShardError
+from wdspec.errors import ShardError
 
 
 @pytest.fixture

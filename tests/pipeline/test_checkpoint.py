@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from shardmaking import keys, write_source
 
 import wdspec
-from wdspec.loading import load
-from wdspec.pipeline.checkpoint import merge_states
+from wdspec.running.run_state import merge_states
+from wdspec.spec.loading import load
 
 
 def through_json(state):

@@ -10,7 +10,7 @@ import pytest
 from shardmaking import keys, reference, write_source
 
 import wdspec
-from wdspec.loading import load
+from wdspec.spec.loading import load
 
 RANK_PROGRAM = """
 import itertools, json, os, sys

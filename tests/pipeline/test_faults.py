@@ -14,9 +14,9 @@ from servers.fault_proxy import Cut, NoRange, Said, Script, Stall, Status
 from shardmaking import write_shard
 
 from wdspec.compiler import sample_reader
-from wdspec.loading import load
-from wdspec.spec.errors import ShardError
-from wdspec.storage.patience import Patience
+from wdspec.errors import ShardError
+from wdspec.spec.loading import load
+from wdspec.streams.retrying import Patience
 
 SHARDS = ["a-0.tar", "a-1.tar", "b-0.tar.gz"]
 SAMPLES = 150

@@ -17,9 +17,9 @@ from torch.utils.data import DataLoader
 
 import wdspec
 from wdspec.compiler import blueprint
-from wdspec.loading import load
-from wdspec.pipeline import counting
 from wdspec.planning.topology import Seat
+from wdspec.reading import counting
+from wdspec.spec.loading import load
 from wdspec.testing import assert_resumable
 
 FINITE = {"batch": 4, "epoch": "pass"}

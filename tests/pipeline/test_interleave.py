@@ -10,7 +10,7 @@ from reading import corrupt, names, reader_of
 from shardmaking import write_shard, write_source
 
 import wdspec
-from wdspec.planning.order import ShardOrder
+from wdspec.planning.shard_order import ShardOrder
 from wdspec.planning.topology import Topology
 
 
@@ -179,7 +179,7 @@ def test_state_stays_under_a_kilobyte_and_readable(tmp_path):
 
 def test_a_state_without_lanes_is_of_the_same_version():
     """States of before `interleave` are lists of seven numbers, and still are without it."""
-    from wdspec.planning.state import StreamState
+    from wdspec.planning.stream_state import StreamState
 
     assert StreamState.from_numbers([5, 512, 1, 2, 30, 16, 4]) == StreamState(5, 512, 1, 2, 30, 16, 4)
 

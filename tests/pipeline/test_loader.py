@@ -8,7 +8,7 @@ from shardmaking import keys, reference, write_source
 from torch.utils.data import DataLoader
 
 import wdspec
-from wdspec.loading import load
+from wdspec.spec.loading import load
 
 
 def flat(lists):

@@ -12,8 +12,8 @@ from shardmaking import keys, write_shard, write_source
 
 import wdspec
 import wdspec.testing
-from wdspec.loading import load
 from wdspec.planning.topology import Topology
+from wdspec.spec.loading import load
 
 
 @pytest.fixture(scope="module")

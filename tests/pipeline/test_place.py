@@ -1,8 +1,8 @@
 import pytest
 
-from wdspec.pipeline.place import find_seat
+from wdspec.errors import UsageError
 from wdspec.planning.topology import Seat
-from wdspec.spec.errors import UsageError
+from wdspec.running.seat import find_seat
 
 
 def test_alone_by_default():

@@ -11,9 +11,9 @@ from shardmaking import write_shard, write_source
 
 import wdspec
 from wdspec.compiler import blueprint
-from wdspec.loading import load
-from wdspec.planning.state import SIZE
+from wdspec.planning.stream_state import SIZE
 from wdspec.planning.topology import Seat, Topology
+from wdspec.spec.loading import load
 
 
 def reader_of(spec, topology=Topology(1, 1), rank=0):  # noqa: B008

@@ -8,8 +8,8 @@ import pytest
 from shardmaking import write_source
 
 import wdspec
-from wdspec.pipeline import randomness
-from wdspec.spec.errors import UsageError
+from wdspec.errors import UsageError
+from wdspec.reading import sample_rng as randomness
 
 
 @pytest.fixture

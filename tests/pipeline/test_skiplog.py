@@ -9,9 +9,9 @@ import pytest
 from reading import corrupt, names, reader_of
 from shardmaking import write_source
 
-from wdspec.loading import load
-from wdspec.pipeline.skiplog import append_line
-from wdspec.spec.errors import UsageError
+from wdspec.errors import UsageError
+from wdspec.reading.skip_log import append_line
+from wdspec.spec.loading import load
 
 
 def spec_of(shards, log):

@@ -8,7 +8,7 @@ from shardmaking import keys, reference, write_source
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import wdspec
-from wdspec.loading import load
+from wdspec.spec.loading import load
 from wdspec.testing import assert_resumable
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")

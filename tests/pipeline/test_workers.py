@@ -14,8 +14,8 @@ import torch
 from shardmaking import keys, reference, write_source
 
 import wdspec
-from wdspec.loading import load
-from wdspec.pipeline.tasks import Delivery
+from wdspec.running.tasks import Delivery
+from wdspec.spec.loading import load
 
 BATCHES = 12
 

@@ -3,11 +3,11 @@ from fractions import Fraction
 
 import pytest
 
+from wdspec.errors import UsageError
 from wdspec.planning.plan import make_plan
 from wdspec.planning.shares import effective_shares
 from wdspec.planning.topology import Topology
-from wdspec.spec.errors import UsageError
-from wdspec.spec.models import Batch, Epoch, Mix, Source, Spec
+from wdspec.spec.language.models import Batch, Epoch, Mix, Source, Spec
 from wdspec.urls.sequence import UrlSequence, parse_shards
 
 

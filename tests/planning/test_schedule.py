@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wdspec.loading import load
 from wdspec.planning.draws import Draws
 from wdspec.planning.plan import make_plan
 from wdspec.planning.topology import Topology
+from wdspec.spec.loading import load
 from wdspec.urls.sequence import UrlSequence, parse_shards
 
 

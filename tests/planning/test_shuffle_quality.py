@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from wdspec.pipeline.interleave import InterleavedStream
-from wdspec.pipeline.source import SourceStream
-from wdspec.planning.order import ShardOrder
 from wdspec.planning.plan import SourcePlan
-from wdspec.planning.state import StreamState
+from wdspec.planning.shard_order import ShardOrder
+from wdspec.planning.stream_state import StreamState
 from wdspec.planning.windows import Windows
+from wdspec.reading.interleave import InterleavedStream
+from wdspec.reading.source_stream import SourceStream
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.modules["shuffle_quality"] = quality = module_from_spec(

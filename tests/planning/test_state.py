@@ -1,6 +1,6 @@
 import json
 
-from wdspec.planning.state import SIZE, StreamState, pack_slot, unpack_slot
+from wdspec.planning.stream_state import SIZE, StreamState, pack_slot, unpack_slot
 
 LANES = tuple((7 + i, (1 << 36) + i, 1_000_000 + i) for i in range(31))
 STATES = [

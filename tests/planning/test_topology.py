@@ -1,7 +1,7 @@
 import pytest
 
+from wdspec.errors import UsageError
 from wdspec.planning.topology import Seat, Topology, slot_of_batch
-from wdspec.spec.errors import UsageError
 
 
 def test_slots_are_numbered_rank_by_rank():

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from wdspec.shards.samples import TarSamples
-from wdspec.spec.errors import ShardError
+from wdspec.errors import ShardError
+from wdspec.formats.tar.tar_reader import TarSamples
 
 Files = Sequence[tuple[str, bytes]]
 Samples = list[dict[str, Any]]

@@ -10,9 +10,9 @@ import sys
 import pytest
 import zstandard
 
-from wdspec.shards.compression import decompressed
-from wdspec.shards.samples import TarSamples
-from wdspec.spec.errors import ShardError
+from wdspec.errors import ShardError
+from wdspec.formats.compression.decompress import decompressed
+from wdspec.formats.tar.tar_reader import TarSamples
 
 COMPRESSORS = {
     "gz": gzip.compress,

@@ -13,7 +13,7 @@ import tarfile
 
 import pytest
 
-from wdspec.shards.members import iter_members
+from wdspec.formats.tar.members import iter_members
 
 BLOCK = 512
 

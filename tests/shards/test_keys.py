@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from wdspec.shards.keys import splitter
-from wdspec.spec.options import KeyRule
+from wdspec.formats.tar.sample_keys import splitter
+from wdspec.spec.language.options import KeyRule
 
 FIRST_DOT = [
     ("a.jpg", ("a", "jpg")),

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wdspec
-from wdspec.shards import records
-from wdspec.shards.records import RecordSamples
-from wdspec.shards.sequences import MAX_DEPTH, splitter_of
-from wdspec.spec.errors import ShardError
+from wdspec.errors import ShardError
+from wdspec.formats.records import record_reader as records
+from wdspec.formats.records.boundaries import MAX_DEPTH, splitter_of
+from wdspec.formats.records.record_reader import RecordSamples
 
 FORMATS = ("cbor", "msgpack", "jsonl")
 DUMPS = {

@@ -12,9 +12,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from wdspec.loading import check, load
-from wdspec.spec.errors import SpecError
-from wdspec.spec.models import Spec
+from wdspec.errors import SpecError
+from wdspec.spec.language.models import Spec
+from wdspec.spec.loading import check, load
 
 FULL = """
 wdspec: 1

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from wdspec.loading import check, load
-from wdspec.spec.codes import CODES
-from wdspec.spec.errors import SpecError
-from wdspec.spec.problems import LINE_WIDTH, Problem, as_github, as_json
+from wdspec.errors import SpecError
+from wdspec.spec.loading import check, load
+from wdspec.spec.problems.codes import CODES
+from wdspec.spec.problems.problems import LINE_WIDTH, Problem, as_github, as_json
 
 A = "dataset:\n  - shards: a.tar\n"
 

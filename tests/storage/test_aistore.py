@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from servers.aistore_double import AisDouble, cut, fine, redirect, status
 
-from wdspec.spec.errors import MissingShardError, ShardError, StoreError
+from wdspec.errors import MissingShardError, ShardError, StoreError
 from wdspec.storage.access import Access
-from wdspec.storage.patience import Patience
-from wdspec.urls.cluster import AisCluster
+from wdspec.storage.ais_cluster import AisCluster
+from wdspec.streams.retrying import Patience
 
 DATA = random.Random(0).randbytes(3_000_000)
 QUICK = Patience(budget=5, delay=0.001, longest_delay=0.02)
@@ -91,7 +91,7 @@ def test_changed_bytes_are_an_error_before_the_last_are_given(double):
 
 
 def test_a_checksum_that_cannot_be_computed_is_told_once(double, caplog, monkeypatch):
-    monkeypatch.setattr("wdspec.storage.ais_checksums._told", set())
+    monkeypatch.setattr("wdspec.stores.ais.checksums._told", set())
     double.checksum, double.digest = "crc32c", lambda data: "0123"
     assert read(double) == read(double) == DATA
     assert [record.message for record in caplog.records if "crc32c" in record.message] == [
@@ -102,7 +102,7 @@ def test_a_checksum_that_cannot_be_computed_is_told_once(double, caplog, monkeyp
 
 def test_the_usual_checksum_needs_a_package_and_says_which(double, caplog, monkeypatch):
     monkeypatch.setitem(sys.modules, "xxhash", None)
-    monkeypatch.setattr("wdspec.storage.ais_checksums._told", set())
+    monkeypatch.setattr("wdspec.stores.ais.checksums._told", set())
     double.digest = lambda data: "0123"
     assert read(double) == read(double, verifies=False) == DATA
     assert caplog.text.count("pip install 'wdspec[aistore]'") == 1

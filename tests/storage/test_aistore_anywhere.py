@@ -11,10 +11,10 @@ from servers.aistore_anywhere import REAL, ais_of_kind
 from shardmaking import write_source
 
 from wdspec.compiler import access_of
-from wdspec.spec.errors import MissingShardError, StoreError
-from wdspec.storage.listing import list_texts
-from wdspec.urls.environment import UrlEnvironment
-from wdspec.urls.resolve import Resolver
+from wdspec.errors import MissingShardError, StoreError
+from wdspec.listing.shard_listing import list_texts
+from wdspec.storage.environment import UrlEnvironment
+from wdspec.storage.resolver import Resolver
 from wdspec.urls.sequence import ShardUrl
 
 DATA = random.Random(1).randbytes(1_500_000)

@@ -8,13 +8,13 @@ import pytest
 from servers.aistore_double import AisDouble, Etl, cut, status
 from shardmaking import write_shard
 
-from wdspec.shards.compression import decompressed
-from wdspec.shards.samples import TarSamples
-from wdspec.spec.aistore import Etl as EtlOptions
-from wdspec.spec.errors import ShardError, StoreError
+from wdspec.errors import ShardError, StoreError
+from wdspec.formats.compression.decompress import decompressed
+from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.spec.language.aistore import Etl as EtlOptions
 from wdspec.storage.access import Access
-from wdspec.storage.patience import Patience
-from wdspec.urls.cluster import AisCluster
+from wdspec.storage.ais_cluster import AisCluster
+from wdspec.streams.retrying import Patience
 
 URL = "gs://imgs/a/x.tar"
 SAMPLES = [(f"s{n:03d}", {"jpg": bytes([n]) * 3000, "cls": str(n).encode()}) for n in range(200)]

@@ -3,13 +3,13 @@
 import pytest
 from servers.aistore_double import AisDouble, cut, status
 
-from wdspec.spec.errors import ShardError, StoreError
+from wdspec.errors import ShardError, StoreError
+from wdspec.listing.shard_listing import list_texts
 from wdspec.storage.access import Access
-from wdspec.storage.listing import list_texts
-from wdspec.storage.patience import Patience
-from wdspec.urls.cluster import AisCluster
-from wdspec.urls.environment import UrlEnvironment
-from wdspec.urls.resolve import Resolver
+from wdspec.storage.ais_cluster import AisCluster
+from wdspec.storage.environment import UrlEnvironment
+from wdspec.storage.resolver import Resolver
+from wdspec.streams.retrying import Patience
 
 NAMES = [
     "d/a-2.tar",

@@ -6,9 +6,9 @@ import subprocess
 import pytest
 from servers.aistore_double import AisDouble, redirect
 
-from wdspec.spec.errors import StoreError
+from wdspec.errors import StoreError
 from wdspec.storage.access import Access
-from wdspec.urls.cluster import AisCluster, AisVariables
+from wdspec.storage.ais_cluster import AisCluster, AisVariables
 
 DATA = b"whole" * 1000
 

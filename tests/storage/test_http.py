@@ -7,10 +7,10 @@ import os
 
 import pytest
 
-from wdspec.spec.errors import MissingShardError, ShardError
+from wdspec.errors import MissingShardError, ShardError
 from wdspec.storage.access import Access
-from wdspec.storage.http_settings import HttpSettings
-from wdspec.storage.patience import Patience
+from wdspec.stores.http.http_settings import HttpSettings
+from wdspec.streams.retrying import Patience
 
 DATA = os.urandom(3_000_000)
 PACKED = gzip.compress(DATA)

@@ -10,9 +10,9 @@ from itertools import count
 import pytest
 from servers.fault_proxy import Cut, NoRange, Said, Script, Stall, Status
 
-from wdspec.spec.errors import ShardError
+from wdspec.errors import ShardError
 from wdspec.storage.access import Access
-from wdspec.storage.patience import Patience
+from wdspec.streams.retrying import Patience
 
 DATA = os.urandom(2_500_000)
 QUICK = Patience(budget=3, delay=0.001, longest_delay=0.01, read_timeout=0.3)

@@ -6,13 +6,13 @@ import warnings
 
 import pytest
 
-from wdspec.spec.errors import MissingShardError, ShardError, UrlError
-from wdspec.spec.models import Source
-from wdspec.storage import lists
+from wdspec.errors import MissingShardError, ShardError, UrlError
+from wdspec.listing import list_files as lists
+from wdspec.listing.shard_listing import list_shards
+from wdspec.spec.language.models import Source
 from wdspec.storage.access import Access
-from wdspec.storage.listing import list_shards
-from wdspec.urls.environment import UrlEnvironment
-from wdspec.urls.resolve import Resolver
+from wdspec.storage.environment import UrlEnvironment
+from wdspec.storage.resolver import Resolver
 
 
 def source_of(shards, base):

@@ -11,11 +11,11 @@ import pytest
 from shardmaking import write_source
 
 import wdspec
-from wdspec.spec.errors import MissingShardError, ShardError, UsageError
-from wdspec.storage import registry
+from wdspec.errors import MissingShardError, ShardError, UsageError
 from wdspec.storage.access import Access
-from wdspec.storage.openers import how_opened
-from wdspec.storage.registry import user_openers
+from wdspec.stores import user_stores as registry
+from wdspec.stores.openers import how_opened
+from wdspec.stores.user_stores import user_openers
 
 PACKAGE = """\
 import io
@@ -230,7 +230,7 @@ def test_validating_imports_nothing_of_a_package(package, tmp_path):
         "import sys; from wdspec.cli.main import main\n"
         "try: main(['validate', 'spec.yaml'])\n"
         "except SystemExit as end: assert not end.code, end.code\n"
-        "assert 'vaultkit' not in sys.modules and 'wdspec.storage.registry' not in sys.modules\n"
+        "assert 'vaultkit' not in sys.modules and 'wdspec.stores.user_stores' not in sys.modules\n"
     )
     subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n" + program],

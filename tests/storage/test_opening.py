@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from wdspec.spec.errors import MissingShardError, ShardError
+from wdspec.errors import MissingShardError, ShardError
 from wdspec.storage.access import Access
 
 

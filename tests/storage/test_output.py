@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from wdspec.spec.errors import UrlError, UsageError
-from wdspec.storage.output import LocalOutput
-from wdspec.storage.sending import OBJECT_STORES, open_output
+from wdspec.errors import UrlError, UsageError
+from wdspec.outputs.destinations import OBJECT_STORES, open_output
+from wdspec.outputs.local_output import LocalOutput
 
 
 def put(path, data=b"data", **options):
@@ -50,7 +50,7 @@ def test_a_second_writer_of_the_same_file_is_refused_while_the_first_is_at_it(tm
 def test_what_a_killed_writer_left_is_written_over(tmp_path):
     path = tmp_path / "a.tar"
     code = (
-        "import os, sys; from wdspec.storage.output import LocalOutput\n"
+        "import os, sys; from wdspec.outputs.local_output import LocalOutput\n"
         f"out = LocalOutput({str(path)!r}); out.write(b'x' * 5_000_000); out._file.flush()\n"
         "os.kill(os.getpid(), 9)"
     )
@@ -112,7 +112,7 @@ def test_where_uploads_are_seen_while_they_last_a_temporary_name_is_moved(monkey
     store = fsspec.filesystem("memory")
     names = []
     put_file = type(store).put_file
-    monkeypatch.setattr("wdspec.storage.sending.OBJECT_STORES", OBJECT_STORES - {"memory"})
+    monkeypatch.setattr("wdspec.outputs.destinations.OBJECT_STORES", OBJECT_STORES - {"memory"})
     monkeypatch.setattr(
         type(store), "put_file", lambda self, a, b, **k: (names.append(b), put_file(self, a, b, **k))[1]
     )

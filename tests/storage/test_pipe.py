@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from wdspec.spec.errors import ShardError
-from wdspec.storage import pipe
+from wdspec.errors import ShardError
 from wdspec.storage.access import Access
-from wdspec.storage.patience import Patience
+from wdspec.stores import pipe
+from wdspec.streams.retrying import Patience
 
 QUICK = Patience(budget=1, delay=0.001, longest_delay=0.001, read_timeout=0.2)
 

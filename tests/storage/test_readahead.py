@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shardmaking import write_shard
 
-from wdspec.shards.samples import TarSamples
-from wdspec.spec.errors import ShardError
-from wdspec.storage import readahead
+from wdspec.errors import ShardError
+from wdspec.formats.tar.tar_reader import TarSamples
 from wdspec.storage.access import Access
-from wdspec.storage.ahead import Ahead
-from wdspec.storage.mover import mover
-from wdspec.storage.patience import Patience, TransientError
-from wdspec.storage.readahead import ReadAhead
-from wdspec.storage.remote import PIECE, RemoteStream
-from wdspec.urls.environment import UrlEnvironment
-from wdspec.urls.resolve import Resolver
+from wdspec.storage.environment import UrlEnvironment
+from wdspec.storage.resolver import Resolver
+from wdspec.storage.upcoming import Ahead
+from wdspec.streams import read_ahead as readahead
+from wdspec.streams.background import mover
+from wdspec.streams.read_ahead import ReadAhead
+from wdspec.streams.resumed_stream import PIECE, RemoteStream
+from wdspec.streams.retrying import Patience, TransientError
 from wdspec.urls.sequence import ShardUrl
 
 DATA = os.urandom(3_000_000)

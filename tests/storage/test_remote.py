@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wdspec.spec.errors import ShardError
-from wdspec.storage.patience import Patience, TransientError
-from wdspec.storage.remote import Answer, RemoteStream
+from wdspec.errors import ShardError
+from wdspec.streams.resumed_stream import Answer, RemoteStream
+from wdspec.streams.retrying import Patience, TransientError
 
 DATA = bytes(range(256)) * 20_000
 QUICK = Patience(budget=5, brief=0.02, delay=0.0001, longest_delay=0.001)

@@ -15,14 +15,15 @@ from servers.stores import put, use
 from shardmaking import write_shard
 
 import wdspec
-from wdspec.spec.errors import MissingShardError, ShardError
-from wdspec.storage import filesystem, objects
+from wdspec.errors import MissingShardError, ShardError
+from wdspec.listing.shard_listing import list_texts
 from wdspec.storage.access import Access
-from wdspec.storage.listing import list_texts
-from wdspec.storage.patience import Patience
-from wdspec.storage.registry import user_openers
-from wdspec.urls.environment import UrlEnvironment
-from wdspec.urls.resolve import Resolver
+from wdspec.storage.environment import UrlEnvironment
+from wdspec.storage.resolver import Resolver
+from wdspec.stores.fsspec import filesystems as filesystem
+from wdspec.stores.fsspec import fsspec_store as objects
+from wdspec.stores.user_stores import user_openers
+from wdspec.streams.retrying import Patience
 
 QUICK = Patience(budget=3, brief=0.2, delay=0.001, longest_delay=0.01)
 SHARDS = "data://pages/a-{000..002}.tar"

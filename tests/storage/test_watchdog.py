@@ -17,10 +17,11 @@ from shardmaking import write_source
 
 import wdspec
 from wdspec.compiler import sample_reader
-from wdspec.loading import load
-from wdspec.spec.errors import ShardError
-from wdspec.storage import registry, watchdog
-from wdspec.storage.watchdog import open_watched
+from wdspec.errors import ShardError
+from wdspec.spec.loading import load
+from wdspec.stores import user_stores as registry
+from wdspec.streams import watchdog
+from wdspec.streams.watchdog import open_watched
 
 _runs = count()
 
@@ -138,7 +139,7 @@ def test_an_interruption_that_comes_too_late_leaves_nothing_behind():
     program = """
 import os, sys, threading
 from functools import partial
-from wdspec.storage import watchdog
+from wdspec.streams import watchdog
 
 watchdog.STEP = 0.05
 read, write = os.pipe()

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wdspec.spec.errors import UsageError
-from wdspec.spec.models import Source, Spec
-from wdspec.urls.caching import CacheNames, CacheSettings, own_name, shared_names
-from wdspec.urls.environment import UrlEnvironment
+from wdspec.cache.cache_names import CacheNames, CacheSettings, own_name, shared_names
+from wdspec.errors import UsageError
+from wdspec.spec.language.models import Source, Spec
+from wdspec.storage.environment import UrlEnvironment
 from wdspec.urls.sequence import ShardUrl
 
 

@@ -5,12 +5,12 @@ import pickle
 
 import pytest
 
-from wdspec.loading import check, load
-from wdspec.spec.errors import UrlError, UsageError
-from wdspec.urls.cluster import NO_LIMIT, AisCluster, AisVariables
-from wdspec.urls.environment import UrlEnvironment
-from wdspec.urls.objects import ais_object
-from wdspec.urls.resolve import Resolver
+from wdspec.errors import UrlError, UsageError
+from wdspec.spec.loading import check, load
+from wdspec.storage.ais_cluster import NO_LIMIT, AisCluster, AisVariables
+from wdspec.storage.ais_objects import ais_object
+from wdspec.storage.environment import UrlEnvironment
+from wdspec.storage.resolver import Resolver
 from wdspec.urls.sequence import ShardUrl
 
 HOME = "/home/me"

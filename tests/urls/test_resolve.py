@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from wdspec.spec.errors import UrlError, UsageError
-from wdspec.spec.models import RewriteRule, Source, Spec
-from wdspec.urls.environment import UrlEnvironment
-from wdspec.urls.resolve import Resolver
+from wdspec.errors import UrlError, UsageError
+from wdspec.spec.language.models import RewriteRule, Source, Spec
+from wdspec.storage.environment import UrlEnvironment
+from wdspec.storage.resolver import Resolver
 from wdspec.urls.sequence import ShardUrl
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wdspec.spec.errors import UrlError
+from wdspec.errors import UrlError
 from wdspec.urls.braces import Braces
 from wdspec.urls.sequence import Run, ShardUrl, UrlSequence, kind_of, magic_start, parse_shards
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import wdspec
 from wdspec.compiler import sample_reader
-from wdspec.fields.sample import SampleFields
-from wdspec.loading import load
-from wdspec.shards.records import RecordSamples
-from wdspec.shards.sequences import splitter_of
+from wdspec.fields.sample_fields import SampleFields
+from wdspec.formats.records.boundaries import splitter_of
+from wdspec.formats.records.record_reader import RecordSamples
+from wdspec.spec.loading import load
 from wdspec.testing import assert_resumable
 
 NAMES = ["a.cbors", "a.cbor.gz", "a.msgpack", "a.mps.zst", "a.jsonl", "a.ndjson.xz", "a.jsonl.bz2", "a.tar"]

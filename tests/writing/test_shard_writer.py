@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import wdspec
-from wdspec.shards.samples import TarSamples
+from wdspec.formats.tar.tar_reader import TarSamples
 
 
 def write(pattern, samples, size=0, **options):

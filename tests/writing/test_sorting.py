@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wdspec.spec.errors import FieldError
-from wdspec.writing import sorting
-from wdspec.writing.sorting import sorted_samples
+from wdspec.errors import FieldError
+from wdspec.writing import sample_sort as sorting
+from wdspec.writing.sample_sort import sorted_samples
 
 
 def key(sample):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import wdspec
-from wdspec.shards.compression import decompressed
-from wdspec.shards.samples import TarSamples
+from wdspec.formats.compression.decompress import decompressed
+from wdspec.formats.tar.tar_reader import TarSamples
 
 SAMPLE = {"__key__": "a/000", "txt": "seven", "cls": 7}
 

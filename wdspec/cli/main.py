@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 import warnings
@@ -11,8 +12,8 @@ from typing import Any, TextIO
 
 import click
 
-from wdspec.spec.errors import WdspecError
-from wdspec.spec.suggestions import did_you_mean
+from wdspec.errors import WdspecError
+from wdspec.suggestions import did_you_mean
 
 COMMANDS = {
     "validate": "Check specs: every problem, with file, line and column.",
@@ -34,12 +35,25 @@ COMMANDS = {
 """Subcommand -> its line of help, so that ``wdspec --help`` imports none of them."""
 
 
+GROUPS = ("spec_commands", "shard_commands")
+"""Folders of the commands, one file each."""
+
+
+def _module_of(name: str) -> str:
+    """The module of a command."""
+    return next(
+        module
+        for group in GROUPS
+        if importlib.util.find_spec(module := f"wdspec.cli.{group}.{name}") is not None
+    )
+
+
 class _PipeClosedError(Exception):
     """Whoever read our output has gone. (click would turn the OSError itself into exit code 1.)"""
 
 
 class _Commands(click.Group):
-    """Loads ``wdspec.cli.<name>:<name>`` only when it is called: `validate` must start in a third of a second."""
+    """Loads the module of a command only when it is called: `validate` must start in a third of a second."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -47,7 +61,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"wdspec.cli.{name}"), name)
+        command: click.Command = getattr(importlib.import_module(_module_of(name)), name)
         return command
 
     def resolve_command(
@@ -136,7 +150,7 @@ def _show_warning(
 
 def _complain(text: str) -> None:
     """Prints to standard error, with what could steer a terminal made visible: messages quote names of files."""
-    from wdspec.cli.resolve import printable
+    from wdspec.cli.spec_commands.resolve import printable
 
     for line in text.split("\n"):
         click.echo(printable(line), err=True)

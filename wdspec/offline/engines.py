@@ -9,8 +9,8 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from typing import Any, Protocol
 
-from wdspec.offline.work import Outcome, ShardFailed, ShardWork, carry_out
-from wdspec.spec.errors import UsageError
+from wdspec.errors import UsageError
+from wdspec.offline.shard_work import Outcome, ShardFailed, ShardWork, carry_out
 
 KILLED = (
     "the process that worked on it was killed; was memory short? `dmesg` or the scheduler's log may say, and fewer "

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from wdspec.compiler import shards_and_parts
-from wdspec.pipeline.source import SourceParts
-from wdspec.spec.errors import UsageError
-from wdspec.spec.models import Spec
-from wdspec.spec.places import Output
-from wdspec.storage.sending import destination
-from wdspec.urls.environment import UrlEnvironment
-from wdspec.urls.resolve import Resolver
+from wdspec.errors import UsageError
+from wdspec.outputs.destinations import destination
+from wdspec.reading.source_stream import SourceParts
+from wdspec.spec.language.locations import Output
+from wdspec.spec.language.models import Spec
+from wdspec.storage.environment import UrlEnvironment
+from wdspec.storage.resolver import Resolver
 from wdspec.urls.rewrite import Rule
 from wdspec.urls.schemes import is_relative, scheme_of
 from wdspec.urls.sequence import ShardUrl

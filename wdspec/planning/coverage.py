@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from wdspec.planning.order import ShardOrder
+from wdspec.planning.shard_order import ShardOrder
 from wdspec.planning.windows import FIRST, Windows
 
 Numbers = npt.NDArray[np.int64]

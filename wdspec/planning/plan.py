@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from wdspec.errors import UsageError
 from wdspec.planning.draws import Draws
-from wdspec.planning.epochs import Batching, batching, epoch_batches
-from wdspec.planning.finite import Pass, SourceCount, pass_order, plan_pass
-from wdspec.planning.order import ShardOrder
+from wdspec.planning.epoch_length import Batching, batching, epoch_batches
+from wdspec.planning.finite_pass import Pass, SourceCount, pass_order, plan_pass
 from wdspec.planning.schedule import ScheduledDraws, Segment, scheduled_shares, starting_batches
+from wdspec.planning.shard_order import ShardOrder
 from wdspec.planning.topology import Topology, slot_of_batch
 from wdspec.planning.windows import Windows, window_size
-from wdspec.spec.errors import UsageError
-from wdspec.spec.models import Spec
+from wdspec.spec.language.models import Spec
 from wdspec.urls.sequence import ShardUrl
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from wdspec.planning.draws import Draws
 from wdspec.planning.even import IntArray
 from wdspec.planning.shares import Sizer, effective_shares
-from wdspec.spec.models import Spec
+from wdspec.spec.language.models import Spec
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
-from wdspec.spec.errors import UsageError
-from wdspec.spec.models import Mix, Source
+from wdspec.errors import UsageError
+from wdspec.spec.language.models import Mix, Source
 
 Sizer = Callable[[Source], int]
 """A leaf's number of shards, after listing."""

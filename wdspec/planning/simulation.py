@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wdspec.planning.even import IntArray
-from wdspec.planning.finite import Pass
+from wdspec.planning.finite_pass import Pass
 from wdspec.planning.plan import Plan
 
 Counts = npt.NDArray[np.int64]

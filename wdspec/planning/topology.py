@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wdspec.spec.errors import UsageError
+from wdspec.errors import UsageError
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import BinaryIO
 
-from wdspec.storage.cache.cache import Cache
-from wdspec.storage.http_settings import HttpSettings
-from wdspec.storage.openers import opener_of
-from wdspec.storage.opening import local_path, open_file
-from wdspec.storage.patience import Patience
-from wdspec.urls.cluster import AisCluster
-from wdspec.urls.resolve import Resolution
+from wdspec.cache.cache import Cache
+from wdspec.storage.ais_cluster import AisCluster
+from wdspec.storage.resolver import Resolution
+from wdspec.stores.http.http_settings import HttpSettings
+from wdspec.stores.local.local_files import local_path, open_file
+from wdspec.stores.openers import opener_of
+from wdspec.streams.retrying import Patience
 
 
 @dataclass(frozen=True)

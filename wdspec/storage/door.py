@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from wdspec.spec.models import Errors, Source, Spec
+from wdspec.cache.cache import cache_of
+from wdspec.cache.cache_names import CacheSettings
+from wdspec.spec.language.models import Errors, Source, Spec
 from wdspec.storage.access import Access
-from wdspec.storage.cache.cache import cache_of
-from wdspec.storage.http_settings import HttpSettings
-from wdspec.storage.patience import Patience
-from wdspec.storage.registry import user_openers
-from wdspec.storage.watchdog import NO_PROGRESS
-from wdspec.urls.caching import CacheSettings
-from wdspec.urls.cluster import AisCluster
-from wdspec.urls.environment import UrlEnvironment
+from wdspec.storage.ais_cluster import AisCluster
+from wdspec.storage.environment import UrlEnvironment
+from wdspec.stores.http.http_settings import HttpSettings
+from wdspec.stores.user_stores import user_openers
+from wdspec.streams.retrying import Patience
+from wdspec.streams.watchdog import NO_PROGRESS
 
 
 def access_of(spec: Spec | None, source: Source | None, environment: UrlEnvironment) -> Access:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NoReturn, TypeAlias, overload
 
-from wdspec.spec.errors import UrlError
+from wdspec.errors import UrlError
 
 MAX_STRINGS = 10**9
 """More strings than this in one pattern is taken for a slip of the finger."""

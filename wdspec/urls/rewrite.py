@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from wdspec.spec.errors import UrlError
+from wdspec.errors import UrlError
 from wdspec.urls.schemes import scheme_of
 
 _RULE_TOKEN = re.compile(r"\\[;=\\]|[;=]")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import quote, unquote
 
-from wdspec.spec.errors import UrlError
+from wdspec.errors import UrlError
 
 WELL_KNOWN = (
     *("file", "pipe", "http", "https", "ais", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf"),

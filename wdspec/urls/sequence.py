@@ -1,7 +1,7 @@
 """Shard lists as lazy sequences: a run of texts after the other, each braces or a frozen list.
 
 `a-{000000..999999}.tar::b.tar` is two runs; nothing is materialised. What the store must be asked for (globs,
-directories, `@file`) is told apart here and listed by ``wdspec.storage.listing``.
+directories, `@file`) is told apart here and listed by ``wdspec.listing.shard_listing``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal, NamedTuple, overload
 
-from wdspec.spec.errors import UrlError
-from wdspec.spec.secrets import redacted_urls
+from wdspec.errors import UrlError
+from wdspec.redaction import redacted_urls
 from wdspec.urls.braces import MAX_STRINGS, Braces
 from wdspec.urls.schemes import scheme_of
 

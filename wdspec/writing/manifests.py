@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from wdspec.spec.errors import UsageError
+from wdspec.errors import UsageError
 from wdspec.writing.recipes import Ingredient, Recipe
 
 _JSON = frozenset({"json", "jsn"})

@@ -7,11 +7,11 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
-from wdspec.shards.headers import shown
-from wdspec.shards.keys import splitter
-from wdspec.spec.errors import FieldError, UsageError
-from wdspec.spec.options import KeyRule
-from wdspec.writing.names import KeySplit
+from wdspec.errors import FieldError, UsageError
+from wdspec.formats.tar.headers import shown
+from wdspec.formats.tar.sample_keys import splitter
+from wdspec.spec.language.options import KeyRule
+from wdspec.writing.member_names import KeySplit
 
 
 class Ingredient(NamedTuple):

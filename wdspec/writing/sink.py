@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any, BinaryIO
 
-from wdspec.shards.compressing import Compressor, compression_of, compressor
-from wdspec.spec.errors import UsageError
-from wdspec.storage.output import Output
-from wdspec.storage.sending import StreamOutput, open_output
+from wdspec.errors import UsageError
+from wdspec.formats.compression.compress import Compressor, compression_of, compressor
+from wdspec.outputs.destinations import StreamOutput, open_output
+from wdspec.outputs.local_output import Output
 
 Target = str | os.PathLike[str] | BinaryIO | Output
 """A path or URL, an open file, or an output."""

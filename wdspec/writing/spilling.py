@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from wdspec.spec.errors import FieldError
+from wdspec.errors import FieldError
 
 _PREFIX = 8
 

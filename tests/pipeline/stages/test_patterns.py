@@ -7,7 +7,7 @@ import pytest
 import webdataset
 
 import wdspec as wds
-from wdspec.foreign import INSTEAD
+from wdspec.fluent.replacements import INSTEAD
 
 SAMPLES = [
     {"__key__": "a", "left.png": b"1", "cls": b"2", "json": b"null"},

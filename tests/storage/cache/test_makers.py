@@ -10,8 +10,9 @@ import time
 import pytest
 from cachestores import Caching, Store, drained, tar_of
 
-from wdspec.storage.cache import filling, follower
-from wdspec.storage.cache.index import Index, key_of
+from wdspec.cache import follower
+from wdspec.cache import running_fills as filling
+from wdspec.cache.index import Index, key_of
 
 URL = "gs://b/0.tar"
 DATA = tar_of(1_000_000)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from wdspec.spec.aistore import AIStore, Etl
-from wdspec.spec.models import Source, Spec
-from wdspec.spec.nodes import Entry, MapNode, Node, scalars
-from wdspec.spec.problems import Problems
-from wdspec.spec.sources import Draft, key_or_self
+from wdspec.spec.compose.source_list import Draft, key_or_self
+from wdspec.spec.language.aistore import AIStore, Etl
+from wdspec.spec.language.models import Source, Spec
+from wdspec.spec.problems.problems import Problems
+from wdspec.spec.tree.nodes import Entry, MapNode, Node, scalars
 
 _SECRETS = frozenset({"token", "authn_token", "auth_token", "password", "secret"})
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from wdspec.spec.nodes import ListNode, MapNode, Scalar
-from wdspec.spec.problems import Problems
-from wdspec.spec.scalars import quoted
+from wdspec.spec.language.value_kinds import quoted
+from wdspec.spec.problems.problems import Problems
+from wdspec.spec.tree.nodes import ListNode, MapNode, Scalar
 
 
 def check_rewrites(holder: MapNode, problems: Problems) -> None:

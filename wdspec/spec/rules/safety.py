@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from wdspec.spec.nodes import ListNode, MapNode, Node, Scalar, locate
-from wdspec.spec.options import Decode
-from wdspec.spec.problems import Problems
-from wdspec.spec.sources import Draft, key_or_self
-from wdspec.spec.suggestions import did_you_mean
-from wdspec.spec.vocabulary import ALLOWABLE, PICKLE_DECODERS, SECURE_REFUSES
+from wdspec.spec.compose.source_list import Draft, key_or_self
+from wdspec.spec.language.options import Decode
+from wdspec.spec.language.vocabulary import ALLOWABLE, PICKLE_DECODERS, SECURE_REFUSES
+from wdspec.spec.problems.problems import Problems
+from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Scalar, locate
+from wdspec.suggestions import did_you_mean
 
 
 def check_allow(top: MapNode, allow: Sequence[str], problems: Problems) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from wdspec.spec.models import Source
-from wdspec.spec.options import Decode
-from wdspec.spec.problems import Problems
-from wdspec.spec.sources import Draft
-from wdspec.spec.vocabulary import (
+from wdspec.spec.compose.source_list import Draft
+from wdspec.spec.language.models import Source
+from wdspec.spec.language.options import Decode
+from wdspec.spec.language.vocabulary import (
     DEFAULT_IMAGE_DECODER,
     DEFAULT_SCALE,
     IMAGE_DECODERS,
@@ -17,6 +16,7 @@ from wdspec.spec.vocabulary import (
     RAW,
     split_decoder,
 )
+from wdspec.spec.problems.problems import Problems
 
 
 def settle_scales(leaves: Sequence[Draft], problems: Problems) -> None:

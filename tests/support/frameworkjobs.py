@@ -1,0 +1,214 @@
+"""Jobs for tests: real processes that train from a small spec, are killed, and are held against an unbroken run."""
+
+import contextlib
+import io
+import itertools
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+from shardmaking import write_shard
+
+import wdspec
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "examples" / "frameworks"
+STEPS_OF_AN_EPOCH = 25
+SPEC = """
+wdspec: 1
+seed: 5
+elastic: {ranks: 2, workers: 2}
+defaults: {extensions: npy cls, rename: {image: npy, label: cls}}
+batch: {global_size: 8}
+epoch: {batches: 25}
+splits:
+  train:
+    dataset:
+      - {name: a, shards: "a-{0..4}.tar", weight: 2, shuffle: 40}
+      - {name: b, shards: "b-{0..2}.tar", weight: 1, shuffle: 0}
+  val:
+    dataset:
+      - {name: v, shards: "b-{0..2}.tar", order: sequential, shuffle: 0}
+    epoch: {batches: 3}
+"""
+
+
+def make_spec(folder):
+    """Eight shards of 31 samples with the digits' shape, and a spec that mixes them; returns its path."""
+    for name, shards in (("a", 5), ("b", 3)):
+        for shard in range(shards):
+            write_shard(folder / f"{name}-{shard}.tar", [make_sample(name, shard, i) for i in range(31)])
+    path = folder / "spec.yaml"
+    path.write_text(SPEC)
+    return path
+
+
+def make_sample(name, shard, index):
+    label = index % 10
+    image = io.BytesIO()
+    np.save(image, np.full((1, 16, 16), label / 10, np.float32))
+    return f"{name}{shard}x{index}", {"npy": image.getvalue(), "cls": str(label).encode()}
+
+
+def unbroken_run(spec, steps):
+    """The keys of each global step, read by one process without a break."""
+    found = []
+    with wdspec.loader(spec, split="train", num_workers=0, rank=0, world_size=1) as loader:
+        while len(found) < steps:
+            found += [set(batch["__key__"]) for batch in itertools.islice(loader, steps - len(found))]
+    return found
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Job:
+    """One run of a job: its launchers' processes, and the keys that its ranks noted."""
+
+    def __init__(self, keys, commands, folders=None, variables=None):
+        self.keys = Path(keys)
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.endswith(("RANK", "WORLD_SIZE")) and not name.startswith(("SLURM", "MASTER", "WDS"))
+        }
+        environment = {**kept, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        self.output = [self.keys.with_suffix(f".{index}.out") for index in range(len(commands))]
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, *map(str, command)],
+                cwd=folder,
+                env={**environment, **own},
+                stdout=output.open("wb"),
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            for command, folder, own, output in zip(
+                commands,
+                folders or [ROOT] * len(commands),
+                variables or [{}] * len(commands),
+                self.output,
+                strict=True,
+            )
+        ]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+
+    def steps(self):
+        """Step -> the parts of it that ranks noted."""
+        found = {}
+        for path in self.keys.glob("*.txt"):
+            for line in path.read_text().splitlines():
+                step, *keys = line.split()
+                found.setdefault(int(step), []).append(set(keys))
+        return found
+
+    def run_to(self, step, timeout=60):
+        """Wait until a rank has trained on this step."""
+        limit = time.monotonic() + timeout
+        while max(self.steps(), default=-1) < step:
+            assert time.monotonic() < limit, f"step {step} was not reached\n{self.said()}"
+            assert self.runs(), f"ended before step {step}\n{self.said()}"
+            time.sleep(0.01)
+
+    def run_to_words(self, words, timeout=60):
+        """Wait until a process has said this."""
+        limit = time.monotonic() + timeout
+        while words not in self.said():
+            assert time.monotonic() < limit, f"not said: {words}\n{self.said()}"
+            time.sleep(0.05)
+
+    def runs(self):
+        return any(process.poll() is None for process in self.processes)
+
+    def family(self):
+        """The launchers and all that they started, which torchrun puts into sessions of their own."""
+        members = []
+        for process in self.processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                launcher = psutil.Process(process.pid)
+                members += [launcher, *launcher.children(recursive=True)]
+        return members
+
+    def kill(self):
+        """SIGKILL for every process; the launchers first, lest they start others."""
+        family = self.family()
+        for member in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.kill()
+        for process in self.processes:
+            process.wait(20)
+        psutil.wait_procs(family, 20)
+
+    def terminate(self):
+        """SIGTERM for every process, as schedulers send it; waits for the end."""
+        for member in self.family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.terminate()
+        self.wait()
+
+    def wait(self, timeout=60):
+        for process in self.processes:
+            process.wait(timeout)
+
+    def finish(self):
+        """Wait for an end without error."""
+        self.wait()
+        assert [process.returncode for process in self.processes] == [0] * len(self.processes), self.said()
+
+    def said(self):
+        return "\n".join(path.read_text(errors="replace") for path in self.output)
+
+
+def run_and_kill(start, steps, times, furthest):
+    """Start a job, kill it at a random step, several times, then let it finish; returns the runs."""
+    runs, reached = [], 0
+    for number in range(times):
+        with start(number) as job:
+            job.run_to(random.randint(reached + 1, reached + furthest))
+            assert job.runs(), f"ended before it was killed\n{job.said()}"
+        runs.append(job)
+        reached = max(job.steps())
+        assert reached < steps - 1
+    with start(times) as job:
+        job.finish()
+    return [*runs, job]
+
+
+def assert_exact(runs, expected, ranks, most_replayed=None):
+    """Every step of every run has the keys of the unbroken run, and together they cover all of it.
+
+    Args:
+        ranks: processes of each run.
+        most_replayed: the most steps that a run may repeat of those before it.
+    """
+    covered = 0
+    for number, (job, parts) in enumerate(zip(runs, ranks, strict=True)):
+        steps = job.steps()
+        whole = [step for step, seen in steps.items() if len(seen) == parts]
+        for step, seen in steps.items():
+            assert len(seen) <= parts
+            keys = set().union(*seen)
+            assert sum(map(len, seen)) == len(keys), f"run {number}, step {step}: ranks share samples"
+            assert keys == expected[step] if step in whole else keys < expected[step], (
+                f"run {number}, {step=}"
+            )
+        assert whole == list(range(whole[0], whole[-1] + 1))
+        assert whole[0] <= covered, f"run {number} began at step {whole[0]}, after {covered}"
+        if number and most_replayed is not None:
+            assert covered - whole[0] <= most_replayed
+        covered = whole[-1] + 1
+    assert covered == len(expected)

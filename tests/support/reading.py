@@ -1,0 +1,24 @@
+"""Readers for tests: the engine in this process, on any seat of any topology."""
+
+from wdspec.compiler import blueprint
+from wdspec.planning.topology import Seat, Topology
+from wdspec.spec.loading import load
+
+
+def reader_of(spec, topology=Topology(1, 1), rank=0):  # noqa: B008
+    """The reader of one rank, for a spec that fixes no topology of its own."""
+    parts = blueprint(load(spec))
+    seat = Seat(rank, topology.ranks)
+    return parts.reader(parts.plan(seat, topology.workers), seat)
+
+
+def names(samples):
+    """The keys of samples."""
+    return [sample["__key__"] for sample in samples]
+
+
+def corrupt(path, sample, member=0):
+    """Breaks a header of a shard that `write_source` wrote: two members of one header and one data block each."""
+    data = bytearray(path.read_bytes())
+    data[(sample * 4 + member * 2) * 512 + 3] ^= 0xFF
+    path.write_bytes(bytes(data))

@@ -1,0 +1,65 @@
+"""The cache of one source: copies of remote shards in a local directory, made while they are read."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import BinaryIO, cast
+
+from wdspec.cache.cache_names import CacheSettings, Copies
+from wdspec.cache.copies import find_copy
+from wdspec.cache.fill import Rules
+from wdspec.cache.follower import Follower
+from wdspec.cache.index import Index
+from wdspec.spec.language.models import Source
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Describes only, and pickles. With a limit of 0 copies are used but none is made."""
+
+    rules: Rules = field(default_factory=Rules)
+
+    def open(self, copies: Copies, fetch: Callable[[], BinaryIO]) -> BinaryIO:
+        """The bytes of a shard: of its copy, or of the store while a copy is made.
+
+        Args:
+            copies: where it may stand.
+            fetch: opens the shard at its store.
+
+        Raises:
+            ShardError, MissingShardError: here or on `read`, as `fetch` and its stream.
+        """
+        found = find_copy(copies)
+        if found is not None:
+            return cast(BinaryIO, found)
+        limit = self.rules.limit
+        if limit == 0:
+            return fetch()
+        if limit is not None:
+            _keep_to(limit, copies.directory)
+        return cast(BinaryIO, Follower(copies, fetch, self.rules))
+
+
+def cache_of(settings: CacheSettings | None, source: Source | None = None) -> Cache | None:
+    """The cache of a source; None where there is none."""
+    if settings is None:
+        return None
+    if source is None:
+        return Cache(Rules(settings.size))
+    return Cache(Rules(settings.size, format=source.format, lenient_end=source.tar.end == "lenient"))
+
+
+_kept: dict[tuple[str, int], int] = {}
+
+
+def _keep_to(limit: int, directory: str) -> None:
+    """Once in a process: the limit may be lower than it was when the directory was filled."""
+    if _kept.get((directory, limit)) != os.getpid():
+        _kept[directory, limit] = os.getpid()
+        index = Index(directory)
+        if index.is_marked:
+            with contextlib.suppress(OSError):
+                index.make_room(limit)

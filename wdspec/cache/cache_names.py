@@ -1,0 +1,196 @@
+"""Where the copies of remote shards stand in a cache directory: pure naming.
+
+wdspec writes `<dir>/<scheme>/<host or bucket>/<path>`. What somebody else put there is found under two more names:
+`<dir>/<bucket>/<path>` and `<dir>/<file name>`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from wdspec.spec.language.models import Source, Spec
+from wdspec.storage.environment import UrlEnvironment
+from wdspec.urls.schemes import path_of_file_url, scheme_of
+from wdspec.urls.sequence import ShardUrl
+
+OWN_FOLDER = ".wdspec"
+"""The folder of a cache directory that holds wdspec's index of it."""
+TAG = "CACHEDIR.TAG"
+"""The file that tells backup programs, and us, that a directory is a cache."""
+
+_LONGEST_PART = 200
+_LONGEST_NAME = 1000
+_ODD = re.compile(r"[^A-Za-z0-9._+=@,-]+")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_QUERY = re.compile(r"[?#]")
+
+
+@dataclass(frozen=True)
+class CacheSettings:
+    """The cache of a source, as the spec and the environment say."""
+
+    directory: str
+    """Absolute."""
+    size: int | None = None
+    """The most that wdspec's own files in it may take, in bytes."""
+
+    @classmethod
+    def of(
+        cls, environment: UrlEnvironment, spec: Spec | None = None, source: Source | None = None
+    ) -> CacheSettings | None:
+        """The cache of a source of a spec; without them, that of the environment.
+
+        ``WDS_CACHE`` and ``WDS_CACHE_SIZE`` go before what the spec says, but `cache: false` is always heeded.
+        """
+        directory, size = None, None
+        for holder in (spec, source):
+            if holder is not None and "cache" in holder.model_fields_set:
+                if holder.cache is None:
+                    if holder is source:
+                        return None
+                    directory, size = "", None
+                else:
+                    same = holder.cache.dir == directory
+                    directory = holder.cache.dir
+                    size = holder.cache.size if holder.cache.size is not None or not same else size
+        if directory == "":
+            return None
+        directory = environment.cache_dir or directory
+        if directory is None:
+            return None
+        if directory == "~" or directory.startswith("~/"):
+            directory = environment.home + directory[1:]
+        directory = os.path.normpath(os.path.join(environment.directory, os.path.expanduser(directory)))
+        return cls(directory, size if environment.cache_size is None else environment.cache_size)
+
+
+class Copies(NamedTuple):
+    """Where copies of one shard may stand, as paths relative to the cache directory."""
+
+    directory: str
+    own: str
+    """Where wdspec writes it."""
+    filled: tuple[str, ...]
+    """Where somebody else may have put it, the first that exists counts."""
+    url: str
+    """What the name was made from."""
+
+    @property
+    def path(self) -> str:
+        """The absolute path that wdspec writes."""
+        return os.path.join(self.directory, self.own)
+
+
+@dataclass(frozen=True)
+class CacheNames:
+    """Names the copies in one cache directory. Pure; pickles.
+
+    ``ambiguous`` are the file names of the plan's shards that two URLs share, as far as the directory has such
+    files; None means that it has no file that was put there under its bare name, and then none is looked for.
+    """
+
+    directory: str
+    folds_case: bool = False
+    """Whether `A.tar` and `a.tar` are one file there."""
+    ambiguous: frozenset[str] | None = None
+
+    def __call__(self, url: ShardUrl, rewritten: str, variant: str = "") -> Copies:
+        """Where the copies of a shard may stand.
+
+        Args:
+            url: as written in the spec.
+            rewritten: the URL after rewriting, before AIS: the key, but for a `pipe:`, whose key is what was written.
+            variant: what else decides the bytes, such as an ETL; copies of the plain object are then not looked for.
+        """
+        key = rewritten
+        if scheme_of(rewritten) == "pipe" and scheme_of(url.text) != "pipe":
+            key = url.text if scheme_of(url.text) else os.path.join(url.base, url.text)
+        filled = () if variant else tuple(self._filled(url.text))
+        return Copies(self.directory, own_name(key, variant, self.folds_case), filled, key)
+
+    def _filled(self, written: str) -> Iterable[str]:
+        scheme = scheme_of(written)
+        if scheme not in ("", "file", "pipe"):
+            path = written.partition("://")[2]
+            parts = path.split("/")
+            known = len(path) <= _LONGEST_NAME and not (scheme in ("http", "https") and _QUERY.search(path))
+            if known and len(parts) > 1 and all(map(_is_plain, parts)) and parts[0] != OWN_FOLDER:
+                yield path
+        name = file_name(written)
+        if name is not None and self.ambiguous is not None and name not in self.ambiguous:
+            yield name
+
+
+def own_name(url: str, variant: str = "", folds_case: bool = False) -> str:
+    """The relative path under which wdspec keeps the copy of a URL; different for different URLs.
+
+    It has no `..`, begins with the scheme, and spells the URL where that is a good file name. Where it is not (a
+    query, an empty segment, control characters, too long, capitals where these do not count), a hash of the whole
+    URL is added.
+    """
+    scheme = scheme_of(url)
+    if scheme == "pipe":
+        return f"pipe/{_clean(url[5:])[-60:].lstrip('.-')}-{_digest(url, variant)}"
+    rest = path_of_file_url(url) if scheme == "file" else url.partition("://")[2] if scheme else url
+    hashed = bool(variant)
+    if scheme in ("http", "https"):
+        bare = _QUERY.split(rest, maxsplit=1)[0]
+        host, slash, path = bare.partition("/")
+        bare = f"{host.rpartition('@')[2].lower()}{slash}{path}"
+        hashed, rest = hashed or "?" in rest or "#" in rest or "@" in host, bare
+    parts = rest.split("/")[1 if rest.startswith("/") and scheme in ("", "file") else 0 :]
+    if not all(map(_is_plain, parts)):
+        hashed, parts = True, [clean for part in parts if (clean := _clean(part).strip("."))] or ["shard"]
+    if len("/".join(parts)) > _LONGEST_NAME:
+        hashed, parts = True, [parts[0], parts[-1]]
+    name = "/".join(parts)
+    if hashed or (folds_case and (name != name.lower() or not name.isascii())):
+        stem, dot, suffix = parts[-1].partition(".")
+        parts[-1] = f"{stem}-{_digest(url, variant)}{dot}{suffix}"
+    return "/".join((scheme or "file", *parts))
+
+
+def file_name(written: str) -> str | None:
+    """The name under which somebody may have put a shard flat into a directory; None where there is none."""
+    scheme = scheme_of(written)
+    if scheme == "pipe" or written == "-":
+        return None
+    path = written.partition("://")[2] if scheme else written
+    if scheme in ("http", "https"):
+        path = _QUERY.split(path, maxsplit=1)[0]
+    name = path.rpartition("/")[2]
+    return name if _is_plain(name) and name not in (OWN_FOLDER, TAG) else None
+
+
+def shared_names(urls: Iterable[ShardUrl], among: Container[str]) -> frozenset[str]:
+    """The file names that two different URLs share, of those that are ``among`` the ones asked for."""
+    owners: dict[str, ShardUrl] = {}
+    shared: set[str] = set()
+    for url in urls:
+        name = url.text[url.text.rfind("/") + 1 :]
+        if name not in among:
+            name = file_name(url.text) or ""
+        if name in among and owners.setdefault(name, url) != url:
+            shared.add(name)
+    return frozenset(shared)
+
+
+def _is_plain(part: str) -> bool:
+    """Whether a segment of a URL can be the name of a file as it stands."""
+    return (
+        part not in ("", ".", "..") and not _UNPRINTABLE.search(part) and len(part.encode()) <= _LONGEST_PART
+    )
+
+
+def _clean(part: str) -> str:
+    return _ODD.sub("_", part)[:80]
+
+
+def _digest(url: str, variant: str) -> str:
+    text = f"{url}\0{variant}" if variant else url
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

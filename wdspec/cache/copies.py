@@ -1,0 +1,52 @@
+"""Finished copies: plain local files that note when they were used."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Iterator
+
+from wdspec.cache.cache_names import Copies
+from wdspec.cache.file_locks import open_marked
+from wdspec.cache.index import Index, key_of
+
+
+class Copy(io.FileIO):
+    """A finished copy of ours. Reads are the file's own; it is not deleted while it is open."""
+
+    def __init__(self, descriptor: int, copies: Copies) -> None:
+        super().__init__(descriptor, "rb")
+        self.name: str = copies.path
+        self._copies = copies
+        self._touch()
+
+    def close(self) -> None:
+        if not self.closed:
+            self._touch()
+        super().close()
+
+    def _touch(self) -> None:
+        Index(self._copies.directory).touch(key_of(self._copies.own), os.fstat(self.fileno()).st_size)
+
+
+def find_copy(copies: Copies) -> io.FileIO | None:
+    """The finished copy of a shard, ours or one that somebody put there; None if there is none to be read."""
+    with contextlib.suppress(OSError):
+        return Copy(open_marked(copies.path), copies)
+    for path in _filled(copies):
+        with contextlib.suppress(OSError):
+            return open(path, "rb", buffering=0)
+    return None
+
+
+def path_of_copy(copies: Copies) -> str | None:
+    """Where `find_copy` would find it; opens nothing."""
+    return copies.path if os.path.isfile(copies.path) else next(_filled(copies), None)
+
+
+def _filled(copies: Copies) -> Iterator[str]:
+    for name in copies.filled:
+        path = os.path.join(copies.directory, name)
+        if os.path.isfile(path):
+            yield path

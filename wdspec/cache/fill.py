@@ -1,0 +1,275 @@
+"""Makes one copy: the process that has its lock fetches the shard, at the pace of the store.
+
+Never at the pace of a reader. A worker that has filled its queue waits for the training loop, and the loop for
+another worker; if that one waited for a copy which the first only makes as fast as it reads, none would go on. So the
+mover's thread makes it, and every reader, the first too, reads behind it from the growing file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from wdspec.cache.cache_names import Copies
+from wdspec.cache.completeness import NO_TAR, check_whole
+from wdspec.cache.file_locks import FileLocked, mark_in_use
+from wdspec.cache.index import Content, Index, key_of
+from wdspec.cache.store_stream import Rest
+from wdspec.errors import ShardError
+from wdspec.streams.background import mover
+from wdspec.streams.resumed_stream import PIECE
+
+log = logging.getLogger("wdspec")
+_FIRST_STEP = 1024 * 1024
+"""Bytes set aside at first for a shard of unknown length; doubled when they are used up."""
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What holds for the copies of one source."""
+
+    limit: int | None = None
+    """Bytes that all of ours in the directory may take."""
+    format: str = "auto"
+    """Of its shards; `auto` is a tar, unless the name says otherwise."""
+    lenient_end: bool = False
+    """Whether they may lack the end marker."""
+
+
+class Fill:
+    """One copy being made by this process; a job of the mover.
+
+    Args:
+        copies: where it goes.
+        fetch: opens the shard at its store.
+        rules: of the source.
+        filling: the copy's lock, held.
+    """
+
+    def __init__(
+        self, copies: Copies, fetch: Callable[[], BinaryIO], rules: Rules, filling: FileLocked
+    ) -> None:
+        self.lock = threading.Lock()
+        """Held by whoever moves."""
+        self.moved = threading.Condition()
+        """Notified after each piece."""
+        self.done = False
+        self.error: Exception | None = None
+        """Why there is no copy: the store's error, or that of the check."""
+        self.total: int | None = None
+        """Bytes of the shard, once the store has said it."""
+        self.seekable = False
+        """Whether the store gives any part of the shard."""
+        self.gave_up = False
+        """Whether there is no copy for want of room, or of permission."""
+        self.started = False
+        """Whether the part is there to be read."""
+        self.written = 0
+        self.reached = 0
+        """How far the furthest reader in this process is."""
+        self._copies, self._fetch, self._rules, self._filling = copies, fetch, rules, filling
+        self._index = Index(copies.directory)
+        self._key = key_of(copies.own)
+        self._stream: BinaryIO | None = None
+        self._rest: Rest | None = None
+        self._reserved: int | None = None
+        self._part = -1
+        self._pending: bytes | memoryview = b""  # what came last and is not written yet
+
+    @property
+    def ahead(self) -> int:
+        return max(0, self.written - self.reached)
+
+    @property
+    def ready(self) -> bool:
+        return not self.done
+
+    def move(self) -> bool:
+        """Fetches one piece; whoever calls holds the lock."""
+        if self.done:
+            return False
+        try:
+            piece = self._pull()
+        except Exception as error:
+            self._fail(error)
+        else:
+            try:
+                self._put(piece)
+            except ShardError as error:
+                self._fail(error.at(url=self._copies.url))
+            except OSError as error:
+                self._give_up(error)
+        with self.moved:
+            self.moved.notify_all()
+        return not self.done
+
+    def wait(self, seconds: float) -> None:
+        """Waits until something has moved, or moves it where nobody else does."""
+        if self.lock.acquire(blocking=False):
+            try:
+                self.move()
+            finally:
+                self.lock.release()
+            mover().wake()  # it passed this fill by while it was locked
+        else:
+            self.watch(seconds)
+
+    def watch(self, seconds: float) -> None:
+        """Waits until something has moved, and moves nothing."""
+        with self.moved:
+            if not self.done:
+                self.moved.wait(seconds)
+
+    def open(self) -> int:
+        """A descriptor of the growing file, for a reader; -1 where it is not there any more."""
+        with self.moved:
+            return os.dup(self._part) if self._part >= 0 else -1
+
+    def take_rest(self) -> tuple[Rest, int] | None:
+        """For a copy that was given up: the stream where it stands, for the first who asks.
+
+        With it comes a descriptor of the file that has what went before, or -1 if that is nothing.
+        """
+        with self.lock:
+            if self._rest is None:
+                return None
+            with self.moved:
+                taken = self._rest, self._part
+                self._rest, self._part = None, -1
+        return taken
+
+    def __del__(self) -> None:
+        if self._rest is not None:
+            self._rest.close()
+            if self._part >= 0:
+                os.close(self._part)
+
+    def abandon(self) -> None:
+        """Gives the copy up because the process ends; leaves one that is stuck to whoever comes next."""
+        if self.lock.acquire(timeout=0.1):
+            try:
+                if not self.done:
+                    self._end()
+            finally:
+                self.lock.release()
+
+    def forget(self) -> None:
+        """In a forked child: the copy is its parent's."""
+        self.done, self._stream, self._rest = True, None, None
+        if self._part >= 0:
+            os.close(self._part)
+            self._part = -1
+
+    def _pull(self) -> bytes:
+        """The next piece; opens the stream first. Raises what the store raises."""
+        if self._stream is None:
+            self._stream = self._fetch()
+            self.seekable = self._stream.seekable()
+            if self.seekable:
+                self.total = self._stream.seek(0, os.SEEK_END)
+                self._stream.seek(0)
+        return self._stream.read(PIECE)
+
+    def _put(self, piece: bytes) -> None:
+        """Writes a piece, or ends the copy at the empty one. Raises OSError of the cache's file system."""
+        self._pending = piece
+        if self._part < 0:
+            self._begin(len(piece))
+        if not piece:
+            self._finish()
+            return
+        assert self._reserved is not None
+        if self.written + len(piece) > self._reserved:
+            needed = self.written + len(piece)
+            self._reserve(max(2 * self._reserved, needed), needed)
+        while self._pending:
+            count = os.write(self._part, self._pending)
+            self.written += count
+            self._pending = memoryview(self._pending)[count:]
+
+    def _begin(self, size: int) -> None:
+        index = self._index
+        index.drop(self._key, None)  # what a killed process left
+        if self.total is None:
+            self._reserve(max(size, _FIRST_STEP), size)
+        else:
+            self._reserve(self.total, self.total)
+        self._part = os.open(index.part(self._key), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        mark_in_use(self._part)
+        self.started = True
+
+    def _reserve(self, wanted: int, needed: int) -> None:
+        content = Content(self._copies.own, self._copies.url)
+        for size in dict.fromkeys((wanted, needed)):
+            if self._index.reserve(self._key, content, size, self._reserved, self._rules.limit):
+                self._reserved = size
+                return
+        raise OSError(errno.EDQUOT, f"no room for {needed:,} bytes within the limit of {self._rules.limit:,}")
+
+    def _finish(self) -> None:
+        assert self._reserved is not None
+        tar = self._rules.format == "tar"
+        if self._rules.format == "auto":
+            tar = NO_TAR.search(self._copies.url) is None
+        check_whole(self._part, self.total, tar=tar, lenient_end=self._rules.lenient_end)
+        os.fsync(self._part)
+        self._index.commit(self._key, self._copies.own, self.written, self._reserved)
+        self._reserved = None
+        self._end()
+
+    def _fail(self, error: Exception) -> None:
+        self.error = error
+        self._end()
+
+    def _give_up(self, error: OSError) -> None:
+        """Lets the readers go on with the stream where it stands."""
+        warn_once(self._copies.directory, error)
+        assert self._stream is not None
+        self._rest = Rest(self._stream, self.written, bytes(self._pending))
+        self._stream, self.gave_up = None, True
+        self._end()
+
+    def _end(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+        with self.moved:
+            if self._part >= 0 and self._rest is None:
+                os.close(self._part)
+                self._part = -1
+        with contextlib.suppress(OSError):
+            self._index.drop(self._key, self._reserved)
+        self.done = True
+        self._filling.release()
+        mover().remove(self)
+
+
+_warned: set[tuple[str, int | None]] = set()
+
+
+def warn_once(directory: str, error: OSError) -> None:
+    """Says, once in a process, why shards are read without being kept."""
+    if (directory, error.errno) in _warned:
+        return
+    _warned.add((directory, error.errno))
+    if error.errno in _FULL:
+        hint = "free some, raise `size`, or make it smaller with `wdspec cache prune`"
+    elif error.errno in (errno.ENOTDIR, errno.EEXIST):
+        hint = "a file stands there: give a directory in `cache:` or WDS_CACHE"
+    elif error.errno == errno.ENOENT:
+        hint = "no directory can be made there: choose another in `cache:` or WDS_CACHE"
+    else:
+        hint = "give the user write permission, choose another `cache:`, or switch it off: `cache: false`"
+    log.warning(
+        "shards are read without being kept in the cache %s: %s; %s",
+        directory,
+        error.strerror or error,
+        hint,
+    )

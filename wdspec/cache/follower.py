@@ -1,0 +1,306 @@
+"""Reads a copy while it is made, by this process or by another."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import time
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from wdspec.cache.cache_names import Copies
+from wdspec.cache.file_locks import open_marked
+from wdspec.cache.fill import Fill, Rules, warn_once
+from wdspec.cache.index import Index, key_of
+from wdspec.cache.running_fills import start_fill
+from wdspec.cache.store_stream import Rest
+from wdspec.errors import ShardError, WdspecError
+from wdspec.streams.read_ahead import SOON
+from wdspec.streams.resumed_stream import PIECE
+
+POLL = 0.01
+"""Seconds between two looks at a file that another process writes."""
+TAKE_OVER = 0.1
+"""Seconds between two looks whether that process still lives."""
+STALLED = 300.0
+"""Seconds after which a process that lives and writes nothing is waited for no longer; beyond all time-outs."""
+_MOST = 16 * PIECE
+
+
+class Follower(io.RawIOBase):
+    """The bytes of a shard behind whoever makes its copy; becomes that itself when nobody does.
+
+    `read` gives b"" only once the copy is whole and checked. When its maker dies, is refused the room, or fills up
+    the file system, reading goes on: from a copy made anew, or from the store. What was read before is then compared
+    with what comes now.
+
+    Args:
+        copies: where the copy is going to be.
+        fetch: opens the shard at its store.
+        rules: of the source.
+
+    Raises:
+        ShardError, MissingShardError: on `read` and `seek`: what the store raises, or what came is no whole shard.
+    """
+
+    def __init__(self, copies: Copies, fetch: Callable[[], BinaryIO], rules: Rules) -> None:
+        self._copies, self._fetch, self._rules = copies, fetch, rules
+        self._key = key_of(copies.own)
+        self._part = Index(copies.directory).part(self._key)
+        self._pid = os.getpid()
+        self._fill: Fill | None = None
+        self._file = -1  # the growing file, or the copy
+        self._whole = False
+        self._before = -1  # the file of a maker that did not finish, until it is compared
+        self._rest: Rest | None = (
+            None  # when no copy is made; the file then has what comes before `_rest_from`
+        )
+        self._rest_from = 0
+        self._position = 0
+        self._reached = 0
+        self._looked = 0.0
+        self._grown = (0, time.monotonic())
+        if not self._become_maker():
+            self._attach()
+
+    @property
+    def name(self) -> str:
+        """The path of the copy, which need not be there yet."""
+        return self._copies.path
+
+    @property
+    def fetched(self) -> bool:
+        """Whether this process has no bytes of it left to fetch, or only few."""
+        fill = self._fill
+        if self._rest is not None or fill is None or fill.done:
+            return self._rest is None
+        return fill.total is not None and fill.total - fill.written <= SOON
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        while self._file < 0 and self._rest is None:
+            self._step()
+        if self._rest is not None:
+            return self._rest.seekable
+        return self._fill is None or self._whole or self._fill.seekable
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_CUR:
+            offset += self._position
+        elif whence == io.SEEK_END:
+            offset += self._length()
+        self._position = offset
+        return offset
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            return self.readall()
+        if not size:
+            return b""
+        while (data := self._available(min(size, _MOST))) is None:
+            self._step()
+        self._position += len(data)
+        self._reached = max(self._reached, self._position)
+        if self._fill is not None:
+            self._fill.reached = max(self._fill.reached, self._position)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        super().close()
+        if self._rest is not None:
+            self._rest.close()
+        if self._whole:
+            Index(self._copies.directory).touch(self._key, os.fstat(self._file).st_size)
+        for descriptor in (self._file, self._before):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._file = self._before = -1
+
+    def _available(self, size: int) -> bytes | None:
+        """Bytes at the position; b"" at the end of the shard, None where they have not come yet."""
+        rest = self._rest
+        if rest is not None and self._position >= self._rest_from:
+            return rest.read_at(self._position, size)
+        if self._file < 0:
+            return None
+        whole = rest is None and self._is_whole()  # looked at first: bytes may come before it becomes so
+        if self._before >= 0 and not self._is_the_same(whole):
+            return None
+        if rest is not None:
+            size = min(size, self._rest_from - self._position)
+        data = os.pread(self._file, size, self._position)
+        return data if data or whole else None
+
+    def _length(self) -> int:
+        while True:
+            if self._rest is not None:
+                return self._rest.length()
+            if self._fill is not None and self._fill.total is not None:
+                return self._fill.total
+            if self._file >= 0 and self._is_whole():
+                return os.fstat(self._file).st_size
+            self._step()
+
+    def _is_whole(self) -> bool:
+        """Whether the open file has the name of the copy."""
+        if not self._whole:
+            with contextlib.suppress(OSError):
+                self._whole = os.path.samestat(os.stat(self._copies.path), os.fstat(self._file))
+        return self._whole
+
+    def _step(self) -> None:
+        """Brings more bytes nearer, or waits a moment for those who do.
+
+        Raises:
+            ShardError, MissingShardError: the copy could not be made, and why.
+        """
+        if self._pid != os.getpid():  # a fill is of the process that began it
+            self._pid, self._fill = os.getpid(), None
+        fill = self._fill
+        if fill is None:
+            self._follow_others()
+        elif fill.done:
+            self._end_of(fill)
+        else:
+            fill.wait(0.1)
+            if self._file < 0 and fill.started:
+                self._file = fill.open()
+
+    def _follow_others(self) -> None:
+        if self._file < 0 and self._attach():
+            return
+        now = time.monotonic()
+        if self._file < 0 or now - self._looked > TAKE_OVER:
+            self._looked = now
+            if self._become_maker():
+                return
+        size = 0 if self._file < 0 else os.fstat(self._file).st_size
+        if size != self._grown[0]:
+            self._grown = (size, now)
+        elif now - self._grown[1] > STALLED:
+            self._read_from_store(
+                OSError(errno.ETIMEDOUT, "another process fetches one and makes no progress")
+            )
+            return
+        time.sleep(POLL)
+
+    def _become_maker(self) -> bool:
+        """Makes the copy if nobody does; True if something has changed."""
+        try:
+            self._fill = start_fill(self._copies, self._fetch, self._rules)
+        except OSError as error:
+            self._read_from_store(error)
+            return True
+        if self._fill is not None:
+            self._leave_file()
+        elif os.path.lexists(self._copies.path) and not (self._file >= 0 and self._is_whole()):
+            self._leave_file()
+            if not self._attach() and os.path.lexists(self._copies.path):
+                self._read_from_store(PermissionError(errno.EACCES, f"{self._copies.path} cannot be read"))
+        else:
+            return False
+        return True
+
+    def _end_of(self, fill: Fill) -> None:
+        """Goes on after a fill of this process that gave no copy, or one that is gone."""
+        if fill.error is not None:
+            raise _again(fill.error)
+        taken = fill.take_rest()
+        if taken is not None:
+            self._rest, written = taken
+            self._rest_from = self._rest.at
+            if self._file < 0:
+                self._file = written
+            elif written >= 0:
+                os.close(written)
+            self._compare_rest()
+            return
+        if fill.gave_up:
+            self._read_from_store(None)
+            return
+        self._fill = None
+        self._leave_file()
+        self._attach()
+
+    def _read_from_store(self, why: OSError | None) -> None:
+        if why is not None:
+            warn_once(self._copies.directory, why)
+        self._leave_file()
+        self._rest, self._rest_from, self._fill = Rest(self._fetch()), 0, None
+        self._compare_rest()
+
+    def _attach(self) -> bool:
+        """Opens the finished copy, or the growing file."""
+        for path in (self._part, self._copies.path):
+            try:
+                self._file = open_marked(path)
+            except OSError:
+                continue
+            self._grown = (0, time.monotonic())
+            return True
+        return False
+
+    def _leave_file(self) -> None:
+        """Gives the open file up; what was read from it is kept for comparison."""
+        if self._file >= 0:
+            if self._before < 0 and self._reached:
+                self._before = self._file
+            else:
+                os.close(self._file)
+        self._file, self._whole = -1, False
+
+    def _is_the_same(self, whole: bool) -> bool:
+        """Whether the file has come as far as was read before; then it must be the same so far."""
+        if os.fstat(self._file).st_size < self._reached and not whole:
+            return False
+        for at in range(0, self._reached, PIECE):
+            size = min(PIECE, self._reached - at)
+            if os.pread(self._file, size, at) != os.pread(self._before, size, at):
+                raise self._changed(at)
+        os.close(self._before)
+        self._before = -1
+        return True
+
+    def _compare_rest(self) -> None:
+        """The same for what the store gives now; the old file then serves what was read before."""
+        if self._before < 0 or self._rest is None:
+            return
+        if self._file >= 0:  # the same stream went into this file, as far as `_rest_from`
+            self._is_the_same(whole=True)
+            return
+        while self._rest.at < self._reached:
+            at = self._rest.at
+            piece = self._rest.read_at(at, min(PIECE, self._reached - at))
+            if not piece or piece != os.pread(self._before, len(piece), at):
+                raise self._changed(at)
+        self._file, self._before, self._rest_from = self._before, -1, self._reached
+
+    def _changed(self, at: int) -> ShardError:
+        return ShardError(
+            f"the object changed while it was read: not the same bytes within {PIECE} of byte {at}; start again "
+            "from a saved state",
+            url=self._copies.url,
+        )
+
+
+def _again(error: Exception) -> Exception:
+    """The same error for another reader: a raised one carries the first reader's frames."""
+    if isinstance(error, WdspecError):
+        rebuild, arguments = error.__reduce__()[:2]
+        again: Exception = rebuild(*arguments)
+        return again
+    return error

@@ -1,0 +1,63 @@
+"""Makes the copies of many shards before anybody reads them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, NamedTuple
+
+from wdspec.cache.copies import find_copy
+from wdspec.errors import WdspecError
+from wdspec.storage.access import Access
+from wdspec.storage.resolver import Resolution
+
+_MOST = 4 * 1024 * 1024
+
+
+class Prefetched(NamedTuple):
+    """What became of one shard."""
+
+    url: str
+    outcome: Literal["fetched", "there", "not cached", "not kept", "failed"]
+    """`not cached`: a local file, or a source without a cache. `not kept`: there was no room for it."""
+    size: int = 0
+    """Bytes fetched."""
+    error: str | None = None
+
+
+def prefetch(
+    shards: Iterable[tuple[Access, Resolution]], jobs: int, told: Callable[[Prefetched], None]
+) -> list[Prefetched]:
+    """Fetches the shards of which there is no copy, so many at a time.
+
+    Args:
+        told: called with each outcome, by whichever thread.
+    """
+
+    def fetch(shard: tuple[Access, Resolution]) -> Prefetched:
+        access, resolution = shard
+        try:
+            outcome = _fetched(access, resolution)
+        except (WdspecError, OSError) as error:
+            outcome = Prefetched(resolution.url.text, "failed", error=str(error))
+        told(outcome)
+        return outcome
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(fetch, shards))
+
+
+def _fetched(access: Access, resolution: Resolution) -> Prefetched:
+    url, copies = resolution.url.text, resolution.copies
+    if copies is None or access.cache is None:
+        return Prefetched(url, "not cached")
+    found = find_copy(copies)
+    if found is not None:
+        found.close()
+        return Prefetched(url, "there")
+    size = 0
+    with access.open(resolution) as stream:
+        while piece := stream.read(_MOST):
+            size += len(piece)
+    return Prefetched(url, "fetched" if os.path.exists(copies.path) else "not kept", size)

@@ -1,0 +1,211 @@
+"""What a spec means on a topology: everything that `wdspec explain` says, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from wdspec.cli.explain.sample_sizes import memory_of_machine
+from wdspec.cli.explain.wording import FieldMeaning
+from wdspec.cli.support.tables import counted, listed, size
+from wdspec.formats.tar.blocks import CHUNK
+from wdspec.planning.plan import Plan
+from wdspec.planning.topology import Topology
+from wdspec.spec.language.models import Spec
+
+PER_UNENDING = 1000
+"""Samples for which the expected draws are given where the spec has no epoch."""
+
+
+@dataclass(frozen=True)
+class SourceMeaning:
+    """One source with shards, or what a nested mix comes to."""
+
+    name: str
+    path: tuple[str, ...] = ()
+    """Names of the nested mixes it is in, the outermost first."""
+    share: float = 0.0
+    """Of the whole mix; 0 for a source that is off."""
+    shards: int | None = None
+    """None: not listed, since the source is off."""
+    samples: float | None = None
+    """Per pass; None where neither the spec nor a local shard says."""
+    estimated: bool = False
+    """Whether samples are an estimate."""
+    expected: float = 0.0
+    """Samples drawn in an epoch, or of a thousand without one."""
+    window: int | None = None
+    """Samples shuffled together in each slot; None for a nested mix and a source that is off."""
+    window_bytes: float | None = None
+    """Bytes of a full window, if known."""
+    interleave: int = 1
+    """Shards that a slot reads in turn."""
+    open_shards: int = 1
+    """Shards that a slot has open at a time: as many as it reads in turn, or all that it has of a pass."""
+    order: str = ""
+    parts_per_shard: int = 1
+    """Over 1 where there are fewer shards than slots."""
+    fields: str = ""
+    field_list: tuple[FieldMeaning, ...] = ()
+    steps: str = ""
+    nested: bool = False
+    """Whether it is a nested mix."""
+
+    @property
+    def passes(self) -> float | None:
+        """How often an epoch reads the source; None where that is not known."""
+        return self.expected / self.samples if self.samples else None
+
+
+class Turn(NamedTuple):
+    """What a slot reads of a source at one of its turns."""
+
+    url: str
+    part: int
+    """Which of the shard's parts, from 0."""
+    parts: int
+    """1 unless there are fewer shards than slots."""
+
+
+@dataclass(frozen=True)
+class SlotMeaning:
+    """The first turns of one slot at one source."""
+
+    rank: int
+    worker: int
+    source: str
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The canonical topology, and the ranks and workers that it is described on."""
+
+    topology: Topology
+    ranks: int
+    workers: int
+    """Reading processes per rank, at least 1."""
+    why: str
+    """Where the numbers come from."""
+
+    @property
+    def canonical_ranks(self) -> int:
+        """How many canonical ranks one rank reads."""
+        return self.topology.ranks // self.ranks
+
+    @property
+    def slots_per_worker(self) -> int:
+        """How many slots one reading process holds."""
+        return self.canonical_ranks * self.topology.workers // self.workers
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """A spec, planned and measured."""
+
+    spec: Spec
+    plan: Plan
+    run: Run
+    sources: tuple[SourceMeaning, ...]
+    """In file order; a nested mix stands before its sources."""
+    slots: tuple[SlotMeaning, ...]
+    """Of the first slots."""
+    errors: tuple[str, ...]
+    """Why shards could not be measured."""
+
+    @property
+    def active(self) -> list[SourceMeaning]:
+        """The sources that are read."""
+        return [each for each in self.sources if each.window is not None]
+
+    @property
+    def window_bytes(self) -> float:
+        """Bytes in the full windows of one reading process, as far as they are known."""
+        return sum(each.window_bytes or 0.0 for each in self.active) * self.run.slots_per_worker
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes that one reading process holds of its open shards; of small shards less."""
+        opened = [each.open_shards for each in self.active]
+        each_slot = sum(opened) if self.plan.finite is None else 1  # a pass is read source after source
+        return each_slot * self.run.slots_per_worker * CHUNK
+
+
+def warnings_of(meaning: Meaning) -> Iterator[str]:
+    """What the user of this spec on this topology should think about."""
+    plan, spec = meaning.plan, meaning.spec
+    yield from meaning.errors
+    asked = spec.epoch.samples if spec.epoch is not None else None
+    epoch = plan.epoch_samples
+    if asked and epoch and spec.limit is None and asked > epoch:
+        yield (
+            f"epoch: {asked} is no whole number of batches of {plan.batching.global_size:,}; an epoch is "
+            f"{epoch:,} samples, and the next one goes on from there"
+        )
+    parts = [f"{each.name} in {each.parts_per_shard}" for each in meaning.active if each.parts_per_shard > 1]
+    if parts:
+        yield (
+            f"fewer shards than the {plan.topology.slots:,} slots, so each shard is read in parts ({listed(parts)}), "
+            "every part by a walk through all of it; more and smaller shards read faster"
+        )
+    workers = meaning.run.workers
+    memory, held = memory_of_machine(), (meaning.window_bytes + meaning.buffer_bytes) * workers
+    if memory and held > memory / 4:
+        remedy = (
+            "`shuffle`" if meaning.window_bytes > meaning.buffer_bytes else "`interleave`, or run more ranks"
+        )
+        yield (
+            f"the windows and buffers of {counted(workers, 'worker')} hold {size(held)}, over a quarter of this "
+            f"machine's {size(memory)}; lower {remedy}"
+        )
+
+
+def as_json(meaning: Meaning) -> dict[str, Any]:
+    """The meaning as numbers and texts."""
+    spec, plan = meaning.spec, meaning.plan
+    topology = plan.topology
+    batch = {
+        "per_rank": plan.batching.per_slot * meaning.run.canonical_ranks,
+        "global": plan.batching.global_size,
+    }
+    return {
+        "name": spec.name,
+        "file": spec.file,
+        "split": spec.split,
+        "environment": spec.environment,
+        "seed": spec.seed,
+        "topology": {
+            "ranks": topology.ranks,
+            "workers": topology.workers,
+            "slots": topology.slots,
+            "why": meaning.run.why,
+        },
+        "run": {"ranks": meaning.run.ranks, "workers": meaning.run.workers},
+        "draw": plan.draw,
+        "batch": batch if plan.batching.batched else None,
+        "epoch": None
+        if plan.epoch_batches is None
+        else {"batches_per_rank": plan.epoch_batches, "samples": plan.epoch_samples},
+        "expected_of": plan.epoch_samples or PER_UNENDING,
+        "sources": [
+            {
+                **asdict(each),
+                "field_list": [field._asdict() for field in each.field_list],
+                "passes": each.passes,
+            }
+            for each in meaning.sources
+        ],
+        "slots": [
+            {
+                "rank": each.rank,
+                "worker": each.worker,
+                "source": each.source,
+                "first": [turn._asdict() for turn in each.turns],
+            }
+            for each in meaning.slots
+        ],
+        "window_bytes_per_worker": meaning.window_bytes,
+        "buffer_bytes_per_worker": meaning.buffer_bytes,
+        "warnings": list(warnings_of(meaning)),
+    }

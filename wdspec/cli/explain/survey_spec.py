@@ -1,0 +1,165 @@
+"""Finds out what a spec means: lists its shards, plans, and looks at the headers of one local shard a source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from wdspec.cli.explain.explanation import PER_UNENDING, Meaning, Run, SlotMeaning, SourceMeaning, Turn
+from wdspec.cli.explain.sample_sizes import Measure, measure
+from wdspec.cli.explain.wording import field_meanings, fields_in_words, steps_in_words
+from wdspec.compiler import count_pass, list_sources
+from wdspec.errors import WdspecError
+from wdspec.fields.sample_fields import SampleFields
+from wdspec.planning.plan import Plan, SourcePlan, make_plan
+from wdspec.planning.topology import Seat, Topology
+from wdspec.running.seat import find_seat
+from wdspec.spec.language.models import Source, Spec
+from wdspec.storage.environment import UrlEnvironment
+from wdspec.storage.resolver import Resolver
+
+TURNS = 3
+"""First shards named of each slot and source."""
+
+
+def meaning_of(
+    spec: Spec, ranks: int | None, workers: int | None, slots: int | None, probe: bool = True
+) -> Meaning:
+    """Lists the shards, plans, and reads the headers of one local shard a source. Runs nothing.
+
+    For `epoch: pass` the headers of all shards are read, as planning needs them.
+
+    Args:
+        spec: the spec.
+        ranks, workers: the topology; by default that of the running job and the spec's.
+        slots: how many slots to describe; by default some that fit a screen.
+        probe: False: reads no shard, so that sizes are known only where the spec declares them.
+
+    Raises:
+        WdspecError: as planning and listing raise.
+    """
+    run = _run(spec, ranks, workers)
+    environment = UrlEnvironment.read()
+    shards = list_sources(spec, environment)
+    plan = make_plan(spec, shards, run.topology, count_pass(spec, shards, environment))
+    planned = {source.name: source for source in plan.sources}
+    errors: list[str] = []
+    leaves: dict[str, SourceMeaning] = {}
+    for source in spec.sources:
+        fields = SampleFields.of(source, allow=spec.allow, secure=environment.secure)
+        leaf = _described(source, fields)
+        if source.name in planned:
+            resolver = Resolver.of(environment, spec, source)
+            listed = shards[source.name]
+            measured = measure(source, listed, resolver, fields.field_of) if probe else None
+            if isinstance(measured, WdspecError):
+                errors.append(str(measured))
+                measured = None
+            leaf = _planned(leaf, planned[source.name], plan, measured)
+        leaves[source.name] = leaf
+    if slots is None:
+        slots = max(1, min(4, 8 // len(plan.sources)))
+    return Meaning(
+        spec,
+        plan,
+        run,
+        tuple(_outline(spec.dataset, (), leaves)),
+        tuple(_slots(plan, slots)),
+        tuple(errors),
+    )
+
+
+def _run(spec: Spec, ranks: int | None, workers: int | None) -> Run:
+    """The run that is described: as asked, else as this process would run, else as `elastic` says."""
+    seat = find_seat() if ranks is None else Seat(0, ranks)
+    rank_why = (
+        "--ranks" if ranks is not None else "of the running job" if seat.world_size > 1 else "one process"
+    )
+    elastic = spec.elastic
+    if elastic is None:
+        worker_why = "--workers" if workers is not None else f"loader.workers is {spec.loader.workers}"
+        own = spec.loader.workers if workers is None else workers
+        topology = Topology(seat.world_size, max(1, own))
+        return Run(topology, topology.ranks, topology.workers, f"{rank_why}, {worker_why}")
+    topology = Topology(elastic.ranks, elastic.workers)
+    if ranks is None and seat.world_size == 1:
+        seat = Seat(0, topology.ranks)
+    seat.canonical_ranks(topology)
+    own = topology.workers if workers is None else workers
+    topology.check_workers(own)
+    return Run(topology, seat.world_size, max(1, own), "elastic")
+
+
+def _described(source: Source, fields: SampleFields) -> SourceMeaning:
+    return SourceMeaning(
+        source.name,
+        samples=source.samples,
+        order=source.order,
+        fields=fields_in_words(source, fields),
+        field_list=tuple(field_meanings(source, fields)),
+        steps=steps_in_words(source),
+    )
+
+
+def _planned(leaf: SourceMeaning, source: SourcePlan, plan: Plan, measured: Measure | None) -> SourceMeaning:
+    shards, window = len(source.shards), source.windows.size
+    estimated, held = False, None
+    samples: float | None = source.samples
+    if measured is not None:
+        if samples is None:
+            samples, estimated = measured.samples * shards, shards > 1 or not measured.whole
+        held = min(window, max(1.0, samples / plan.topology.slots)) * measured.sample_bytes
+    batches = plan.epoch_batches or -(-PER_UNENDING // plan.batching.global_size)
+    share = float(plan.mean_shares(batches)[plan.sources.index(source)] if plan.schedule else source.share)
+    return replace(
+        leaf,
+        share=share,
+        shards=shards,
+        samples=samples,
+        estimated=estimated,
+        expected=share * (plan.epoch_samples or PER_UNENDING),
+        window=window,
+        parts_per_shard=source.order.split,
+        window_bytes=held,
+        interleave=source.interleave,
+        open_shards=min(source.interleave, -(-source.order.per_pass // plan.topology.slots)),
+    )
+
+
+def _outline(
+    dataset: tuple[Source, ...], path: tuple[str, ...], leaves: dict[str, SourceMeaning]
+) -> Iterator[SourceMeaning]:
+    """The sources of a mix in order, each nested mix before its own."""
+    for source in dataset:
+        if source.dataset is None:
+            yield replace(leaves[source.name], path=path)
+            continue
+        inner = list(_outline(source.dataset, (*path, source.name), leaves))
+        own = [each for each in inner if not each.nested]
+        listed = [each.shards for each in own if each.shards is not None]
+        sizes = [each.samples for each in own if each.samples is not None]
+        yield SourceMeaning(
+            source.name,
+            path,
+            share=sum(each.share for each in own),
+            shards=sum(listed) if listed else None,
+            samples=sum(sizes) if len(sizes) == len(own) else None,
+            estimated=any(each.estimated for each in own),
+            expected=sum(each.expected for each in own),
+            nested=True,
+        )
+        yield from inner
+
+
+def _slots(plan: Plan, most: int) -> Iterator[SlotMeaning]:
+    topology = plan.topology
+    for slot in range(min(most, topology.slots)):
+        rank, worker = divmod(slot, topology.workers)
+        if plan.finite is not None:
+            for name, shards in plan.pass_turns(rank, worker, TURNS).items():
+                yield SlotMeaning(rank, worker, name, tuple(Turn(shard.text, 0, 1) for shard in shards))
+            continue
+        for source in plan.sources:
+            entries = [source.order.entry(slot, turn) for turn in range(TURNS)]
+            turns = [Turn(source.shards[e.shard].text, e.residue, source.order.split) for e in entries]
+            yield SlotMeaning(rank, worker, source.name, tuple(turns))

@@ -1,0 +1,102 @@
+"""What a source's keys say of its samples, in words: fields with files and decoders, then what is done to them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from wdspec.fields.decode_rules import DecodeRules, FieldDecoder, Unpacked
+from wdspec.fields.decoders.images import ImageDecoder
+from wdspec.fields.sample_fields import SampleFields
+from wdspec.spec.language.models import Call, Source
+
+
+class FieldMeaning(NamedTuple):
+    """One field of a source's samples, as far as the spec alone shows it."""
+
+    name: str
+    files: tuple[str, ...]
+    """Suffixes or globs; the first that a sample has is taken."""
+    decoder: str
+    """`bytes` where nothing decodes it; `a/b` where it depends on the file."""
+
+    def __str__(self) -> str:
+        made_of = "" if self.files == (self.name,) else f" = {'|'.join(self.files)}"
+        return f"{self.name}{made_of}" + ("" if self.decoder in self.files else f" ({self.decoder})")
+
+
+def field_meanings(source: Source, fields: SampleFields) -> list[FieldMeaning]:
+    """The fields of a source by `extensions`, `rename` and `decode`.
+
+    Without `extensions` only the renamed ones are known: the others are whatever files a sample has.
+    """
+    entries = fields.naming.extensions.entries or ()
+    files = {
+        entry.name or str(entry): tuple(spelling.text for spelling in entry.spellings) for entry in entries
+    }
+    lowered = {name.lower(): name for name in files}
+    renamed: dict[str, tuple[str, ...]] = {}
+    used: set[str] = set()
+    for new, olds in source.rename.items():
+        found: list[str] = []
+        for old in olds:
+            name = lowered.get(old.lower())
+            found += (old,) if name is None else files[name]
+            used.add(name or old)
+        renamed[new] = tuple(found)
+    kept = {name: suffixes for name, suffixes in files.items() if name not in used}
+    return [
+        FieldMeaning(name, suffixes, _decoders(name, suffixes, fields.rules))
+        for name, suffixes in {**renamed, **kept}.items()
+    ]
+
+
+def fields_in_words(source: Source, fields: SampleFields) -> str:
+    """`image = jpg|png (rgb8), label = cls`."""
+    known = [str(each) for each in field_meanings(source, fields)]
+    if source.extensions is None:
+        known.append("all other files under their suffixes" if known else "every file under its suffix")
+        image = _label(fields.rules.decoder_of("jpg", "jpg"))
+        known[-1] += f", images as {image}"
+    return ", ".join(known)
+
+
+def steps_in_words(source: Source) -> str:
+    """`scale 0.5 to 2 (0.3 of samples), select m:f, map m:g, tags {"a": 1}`."""
+    steps: list[str] = []
+    if source.scale is not None:
+        low, high = source.scale
+        factor = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        steps.append(
+            f"scale {factor}" + ("" if source.scaleprob == 1 else f" ({source.scaleprob:.4g} of samples)")
+        )
+    if source.select is not None:
+        steps.append(f"select {source.select}")
+    if source.map:
+        steps.append(f"map {calls_in_words(source.map)}")
+    if source.tags:
+        steps.append(f"tags {json.dumps(source.tags, ensure_ascii=False, default=str)}")
+    if source.missing != "error":
+        steps.append(f"missing: {source.missing}")
+    return ", ".join(steps)
+
+
+def calls_in_words(calls: Iterable[Call]) -> str:
+    """`m:f, m:Class(side=16)`."""
+    return ", ".join(
+        call.call + (f"({', '.join(f'{k}={v!r}' for k, v in call.args.items())})" if call.args else "")
+        for call in calls
+    )
+
+
+def _decoders(name: str, suffixes: Iterable[str], rules: DecodeRules) -> str:
+    labels = {_label(rules.decoder_of(name, suffix)): None for suffix in suffixes}
+    return "/".join(labels)
+
+
+def _label(decoder: FieldDecoder | None) -> str:
+    if decoder is None:
+        return "bytes"
+    decode = decoder.decode.inner if isinstance(decoder.decode, Unpacked) else decoder.decode
+    return decode.spec if isinstance(decode, ImageDecoder) else decoder.label

@@ -1,0 +1,289 @@
+"""`wdspec cache`: what a cache directory holds, whether it is whole, making room in it, and filling it beforehand."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wdspec.cli.spec_commands.resolve import printable
+from wdspec.cli.support.json_output import print_json
+from wdspec.cli.support.spec_options import Choice, choosing
+from wdspec.cli.support.tables import Row, Table, show
+
+if TYPE_CHECKING:
+    from wdspec.cache.index import Content, Entry, Index
+    from wdspec.cache.prefetch import Prefetched
+
+SPEC_SUFFIXES = (".yaml", ".yml", ".json")
+_PIECE = 1024 * 1024
+_FORMAT = click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+_WHERE = click.argument("where", metavar="[DIR|SPEC]", required=False)
+
+
+def _size(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
+    from wdspec.spec.language.value_kinds import read_size
+
+    return None if text is None else int(_read(read_size, text))
+
+
+def _duration(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    """Seconds; days too, which the spec language has no use for."""
+    from wdspec.spec.language.value_kinds import read_duration
+
+    if text is not None and text.endswith("d") and text[:-1].isdigit():
+        return int(text[:-1]) * 86_400.0
+    return None if text is None else float(_read(read_duration, text))
+
+
+def _read(reader: Callable[[str], Any], text: str) -> Any:
+    from pydantic_core import PydanticCustomError
+
+    try:
+        return reader(text)
+    except PydanticCustomError as error:
+        said = error.context or {}
+        raise click.BadParameter(f"{said.get('message')}; {said.get('hint')}") from None
+
+
+@click.group()
+def cache() -> None:
+    """Look at, check, trim and fill directories with copies of remote shards.
+
+    DIR is such a directory; with a SPEC those of its sources are meant, and by default the one of WDS_CACHE.
+    """
+
+
+@cache.command()
+@_WHERE
+@_FORMAT
+def ls(where: str | None, form: str) -> None:
+    """List the copies, those used last at the end."""
+    found = [(index, *each) for index in _indexes(where) for each in _listed(index)]
+    if form == "json":
+        print_json({"copies": [_as_json(*each) for each in found]})
+        return
+    rows: list[Row | None] = [
+        (_when(entry), _megabytes(entry.size), os.path.join(index.directory, content.name))
+        for index, entry, content in found
+    ]
+    total = sum(entry.size for _, entry, _ in found)
+    summary = f"{len(found):,} cop{'y' if len(found) == 1 else 'ies'}, {_megabytes(total)} MB"
+    show(*([Table(("used", "MB>", "copy"), rows)] if rows else []), summary)
+
+
+@cache.command()
+@_WHERE
+@click.option("--remove", is_flag=True, help="Delete the copies that are damaged.")
+def verify(where: str | None, remove: bool) -> None:
+    """Read all copies again: their length, and their structure from the first header to the end marker.
+
+    Exits with 1 if one is damaged. The bytes of files in a tar have no checksum, so changes there are not seen.
+    """
+    bad = good = 0
+    for index in _indexes(where):
+        listed = _listed(index)
+        with _progress("checking copies", len(listed)) as told:
+            for entry, content in listed:
+                path = os.path.join(index.directory, content.name)
+                problem = _problem(path, entry, content.url)
+                bad, good = bad + bool(problem), good + (problem is None)
+                if problem:
+                    told(f"{path}: {problem}")
+                    if remove:
+                        with index.lock():
+                            index.delete(entry)
+                else:
+                    told(None)
+    show(f"{good:,} whole, {bad:,} damaged{' and deleted' if bad and remove else ''}")
+    if bad:
+        click.get_current_context().exit(1)
+
+
+@cache.command()
+@_WHERE
+@click.option(
+    "--size", metavar="SIZE", callback=_size, help="Delete what was unused longest, down to so many bytes."
+)
+@click.option(
+    "--older-than",
+    metavar="TIME",
+    callback=_duration,
+    help="Delete what was not used for so long: 12h, 30d.",
+)
+def prune(where: str | None, size: int | None, older_than: float | None) -> None:
+    """Delete copies that wdspec made, and what killed processes left; never others, nor what is being read."""
+    if size is None and older_than is None:
+        raise click.UsageError("say what may stay: --size 100GB, or --older-than 30d")
+    before = after = 0
+    for index in _indexes(where):
+        index.sweep()
+        before += sum(entry.size for entry in index.entries())
+        if older_than is not None:
+            horizon = time.time_ns() - int(older_than * 1e9)
+            with index.lock():
+                for entry in index.entries():
+                    if entry.used < horizon:
+                        index.delete(entry)
+        if size is not None:
+            index.make_room(size)
+        after += sum(entry.size for entry in index.entries())
+    show(f"{_megabytes(before - after)} MB deleted, {_megabytes(after)} MB left")
+
+
+@cache.command()
+@choosing
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=4, show_default=True, help="Shards fetched at a time."
+)
+def prefetch(choice: Choice, form: str, jobs: int) -> None:
+    """Fetch all shards of a spec into its cache. Exits with 1 if one cannot be fetched."""
+    from wdspec.cache.prefetch import prefetch as fetch_all
+    from wdspec.compiler import list_sources, resolvers_of
+    from wdspec.storage.door import access_of
+    from wdspec.storage.environment import UrlEnvironment
+
+    spec = choice.load()
+    environment = UrlEnvironment.read()
+    shards = list_sources(spec, environment)
+    resolvers = resolvers_of(spec, shards, environment)
+    if all(resolver.cache is None for resolver in resolvers.values()):
+        raise click.UsageError("the spec has no cache; add `cache: DIR` to it, or set WDS_CACHE")
+    wanted = {
+        resolution.location: (access_of(spec, source, environment), resolution)
+        for source in spec.sources
+        for resolution in map(resolvers[source.name], shards[source.name])
+    }
+    with _progress("fetching shards", len(wanted)) as told:
+        done = fetch_all(wanted.values(), jobs, lambda each: told(each.error and f"{each.url}: {each.error}"))
+    if form == "json":
+        print_json({"shards": [each._asdict() for each in done]})
+    else:
+        show(_summary(done))
+    if any(each.outcome == "failed" for each in done):
+        click.get_current_context().exit(1)
+
+
+def _summary(done: list[Prefetched]) -> str:
+    counts = {name: sum(each.outcome == name for each in done) for name in ("fetched", "there")}
+    others = {
+        name: sum(each.outcome == name for each in done) for name in ("not cached", "not kept", "failed")
+    }
+    size = _megabytes(sum(each.size for each in done))
+    said = [f"{counts['fetched']:,} fetched ({size} MB)", f"{counts['there']:,} there already"]
+    said += [f"{count:,} {name}" for name, count in others.items() if count]
+    return ", ".join(said)
+
+
+def _indexes(where: str | None) -> list[Index]:
+    """The marked cache directories that an argument stands for."""
+    from wdspec.cache.index import Index
+
+    where = where or os.environ.get("WDS_CACHE")
+    if not where:
+        raise click.UsageError("name a cache directory or a spec, or set WDS_CACHE")
+    indexes = [Index(directory) for directory in _directories(where)]
+    for index in indexes:
+        if not index.is_marked:
+            raise click.UsageError(
+                f"{index.directory} is no cache that wdspec filled: it has no folder .wdspec/index"
+            )
+    return indexes
+
+
+def _directories(where: str) -> list[str]:
+    from wdspec.cache.cache_names import CacheSettings
+    from wdspec.storage.environment import UrlEnvironment
+
+    if not where.split("#", 1)[0].endswith(SPEC_SUFFIXES):
+        return [os.path.abspath(os.path.expanduser(where))]
+    from wdspec.spec.loading import load
+
+    spec = load(where)
+    environment = UrlEnvironment.read()
+    settings = [CacheSettings.of(environment, spec, source) for source in spec.sources]
+    directories = list(dict.fromkeys(each.directory for each in settings if each is not None))
+    if not directories:
+        raise click.UsageError(f"{where} has no cache; add `cache: DIR` to it, or set WDS_CACHE")
+    return directories
+
+
+def _listed(index: Index) -> list[tuple[Entry, Content]]:
+    """The copies with a file, by last use."""
+    entries = sorted(index.entries(), key=lambda entry: entry.used)
+    known = [(entry, content) for entry in entries if (content := index.content(entry)) is not None]
+    return [
+        (entry, content)
+        for entry, content in known
+        if os.path.exists(os.path.join(index.directory, content.name))
+    ]
+
+
+def _problem(path: str, entry: Entry, url: str) -> str | None:
+    """What is wrong with a copy; a missing end marker is not, as such a one was only kept where the spec allows it."""
+    from wdspec.errors import WdspecError
+    from wdspec.formats.compression.decompress import decompressed
+    from wdspec.formats.format_names import format_of
+    from wdspec.formats.tar.tar_reader import count_samples
+
+    try:
+        size = os.path.getsize(path)
+        if size != entry.size:
+            return f"{size:,} bytes, where {entry.size:,} were fetched"
+        with open(path, "rb", buffering=0) as raw, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            file = decompressed(raw)
+            if format_of(url) == "tar":
+                count_samples(file, lenient_end=True)
+            while file.read(_PIECE):  # decompresses the rest
+                pass
+    except (WdspecError, OSError) as error:
+        return str(error)
+    return None
+
+
+@contextmanager
+def _progress(title: str, total: int) -> Iterator[Callable[[str | None], None]]:
+    """A bar on standard error where that is a terminal; told of each one done, and of what is wrong with it."""
+    if not sys.stderr.isatty():
+        yield lambda problem: click.echo(printable(problem), err=True) if problem else None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns: tuple[Any, ...] = (title, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+
+        def draw(problem: str | None) -> None:
+            if problem:
+                bar.console.print(problem, markup=False, highlight=False)
+            bar.advance(task)
+
+        yield draw
+
+
+def _as_json(index: Index, entry: Entry, content: Content) -> dict[str, Any]:
+    return {
+        "copy": os.path.join(index.directory, content.name),
+        "url": content.url,
+        "bytes": entry.size,
+        "used": _when(entry),
+    }
+
+
+def _when(entry: Entry) -> str:
+    return datetime.fromtimestamp(entry.used / 1e9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f}"

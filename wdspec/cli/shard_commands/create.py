@@ -1,0 +1,223 @@
+"""`wdspec create`: shards of the files in a folder, of a recipe, or of a manifest."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from wdspec.cli.support.shard_outputs import (
+    Outputs,
+    as_bytes,
+    check_several,
+    force_option,
+    output_option,
+    report_option,
+    system_errors_told,
+    tell,
+    with_progress,
+)
+from wdspec.errors import UsageError
+
+if TYPE_CHECKING:
+    from wdspec.writing.recipes import Recipe
+
+Kind = Literal["folder", "recipe", "manifest"]
+
+
+@click.command()
+@click.argument("what", metavar="FOLDER|RECIPE|MANIFEST")
+@output_option
+@click.option(
+    "--as",
+    "kind",
+    type=click.Choice(["folder", "recipe", "manifest"]),
+    help="What it is (default: a folder is one; .csv, .tsv and .jsonl are manifests; all else is a recipe).",
+)
+@click.option("--shards", type=click.IntRange(min=1), metavar="N", help="Fill N shards.")
+@click.option("--maxcount", type=click.IntRange(min=1), metavar="N", help="At most N samples in a shard.")
+@click.option("--maxsize", metavar="SIZE", help="At most so many bytes in a shard, such as 1GB.")
+@click.option(
+    "--by", type=click.Choice(["count", "size"]), help="With --shards: what is to be equal (default: count)."
+)
+@click.option(
+    "--shuffle", type=int, metavar="SEED", help="Shuffle the samples, the same way for the same seed."
+)
+@click.option(
+    "--key-column", metavar="COLUMN", help="Manifest: the column of keys (default: __key__, else numbers)."
+)
+@click.option(
+    "--value", "values", multiple=True, metavar="FIELD=COLUMN", help="Manifest: store the column's values."
+)
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    metavar="FIELD=COLUMN",
+    help="Manifest: store the files the column names.",
+)
+@click.option(
+    "--base", metavar="FOLDER", default=".", help="What paths in it are relative to (default: here)."
+)
+@click.option(
+    "--run-pipes", is_flag=True, help="Run the commands (`pipe:`) of a recipe. WDS_SECURE=1 forbids it."
+)
+@click.option(
+    "--key",
+    "rule",
+    type=click.Choice(["first_dot", "last_dot"]),
+    default="first_dot",
+    show_default=True,
+    help="Where names of files split into key and field.",
+)
+@force_option
+@report_option
+def create(
+    what: str,
+    output: str,
+    kind: Kind | None,
+    shards: int | None,
+    maxcount: int | None,
+    maxsize: str | None,
+    by: str | None,
+    shuffle: int | None,
+    key_column: str | None,
+    values: tuple[str, ...],
+    files: tuple[str, ...],
+    base: str,
+    run_pipes: bool,
+    rule: Literal["first_dot", "last_dot"],
+    force: bool,
+    form: str,
+) -> None:
+    """Write shards of the files in a folder, of a recipe, or of a manifest.
+
+    \b
+    A folder    a sample for each key (`a/1.jpg` and `a/1.cls` are the sample `a/1`), sorted.
+    A recipe    lines `name.ext source`, as `tarp create` reads them; a source is a file,
+                `text:...` or `pipe:command`. `-` reads it from standard input.
+    A manifest  a row for each sample: CSV or TSV with a heading, or JSON lines.
+
+    \b
+    wdspec create photos/ -o 'photos-%06d.tar' --maxsize 1GB --shuffle 1
+    wdspec create index.csv -o 'data-%04d.tar' --shards 8 --key-column id --file jpg=path --value cls=label
+
+    Shards come out balanced: the limits say how many there must be, and the samples are spread evenly over them.
+    """
+    from wdspec.formats.tar.header_writing import END
+    from wdspec.writing.recipes import gathered, size_of
+    from wdspec.writing.shard_sizes import by_count, by_size, check_limits
+
+    if run_pipes:
+        _check_pipes_allowed()
+    most = as_bytes(maxsize)
+    check_limits(shards, maxcount, most)
+    limited = shards is not None or maxcount is not None or most is not None
+    if by is not None and shards is None:
+        raise click.UsageError("--by goes with --shards")
+    if limited:
+        check_several(output)
+    with system_errors_told():
+        recipes = _recipes(what, kind, base, rule, run_pipes, key_column, values, files)
+        if not recipes:
+            raise UsageError("there is nothing in it to make samples of", location=what)
+        if shuffle is not None:
+            random.Random(shuffle).shuffle(recipes)
+        if most is not None or by == "size":
+            room = None if most is None else max(1, most - len(END))
+            counts = by_size([size_of(recipe) for recipe in recipes], shards=shards, most=room)
+        else:
+            counts = by_count(len(recipes), shards=shards, most=maxcount)
+        _check_free(output, len(counts), force)
+        following = iter(counts)
+        left = next(following)
+        options: dict[str, Any] = {"key": rule} if rule != "first_dot" else {}
+        with Outputs(output, force=force, **options) as out:
+            for recipe in with_progress(recipes, "writing samples"):
+                if not left:
+                    out.next_shard()
+                    left = next(following)
+                out.write(gathered(recipe))
+                left -= 1
+    tell(out.made, output, form)
+
+
+def _recipes(
+    what: str,
+    kind: Kind | None,
+    base: str,
+    rule: Literal["first_dot", "last_dot"],
+    run_pipes: bool,
+    key_column: str | None,
+    values: tuple[str, ...],
+    files: tuple[str, ...],
+) -> list[Recipe]:
+    from wdspec.writing.manifests import Columns, recipes_of_manifest
+    from wdspec.writing.recipes import recipes_of_folder, recipes_of_lines
+
+    if kind is None:
+        kind = "folder" if os.path.isdir(what) else "manifest" if _is_table(what) else "recipe"
+    if kind != "manifest" and (key_column or values or files):
+        raise click.UsageError("--key-column, --value and --file go with a manifest")
+    if kind == "folder":
+        return list(recipes_of_folder(what, rule))
+    with _lines(what) as lines:
+        if kind == "recipe":
+            return list(recipes_of_lines(lines, what, base, rule, run_pipes))
+        columns = Columns(key_column, _assigned(values, "--value"), _assigned(files, "--file"))
+        return list(recipes_of_manifest(lines, what, columns, base))
+
+
+def _is_table(path: str) -> bool:
+    return path.lower().endswith((".csv", ".tsv", ".jsonl", ".ndjson"))
+
+
+@contextmanager
+def _lines(path: str) -> Iterator[Iterable[str]]:
+    if path == "-":
+        yield sys.stdin
+        return
+    try:
+        file = open(path, encoding="utf-8", errors="surrogateescape", newline="")  # noqa: SIM115  # closed below
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}", location=path) from error
+    with file:
+        yield file
+
+
+def _assigned(texts: tuple[str, ...], option: str) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, equals, column = text.partition("=")
+        if not equals or not name or not column:
+            raise click.UsageError(f"{option} takes FIELD=COLUMN, but saw `{text}`")
+        found[name] = column
+    return found
+
+
+def _check_pipes_allowed() -> None:
+    from wdspec.storage.environment import UrlEnvironment
+
+    if UrlEnvironment.read().secure:
+        raise UsageError(
+            "WDS_SECURE forbids running the commands of a recipe; unset it if you trust the recipe"
+        )
+
+
+def _check_free(output: str, shards: int, force: bool) -> None:
+    """Says before hours of work, and not in their midst, that a name is taken."""
+    if force or output == "-" or ":" in output.split("/", 1)[0]:
+        return
+    if "%" in output:
+        from wdspec.writing.shard_writer import check_pattern
+
+        check_pattern(output)
+    for number in range(shards):
+        name = output % number if "%" in output else output
+        if os.path.lexists(name):
+            raise UsageError("a file of this name exists; choose another name, or add --force", location=name)

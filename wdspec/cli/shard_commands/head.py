@@ -1,0 +1,139 @@
+"""`wdspec head`: the first samples, as training would get them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from wdspec.cli.support.json_output import print_json
+from wdspec.cli.support.spec_options import Choice, choosing
+from wdspec.cli.support.tables import Row, Table, show
+from wdspec.cli.support.value_summary import extent, value_meaning
+from wdspec.errors import UsageError, WdspecError
+from wdspec.spec.language.models import Mix, Spec
+
+
+@click.command()
+@choosing
+@click.option("-n", "count", type=click.IntRange(min=1), default=5, show_default=True, help="Samples shown.")
+@click.option("--source", metavar="NAME", help="Only samples of this source, even if its share is 0.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=0),
+    help="Show the order of so many workers, where `elastic` does not say (default: one process).",
+)
+def head(choice: Choice, form: str, count: int, source: str | None, workers: int | None) -> None:
+    """Show the first samples as training gets them, before they are batched: keys, types, shapes, sizes.
+
+    Reads shards and runs the functions that the spec names (`map`, `select`, decoders), which are also looked for in
+    the working directory; WDS_SECURE=1 forbids them.
+    """
+    spec = choice.load()
+    if source is not None:
+        spec = only_source(spec, source)
+    samples: list[dict[str, Any]] = []
+    try:
+        for sample in first_samples(spec, count, workers):
+            samples.append(sample)
+    finally:  # what came before an error helps to understand it
+        if form == "json":
+            print_json({"samples": [_as_json(n, s) for n, s in enumerate(samples)]})
+        elif samples:
+            show(_table(samples))
+
+
+def only_source(spec: Spec, name: str) -> Spec:
+    """The spec with one source, whatever its share was.
+
+    Raises:
+        UsageError: there is no such source.
+    """
+    for source in spec.sources:
+        if source.name == name:
+            alone = source.model_copy(update={"probability": None, "weight": None, "upsample": None})
+            return spec.model_copy(update={"dataset": (alone,), "mix": Mix()})
+    raise UsageError(
+        f"the spec has no source `{name}`; its sources are {', '.join(s.name for s in spec.sources)}"
+    )
+
+
+def first_samples(spec: Spec, count: int, workers: int | None = None) -> Iterator[dict[str, Any]]:
+    """The first samples of rank 0, read in this process; needs no torch.
+
+    Raises:
+        WdspecError: what training would raise. Errors of the user's own functions become one, too.
+    """
+    from wdspec.compiler import sample_reader
+
+    read_like_training()
+    limited = spec.model_copy(update={"limit": count if spec.limit is None else min(count, spec.limit)})
+    reader = sample_reader(limited, workers=workers)
+    try:
+        for number in range(reader.plan.require_epoch()):
+            yield from reader.batch(number)
+    except WdspecError:
+        raise
+    except Exception as error:
+        raise from_users_code(error) from error
+    finally:
+        reader.close()
+
+
+def read_like_training() -> None:
+    """Makes the user's modules in the working directory importable, and lets skipped errors be seen."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)
+    logging.basicConfig(format="warning: %(message)s", level=logging.WARNING)
+
+
+def from_users_code(error: Exception) -> WdspecError:
+    """One error of a user's function, with the lines of their code that led to it."""
+    import traceback
+
+    own = os.path.dirname(os.path.dirname(__file__)) + os.sep
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(own)]
+    where = "".join(traceback.format_list(frames[-3:])).rstrip()
+    notes = "\n".join(getattr(error, "__notes__", ()))
+    said = "\n".join(part for part in (f"{type(error).__name__}: {error}", notes, where) if part)
+    return WdspecError(f"a function that the spec names failed: {said}")
+
+
+def _table(samples: list[dict[str, Any]]) -> Table:
+    rows: list[Row | None] = []
+    for number, sample in enumerate(samples):
+        if number:
+            rows.append(None)
+        for place, (name, value) in enumerate(_in_order(sample)):
+            about = value_meaning(value)
+            shown = (about.type, about.size, about.preview)
+            if name in ("__key__", "__source__", "__url__"):
+                shown = ("", "", str(value))
+            rows.append((str(number) if place == 0 else "", str(name), *shown))
+    return Table(("#", "field", "type", "shape or size", "value"), rows)
+
+
+def _in_order(sample: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Where the sample comes from, then its fields."""
+    first = [name for name in ("__key__", "__source__", "__url__") if name in sample]
+    yield from ((name, sample[name]) for name in first)
+    yield from ((name, value) for name, value in sample.items() if name not in first)
+
+
+def _as_json(number: int, sample: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "index": number,
+        "key": sample.get("__key__"),
+        "source": sample.get("__source__"),
+        "url": sample.get("__url__"),
+        "fields": [
+            {"name": str(name), **value_meaning(value)._asdict(), **extent(value)}
+            for name, value in sample.items()
+            if name not in ("__key__", "__source__", "__url__")
+        ],
+    }

@@ -1,0 +1,123 @@
+"""`wdspec ls`: what is in shards: samples, members, or totals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from wdspec.cli.support.json_output import print_json
+from wdspec.cli.support.shard_files import ShardFiles, fields_of, format_option, key_option, shards_argument
+from wdspec.cli.support.tables import Row, Table, listed, show, size
+from wdspec.errors import UsageError
+
+
+@click.command()
+@shards_argument
+@click.option(
+    "--members", is_flag=True, help="The members of tars: name, size, type, and where the data begins."
+)
+@click.option("-s", "--summary", is_flag=True, help="One line for each shard: samples, bytes, fields.")
+@format_option
+@key_option
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def ls(shards: tuple[str, ...], members: bool, summary: bool, input_format: str, key: str, form: str) -> None:
+    """List the samples of SHARDS: keys, fields, sizes.
+
+    Every shard is read whole and strictly, so that exit code 0 says that it is in order.
+    """
+    if members and summary:
+        raise click.UsageError("--members and --summary are two views; choose one")
+    files = ShardFiles(shards, input_format, key)
+    rows = list(_members(files) if members else _summaries(files) if summary else _samples(files))
+    if form == "json":
+        print_json({"members" if members else "shards" if summary else "samples": rows})
+    elif members:
+        show(Table(("member", "bytes>", "type", "at byte>", "shard"), [_member_row(row) for row in rows]))
+    elif summary:
+        show(Table(("shard", "samples>", "bytes>", "fields"), [_summary_row(row) for row in rows]))
+    else:
+        show(Table(("key", "bytes>", "fields", "shard"), [_sample_row(row) for row in rows]))
+
+
+def _samples(files: ShardFiles) -> Iterator[dict[str, Any]]:
+    for sample in files.samples():
+        fields = {name: _bytes(value) for name, value in fields_of(sample).items()}
+        yield {
+            "key": sample["__key__"],
+            "url": sample["__url__"],
+            "bytes": sum(fields.values()),
+            "fields": fields,
+        }
+
+
+def _summaries(files: ShardFiles) -> Iterator[dict[str, Any]]:
+    for shard in files.listed():
+        count = total = 0
+        names: Counter[str] = Counter()
+        for sample in files.samples_of(shard):
+            fields = fields_of(sample)
+            count += 1
+            total += sum(map(_bytes, fields.values()))
+            names.update(fields.keys())
+        yield {"url": shard.text, "samples": count, "bytes": total, "fields": dict(names)}
+
+
+def _members(files: ShardFiles) -> Iterator[dict[str, Any]]:
+    from wdspec.errors import ShardError
+    from wdspec.formats.format_names import format_of
+    from wdspec.formats.tar.headers import shown
+    from wdspec.formats.tar.members import iter_members
+
+    for shard in files.listed():
+        if format_of(shard.text, files.format) != "tar":
+            raise UsageError("only tars have members; leave --members out", url=shard.text)
+        file = files.opened(shard)
+        try:
+            for member in iter_members(file):
+                yield {
+                    "name": shown(member.name),
+                    "bytes": member.size if member.is_file else 0,
+                    "type": _TYPES.get(member.type, "file" if member.is_file else repr(member.type)),
+                    "offset": member.data_offset,
+                    "url": shard.text,
+                }
+        except ShardError as error:
+            raise error.at(url=shard.text) from None
+        finally:
+            file.close()
+
+
+_TYPES = {
+    b"1": "hard link",
+    b"2": "symbolic link",
+    b"3": "device",
+    b"4": "device",
+    b"5": "directory",
+    b"6": "fifo",
+}
+
+
+def _bytes(value: Any) -> int:
+    """The size of a field; of a value in a record, that of its text."""
+    if isinstance(value, bytes):
+        return len(value)
+    return len(value.encode("utf-8", "surrogatepass") if isinstance(value, str) else repr(value))
+
+
+def _sample_row(row: dict[str, Any]) -> Row:
+    return row["key"], f"{row['bytes']:,}", ", ".join(row["fields"]), row["url"]
+
+
+def _summary_row(row: dict[str, Any]) -> Row:
+    fields = listed(
+        (name if count == row["samples"] else f"{name} ({count:,})" for name, count in row["fields"].items()),
+        12,
+    )
+    return row["url"], f"{row['samples']:,}", f"{size(row['bytes'])}", fields
+
+
+def _member_row(row: dict[str, Any]) -> Row:
+    return row["name"], f"{row['bytes']:,}", row["type"], f"{row['offset']:,}", row["url"]

@@ -1,0 +1,200 @@
+"""`wdspec process`: new shards of old ones, through a spec's own steps, in parallel, and again where it failed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wdspec.cli.spec_commands.resolve import printable
+from wdspec.cli.support.json_output import print_json
+from wdspec.cli.support.spec_options import Choice, choosing
+from wdspec.cli.support.tables import Row, Table, show
+
+if TYPE_CHECKING:
+    from wdspec.offline.engines import Engine
+    from wdspec.offline.job import Job, ShardTask
+    from wdspec.offline.run_job import Report
+    from wdspec.offline.shard_work import Outcome
+
+MOST_LISTED = 20
+"""Failed shards that the text report lists; the JSON one has all."""
+
+
+@click.command()
+@choosing
+@click.option("--output", metavar="DIR", help="Where to write; the same as --set output=DIR.")
+@click.option(
+    "--engine",
+    "kind",
+    type=click.Choice(["local", "dask"]),
+    default="local",
+    show_default=True,
+    help="Who works.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=0),
+    help="Processes of the local engine (default: one a core); 0: this one.",
+)
+@click.option("--scheduler", metavar="ADDRESS", help="Of the Dask cluster: tcp://host:8786.")
+@click.option(
+    "--retries",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="How often a failed shard is retried.",
+)
+@click.option("--force", is_flag=True, help="Do shards again whose output is there.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be read and written.")
+def process(
+    choice: Choice,
+    form: str,
+    output: str | None,
+    kind: str,
+    jobs: int | None,
+    scheduler: str | None,
+    retries: int,
+    force: bool,
+    dry_run: bool,
+) -> None:
+    """Run the samples of a spec through its decoders, filters and maps into new shards, one for each shard read.
+
+    `output:` in the spec, or --output, says where. Shares, shuffling and batches do not apply: every shard is read
+    once, in order; `limit` is the most that is written of each. A shard appears when it is whole, and those that are
+    there already are skipped, so the same command goes on after an interruption. Exits with 1 if a shard failed.
+    """
+    from wdspec.cli.shard_commands.head import read_like_training
+    from wdspec.offline.job import job_of
+    from wdspec.offline.run_job import run_job
+
+    if (kind == "dask") != (scheduler is not None):
+        raise click.UsageError("--engine dask and --scheduler ADDRESS go together")
+    if kind == "dask" and jobs is not None:
+        raise click.UsageError("--jobs is for the local engine; the cluster has the workers that it has")
+    if output is not None:
+        overrides = (*choice.overrides, f"output={output}")
+        choice = Choice(choice.file, choice.split, choice.env, choice.variables, overrides)
+    read_like_training()
+    job = job_of(choice.load())
+    if dry_run:
+        _list(job, form)
+        return
+    with _progress(len(job.tasks)) as told:
+        report = run_job(job, _engine(kind, jobs, scheduler), retries=retries, force=force, told=told)
+    if form == "json":
+        print_json(_as_json(report))
+    else:
+        show(*_parts(report))
+    if report.failed:
+        click.get_current_context().exit(1)
+
+
+def _engine(kind: str, jobs: int | None, scheduler: str | None) -> Engine:
+    from wdspec.offline.engines import DaskEngine, LocalEngine
+
+    if kind == "dask":
+        return DaskEngine(str(scheduler))
+    return LocalEngine(len(os.sched_getaffinity(0)) if jobs is None else jobs)
+
+
+def _list(job: Job, form: str) -> None:
+    if form == "json":
+        listed = [
+            {"source": task.source, "url": task.shard.text, "output": task.output} for task in job.tasks
+        ]
+        print_json({"tasks": listed})
+    else:
+        show(Table(("source", "shard", "output"), [(t.source, t.shard.text, t.output) for t in job.tasks]))
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[ShardTask, Outcome | None, bool], None]]:
+    """A bar on standard error where that is a terminal; else a line for each failure."""
+    from wdspec.offline.shard_work import ShardFailed
+
+    def tell(task: ShardTask, outcome: Outcome | None, last: bool) -> None:
+        if isinstance(outcome, ShardFailed):
+            again = "" if last else "; will be tried again"
+            click.echo(printable(f"failed: {task.shard.text}: {outcome.cause}{again}"), err=True)
+
+    if not sys.stderr.isatty():
+        yield tell
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns: tuple[Any, ...] = (
+        "shards",
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[samples]:,} samples"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        number = bar.add_task("", total=total, samples=0)
+        written = 0
+
+        def draw(task: ShardTask, outcome: Outcome | None, last: bool) -> None:
+            nonlocal written
+            if isinstance(outcome, ShardFailed):
+                bar.console.print(
+                    f"failed: {task.shard.text}: {outcome.cause}", markup=False, highlight=False
+                )
+            elif outcome is not None:
+                written += outcome.written
+            bar.update(number, advance=1 if last else 0, samples=written)
+
+        yield draw
+
+
+def _parts(report: Report) -> Iterator[Table | str]:
+    sources: dict[str, list[int]] = {}
+    for task, done in report.done.items():
+        row = sources.setdefault(task.source, [0] * 6)
+        for at, value in enumerate((1, done.written, done.dropped, done.skipped, done.size)):
+            row[at] += value
+    for task in report.failed:
+        sources.setdefault(task.source, [0] * 6)[5] += 1
+    rows: list[Row | None] = [
+        (
+            name,
+            f"{row[0]:,}",
+            f"{row[1]:,}",
+            f"{row[2]:,}",
+            f"{row[3]:,}",
+            f"{row[4] / 1e6:,.1f}",
+            f"{row[5]:,}",
+        )
+        for name, row in sources.items()
+    ]
+    if rows:
+        headings = ("source", "shards>", "samples>", "dropped>", "skipped>", "MB>", "failed>")
+        yield Table(headings, rows)
+    if report.there:
+        yield f"{len(report.there):,} shards were there already and were left as they are (--force does them again)"
+    if report.failed:
+        failures: list[Row | None] = [
+            (task.shard.text, failed.cause) for task, failed in list(report.failed.items())[:MOST_LISTED]
+        ]
+        yield Table(("shard", "cause"), failures, title=f"failed: {len(report.failed):,}")
+        details = [failed.detail for failed in report.failed.values() if failed.detail]
+        if details:
+            yield details[0].rstrip()
+        yield "the same command tries these again, and leaves the others as they are"
+
+
+def _as_json(report: Report) -> dict[str, Any]:
+    return {
+        "done": [_about(task) | done._asdict() for task, done in report.done.items()],
+        "there": [_about(task) for task in report.there],
+        "failed": [_about(task) | failed._asdict() for task, failed in report.failed.items()],
+    }
+
+
+def _about(task: ShardTask) -> dict[str, str]:
+    return {"source": task.source, "url": task.shard.text, "output": task.output}

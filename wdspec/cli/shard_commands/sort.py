@@ -1,0 +1,88 @@
+"""`wdspec sort`: samples in the order of their keys, with bounded memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from wdspec.cli.support.shard_files import ShardFiles, format_option, key_option, shards_argument
+from wdspec.cli.support.shard_outputs import (
+    Outputs,
+    as_bytes,
+    force_option,
+    output_option,
+    report_option,
+    system_errors_told,
+    tell,
+    with_progress,
+)
+
+_NUMBER = re.compile(r"(\d+)")
+
+
+@click.command()
+@shards_argument
+@output_option
+@click.option("--maxcount", type=click.IntRange(min=1), metavar="N", help="At most N samples in a shard.")
+@click.option("--maxsize", metavar="SIZE", help="At most so many bytes in a shard, such as 1GB.")
+@click.option("--natural", is_flag=True, help="Count numbers in keys as numbers: a2 before a10.")
+@click.option("--reverse", is_flag=True, help="The largest key first.")
+@click.option(
+    "--memory",
+    default="500MB",
+    show_default=True,
+    metavar="SIZE",
+    help="Samples held at a time; the rest waits on disk.",
+)
+@format_option
+@key_option
+@force_option
+@report_option
+def sort(
+    shards: tuple[str, ...],
+    output: str,
+    maxcount: int | None,
+    maxsize: str | None,
+    natural: bool,
+    reverse: bool,
+    memory: str,
+    input_format: str,
+    key: str,
+    force: bool,
+    form: str,
+) -> None:
+    """Write the samples of SHARDS in the order of their keys (by code point).
+
+    Needs room for all samples in the temporary folder (TMPDIR), unless they fit in --memory.
+
+    \b
+    wdspec sort 'unsorted-*.tar' -o 'sorted-%06d.tar' --maxcount 10000
+    """
+    from wdspec.writing.sample_sort import sorted_samples
+
+    files = ShardFiles(shards, input_format, key)
+    order: Callable[[dict[str, Any]], Any] = _natural if natural else _plain
+    options: dict[str, Any] = {"key": key} if key != "first_dot" else {}
+    most = as_bytes(maxsize)
+    with (
+        system_errors_told(),
+        Outputs(output, force=force, maxcount=maxcount, maxsize=most, **options) as out,
+    ):
+        samples = with_progress(files.samples(), "reading samples")
+        for sample in sorted_samples(samples, as_bytes(memory) or 1, order, reverse):
+            out.write(sample)
+    tell(out.made, output, form)
+
+
+def _plain(sample: dict[str, Any]) -> str:
+    key: str = sample["__key__"]
+    return key
+
+
+def _natural(sample: dict[str, Any]) -> list[tuple[int, int, str]]:
+    """Numbers before text where they meet, and by value."""
+    parts = _NUMBER.split(sample["__key__"])
+    return [(0, int(part), part) if place % 2 else (1, 0, part) for place, part in enumerate(parts)]

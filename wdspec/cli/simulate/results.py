@@ -1,0 +1,357 @@
+"""What simulating a spec found: everything that `wdspec simulate` says, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from wdspec.cli.explain.explanation import Meaning, Run, SourceMeaning, warnings_of
+from wdspec.cli.support.tables import listed
+from wdspec.planning.coverage import coverage
+from wdspec.planning.plan import Plan, SourcePlan
+from wdspec.planning.simulation import Simulation, legal_runs, simulate
+from wdspec.spec.language.models import Spec
+
+ENDLESS = 1000
+"""Global batches drawn of a spec without an epoch."""
+MOST = 100_000_000
+"""Samples drawn, if nobody asks for more: some ten seconds."""
+MOST_OPEN = 20_000
+"""Open shards that are compared; of bigger jobs, those of the first workers."""
+
+Progress = Callable[[int, int], AbstractContextManager[Callable[[int], Any]]]
+"""(batches, samples) to draw -> a context with a function to report batches to."""
+
+
+class Covered(NamedTuple):
+    """How much of a source was drawn; expectations where shards are of unlike sizes."""
+
+    passes: float
+    seen: float
+    """Fraction of the samples drawn at least once."""
+    first_seen: float
+    """The same at the end of the first epoch."""
+    repeats: float
+    """Samples drawn that had been drawn before."""
+    shards_touched: float
+
+
+@dataclass(frozen=True)
+class SourceOutcome:
+    """What was drawn of one source with a share, or of a nested mix."""
+
+    name: str
+    path: tuple[str, ...]
+    nested: bool
+    share: float
+    """Asked for; with a schedule, the mean over all that was drawn."""
+    shards: int | None
+    samples: float | None
+    estimated: bool
+    expected: float
+    drawn: int
+    furthest: float
+    batch_least: int
+    batch_most: int
+    by_epoch: tuple[int, ...]
+    by_slot: tuple[int, ...]
+    coverage: Covered | None = None
+    """None where the samples of the source are not known."""
+    slot_turns: tuple[int, int] | None = None
+    """Least and most shards (or parts of shards) that a slot opened."""
+    slot_passes: tuple[int, int] | None = None
+    """Least and most passes that slots have left behind; None for `order: resampled`, which has none."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A plan, simulated."""
+
+    spec: Spec
+    plan: Plan
+    run: Run
+    simulation: Simulation
+    sources: tuple[SourceOutcome, ...]
+    """In file order; a nested mix stands before its sources, and sources that are off are left out."""
+    window_samples: float
+    """Samples in the full windows of one reading process, at most."""
+    window_bytes: float | None
+    """Their bytes, if the size of the samples of all sources is known."""
+    buffer_bytes: int
+    """Bytes that it holds of its open shards; of small shards less."""
+    open_shards: tuple[int, int]
+    """Shards that one reading process has open at a time at most, and how many different ones those are."""
+    legal_ranks: tuple[int, ...]
+    legal_workers: tuple[int, ...]
+    warnings: tuple[str, ...]
+
+
+def outcome_of(meaning: Meaning, epochs: int | None, batches: int | None, progress: Progress) -> Outcome:
+    """Simulates a plan.
+
+    Args:
+        meaning: the spec, planned.
+        epochs, batches: how much to draw; by default an epoch, or so much of it as takes seconds.
+        progress: shows how far drawing is.
+    """
+    plan = meaning.plan
+    if batches is None:
+        batches = _batches(plan, epochs)
+    places = {source.name: number for number, source in enumerate(plan.sources)}
+    leaves = [each for each in meaning.sources if each.name in places and not each.nested]
+    grouped = [
+        (each, [places[leaf.name] for leaf in leaves if _within(leaf, each)]) for each in meaning.sources
+    ]
+    shown = [each for each, group in grouped if group]
+    groups = [group for _, group in grouped if group]
+    with progress(batches, batches * plan.batching.global_size) as advance:
+        simulation = simulate(plan, batches, groups, advance)
+    sources = [
+        _source(each, plan.sources[group[0]], plan, simulation, column)
+        for column, (each, group) in enumerate(zip(shown, groups, strict=True))
+    ]
+    ranks, workers = legal_runs(plan)
+    held = [_held(each, plan) for each in meaning.active]
+    measured = all(each.window_bytes is not None for each in meaning.active)
+    return Outcome(
+        spec=meaning.spec,
+        plan=plan,
+        run=meaning.run,
+        simulation=simulation,
+        sources=tuple(_with_nested(sources)),
+        window_samples=sum(held) * meaning.run.slots_per_worker,
+        window_bytes=meaning.window_bytes if measured else None,
+        buffer_bytes=meaning.buffer_bytes,
+        open_shards=_open_shards(meaning),
+        legal_ranks=tuple(ranks),
+        legal_workers=tuple(workers),
+        warnings=tuple(warnings_of(meaning)),
+    )
+
+
+def _batches(plan: Plan, epochs: int | None) -> int:
+    length = plan.epoch_batches
+    if length is None:
+        return ENDLESS
+    if epochs is not None:
+        return epochs * length
+    return max(1, min(length, MOST // plan.batching.global_size))
+
+
+def _within(leaf: SourceMeaning, outer: SourceMeaning) -> bool:
+    """Whether a leaf is a source or in it."""
+    here = (*outer.path, outer.name)
+    return (*leaf.path, leaf.name)[: len(here)] == here
+
+
+def _source(
+    meaning: SourceMeaning, source: SourcePlan, plan: Plan, simulation: Simulation, column: int
+) -> SourceOutcome:
+    """What column of the simulation says of a leaf or a nested mix; `source` is the leaf, or the first in it."""
+    by_slot = simulation.by_slot[:, column]
+    outcome = SourceOutcome(
+        name=meaning.name,
+        path=meaning.path,
+        nested=meaning.nested,
+        share=float(simulation.expected[column]) / (simulation.samples - simulation.padding),
+        shards=meaning.shards,
+        samples=meaning.samples,
+        estimated=meaning.estimated,
+        expected=float(simulation.expected[column]),
+        drawn=int(simulation.drawn[column]),
+        furthest=float(simulation.furthest[column]),
+        batch_least=int(simulation.batch_least[column]),
+        batch_most=int(simulation.batch_most[column]),
+        by_epoch=tuple(simulation.by_epoch[:, column].tolist()),
+        by_slot=tuple(by_slot.tolist()),
+    )
+    if meaning.nested or not meaning.samples:
+        return outcome
+    after = [simulation.first_by_slot[:, column], by_slot]
+    if plan.finite is not None:  # one walk through the source, passed on from slot to slot; each epoch afresh
+        after = [np.array([simulation.by_epoch[0, column]])] * 2
+    first, found = (
+        coverage(source.order, source.windows, drawn, meaning.samples, source.interleave) for drawn in after
+    )
+    repeats = max(0.0, round(outcome.drawn - found.seen * meaning.samples, 6))
+    passes = outcome.drawn / meaning.samples
+    return replace(
+        outcome,
+        coverage=Covered(passes, found.seen, first.seen, repeats, found.shards_touched),
+        slot_turns=None if plan.finite else _ends(found.slot_turns),
+        slot_passes=None if plan.finite or source.order.kind == "resampled" else _ends(found.slot_passes),
+    )
+
+
+def _ends(values: npt.NDArray[np.int64]) -> tuple[int, int]:
+    return int(values.min()), int(values.max())
+
+
+def _with_nested(sources: Sequence[SourceOutcome]) -> Iterator[SourceOutcome]:
+    """Adds up the coverage of the sources in each nested mix."""
+    for outer in sources:
+        here = (*outer.path, outer.name)
+        own = [each for each in sources if not each.nested and each.path[: len(here)] == here]
+        samples = sum(each.samples or 0.0 for each in own)
+        covered = [(each.coverage, each.samples or 0.0) for each in own if each.coverage is not None]
+        if not outer.nested or len(covered) < len(own):
+            yield outer
+            continue
+        total = Covered(
+            passes=outer.drawn / samples,
+            seen=sum(found.seen * size for found, size in covered) / samples,
+            first_seen=sum(found.first_seen * size for found, size in covered) / samples,
+            repeats=sum(found.repeats for found, _ in covered),
+            shards_touched=sum(found.shards_touched for found, _ in covered),
+        )
+        yield replace(outer, coverage=total)
+
+
+def _held(source: SourceMeaning, plan: Plan) -> float:
+    """Samples in a full window; a slot's pass, where that is shorter, ends it."""
+    window = source.window or 1
+    if window == 1 or not source.samples:
+        return window if window > 1 else 0
+    return min(window, max(1.0, source.samples / plan.topology.slots))
+
+
+def _open_shards(meaning: Meaning) -> tuple[int, int]:
+    """(shards open at a time in a reading process, different ones among the first that it opens), the most of any."""
+    plan, run = meaning.plan, meaning.run
+    if plan.finite is not None:  # slots read one source after the other
+        return run.slots_per_worker, run.slots_per_worker
+    most_opened = most_different = 0
+    lanes = run.slots_per_worker * sum(source.interleave for source in plan.sources)
+    for number in range(min(max(1, MOST_OPEN // lanes), run.ranks * run.workers)):
+        rank, worker = divmod(number, run.workers)
+        opened = [
+            (source.name, source.order.entry(slot, turn).shard)
+            for c in range(run.canonical_ranks)
+            for k in range(worker, plan.topology.workers, run.workers)
+            for slot in [plan.topology.slot(rank * run.canonical_ranks + c, k)]
+            for source in plan.sources
+            for turn in range(min(source.interleave, source.order.last_turn(slot, 0) + 1))
+        ]
+        most_opened, most_different = max(most_opened, len(opened)), max(most_different, len(set(opened)))
+    return most_opened, most_different
+
+
+def hints_of(outcome: Outcome) -> Iterator[str]:
+    """What the user should think about."""
+    yield from outcome.warnings
+    simulation, plan = outcome.simulation, outcome.plan
+    leaves = [each for each in outcome.sources if not each.nested]
+    unknown = [each.name for each in leaves if each.samples is None]
+    if unknown:
+        yield (
+            f"the size of {listed(unknown)} is not known, so neither are passes; declare `samples:`"
+            " or read headers with --probe"
+        )
+    if plan.epoch_batches is not None and simulation.batches < plan.epoch_batches:
+        yield (
+            f"only the first {simulation.batches:,} of the {plan.epoch_batches:,} batches of an epoch were drawn; "
+            "--epochs 1 draws them all"
+        )
+    if plan.finite is None:
+        yield from _interleaves(plan)
+    idle = [each.name for each in leaves if not min(each.by_slot)]
+    if idle and plan.finite is None:
+        yield (
+            f"some slots draw no sample of {listed(idle)}: there are fewer draws than slots; a longer run, "
+            "a larger share or fewer slots would change that"
+        )
+
+
+def _interleaves(plan: Plan) -> Iterator[str]:
+    """A slot reads in turn what its pass holds, which may be fewer shards than asked for."""
+    few = []
+    for source in plan.sources:
+        most = -(-source.order.per_pass // plan.topology.slots)
+        if most < source.interleave:
+            few.append(f"{source.name} ({source.interleave}, of {most})")
+    if few:
+        yield (
+            f"`interleave` is larger than the number of shards, or parts of shards, that a slot has in a pass: "
+            f"{listed(few)}; more shards or fewer slots would mix better"
+        )
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    """The outcome as numbers and texts; keys are only ever added."""
+    spec, plan, run, simulation = outcome.spec, outcome.plan, outcome.run, outcome.simulation
+    own = run.canonical_ranks * plan.batching.per_slot
+    return {
+        "name": spec.name,
+        "file": spec.file,
+        "split": spec.split,
+        "environment": spec.environment,
+        "seed": plan.seed,
+        "draw": plan.draw,
+        "unit": plan.unit,
+        "topology": {
+            "ranks": plan.topology.ranks,
+            "workers": plan.topology.workers,
+            "slots": plan.topology.slots,
+            "why": run.why,
+        },
+        "run": {"ranks": run.ranks, "workers": run.workers, "slots_per_worker": run.slots_per_worker},
+        "batch": {
+            "batched": plan.batching.batched,
+            "per_slot": plan.batching.per_slot,
+            "per_rank": own,
+            "global": plan.batching.global_size,
+        },
+        "epoch": None
+        if plan.epoch_batches is None
+        else {"batches": plan.epoch_batches, "samples": plan.epoch_samples},
+        "drawn": {
+            "batches": simulation.batches,
+            "samples": simulation.samples,
+            "padding": simulation.padding,
+            "epochs": simulation.epochs,
+        },
+        "sources": [_source_json(each, outcome) for each in outcome.sources],
+        "windows_per_worker": {"samples": outcome.window_samples, "bytes": outcome.window_bytes},
+        "open_per_worker": {
+            "shards": outcome.open_shards[0],
+            "different": outcome.open_shards[1],
+            "buffer_bytes": outcome.buffer_bytes,
+        },
+        "legal": {"ranks": list(outcome.legal_ranks), "workers": list(outcome.legal_workers)},
+        "warnings": list(hints_of(outcome)),
+    }
+
+
+def _source_json(each: SourceOutcome, outcome: Outcome) -> dict[str, Any]:
+    simulation, slots = outcome.simulation, outcome.plan.topology.slots
+    turns, passes = each.slot_turns, each.slot_passes
+    return {
+        "name": each.name,
+        "path": list(each.path),
+        "nested": each.nested,
+        "share": each.share,
+        "shards": each.shards,
+        "samples": each.samples,
+        "estimated": each.estimated,
+        "per_batch": {
+            "expected": each.share * simulation.global_size,
+            "min": each.batch_least,
+            "mean": each.drawn / simulation.batches,
+            "max": each.batch_most,
+        },
+        "total": {"expected": each.expected, "drawn": each.drawn, "furthest_off": each.furthest},
+        "by_epoch": list(each.by_epoch),
+        "per_slot": {
+            "expected": each.expected / slots,
+            "min": min(each.by_slot),
+            "max": max(each.by_slot),
+            "shards": None if turns is None else {"min": turns[0], "max": turns[1]},
+            "passes_behind": None if passes is None else {"min": passes[0], "max": passes[1]},
+        },
+        "coverage": None if each.coverage is None else each.coverage._asdict(),
+    }

@@ -1,0 +1,213 @@
+"""`wdspec explain`: what a spec means, on the topology that reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import click
+
+from wdspec.cli.explain.explanation import (
+    PER_UNENDING,
+    Meaning,
+    SourceMeaning,
+    Turn,
+    as_json,
+    warnings_of,
+)
+from wdspec.cli.explain.survey_spec import TURNS, meaning_of
+from wdspec.cli.explain.wording import calls_in_words
+from wdspec.cli.support.json_output import print_json
+from wdspec.cli.support.spec_options import Choice, choosing
+from wdspec.cli.support.tables import Part, Row, Table, Warning, counted, listed, number, percent, show, size
+from wdspec.urls.sequence import ShardUrl
+
+
+@click.command()
+@choosing
+@click.option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    help="Data-parallel ranks (default: those of the running job, or 1).",
+)
+@click.option(
+    "--workers", type=click.IntRange(min=0), help="DataLoader workers a rank (default: the spec's `loader`)."
+)
+@click.option("--slots", type=click.IntRange(min=0), help="Slots whose first shards are shown.")
+def explain(choice: Choice, form: str, ranks: int | None, workers: int | None, slots: int | None) -> None:
+    """Show what a spec means: shares, shards, samples and passes per epoch, batches, who reads what.
+
+    Lists globs, directories and @files, and reads the headers of the first shard of each source if it is local, to
+    estimate (~) how many samples there are. Opens nothing else and runs no code of yours.
+    """
+    meaning = meaning_of(choice.load(), ranks, workers, slots)
+    if form == "json":
+        print_json(as_json(meaning))
+    else:
+        show(*parts_of(meaning))
+
+
+def parts_of(meaning: Meaning) -> Iterator[Part]:
+    """The report."""
+    yield Table((), list(_summary(meaning)), title=_title(meaning))
+    yield _sources(meaning)
+    yield _fields(meaning)
+    if meaning.slots:
+        yield _slots(meaning)
+    yield from map(Warning, warnings_of(meaning))
+
+
+def _title(meaning: Meaning) -> str:
+    spec = meaning.spec
+    chosen = [f"split {spec.split}"] if spec.split else []
+    chosen += [f"environment {spec.environment}"] if spec.environment else []
+    return ", ".join([spec.name or spec.file or "spec", *chosen])
+
+
+def _summary(meaning: Meaning) -> Iterator[Row]:
+    spec, plan, run = meaning.spec, meaning.plan, meaning.run
+    topology, batching = plan.topology, plan.batching
+    if spec.file and spec.name:
+        yield "file", spec.file
+    yield "seed", str(plan.seed)
+    yield (
+        "topology",
+        f"{counted(topology.ranks, 'rank')} x {counted(topology.workers, 'worker')} = "
+        f"{counted(topology.slots, 'slot')} ({run.why})",
+    )
+    if (run.ranks, run.workers) != (topology.ranks, topology.workers):
+        yield (
+            "run",
+            f"{counted(run.ranks, 'rank')} x {counted(run.workers, 'worker')}, "
+            f"{counted(run.slots_per_worker, 'slot')} a worker",
+        )
+    if batching.batched:
+        per_rank = f"{counted(batching.per_slot * run.canonical_ranks, 'sample')} a rank"
+        yield "batch", per_rank + (f", {batching.global_size:,} over all ranks" if run.ranks > 1 else "")
+    else:
+        yield "batch", "none: yields single samples"
+    yield "epoch", _epoch(meaning)
+    yield "draw", plan.draw + (", one source a batch" if plan.unit == "batch" else "")
+    if plan.schedule:
+        yield "schedule", _schedule(meaning)
+    if spec.map:
+        yield "map", calls_in_words(spec.map)
+    if spec.fields is not None:
+        yield "fields", " ".join(spec.fields)
+    if spec.to_tuple is not None:
+        yield "to_tuple", " ".join(spec.to_tuple)
+    if spec.limit is not None:
+        yield "limit", f"{spec.limit:,} samples"
+    unknown = sum(each.window_bytes is None for each in meaning.active)
+    windows = f"about {size(meaning.window_bytes)} of samples in the windows of a worker, "
+    besides = f", besides the windows of {counted(unknown, 'source')} not measured" if unknown else ""
+    buffers = f"{size(meaning.buffer_bytes)} in the buffers of its open shards"
+    yield "memory", (windows if meaning.window_bytes else "") + buffers + besides
+
+
+def _epoch(meaning: Meaning) -> str:
+    plan = meaning.plan
+    if plan.epoch_batches is None:
+        return "endless (no `epoch`)"
+    steps = (
+        counted(plan.epoch_batches, "batch", "batches")
+        if plan.batching.batched
+        else counted(plan.epoch_batches * meaning.run.canonical_ranks, "sample")
+    )
+    over_all = ", over all ranks" if meaning.run.ranks > 1 else ""
+    return f"{steps} a rank = {counted(plan.epoch_samples or 0, 'sample')}{over_all}"
+
+
+def _schedule(meaning: Meaning) -> str:
+    """When shares change; the table of sources has their means."""
+    size, starts = meaning.plan.batching.global_size, [s.start for s in meaning.plan.schedule[1:]]
+    if not starts:
+        return "one step"
+    shown = ", ".join(f"{start * size:,} (batch {start:,})" for start in starts[:3])
+    more = f" and {len(starts) - 3} more" if len(starts) > 3 else ""
+    span = "an epoch" if meaning.plan.epoch_batches else f"{PER_UNENDING:,} samples"
+    return f"shares change at sample {shown}{more}; below, their means over {span}"
+
+
+def _sources(meaning: Meaning) -> Table:
+    per = "per epoch" if meaning.plan.epoch_samples else f"per {PER_UNENDING:,}"
+    passes = ("passes>",) if meaning.plan.epoch_samples else ()
+    in_turn = ("in turn>",) if any(each.interleave > 1 for each in meaning.active) else ()
+    rows: list[Row] = []
+    faint = set()
+    for each in meaning.sources:
+        name = "  " * len(each.path) + each.name
+        if not each.share and each.window is None:
+            faint.add(len(rows))
+            rows.append((name, "off", "", "", "", *("" for _ in (*passes, *in_turn)), "", each.order))
+            continue
+        rows.append(
+            (
+                name,
+                percent(each.share),
+                number(each.shards or 0),
+                _samples(each),
+                number(each.expected),
+                *((_passes(each),) if passes else ()),
+                "" if each.window is None else number(each.window),
+                *((number(each.interleave) if not each.nested else "",) if in_turn else ()),
+                each.order,
+            )
+        )
+    headings = ("source", "share>", "shards>", "samples>", f"{per}>", *passes, "window>", *in_turn, "order")
+    return Table(headings, rows, faint=frozenset(faint))
+
+
+def _samples(source: SourceMeaning) -> str:
+    if source.samples is None:
+        return "?"
+    return f"{'~' if source.estimated else ''}{round(source.samples):,}"
+
+
+def _passes(source: SourceMeaning) -> str:
+    if source.passes is None:
+        return "?"
+    return f"{'~' if source.estimated else ''}{source.passes:.3g}"
+
+
+def _fields(meaning: Meaning) -> Table:
+    """Sources with the same fields and steps share a row."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for each in meaning.sources:
+        if not each.nested:
+            alike.setdefault((each.fields, each.steps), []).append(each.name)
+    rows: list[Row] = [(listed(names), fields, steps) for (fields, steps), names in alike.items()]
+    if not any(steps for _, steps in alike):
+        return Table(("source", "fields"), [row[:2] for row in rows])
+    return Table(("source", "fields", "then"), rows)
+
+
+def _slots(meaning: Meaning) -> Table:
+    total, sources = meaning.plan.topology.slots, len(meaning.plan.sources)
+    shown = len(meaning.slots) // sources
+    more = f" (slots {shown} of {total:,}, see --slots)" if shown < total else ""
+    in_full = {
+        source.name for source in meaning.plan.sources if len(source.shards) > 1 and _alike(source.shards)
+    }
+    rows: list[Row | None] = []
+    for place, each in enumerate(meaning.slots):
+        first = place % sources == 0
+        if first and place and sources > 1:
+            rows.append(None)
+        turns = ", ".join(_turn(turn, each.source in in_full) for turn in each.turns)
+        rank, worker = (str(each.rank), str(each.worker)) if first else ("", "")
+        rows.append((rank, worker, each.source, turns))
+    return Table(("rank", "worker", "source", f"first {TURNS} shards{more}"), rows)
+
+
+def _alike(shards: Sequence[ShardUrl]) -> bool:
+    """Whether the last parts of the URLs do not tell the shards apart."""
+    return _file_name(shards[0].text) == _file_name(shards[-1].text)
+
+
+def _file_name(url: str) -> str:
+    return url.rstrip("/").rpartition("/")[2]
+
+
+def _turn(turn: Turn, in_full: bool) -> str:
+    name = turn.url if in_full else _file_name(turn.url)
+    return name if turn.parts == 1 else f"{name} [{turn.part + 1}/{turn.parts}]"

@@ -1,0 +1,229 @@
+"""`wdspec resolve`: how a URL, or each source of a spec, comes to the place its bytes are read from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wdspec.cache.copies import path_of_copy
+from wdspec.cache.survey import with_surveyed_caches
+from wdspec.cli.support.json_output import print_json
+from wdspec.errors import UsageError, WdspecError
+from wdspec.listing.shard_listing import list_shards, list_texts
+from wdspec.redaction import redacted_urls
+from wdspec.storage.access import Access
+from wdspec.storage.door import access_of
+from wdspec.storage.environment import UrlEnvironment
+from wdspec.storage.resolver import Resolution, Resolver, Step
+from wdspec.stores.openers import how_opened
+from wdspec.urls.sequence import UrlSequence
+
+if TYPE_CHECKING:
+    from wdspec.spec.language.models import Source, Spec
+
+SPEC_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The shards of one source, or of a URL given on the command line, and how the first ones are opened."""
+
+    name: str | None
+    shards: int
+    resolutions: tuple[Resolution, ...]
+    error: str | None = None
+
+
+@click.command()
+@click.argument("what", metavar="URL|SPEC")
+@click.option("--spec", "file", metavar="FILE", help="Resolve the URL under the rules of this spec.")
+@click.option("--source", metavar="NAME", help="With --spec: also under the rules of this source.")
+@click.option("--env", metavar="NAME", help="Environment of the spec (default: $WDSPEC_ENV).")
+@click.option("--split", metavar="NAME", help="Split of the spec.")
+@click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of a ${variable}.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key, `a.b=value`.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=3, show_default=True, help="Shards shown a source."
+)
+def resolve(
+    what: str,
+    file: str | None,
+    source: str | None,
+    env: str | None,
+    split: str | None,
+    variables: tuple[str, ...],
+    overrides: tuple[str, ...],
+    form: str,
+    limit: int,
+) -> None:
+    """Show step by step where the bytes of a URL, or of each source of a spec, come from.
+
+    Opens no shard; globs, directories and @files are listed as training would list them.
+    """
+    given = file if file is not None else what if _names_a_spec(what) else None
+    if given is None and (source or env or split or variables or overrides):
+        raise click.UsageError("--source, --env, --split, --var and --set need a spec; add --spec FILE")
+    if source and file is None:
+        raise click.UsageError("--source goes with a URL and --spec FILE")
+    environment = UrlEnvironment.read()
+    spec = None if given is None else _loaded(given, env, split, variables, overrides)
+    if file is None and spec is not None:
+        resolved = _resolved_sources(spec, environment, limit)
+    else:
+        owner = _source_named(source, spec) if source and spec else None
+        base = owner.base if owner else environment.directory
+        resolver, access = Resolver.of(environment, spec, owner), access_of(spec, owner, environment)
+        resolved = [_resolved_url(what, base, resolver, access, limit)]
+    if form == "json":
+        print_json({"resolved": [_as_json(each) for each in resolved]})
+    elif sys.stdout.isatty():
+        _print_tables(resolved)
+    else:
+        for line in _lines(resolved):
+            click.echo(line)
+    if any(each.error for each in resolved):
+        click.get_current_context().exit(1)
+
+
+def _names_a_spec(what: str) -> bool:
+    path = what.split("#", 1)[0]
+    return path.endswith(SPEC_SUFFIXES)
+
+
+def _loaded(
+    file: str, env: str | None, split: str | None, variables: tuple[str, ...], overrides: tuple[str, ...]
+) -> Spec:
+    from wdspec.spec.loading import load
+
+    return load(file, split=split, env=env, vars=dict(map(_pair, variables)), overrides=overrides)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise click.BadParameter(f"`{text}`: write NAME=VALUE", param_hint="--var")
+    return name, value
+
+
+def _source_named(name: str, spec: Spec) -> Source:
+    for source in spec.sources:
+        if source.name == name:
+            return source
+    names = ", ".join(source.name for source in spec.sources)
+    raise UsageError(f"the spec has no source `{name}`; its sources are {names}")
+
+
+def _resolved_sources(spec: Spec, environment: UrlEnvironment, limit: int) -> list[Resolved]:
+    """All sources; the error of one is part of the result, so that the others are shown too."""
+    resolvers, shards, wrong = {}, {}, {}
+    for source in spec.sources:
+        try:
+            resolvers[source.name] = Resolver.of(environment, spec, source)
+            access = access_of(spec, source, environment)
+            shards[source.name] = list_shards(source, resolvers[source.name], access)
+        except WdspecError as error:
+            wrong[source.name] = Resolved(source.name, 0, (), str(error))
+    resolvers = with_surveyed_caches(resolvers, shards)
+    return [
+        wrong[source.name]
+        if source.name in wrong
+        else _first(
+            source.name,
+            shards[source.name],
+            resolvers[source.name],
+            access_of(spec, source, environment),
+            limit,
+        )
+        for source in spec.sources
+    ]
+
+
+def _resolved_url(url: str, base: str, resolver: Resolver, access: Access, limit: int) -> Resolved:
+    try:
+        return _first(None, list_texts([url], base, resolver, access), resolver, access, limit)
+    except WdspecError as error:
+        return Resolved(None, 0, (), str(error))
+
+
+def _first(name: str | None, shards: UrlSequence, resolver: Resolver, access: Access, limit: int) -> Resolved:
+    """The first shards, with how each location is opened as their last step."""
+    first = []
+    for each in (resolver(shards[i]) for i in range(min(limit, len(shards)))):
+        copy = None if each.copies is None or access.cache is None else path_of_copy(each.copies)
+        if copy is not None:
+            opened = Step("open", copy, "a copy in the cache")
+        else:
+            opened = Step("open", each.location, how_opened(each.location, access))
+        first.append(each._replace(steps=(*each.steps, opened)))
+    return Resolved(name, len(shards), tuple(first))
+
+
+def _as_json(resolved: Resolved) -> dict[str, Any]:
+    return {
+        "source": resolved.name,
+        "shards": resolved.shards,
+        "error": resolved.error,
+        "urls": [
+            {
+                "url": each.url.text,
+                "location": each.location,
+                "steps": [step._asdict() for step in each.steps],
+            }
+            for each in resolved.resolutions
+        ],
+    }
+
+
+def _lines(resolved: list[Resolved]) -> Iterator[str]:
+    """Plain text: a source, its URLs, and under each its steps with what came out and why."""
+    for each in resolved:
+        if each.name is not None or each.shards > len(each.resolutions):
+            yield _title(each)
+        for resolution in each.resolutions:
+            yield f"  {printable(resolution.url.text)}"
+            for step in resolution.steps:
+                yield f"    {step.stage:8} {printable(step.url)}  ({printable(step.why)})"
+        if each.error:
+            yield f"{'  ' if each.name else ''}error: {printable(each.error)}"
+
+
+def _print_tables(resolved: list[Resolved]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    for each in resolved:
+        title = Text(_title(each))
+        table = Table(title=title, title_justify="left", show_lines=False)
+        table.add_column("step")
+        table.add_column("URL or path", overflow="fold")
+        table.add_column("why", overflow="fold")
+        for resolution in each.resolutions:
+            table.add_row("spec", Text(printable(resolution.url.text), style="bold"), "as written")
+            for step in resolution.steps:
+                table.add_row(step.stage, Text(printable(step.url)), Text(printable(step.why)))
+            table.add_section()
+        console.print(table if each.resolutions else title)
+        if each.error:
+            console.print(Text(f"error: {printable(each.error)}", style="red"))
+
+
+def _title(resolved: Resolved) -> str:
+    shown = len(resolved.resolutions)
+    count = f"{resolved.shards:,} shard{'' if resolved.shards == 1 else 's'}"
+    more = f", the first {shown}" if 0 < shown < resolved.shards else ""
+    return f"{f'{printable(resolved.name)}: ' if resolved.name else ''}{count}{more}"
+
+
+def printable(text: str) -> str:
+    """Text to show: without the secrets of URLs, and with control characters and undecodable bytes escaped."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
+        for each in redacted_urls(text)
+    )

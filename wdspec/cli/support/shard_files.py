@@ -1,0 +1,126 @@
+"""Shards named on the command line, as raw samples: with the spelling that their files have, and not decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import click
+
+from wdspec.formats.compression.decompress import decompressed
+from wdspec.formats.format_names import format_of
+from wdspec.formats.records.boundaries import splitter_of
+from wdspec.formats.records.record_reader import RecordSamples
+from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.listing.shard_listing import list_texts
+from wdspec.spec.language.options import KeyRule
+from wdspec.storage.access import Access
+from wdspec.storage.environment import UrlEnvironment
+from wdspec.storage.resolver import Resolver
+from wdspec.urls.sequence import ShardUrl, UrlSequence
+
+ABOUT_RECORDS = frozenset({"__key__", "__url__"})
+"""Entries of a raw sample that are no fields."""
+
+shards_argument = click.argument("shards", metavar="SHARDS...", nargs=-1, required=True)
+format_option = click.option(
+    "--input-format",
+    type=click.Choice(["auto", "tar", "cbor", "msgpack", "jsonl"]),
+    default="auto",
+    show_default=True,
+    help="What the shards are; auto goes by their names.",
+)
+key_option = click.option(
+    "--key",
+    type=click.Choice(["first_dot", "last_dot"]),
+    default="first_dot",
+    show_default=True,
+    help="Where names of files split into key and field.",
+)
+
+decode_option = click.option(
+    "--decode",
+    is_flag=True,
+    help="Decode fields by their extension first (not images); JSON lines need that.",
+)
+
+
+@dataclass(frozen=True)
+class ShardFiles:
+    """Shards and how to open them."""
+
+    texts: Sequence[str]
+    """Paths and URLs as in a spec: braces, globs, directories, `@file`s, `a::b`."""
+    format: str = "auto"
+    key: str = "first_dot"
+    environment: UrlEnvironment = field(default_factory=UrlEnvironment.read)
+    access: Access = field(default_factory=Access)
+
+    @property
+    def resolver(self) -> Resolver:
+        """From a URL to where its bytes are."""
+        return Resolver.of(self.environment)
+
+    def listed(self) -> UrlSequence:
+        """The shards, in order. Raises WdspecError where there are none."""
+        return list_texts(self.texts, self.environment.directory, self.resolver, self.access)
+
+    def samples(self, fields: Callable[[str], str | None] = str) -> Iterator[dict[str, Any]]:
+        """The raw samples of all shards, one after the other; `fields` as for `TarSamples`."""
+        for shard in self.listed():
+            yield from self.samples_of(shard, fields)
+
+    def samples_of(
+        self, shard: ShardUrl, fields: Callable[[str], str | None] = str
+    ) -> Iterator[dict[str, Any]]:
+        """The raw samples of one shard.
+
+        Raises:
+            ShardError: it cannot be read, or is damaged.
+        """
+        file = self.opened(shard)
+        try:
+            constants = {"__url__": shard.text}
+            format = format_of(shard.text, self.format)
+            if format == "tar":
+                key = KeyRule(kind="last_dot" if self.key == "last_dot" else "first_dot")
+                yield from TarSamples(file, field_of=fields, key_rule=key, constants=constants)
+            else:
+                yield from RecordSamples(file, splitter_of(format), field_of=fields, constants=constants)
+        finally:
+            file.close()
+
+    def opened(self, shard: ShardUrl) -> BinaryIO:
+        """The uncompressed bytes of a shard."""
+        raw = self.access.open(self.resolver(shard))
+        try:
+            return decompressed(raw)
+        except BaseException:
+            raw.close()
+            raise
+
+
+def wanted(extensions: str | None) -> Callable[[str], str | None]:
+    """Which fields to keep, as `extensions` has it in a spec, in the spelling of the files; None keeps all."""
+    if extensions is None:
+        return str
+    from wdspec.fields.file_patterns import Extensions
+
+    asked = Extensions([extensions])
+    return lambda suffix: None if asked.field_of(suffix) is None else suffix
+
+
+def fields_of(sample: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a raw sample, without what says where it is from."""
+    return {name: value for name, value in sample.items() if name not in ABOUT_RECORDS}
+
+
+def decoded(samples: Iterator[dict[str, Any]], really: bool = True) -> Iterator[dict[str, Any]]:
+    """The samples with values instead of bytes where an extension has a decoder by default (if `really`)."""
+    if not really:
+        return samples
+    from wdspec.fields.sample_fields import SampleFields
+
+    fields = SampleFields()
+    return (sample for raw in samples if (sample := fields(raw)) is not None)

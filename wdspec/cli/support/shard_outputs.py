@@ -1,0 +1,178 @@
+"""Where commands write shards: refused if it is there, whole or not at all, with a bar on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, TypeVar
+
+import click
+
+from wdspec.cli.support.json_output import print_json
+from wdspec.cli.support.tables import counted, size
+from wdspec.errors import UsageError, WdspecError
+from wdspec.outputs.destinations import take_back
+from wdspec.writing.sample_writer import SampleWriter
+from wdspec.writing.shard_writer import ShardWriter, Written
+from wdspec.writing.writer_choice import open_writer
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+output_option = click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="PATH",
+    help="The shard to write, or with %06d for the number the shards; `-` is standard output. The suffix says the "
+    "format (.tar, .cbors, .msgpack, .jsonl) and compression (.gz, .bz2, .xz, .zst).",
+)
+force_option = click.option("--force", is_flag=True, help="Replace shards that are there.")
+report_option = click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+_UNLIMITED = 1 << 62
+
+
+class Outputs:
+    """The shard or shards that a command writes. A context manager.
+
+    Left by an exception, it takes back what it has written so far, unless it may have replaced something.
+
+    Args:
+        output: a path or URL, with ``%d`` for several shards; ``-`` for standard output.
+        force: whether shards that are there may be replaced.
+        maxcount, maxsize: see `ShardWriter`; without a ``%d`` they must suffice.
+        options: of the writers.
+    """
+
+    def __init__(
+        self,
+        output: str,
+        *,
+        force: bool = False,
+        maxcount: int | None = None,
+        maxsize: float | None = None,
+        **options: Any,
+    ) -> None:
+        if output == "-" and sys.stdout.isatty():
+            raise UsageError("a shard on a terminal is of no use; redirect the output, or give a path to -o")
+        self._several = "%" in output
+        if maxcount is not None or maxsize is not None:
+            check_several(output)
+        self._force = force
+        options["overwrite"] = force
+        self._one: SampleWriter | None = None
+        self._shards: ShardWriter | None = None
+        self.made: list[Written] = []
+        """The shards that are complete."""
+        if self._several:
+            self._shards = ShardWriter(
+                output, maxcount or _UNLIMITED, maxsize or _UNLIMITED, verbose=0, **options
+            )
+            self.made = self._shards.shards
+        else:
+            self._one = open_writer(output, **options)
+
+    def write(self, sample: Mapping[str, Any]) -> None:
+        """Writes a sample."""
+        (self._shards or self._writer).write(sample)
+
+    def next_shard(self) -> None:
+        """The next sample begins a shard."""
+        if self._shards is not None:
+            self._shards.next_stream()
+
+    @property
+    def several(self) -> bool:
+        """Whether there may be more than one shard."""
+        return self._several
+
+    @property
+    def _writer(self) -> SampleWriter:
+        assert self._one is not None
+        return self._one
+
+    def __enter__(self) -> Outputs:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                if self._shards is not None:
+                    self._shards.close()
+                else:
+                    self._writer.close()
+                    self.made.append(Written(self._writer.name, self._writer.count, self._writer.size))
+                return
+        except BaseException:
+            self._undo()
+            raise
+        self._undo()
+
+    def _undo(self) -> None:
+        (self._shards or self._writer).abort()
+        if not self._force:
+            for shard in self.made:
+                take_back(shard.name)
+
+
+@contextmanager
+def system_errors_told() -> Iterator[None]:
+    """What the operating system refuses (no space, no permission) becomes an error for users."""
+    try:
+        yield
+    except (WdspecError, BrokenPipeError):
+        raise
+    except OSError as error:
+        where = error.filename if isinstance(error.filename, str) else None
+        raise WdspecError(f"cannot write: {error.strerror or error}", location=where) from error
+
+
+def tell(made: list[Written], output: str, form: str) -> None:
+    """Says what was written: a line on standard error, or JSON on standard output."""
+    samples, total = sum(shard.samples for shard in made), sum(shard.size for shard in made)
+    if form == "json" and output != "-":
+        shards = [{"name": s.name, "samples": s.samples, "bytes": s.size} for s in made]
+        print_json({"samples": samples, "bytes": total, "shards": shards})
+        return
+    what = counted(len(made), "shard") if output != "-" else "standard output"
+    click.echo(f"wrote {counted(samples, 'sample')} ({size(total)}) to {what}", err=True)
+
+
+T = TypeVar("T")
+
+
+def with_progress(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
+    """The items, with a bar on standard error while that is a terminal."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield from items
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+    columns: tuple[Any, ...] = (what, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield from bar.track(items, total=total)
+
+
+def as_bytes(text: str | None) -> int | None:
+    """An amount of bytes as people write it: `500MB`, `1GiB`, `4096`."""
+    if text is None:
+        return None
+    from wdspec.spec.language.value_kinds import read_size
+
+    try:
+        return int(read_size(text))
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; write for example 500MB or 64GiB") from error
+
+
+def check_several(output: str) -> None:
+    """Raises UsageError for an output that is one shard where there may be several."""
+    if "%" not in output:
+        raise UsageError(f"`{output}` is the name of one shard; put %06d where their numbers belong")

@@ -1,0 +1,106 @@
+"""The errors a user may meet, with the place where each one arose.
+
+They live on the lowest floor so that every room can raise them. One style: the message says what was seen
+and what to do; the *place* says where, and grows as the error passes the rooms that know more (the tar
+reader knows the offset and the member, the source reader the URL and the source's name).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from wdspec.redaction import redacted
+
+PLACE_ORDER = ("source", "list", "line", "url", "location", "column", "offset", "key", "member", "field")
+_LABELS = {"offset": "byte"}
+
+
+class WdspecError(Exception):
+    """Base of every error that wdspec raises for a mistake in a spec, an argument or the data.
+
+    Its text hides the passwords and signatures of URLs; ``message`` and ``place`` hold them as they are.
+
+    Args:
+        message: what was seen and what to do, without the place.
+        place: what is known of where: ``source``, ``list`` (an `@file`), ``line`` (in it), ``url``, ``location``
+            (where its bytes come from), ``column`` (in a text, from 1), ``offset`` (bytes in the uncompressed
+            shard), ``key``, ``member``, ``field``.
+    """
+
+    def __init__(self, message: str, **place: Any) -> None:
+        super().__init__(redacted(message))
+        self.message = message
+        self.place: dict[str, Any] = {k: v for k, v in place.items() if v is not None}
+
+    def at(self, **place: Any) -> WdspecError:
+        """Adds what is known of the place, keeping what an inner room said; returns the error itself."""
+        for name, value in place.items():
+            if value is not None:
+                self.place.setdefault(name, value)
+        return self
+
+    def __str__(self) -> str:
+        place = dict(self.place)
+        if place.get("location") == place.get("url"):
+            place.pop("location", None)
+        known = sorted(place.items(), key=lambda item: _rank(item[0]))
+        where = ", ".join(f"{_LABELS.get(name, name)} {value}" for name, value in known)
+        return redacted(f"{self.message} [{where}]" if where else self.message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.place)
+
+
+class SpecError(WdspecError, ValueError):
+    """The spec cannot be used as it stands; the message lists every problem with file, line and column.
+
+    Args:
+        message: all problems as text.
+        problems: the same as objects (`wdspec.spec.problems.problems.Problem`), in file order.
+    """
+
+    def __init__(self, message: str, problems: Iterable[Any] = (), **place: Any) -> None:
+        super().__init__(message, **place)
+        self.problems: tuple[Any, ...] = tuple(problems)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, {"problems": self.problems, **self.place})
+
+
+class UsageError(WdspecError, ValueError):
+    """A function was called, or a program started, in a way that cannot work (topology, arguments, order)."""
+
+
+class UrlError(WdspecError, ValueError):
+    """A URL, brace pattern, list or rewrite rule cannot be understood."""
+
+    @property
+    def column(self) -> int | None:
+        """Index in the text of what is wrong, from 0 (the message counts from 1); None: all of it."""
+        shown = self.place.get("column")
+        return None if shown is None else int(shown) - 1
+
+
+class ShardError(WdspecError, OSError):
+    """A shard could not be opened or read whole; nothing of the sample at fault was delivered."""
+
+
+class MissingShardError(ShardError, FileNotFoundError):
+    """The shard, list or directory does not exist."""
+
+
+class StoreError(WdspecError):
+    """A store is set up wrongly, or not for us: none of its shards could be read, so no error policy skips it."""
+
+
+class FieldError(WdspecError, ValueError):
+    """A field of a sample is missing, or its bytes could not be decoded."""
+
+
+def _rank(name: str) -> int:
+    return PLACE_ORDER.index(name) if name in PLACE_ORDER else len(PLACE_ORDER)
+
+
+def _rebuild(kind: type[WdspecError], message: str, place: dict[str, Any]) -> WdspecError:
+    return kind(message, **place)

@@ -1,0 +1,229 @@
+"""Which decoder a field gets: the meaning of `decode`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any
+
+from wdspec.errors import SpecError
+from wdspec.fields.decoders.audio import read_audio, read_torch_audio
+from wdspec.fields.decoders.by_extension import BASIC, reader_of
+from wdspec.fields.decoders.compressed_fields import UNPACKERS, unpacked
+from wdspec.fields.decoders.images import IMAGE_SPECS, IMAGE_SUFFIXES, ImageDecoder
+from wdspec.fields.decoders.optional_libraries import absent
+from wdspec.fields.decoders.user_functions import UserDecoder
+from wdspec.fields.decoders.video import FilmDecoder
+from wdspec.fields.file_patterns import endings
+from wdspec.spec.language.vocabulary import (
+    AUDIO_DECODERS,
+    AUDIO_EXTENSIONS,
+    DECODERS,
+    DEFAULT_IMAGE_DECODER,
+    LEFT_OUT_DECODERS,
+    PICKLE_DECODERS,
+    RAW,
+    SECURE_REFUSES,
+    VIDEO_DECODERS,
+    VIDEO_EXTENSIONS,
+    options_of,
+    split_decoder,
+)
+
+LABELS = frozenset({"seg", "mask"})
+"""Parts of a field's name, between dots, that mark an image of labels: rescaled by nearest neighbour."""
+
+
+@dataclass(frozen=True)
+class FieldDecoder:
+    """How one field becomes a value."""
+
+    label: str
+    """What to call it in a message: ``jpeg``, ``json``, ``mylib:read``."""
+    decode: Callable[[bytes], Any]
+    """Bytes → value, at the image's own size."""
+    rescale: Callable[[bytes, float], Any] | None = None
+    """For images: bytes and a factor → value."""
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """A decoder behind a packing, as for ``json.gz``."""
+
+    packing: str
+    inner: Callable[..., Any] | None
+
+    def __call__(self, data: bytes, *factor: float) -> Any:
+        data = UNPACKERS[self.packing](data)
+        return self.inner(data, *factor) if self.inner else data
+
+
+@dataclass(frozen=True)
+class DecodeRules:
+    """The `decode` of a source, with what it may use.
+
+    A field's decoder is that of the key which is the field's name; else of the longest key which is the
+    original suffix, whole or from a dot on; else the first of ``names`` that fits (an image decoder fits
+    image suffixes, ``audio`` and ``video`` theirs, others their own suffix, ``raw`` and functions everything);
+    else it goes by the suffix. Letter case counts in names of fields, not in suffixes. A packing at the end of
+    the suffix (gz, bz2, xz, zst) is undone before all decoders but ``raw``.
+
+    Raises:
+        SpecError: an unknown decoder or option; pickle that is not allowed; a function though WDS_SECURE=1; an
+            image that the rules leave undecoded though `scale` is on.
+    """
+
+    names: tuple[str, ...] = ()
+    """Decoders for the whole sample."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Decoders by field name or suffix."""
+    scales: bool = False
+    """Whether images may be rescaled: then all of them are decoded."""
+    allow_pickle: bool = False
+    secure: bool = False
+    """Forbid functions and pickle (WDS_SECURE=1)."""
+
+    def __post_init__(self) -> None:
+        if self.secure and self.allow_pickle:
+            raise SpecError("WDS_SECURE=1 forbids `allow: [pickle]`; take one of them away")
+        for name in (*self.names, *self.fields.values()):
+            self._check(name)
+        if self.scales:
+            self._refuse_unscalable("images", self._general("jpg") or DEFAULT_IMAGE_DECODER)
+        for key in self.fields:
+            self.check(key, key)
+
+    def check(self, name: str, suffix: str) -> None:
+        """Raises the SpecError that a field of this name and suffix would raise, before there is one."""
+        self._choose(name, suffix.lower(), unpacked(suffix.lower())[0])
+
+    def decoder_of(self, name: str, suffix: str) -> FieldDecoder | None:
+        """The decoder of a field, or None where it stays bytes.
+
+        Args:
+            name: what the field is called now.
+            suffix: the suffix its file had.
+        """
+        suffix = suffix.lower()
+        plain, layers = unpacked(suffix)
+        chosen = self._choose(name, suffix, plain)
+        if chosen == RAW:
+            return None
+        decoder = self._build(chosen, name, plain)
+        for packing in reversed(layers):
+            decoder = _behind(packing, decoder)
+        return decoder
+
+    def takes(self, suffix: str) -> bool:
+        """Whether one of ``names`` decides on files of this suffix, which is no packing."""
+        return self._general(suffix.rpartition(".")[2]) is not None
+
+    def key_for(self, name: str, suffix: str) -> str | None:
+        """The key of ``fields`` that decides on a field; None where none does."""
+        suffix = suffix.lower()
+        ends = (*endings(suffix), *endings(unpacked(suffix)[0]))
+        for key in (name, *ends):
+            if key in self.fields:
+                return key
+        lowered = {key.lower(): key for key in self.fields}
+        return next((lowered[end] for end in ends if end in lowered), None)
+
+    def _choose(self, name: str, suffix: str, plain: str) -> str | None:
+        """The name of the decoder for a field; None where nothing decodes it."""
+        last = plain.rpartition(".")[2]
+        key = self.key_for(name, suffix)
+        chosen = self._general(last) if key is None else self.fields[key]
+        if self.scales and last in IMAGE_SUFFIXES:
+            chosen = chosen or DEFAULT_IMAGE_DECODER
+            self._refuse_unscalable(repr(name), chosen)
+        if chosen is None and (last in BASIC or last in LEFT_OUT_DECODERS):
+            chosen = last
+        return chosen
+
+    def _general(self, last: str) -> str | None:
+        return next((name for name in self.names if _fits(name, last)), None)
+
+    def _build(self, chosen: str | None, name: str, plain: str) -> FieldDecoder | None:
+        last = plain.rpartition(".")[2]
+        if chosen is None:
+            return None
+        if ":" in chosen:
+            return FieldDecoder(chosen, UserDecoder(chosen))
+        base, options = split_decoder(chosen)
+        if base in IMAGE_SPECS:
+            parts = {*name.lower().split("."), *plain.split(".")}
+            image = ImageDecoder(chosen, nearest=bool(LABELS & parts))
+            return FieldDecoder(IMAGE_SUFFIXES.get(last, f"image ({base})"), image, image)
+        if base in AUDIO_DECODERS:
+            return FieldDecoder(base, read_torch_audio if base == "torch_audio" else read_audio)
+        if base in VIDEO_DECODERS:
+            suffix = last if last in VIDEO_EXTENSIONS else base
+            return FieldDecoder(base, FilmDecoder(base == "torch_video", suffix, "torchcodec" in options))
+        return FieldDecoder(base, reader_of(base, self.allow_pickle, self.secure))
+
+    def _refuse_unscalable(self, what: str, chosen: str) -> None:
+        if split_decoder(chosen)[0] not in IMAGE_SPECS:
+            raise SpecError(
+                f"`scale` needs {what} decoded by wdspec, but `decode` says {chosen!r}; use an image decoder "
+                f"such as {DEFAULT_IMAGE_DECODER!r} there, or switch scaling off with `scale: 1`"
+            )
+
+    def _check(self, name: str) -> None:
+        if ":" in name:
+            if self.secure:
+                raise SpecError(f"WDS_SECURE=1 forbids the decoder {name}: it is code that the spec names")
+            return
+        base, options = split_decoder(name)
+        if base in PICKLE_DECODERS and not self.allow_pickle:
+            raise SpecError(
+                f"the decoder {base!r} runs what the data says; if you trust it, add `allow: [pickle]`"
+            )
+        if base in SECURE_REFUSES and self.secure:
+            raise SpecError(f"WDS_SECURE=1 forbids the decoder {base!r}: such files are pickles")
+        if base in LEFT_OUT_DECODERS:
+            raise SpecError(f"the decoder {base!r} (tenbin) is left out on purpose; use npz or safetensors")
+        if base not in DECODERS:
+            raise SpecError(f"there is no decoder {base!r}")
+        for option in options - options_of(base):
+            raise SpecError(f"the decoder {base!r} has no option {option!r}")
+
+
+def _fits(name: str, last: str) -> bool:
+    """Whether a decoder for the whole sample takes a field of this extension."""
+    base = split_decoder(name)[0]
+    if base in IMAGE_SPECS:
+        return last in IMAGE_SUFFIXES
+    if base in ("audio", "torch_audio"):
+        return last in AUDIO_EXTENSIONS
+    if base in ("video", "torch_video"):
+        return last in VIDEO_EXTENSIONS
+    if base == "torch_safetensors":
+        return last == "safetensors"
+    return base in (RAW, last) or ":" in name
+
+
+def _behind(packing: str, decoder: FieldDecoder | None) -> FieldDecoder:
+    if decoder is None:
+        return FieldDecoder(packing, Unpacked(packing, None))
+    rescale = Unpacked(packing, decoder.rescale) if decoder.rescale else None
+    return FieldDecoder(f"{decoder.label}.{packing}", Unpacked(packing, decoder.decode), rescale)
+
+
+def require_libraries(name: str) -> None:
+    """Checks that the libraries of a decoder can be imported, without importing them.
+
+    Raises:
+        UsageError: one is not installed; names it, and the extra.
+    """
+    base, options = split_decoder(name)
+    needed = [BASIC[base].needs] if base in BASIC else []
+    if base in AUDIO_DECODERS:
+        needed.append("av" if base in ("m4a", "aac", "wma") else "soundfile")
+    if base in VIDEO_DECODERS:
+        needed.append("torchcodec" if "torchcodec" in options else "av")
+    if base.startswith("torch") and ":" not in name:
+        needed.append("torch")
+    for module in filter(None, needed):
+        if find_spec(module) is None:
+            raise absent(module, f"`decode: {name}`")

@@ -1,0 +1,252 @@
+"""Decoding in Python, outside of a spec: `Decoder` and the handlers it takes.
+
+A *handler* is a function of a key and bytes. The key is the field's name with a dot before it (``.seg.jpg``); the
+result is the value, or None where the handler has nothing to do with such fields, and the next one is asked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from wdspec.errors import FieldError, SpecError, WdspecError
+from wdspec.fields.decode_rules import DecodeRules
+from wdspec.fields.decoders.audio import read_torch_audio
+from wdspec.fields.decoders.compressed_fields import UNPACKERS, unpacked
+from wdspec.fields.decoders.images import IMAGE_SUFFIXES
+from wdspec.fields.decoders.video import FilmDecoder
+from wdspec.fields.file_patterns import endings, is_reserved
+from wdspec.fields.sample_fields import said
+from wdspec.spec.language.vocabulary import AUDIO_EXTENSIONS, VIDEO_EXTENSIONS
+
+Handler = Callable[[str, bytes], Any]
+Sample = dict[str, Any]
+Layout = tuple[tuple[str, ...], tuple[tuple[str, Callable[[bytes], Any]], ...]]
+"""For samples of the same names in the same order: those like ``__key__``, and the fields with their decoders."""
+
+MAX_LAYOUTS = 1024
+"""Layouts remembered before all are forgotten; real data has a handful."""
+
+
+class ForExtensions:
+    """A handler that decodes fields of some extensions by a function of bytes; see `handle_extension`."""
+
+    def __init__(self, extensions: str | Sequence[str], function: Callable[[bytes], Any]) -> None:
+        words = extensions.split() if isinstance(extensions, str) else extensions
+        self.extensions = tuple(word.lower().lstrip(".") for word in words)
+        if not self.extensions or not all(self.extensions):
+            raise SpecError(f"{extensions!r} names no extension; write for example 'jpg png'")
+        self.function = function
+
+    def takes(self, key: str) -> bool:
+        """Whether a field of this name is decoded: its ending, from some dot on, is one of the extensions."""
+        return not set(endings(key.lower().lstrip("."))).isdisjoint(self.extensions)
+
+    def __call__(self, key: str, data: bytes) -> Any:
+        return self.function(data) if self.takes(key) else None
+
+    def __repr__(self) -> str:
+        return f"handle_extension({' '.join(self.extensions)!r}, {self.function!r})"
+
+
+def handle_extension(extensions: str | Sequence[str], function: Callable[[bytes], Any]) -> ForExtensions:
+    """A handler that decodes fields of some extensions by a function of bytes.
+
+    Args:
+        extensions: words such as ``"jpg png"``, or a list. An extension takes every field that ends in it from a
+            dot on: ``jpg`` takes ``jpg`` and ``left.jpg``, ``seg.jpg`` takes ``a.seg.jpg`` and not ``jpg``.
+            Letter case and a dot in front do not matter.
+        function: bytes → value; None is a value too.
+
+    Raises:
+        SpecError: no extension is given.
+
+    Example:
+        >>> decoder = Decoder(handle_extension("bin", len))
+        >>> decoder({"__key__": "0001", "left.bin": b"abc"})
+        {'__key__': '0001', 'left.bin': 3}
+    """
+    return ForExtensions(extensions, function)
+
+
+def imagehandler(spec: str, extensions: Sequence[str] = tuple(sorted(IMAGE_SUFFIXES))) -> ForExtensions:
+    """A handler for images.
+
+    Args:
+        spec: what they become, such as ``rgb8`` or ``torchrgb+upright``; see `wdspec.fields.decoders.images`.
+        extensions: the extensions it takes.
+
+    Raises:
+        SpecError: there is no such spec, or no extension.
+    """
+    decoder = DecodeRules((spec,)).decoder_of("jpg", "jpg")
+    if decoder is None or decoder.rescale is None:
+        raise SpecError(f"{spec!r} is no image decoder; write for example 'rgb8'")
+    return ForExtensions(extensions, decoder.decode)
+
+
+def torch_audio(key: str, data: bytes) -> Any:
+    """A handler that turns sound into (samples, rate): a float32 tensor (channels, samples), and Hz."""
+    return read_torch_audio(data) if _extension(key) in AUDIO_EXTENSIONS else None
+
+
+def torch_video(key: str, data: bytes) -> Any:
+    """A handler that turns films into (frames, samples, facts); see `wdspec.fields.decoders.video`."""
+    suffix = _extension(key)
+    return FilmDecoder(torch=True, suffix=suffix)(data) if suffix in VIDEO_EXTENSIONS else None
+
+
+def _extension(key: str) -> str:
+    return key.rpartition(".")[2].lower()
+
+
+class Decoder:
+    """Decodes the fields of samples by handlers, then by extension; callable, and it pickles if they do.
+
+    A packing at the end of a field's name (``txt.gz``) is undone first; the key that handlers see is without it.
+    Then the handlers are asked in turn until one gives a value. What none takes is read by its extension (see
+    docs/decoders.md), or else stays bytes. ``__names__`` pass, as text if they are bytes.
+
+    Args:
+        handlers: decoder names such as ``"rgb8"``, ``"torch_audio"`` or ``"raw"``, and handlers; one list of them
+            is fine too. What `handle_extension` made is decided on once for each layout of samples.
+        pre: handlers to ask first, instead of undoing packings.
+        post: handlers to ask last, instead of reading by extension.
+        only: fields to decode, words or a list; others stay as they are. ``cls`` is not ``left.cls``.
+        partial: leave values that are no bytes as they are, instead of an error.
+        allow: ``("pickle",)`` to read pickles, as `allow` in a spec.
+
+    Raises:
+        SpecError: there is no such decoder, or WDS_SECURE=1 forbids what is allowed.
+    """
+
+    def __init__(
+        self,
+        *handlers: str | Handler | Sequence[str | Handler],
+        pre: Sequence[Handler] | None = None,
+        post: Sequence[Handler] | None = None,
+        only: str | Sequence[str] | None = None,
+        partial: bool = False,
+        allow: Sequence[str] = (),
+    ) -> None:
+        flat: list[str | Handler] = []
+        for each in handlers:
+            flat += [each] if isinstance(each, str) or callable(each) else each
+        self.handlers = tuple(flat)
+        self.pre = None if pre is None else tuple(pre)
+        self.post = None if post is None else tuple(post)
+        self.only = frozenset(only.split() if isinstance(only, str) else only) if only is not None else None
+        self.partial = partial
+        secure = os.environ.get("WDS_SECURE") == "1"
+        self._by_extension = DecodeRules(allow_pickle="pickle" in allow, secure=secure)
+        self._rules = {
+            name: DecodeRules((name,), {}, False, "pickle" in allow, secure)
+            for name in self.handlers
+            if isinstance(name, str)
+        }
+        self._layouts: dict[tuple[str, ...], Layout] = {}
+
+    def __call__(self, sample: Mapping[str, Any]) -> Sample:
+        """Decodes a sample into a new dict.
+
+        Raises:
+            FieldError: a field cannot be decoded, or is no bytes; says which, and why.
+            WdspecError: a mistake that is not the sample's, such as a library that is not installed.
+        """
+        names = tuple(sample)
+        reserved, steps = self._layouts.get(names) or self._study(names)
+        decoded = dict(sample)
+        name = ""
+        try:
+            for name in reserved:
+                if type(decoded[name]) is bytes:
+                    decoded[name] = decoded[name].decode()
+            for name, decode in steps:
+                value = decoded[name]
+                if type(value) is bytes:
+                    decoded[name] = decode(value)
+                elif isinstance(value, (bytes, bytearray, memoryview)):
+                    decoded[name] = decode(bytes(value))
+                elif not self.partial:
+                    raise FieldError(
+                        f"a {type(value).__name__} cannot be decoded, only bytes; was it decoded already? "
+                        "Name the fields by `only`, or set `partial=True`"
+                    )
+        except WdspecError as error:
+            error.at(url=sample.get("__url__"), key=sample.get("__key__"), field=name or None)
+            raise
+        except Exception as cause:
+            message = f"cannot decode as {_extension(name)}: {said(cause)}"
+            place = {part: sample.get(f"__{part}__") for part in ("source", "url", "key")}
+            raise FieldError(message, **place, field=name) from cause
+        return decoded
+
+    def _study(self, names: tuple[str, ...]) -> Layout:
+        steps: list[tuple[str, Callable[[bytes], Any]]] = []
+        for name in names:
+            if not is_reserved(name) and (self.only is None or name in self.only):
+                decode = self._chain(name)
+                if decode is not None:
+                    steps.append((name, decode))
+        if len(self._layouts) >= MAX_LAYOUTS:
+            self._layouts.clear()
+        self._layouts[names] = tuple(filter(is_reserved, names)), tuple(steps)
+        return self._layouts[names]
+
+    def _chain(self, name: str) -> Callable[[bytes], Any] | None:
+        """The function for a field, with all that its name alone decides decided."""
+        plain, layers = unpacked(name.lower()) if self.pre is None else (name.lower(), ())
+        key = name[: len(plain)] if layers else name
+        asked: list[Handler] = []
+        last: Callable[[bytes], Any] | None = None
+        for handler in (*(self.pre or ()), *self.handlers, *(self.post or ())):
+            if isinstance(handler, str):
+                if self._rules[handler].takes(plain):
+                    found = self._rules[handler].decoder_of(plain, plain)
+                    last = _same if found is None else found.decode
+                    break
+            elif isinstance(handler, ForExtensions):
+                if handler.takes(key):
+                    last = handler.function
+                    break
+            else:
+                asked.append(handler)
+        if last is _same and not asked:
+            return None  # `raw`: it is not even unpacked
+        if last is None and self.post is None and not unpacked(plain)[1]:
+            found = self._by_extension.decoder_of(plain, plain)
+            last = found.decode if found else None
+        return _Chain(layers, tuple(asked), "." + key, last) if asked or layers else last
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_layouts": {}}
+
+
+class _Chain:
+    """Packings to undo, handlers to ask one by one, and what reads the field if none of them does."""
+
+    def __init__(
+        self,
+        layers: tuple[str, ...],
+        handlers: tuple[Handler, ...],
+        key: str,
+        last: Callable[[bytes], Any] | None,
+    ) -> None:
+        self.unpack = tuple(UNPACKERS[layer] for layer in layers)
+        self.handlers = handlers
+        self.key = key
+        self.last = last or _same
+
+    def __call__(self, data: bytes) -> Any:
+        for unpack in self.unpack:
+            data = unpack(data)
+        for handler in self.handlers:
+            value = handler(self.key, data)
+            if value is not None:
+                return value
+        return self.last(data)
+
+
+def _same(data: bytes) -> bytes:
+    return data

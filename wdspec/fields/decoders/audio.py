@@ -1,0 +1,81 @@
+"""Sound: bytes → (samples, rate), the samples as float32 in -1..1 of shape (channels, samples).
+
+libsndfile reads it (`wdspec[audio]`); what that does not know, m4a, aac and wma, PyAV does (`wdspec[video]`).
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+
+from wdspec.fields.decoders.optional_libraries import library
+
+MAX_SAMPLES = 1 << 28
+"""Samples of all channels together that one field may hold: 1 GiB as float32, 93 minutes of 48 kHz mono."""
+
+Array = np.ndarray[Any, Any]
+
+
+def read_audio(data: bytes) -> tuple[Array, int]:
+    """Samples (channels, samples) as a writable float32 array, and the sample rate in Hz; never resampled.
+
+    Raises:
+        ValueError: more than `MAX_SAMPLES`, or fewer than the file promises. (What the libraries raise else.)
+        UsageError: the library that reads such sound is not installed.
+    """
+    return _by_ffmpeg(data) if _is_ffmpegs(data) else _by_libsndfile(data)
+
+
+def read_torch_audio(data: bytes) -> tuple[Any, int]:
+    """As `read_audio`, with a torch tensor, as `torchaudio.load` gave it."""
+    torch = library("torch", "the decoder torch_audio")
+    samples, rate = read_audio(data)
+    return torch.from_numpy(samples), rate
+
+
+def _is_ffmpegs(data: bytes) -> bool:
+    """Whether it begins like MP4, ASF or ADTS."""
+    if data[4:8] == b"ftyp" or data.startswith(b"\x30\x26\xb2\x75\x8e\x66\xcf\x11"):
+        return True
+    return len(data) > 1 and data[0] == 0xFF and data[1] & 0xF6 == 0xF0
+
+
+def _by_libsndfile(data: bytes) -> tuple[Array, int]:
+    soundfile = library("soundfile", "reading audio")
+    if not data:
+        raise ValueError("the file is empty")
+    with soundfile.SoundFile(_Seekable(data)) as file:
+        promised = file.frames
+        if promised * file.channels > MAX_SAMPLES:
+            raise too_long(promised * file.channels)
+        samples = file.read(dtype="float32", always_2d=True)
+        # For mp3 the number is an estimate.
+        if len(samples) < promised and file.format == "FLAC":
+            raise ValueError(f"it ends after {len(samples):,} of {promised:,} samples")
+        return np.ascontiguousarray(samples.T), int(file.samplerate)
+
+
+class _Seekable(io.BytesIO):
+    """A file in which damaged sound may lead libsndfile before the start: an exception there would be printed."""
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        try:
+            return super().seek(offset, whence)
+        except (ValueError, OverflowError):
+            return super().seek(0)
+
+
+def _by_ffmpeg(data: bytes) -> tuple[Array, int]:
+    from wdspec.fields.decoders.video import read_streams
+
+    _, sound, about = read_streams(data, None, frames=False, user="reading m4a, aac or wma")
+    if "audio_fps" not in about:
+        raise ValueError("there is no sound in it")
+    return sound, about["audio_fps"]
+
+
+def too_long(count: int) -> ValueError:
+    """The error for more samples than are taken."""
+    return ValueError(f"{count:,} samples are more than {MAX_SAMPLES:,}; read it as `raw`")

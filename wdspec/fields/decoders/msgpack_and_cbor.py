@@ -1,0 +1,38 @@
+"""MessagePack and CBOR: values as JSON has them, and bytes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from wdspec.fields.decoders.optional_libraries import library
+
+
+def read_msgpack(data: bytes) -> Any:
+    """The value of a MessagePack object; raises ValueError and the library's own errors for any other bytes."""
+    return _unpackb()(data, strict_map_key=False)
+
+
+def read_cbor(data: bytes) -> Any:
+    """The value of a CBOR item.
+
+    Raises:
+        ValueError: bytes follow the item. (The library's own errors, ValueErrors too: it is none.)
+    """
+    file = io.BytesIO(data)
+    value = _load()(file)
+    if file.tell() != len(data):
+        raise ValueError(f"{len(data) - file.tell():,} bytes follow the CBOR item")
+    return value
+
+
+@lru_cache(maxsize=1)
+def _unpackb() -> Callable[..., Any]:
+    return library("msgpack", "reading mp").unpackb  # type: ignore[no-any-return]  # of an untyped library
+
+
+@lru_cache(maxsize=1)
+def _load() -> Callable[..., Any]:
+    return library("cbor2", "reading cbor").load  # type: ignore[no-any-return]  # of an untyped library

@@ -1,0 +1,156 @@
+"""Python values → the bytes of their files, by the extension: the table of encoders, in step with the decoders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from wdspec.errors import FieldError, UsageError, WdspecError
+from wdspec.fields.decoders.compressed_fields import unpacked
+from wdspec.fields.encoders.audio_encoder import AUDIO_ENCODERS
+from wdspec.fields.encoders.compressed_output import PACKERS
+from wdspec.fields.encoders.image_encoder import IMAGE_ENCODERS
+from wdspec.fields.encoders.value_encoders import BASIC_ENCODERS, PICKLE_ENCODERS
+
+Encode = Callable[[Any], bytes]
+Sample = Mapping[str, Any]
+EncodeSample = Callable[[Sample], Sample]
+"""A sample with values → the same with bytes; entries that begin with ``_`` pass as they are."""
+
+ENCODERS: dict[str, Encode] = {**IMAGE_ENCODERS, **AUDIO_ENCODERS, **BASIC_ENCODERS}
+"""Extension → what writes it, but for pickles."""
+
+_BYTES = (bytes, bytearray, memoryview)
+
+
+def make_encoder(
+    encoder: bool | Mapping[str, Encode] | EncodeSample | None = True, *, allow_pickle: bool = False
+) -> EncodeSample:
+    """What turns the values of a sample into bytes.
+
+    Args:
+        encoder: True for `FieldEncoder`; a map of extension → function to put before its table; a function that
+            encodes whole samples; False or None where all values are bytes (or text) already.
+        allow_pickle: whether ``pkl``, ``pickle``, ``pyd`` and ``pth`` are written.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    if encoder is False or encoder is None:
+        return _encoded_already
+    if encoder is True:
+        return FieldEncoder({}, allow_pickle=allow_pickle)
+    if isinstance(encoder, Mapping):
+        return FieldEncoder(encoder, allow_pickle=allow_pickle)
+    if callable(encoder):
+        return encoder
+    raise UsageError(
+        f"`encoder` is True, False, a dict of extension to function, or a function, not {type(encoder).__name__}"
+    )
+
+
+class FieldEncoder:
+    """Encodes each field by the last part of its name: `seg.png` as png.
+
+    - bytes are taken for the file's content, and kept; under a name that ends in ``.gz`` (``.bz2``, ``.xz``, ``.zst``)
+      they are compressed, unless they begin as such files do;
+    - a str is text: UTF-8 under any extension that has no encoder, but a value to be encoded under ``json``;
+    - ``x.gz`` is encoded as ``x``, then compressed.
+
+    Args:
+        own: extension, or a whole field name → function from value to bytes; asked first, the longer first.
+        allow_pickle: whether pickles are written.
+    """
+
+    def __init__(self, own: Mapping[str, Encode], *, allow_pickle: bool = False) -> None:
+        self._own = {name.lower().lstrip("."): encode for name, encode in own.items()}
+        self._allow_pickle = allow_pickle
+        self._steps: dict[str, tuple[Encode | None, tuple[str, ...]]] = {}
+
+    def __call__(self, sample: Sample) -> Sample:
+        """The sample with bytes for values.
+
+        Raises:
+            FieldError: a value has no encoder, or none that takes it; names key and field.
+        """
+        return {
+            name: value if name[:1] == "_" else self._encoded(sample, name, value)
+            for name, value in sample.items()
+        }
+
+    def _encoded(self, sample: Sample, name: str, value: Any) -> bytes:
+        step = self._steps.get(name)
+        if step is None:
+            if len(self._steps) > 10_000:
+                self._steps.clear()
+            step = self._steps[name] = self._study(name)
+        encode, layers = step
+        if type(value) is bytes and not layers:
+            return value
+        try:
+            if isinstance(value, _BYTES):
+                data = bytes(value)
+                packed = bool(layers) and data.startswith(PACKERS[layers[0]][1])
+                return data if packed else _in_layers(data, layers)
+            if encode is not None:
+                return _in_layers(bytes(encode(value)), layers)
+            if isinstance(value, str):
+                return _in_layers(value.encode("utf-8"), layers)
+            raise TypeError(_unknown(name, value))
+        except WdspecError as error:
+            error.at(key=sample.get("__key__"), field=name)
+            raise
+        except Exception as cause:
+            said = " ".join(str(cause).split()) or type(cause).__name__
+            raise FieldError(
+                f"cannot be encoded: {said[:400]}", key=sample.get("__key__"), field=name
+            ) from cause
+
+    def _study(self, name: str) -> tuple[Encode | None, tuple[str, ...]]:
+        """The encoder of a field, if it has one, and how its output is packed, outermost first."""
+        plain = name.lower()
+        if plain in self._own:
+            return self._own[plain], ()
+        plain, layers = unpacked(plain)
+        parts = plain.split(".")
+        for start in range(len(parts)):
+            own = self._own.get(".".join(parts[start:]))
+            if own is not None:
+                return own, layers
+        last = parts[-1]
+        if self._allow_pickle and last in PICKLE_ENCODERS:
+            return PICKLE_ENCODERS[last], layers
+        return ENCODERS.get(last), layers
+
+    def __repr__(self) -> str:
+        return f"FieldEncoder({self._own!r}, allow_pickle={self._allow_pickle})"
+
+
+def _unknown(name: str, value: Any) -> str:
+    last = unpacked(name.lower())[0].rpartition(".")[2]
+    return (
+        f"there is no encoder for {last!r} to take a value of type {type(value).__name__}; give bytes, use a known "
+        f"extension (such as json, npy, png, txt, cls), or pass `encoder={{{last!r}: function}}`"
+    )
+
+
+def _in_layers(data: bytes, layers: tuple[str, ...]) -> bytes:
+    for layer in reversed(layers):
+        data = PACKERS[layer][0](data)
+    return data
+
+
+def _encoded_already(sample: Sample) -> Sample:
+    encoded: dict[str, Any] = {}
+    for name, value in sample.items():
+        if name[:1] != "_":
+            if isinstance(value, str):
+                value = value.encode("utf-8")
+            elif not isinstance(value, _BYTES):
+                raise FieldError(
+                    f"{type(value).__name__} instead of bytes; encode it, or leave out `encoder=False`",
+                    key=sample.get("__key__"),
+                    field=name,
+                )
+        encoded[name] = value
+    return encoded

@@ -1,0 +1,193 @@
+"""A cache of samples in an SQLite file: the first pass fills it, later ones read it.
+
+Every process (rank and worker) fills a part of its own, which is complete or absent: until all of its samples are in,
+nobody reads it. A run with other processes reads the parts of an earlier one in common, if they are all there.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import islice
+from typing import Any
+
+from wdspec.errors import UsageError
+from wdspec.fields.sample_bytes import frozen, thawed
+from wdspec.fluent.stages.splitting import worker_place
+from wdspec.fluent.stages.stage import Stage, Turn
+from wdspec.planning.permutation import Permutation
+from wdspec.running.seat import find_seat
+
+_APPLICATION = 0x77647331
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS parts (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, part INTEGER, parts INTEGER, size INTEGER, count INTEGER
+);
+CREATE TABLE IF NOT EXISTS samples (
+    id INTEGER REFERENCES parts ON DELETE CASCADE, position INTEGER, data BLOB, PRIMARY KEY (id, position)
+) WITHOUT ROWID;
+"""
+_AT_ONCE = 64
+"""Samples written in one transaction: others wait no longer than it takes."""
+
+
+class DBCache(Stage):
+    """Caches samples in an SQLite database: ``dataset.compose(wds.DBCache, "cache.db", 1000)``.
+
+    The first pass reads the source and fills the cache, up to its size; a pass that is left early fills nothing.
+    Later passes read the cache, also in later runs, and leave the source alone. The file stays until you delete it:
+    do so when the data or a stage before this one changes.
+
+    Stored are bytes, text, numbers, JSON, arrays and tensors, in dicts or tuples, without pickle. The database is in
+    WAL mode, which works on local disks only.
+
+    Args:
+        dbname: path of the file; None passes everything through.
+        size: samples to hold, over all processes together. It is also the length of a pass.
+        shuffle: whether cached samples come in another order in each pass.
+        seed: changes these orders.
+
+    Raises:
+        FieldError: while filling, a value that cannot be stored.
+        UsageError: while iterating, a file that is no such cache.
+    """
+
+    def __init__(
+        self,
+        dbname: str | os.PathLike[str] | None,
+        size: int = sys.maxsize,
+        shuffle: bool = False,
+        seed: int = 0,
+    ) -> None:
+        if size < 1:
+            raise UsageError(f"a sample cache holds at least one sample, not {size}")
+        self.path = None if dbname is None else os.path.abspath(dbname)
+        self.size, self.shuffle, self.seed = size, shuffle, seed
+
+    def run(self, source: Iterator[Any], turn: Turn) -> Iterator[Any]:
+        """The samples of one pass of this process."""
+        if self.path is None:
+            yield from source
+            return
+        seat, (worker, workers) = find_seat(), worker_place()
+        part, parts = seat.rank * workers + worker, seat.world_size * workers
+        with closing(self._connected(self.path)) as database:
+            found = self._complete(database, part, parts)
+            if found is None:
+                yield from self._fill(database, source, part, parts)
+            elif self.shuffle:
+                order = Permutation(turn.key("DBCache", self.seed), len(found)) if found else ()
+                for i in range(len(found)):
+                    yield _sample(database, found[order[i]])
+            else:
+                for place in found:
+                    yield _sample(database, place)
+
+    def _connected(self, path: str) -> sqlite3.Connection:
+        database = sqlite3.connect(path, timeout=60, isolation_level=None)
+        try:
+            known = database.execute("PRAGMA application_id").fetchone()[0]
+            tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if known != _APPLICATION and tables:
+                raise UsageError(
+                    f"`{path}` is a database of another program, no sample cache; give another name"
+                )
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = NORMAL")
+            database.execute("PRAGMA foreign_keys = ON")
+            if known != _APPLICATION:
+                database.execute(f"PRAGMA application_id = {_APPLICATION}")
+            database.executescript(_SCHEMA)
+        except sqlite3.DatabaseError as error:
+            database.close()
+            raise UsageError(
+                f"`{path}` cannot be used as a sample cache: {error}; delete it, or give another name"
+            ) from error
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    def _complete(self, database: sqlite3.Connection, part: int, parts: int) -> list[tuple[int, int]] | None:
+        """(id, position) of the samples of this process; None if they are not all there."""
+        query = "SELECT id, count FROM parts WHERE count >= 0 AND size = ? AND parts = ? AND part = ?"
+        own = database.execute(query, (self._stored_size, parts, part)).fetchone()
+        if own:
+            return [(own[0], position) for position in range(own[1])]
+        query = "SELECT parts FROM parts WHERE count >= 0 AND size = ? GROUP BY parts HAVING count(*) = parts"
+        whole = database.execute(query, (self._stored_size,)).fetchone()
+        if not whole:
+            return None
+        query = "SELECT id, count FROM parts WHERE count >= 0 AND size = ? AND parts = ? ORDER BY part"
+        rows = database.execute(query, (self._stored_size, whole[0])).fetchall()
+        return [(id_, position) for id_, count in rows for position in range(count)][part::parts]
+
+    @property
+    def _stored_size(self) -> int:
+        return min(self.size, 2**62)
+
+    def _fill(
+        self, database: sqlite3.Connection, source: Iterator[Any], part: int, parts: int
+    ) -> Iterator[Any]:
+        """Passes the samples on, and keeps them: under a number that only the last of them makes valid."""
+        limit = self.size // parts + (part < self.size % parts)
+        database.execute(  # what a killed run left, or what another one is about to lose
+            "DELETE FROM parts WHERE count < 0 AND size = ? AND parts = ? AND part = ?",
+            (self._stored_size, parts, part),
+        )
+        values = (part, parts, self._stored_size, -1)
+        cursor = database.execute("INSERT INTO parts (part, parts, size, count) VALUES (?, ?, ?, ?)", values)
+        number = cursor.lastrowid
+        rows: list[tuple[int | None, int, bytes]] = []
+        count, kept, done = 0, True, False
+        try:
+            for sample in islice(source, limit):
+                if kept:
+                    rows.append((number, count, frozen(sample)))
+                    if len(rows) == _AT_ONCE:
+                        kept = self._write(database, rows)
+                        rows = []
+                count += 1
+                yield sample
+            done = kept and self._write(database, rows, number, count)
+        finally:
+            if not done:
+                database.execute("DELETE FROM parts WHERE id = ?", (number,))
+
+    def _write(
+        self,
+        database: sqlite3.Connection,
+        rows: list[tuple[int | None, int, bytes]],
+        number: int | None = None,
+        count: int = 0,
+    ) -> bool:
+        """Writes samples, and with a number declares its part complete; False, and a warning, if that failed."""
+        try:
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                database.executemany("INSERT INTO samples VALUES (?, ?, ?)", rows)
+                if number is not None:
+                    database.execute("UPDATE parts SET count = ? WHERE id = ?", (count, number))
+                database.execute("COMMIT")
+            except BaseException:
+                database.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            warnings.warn(
+                f"`{self.path}` takes no more samples, this pass is not cached: {error}", stacklevel=3
+            )
+            return False
+        return True
+
+    def __repr__(self) -> str:
+        return f"DBCache({self.path!r}, {self.size})"
+
+
+def _sample(database: sqlite3.Connection, place: tuple[int, int]) -> Any:
+    return thawed(
+        database.execute("SELECT data FROM samples WHERE id = ? AND position = ?", place).fetchone()[0]
+    )

@@ -1,0 +1,139 @@
+"""Stages that call a function on every sample."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from wdspec.errors import FieldError
+from wdspec.fluent.handlers import Handler, reraise_exception
+from wdspec.fluent.stages.stage import placed, stage
+
+
+@stage
+def map(
+    source: Iterator[Any], f: Callable[[Any], Any], *, handler: Handler = reraise_exception
+) -> Iterator[Any]:
+    """Calls a function on every sample.
+
+    A sample for which it returns None is left out. A dict keeps the sample's `__key__` and `__url__`, unless
+    the function gives others.
+
+    Raises:
+        Exception: what the function raises, unless the handler says otherwise.
+    """
+    for sample in source:
+        try:
+            result = f(sample)
+        except Exception as error:
+            if handler(placed(error, sample)):
+                continue
+            return
+        if result is None:
+            continue
+        if type(result) is dict and type(sample) is dict:
+            for name in ("__key__", "__url__"):
+                if name not in result and name in sample:
+                    result[name] = sample[name]
+        yield result
+
+
+@stage
+def map_dict(
+    source: Iterator[Any], /, *, handler: Handler = reraise_exception, **functions: Callable[[Any], Any]
+) -> Iterator[Any]:
+    """Calls functions on fields: ``map_dict(jpg=augment)``. The samples they came in stay as they were.
+
+    Raises:
+        FieldError: a sample without the field, unless the handler says otherwise.
+    """
+    for sample in source:
+        try:
+            result = dict(sample)
+            for name, f in functions.items():
+                if name not in sample:
+                    raise FieldError(
+                        f"map_dict is to change the field {name!r}, but the sample {_has(sample)}"
+                    )
+                result[name] = f(sample[name])
+        except Exception as error:
+            if handler(placed(error, sample)):
+                continue
+            return
+        yield result
+
+
+@stage
+def map_tuple(
+    source: Iterator[Any],
+    *functions: Callable[[Any], Any] | None,
+    handler: Handler = reraise_exception,
+) -> Iterator[Any]:
+    """Calls one function on each value of a tuple, in order; None leaves a value as it is, and so does no function.
+
+    Raises:
+        FieldError: more functions than values, unless the handler says otherwise.
+    """
+    for sample in source:
+        try:
+            values = list(sample)
+            if len(functions) > len(values):
+                raise FieldError(
+                    f"map_tuple has {len(functions)} functions for a sample of {len(values)} values"
+                )
+            for index, f in enumerate(functions):
+                if f is not None:
+                    values[index] = f(values[index])
+        except Exception as error:
+            if handler(placed(error, sample)):
+                continue
+            return
+        yield tuple(values)
+
+
+@stage
+def select(
+    source: Iterator[Any], predicate: Callable[[Any], bool], *, handler: Handler = reraise_exception
+) -> Iterator[Any]:
+    """Keeps the samples for which a function is true."""
+    for sample in source:
+        try:
+            kept = predicate(sample)
+        except Exception as error:
+            if handler(placed(error, sample)):
+                continue
+            return
+        if kept:
+            yield sample
+
+
+@stage
+def associate(
+    source: Iterator[Any],
+    extra: Mapping[str, Mapping[str, Any]] | Callable[[str], Mapping[str, Any]],
+    *,
+    handler: Handler = reraise_exception,
+) -> Iterator[Any]:
+    """Adds fields by the sample's key; the samples they are added to stay as they were.
+
+    Args:
+        extra: `__key__` → fields, as a dict (keys that are not in it get none) or as a function.
+    """
+    find = extra if callable(extra) else functools.partial(_entry, extra)
+    for sample in source:
+        try:
+            result = {**sample, **find(sample["__key__"])}
+        except Exception as error:
+            if handler(placed(error, sample)):
+                continue
+            return
+        yield result
+
+
+def _entry(table: Mapping[str, Mapping[str, Any]], key: str) -> Mapping[str, Any]:
+    return table.get(key, {})
+
+
+def _has(sample: Any) -> str:
+    return f"has {', '.join(name for name in sample if not name.startswith('__')) or 'no fields'}"

@@ -1,0 +1,79 @@
+"""From shards of records (CBOR, MessagePack, JSON lines) to samples: each record as it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from wdspec.errors import ShardError
+from wdspec.fluent.handlers import Handler, reraise_exception
+from wdspec.fluent.stages.stage import Stage, makes_stages, stage
+from wdspec.fluent.stages.tar_shards import ShardReader, Stop, part_of, policy_of
+from wdspec.formats.compression.decompress import decompressed
+from wdspec.formats.format_names import Format
+from wdspec.formats.records.boundaries import splitter_of
+from wdspec.formats.records.record_reader import NOTHING, Record, RecordSamples, Split
+
+
+@makes_stages
+def cbors_to_samples(handler: Handler = reraise_exception, reader: ShardReader | None = None) -> Stage:
+    """A stage from shards to the values of concatenated CBOR records: lists, maps, whatever was written.
+
+    `WebDataset("x.cbors")` instead takes records for samples, maps of field to value, and adds `__key__` and `__url__`.
+
+    Args:
+        handler: what to do about a damaged shard: the rest of it is lost.
+        reader: how shards are opened; by default as this process's environment says now.
+    """
+    return read_records(reader or ShardReader.here(), "cbor", handler)
+
+
+@makes_stages
+def msgpacks_to_samples(handler: Handler = reraise_exception, reader: ShardReader | None = None) -> Stage:
+    """As `cbors_to_samples`, for concatenated MessagePack."""
+    return read_records(reader or ShardReader.here(), "msgpack", handler)
+
+
+@makes_stages
+def jsonl_to_samples(handler: Handler = reraise_exception, reader: ShardReader | None = None) -> Stage:
+    """As `cbors_to_samples`, for JSON lines."""
+    return read_records(reader or ShardReader.here(), "jsonl", handler)
+
+
+@stage
+def read_records(
+    source: Iterator[Any], reader: ShardReader, format: Format, handler: Handler = reraise_exception
+) -> Iterator[Any]:
+    """The values of the records of shards."""
+    split = _boxed(splitter_of(format))
+    for entry in source:
+        url, stride, residue = part_of(entry)
+        try:
+            with closing(reader.open(url)) as raw:
+                for box in RecordSamples(
+                    decompressed(raw),
+                    split,
+                    field_of=str,
+                    stride=stride,
+                    residue=residue,
+                    on_error=policy_of(handler, url),
+                    constants={"__url__": url},
+                ):
+                    yield box["value"]
+        except ShardError as error:
+            if not handler(error.at(url=url) and error):
+                return
+        except Stop:
+            return
+
+
+def _boxed(split: Split) -> Split:
+    """Puts each record into a map, as what reads records takes maps only."""
+
+    def boxed(piece: bytes, is_last: bool) -> Iterator[Record]:
+        for record in split(piece, is_last):
+            plain = record.value is NOTHING or record.fault
+            yield record if plain else record._replace(value={"value": record.value})
+
+    return boxed

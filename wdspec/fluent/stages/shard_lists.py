@@ -1,0 +1,158 @@
+"""Lists of shards: what pipelines begin with. Each yields dicts ``{"url": …}``."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from wdspec.errors import UrlError, UsageError
+from wdspec.fluent.stages.splitting import worker_place
+from wdspec.listing.shard_listing import list_texts
+from wdspec.planning.keys import key64, random64
+from wdspec.planning.permutation import Permutation
+from wdspec.running.seat import find_seat
+from wdspec.storage.door import access_of
+from wdspec.storage.environment import UrlEnvironment
+from wdspec.storage.resolver import Resolver
+from wdspec.urls.schemes import scheme_of
+from wdspec.urls.sequence import UrlSequence
+
+Urls = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""A URL, or several: with braces, `::`, globs, directories, `@file`s and `${NAME}`, as in a spec's `shards`."""
+
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+
+def list_urls(urls: Urls) -> UrlSequence:
+    """The shards that URLs stand for, listed now; braces stay arithmetic.
+
+    Raises:
+        UrlError: no URL, one that cannot be understood, or a `${NAME}` whose variable `WDS_NAME` is not set.
+        ShardError: a directory, glob or `@file` that gives nothing.
+    """
+    if not isinstance(urls, (str, os.PathLike)) and not hasattr(urls, "__iter__"):
+        raise UsageError(f"shards are given as a URL or a list of URLs, not as {type(urls).__name__}")
+    texts = [os.fspath(url) for url in ([urls] if isinstance(urls, (str, os.PathLike)) else urls)]
+    environment = UrlEnvironment.read()
+    return list_texts(
+        [with_variables(text) for text in texts],
+        os.getcwd(),
+        Resolver.of(environment),
+        access_of(None, None, environment),
+    )
+
+
+def with_variables(text: str, environ: Mapping[str, str] = os.environ) -> str:
+    """A URL with ``${NAME}`` replaced by the environment variable ``WDS_NAME``.
+
+    In `pipe:` URLs what is not set is left to the shell.
+
+    Raises:
+        UrlError: the variable is not set.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = f"WDS_{match.group(1)}"
+        if name in environ:
+            return environ[name]
+        if scheme_of(text) == "pipe":
+            return match.group(0)
+        raise UrlError(
+            f"`{match.group(0)}` stands for the environment variable {name}, which is not set", url=text
+        )
+
+    for _ in range(10):
+        replaced = _VARIABLE.sub(value, text)
+        if replaced == text:
+            break
+        text = replaced
+    return text
+
+
+class SimpleShardList:
+    """Every shard once a pass.
+
+    Args:
+        urls: see `Urls`; listed now, in the parent.
+        seed: shuffles them, anew in each pass and alike on all ranks and workers; None keeps their order.
+
+    Raises:
+        UrlError, ShardError: as `list_urls` says.
+    """
+
+    endless = False
+
+    def __init__(self, urls: Urls, seed: int | None = None) -> None:
+        self.urls = list_urls(urls)
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return len(self.urls)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self.iterate(0)
+
+    def iterate(self, number: int) -> Iterator[dict[str, Any]]:
+        """The shards of one pass."""
+        if self.seed is None:
+            for url in self.urls:
+                yield {"url": url.text}
+            return
+        order = Permutation(key64(self.seed, "shards", number), len(self.urls))
+        for i in range(len(self.urls)):
+            yield {"url": self.urls[order[i]].text}
+
+    def __repr__(self) -> str:
+        return f"SimpleShardList({self.urls!r}, seed={self.seed})"
+
+
+class ResampledShards:
+    """Shards drawn with replacement, others for every rank, worker and pass: neither needs splitting.
+
+    Args:
+        urls: see `Urls`.
+        nshards: shards a pass; endless by default.
+        seed: the draws repeat with it.
+
+    Raises:
+        UrlError, ShardError: as `list_urls` says.
+    """
+
+    def __init__(self, urls: Urls, nshards: int = sys.maxsize, seed: int = 0) -> None:
+        self.urls = list_urls(urls)
+        self.nshards, self.seed = nshards, seed
+
+    @property
+    def endless(self) -> bool:
+        """Whether a pass has no end."""
+        return self.nshards == sys.maxsize
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self.iterate(0)
+
+    def iterate(self, number: int) -> Iterator[dict[str, Any]]:
+        """The shards of one pass of this rank and worker."""
+        seat, (worker, _) = find_seat(), worker_place()
+        key = key64(self.seed, "resampled", seat.rank, worker, number)
+        count = len(self.urls)
+        for i in range(self.nshards):
+            yield {"url": self.urls[random64(key, i) * count >> 64].text}
+
+    def __repr__(self) -> str:
+        return f"ResampledShards({self.urls!r}, seed={self.seed})"
+
+
+class ChosenShards:
+    """A part of a list, chosen by the user's `splitter`: list of URLs → list of URLs, called in each process."""
+
+    endless = False
+
+    def __init__(self, urls: Urls, splitter: Callable[[list[str]], Sequence[str]]) -> None:
+        self.urls, self.splitter = list_urls(urls), splitter
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for url in self.splitter([url.text for url in self.urls]):
+            yield {"url": url}

@@ -1,0 +1,120 @@
+"""What a stage is, and how a function from iterator to iterator becomes one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+
+from wdspec.errors import WdspecError
+from wdspec.planning.keys import key64
+
+P = ParamSpec("P")
+
+
+class Turn(NamedTuple):
+    """When and where a stage runs: what its random numbers depend on, besides its own seed.
+
+    Neither rank nor worker is in it: a shuffle before the split into parts must be the same everywhere, and
+    behind the split the parts differ anyway.
+    """
+
+    number: int = 0
+    """Which pass over the data, from 0."""
+    place: int = 0
+    """The stage's index in its pipeline."""
+
+    def key(self, kind: str, seed: int | str) -> int:
+        """A 64-bit key for a stage of this kind and seed."""
+        return key64(seed, kind, self.place, self.number)
+
+
+class Stage:
+    """A function from iterator to iterator with its arguments; immutable, and pickles if the arguments do."""
+
+    __slots__ = ("args", "kwargs", "maker")
+
+    def __init__(self, maker: StageMaker[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.maker, self.args, self.kwargs = maker, args, kwargs
+
+    def __call__(self, source: Iterable[Any]) -> Iterator[Any]:
+        """The stage at work on items, outside any pipeline."""
+        return self.run(iter(source), Turn())
+
+    def run(self, source: Iterator[Any], turn: Turn) -> Iterator[Any]:
+        """The stage at work on the items of one pass."""
+        maker = self.maker
+        if maker.keyed:
+            return maker.function(source, turn, *self.args, **self.kwargs)
+        return maker.function(source, *self.args, **self.kwargs)
+
+    def __repr__(self) -> str:
+        shown = [
+            *map(_shown, self.args),
+            *(f"{name}={_shown(value)}" for name, value in self.kwargs.items()),
+        ]
+        return f"{self.maker.__name__}({', '.join(shown)})"
+
+
+def _shown(argument: Any) -> str:
+    return getattr(argument, "__name__", None) or repr(argument)
+
+
+class StageMaker(Generic[P]):
+    """Makes stages of one kind: ``shuffle(100)`` is the stage that shuffles with a buffer of 100.
+
+    Args:
+        function: from an iterator (and a `Turn` if keyed) and the stage's arguments to an iterator.
+        keyed: whether it draws random numbers, and is to be given the `Turn` that keys them.
+    """
+
+    def __init__(self, function: Callable[..., Iterator[Any]], keyed: bool) -> None:
+        self.function, self.keyed = function, keyed
+        self.__name__, self.__qualname__ = function.__name__, function.__qualname__
+        self.__module__, self.__doc__ = function.__module__, function.__doc__
+        signature = inspect.signature(function)
+        parameters = list(signature.parameters.values())[2 if keyed else 1 :]
+        self.__signature__ = signature.replace(parameters=parameters, return_annotation="Stage")
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Stage:
+        try:
+            self.__signature__.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.__name__}{self.__signature__}: {error}") from None
+        return Stage(self, args, dict(kwargs))
+
+    def __reduce__(self) -> str:
+        return self.__qualname__
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__}: makes stages>"
+
+
+def stage(function: Callable[Concatenate[Iterator[Any], P], Iterator[Any]]) -> StageMaker[P]:
+    """Decorates a function from an iterator (and further arguments) to an iterator: it then makes stages."""
+    return StageMaker(function, keyed=False)
+
+
+def keyed_stage(function: Callable[Concatenate[Iterator[Any], Turn, P], Iterator[Any]]) -> StageMaker[P]:
+    """As `stage`, for a function that draws random numbers: its second argument is the `Turn` that keys them."""
+    return StageMaker(function, keyed=True)
+
+
+F = TypeVar("F", bound=Callable[..., Stage])
+
+
+def makes_stages(function: F) -> F:
+    """Marks a function that returns a stage, for those who would name it without calling it."""
+    function.makes_stage = True  # type: ignore[attr-defined]  # functions have room for attributes
+    return function
+
+
+def placed(error: Exception, sample: Any) -> Exception:
+    """The error, with the URL and key of the sample it arose at added to what it says."""
+    if isinstance(sample, dict):
+        place = {"url": sample.get("__url__"), "key": sample.get("__key__")}
+        if isinstance(error, WdspecError):
+            error.at(**place)
+        elif hasattr(error, "add_note") and any(place.values()):
+            error.add_note(str(WdspecError("while processing a sample", **place)))
+    return error

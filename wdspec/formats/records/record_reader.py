@@ -1,0 +1,196 @@
+"""A shard that is a sequence of records (CBOR, MessagePack, JSON lines) as raw samples: `TarSamples` for these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO, NamedTuple
+
+from wdspec.errors import ShardError
+from wdspec.formats.format_names import stem_of
+from wdspec.formats.tar.blocks import CHUNK, Blocks
+from wdspec.formats.tar.headers import REFETCH
+
+MAX_RECORD = 1 << 29
+"""Bytes that one record may have (512 MiB); a damaged length asks for more sooner than a real sample."""
+
+NOTHING = object()
+"""The value of what is no record, and no fault either: an empty line."""
+
+
+class Record(NamedTuple):
+    """One record found in a piece of a shard."""
+
+    value: Any
+    end: int
+    """Index behind it in the piece."""
+    fault: str = ""
+    """What is wrong with it, if the one after it can be found all the same."""
+
+
+Split = Callable[[bytes, bool], Iterator[Record]]
+"""(piece of a shard that begins with a record, whether it ends the shard) → its records, as far as they are whole.
+
+Raises ShardError, with the index in the piece for an offset, where no record can be found any more."""
+
+
+class RecordSamples:
+    """The samples of one uncompressed sequence of records, each a map of field → value.
+
+    Iterating (once) yields dicts: `__key__`, the constants, then the wanted fields in the order of the record. Byte
+    strings are what members are in a tar, bytes to be decoded; other values are values already. Entries like
+    `__note__` are kept; those that a constant has the name of are not. `__key__` is the record's own, a text or an
+    integer; without one it is `<name of the shard>/<index>`.
+
+    A record that is damaged, or longer than `MAX_RECORD`, is a ShardError with its byte offset (in the uncompressed
+    shard). A shard that is cut between two records cannot be told from a whole one: these formats have no end.
+
+    Args:
+        file: positioned anywhere if seekable, else at the start; `read(n)` may return less than n bytes.
+        split: finds the records, see `sequences`.
+        field_of: name in the record → name to store the value under, or None when it is unwanted.
+        offset, index: `next_offset` and `next_index` of an earlier reader, to go on from there.
+        stride, residue: only samples with `index % stride == residue` are delivered.
+        on_error: as for `TarSamples`: if it returns, a record that is no sample is dropped; where the next one
+            cannot be found the rest of the shard is lost.
+        constants: added to every sample; `__url__` and `__source__` among them also go into errors.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        split: Split,
+        *,
+        field_of: Callable[[str], str | None] = str.lower,
+        offset: int = 0,
+        index: int = 0,
+        stride: int = 1,
+        residue: int = 0,
+        on_error: Callable[[ShardError], None] | None = None,
+        constants: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._file = file
+        self._split = split
+        self._field_of = field_of
+        self._stride = stride
+        self._residue = residue
+        self._on_error = on_error
+        self._constants = dict(constants or {})
+        self._stem = stem_of(str(self._constants.get("__url__", "")))
+        self._names: dict[str, str | None] = {}
+        self.next_offset = offset
+        """After each yield: byte offset of the next record, in the uncompressed shard."""
+        self.next_index = index
+        """After each yield: index in the shard of the next sample, whichever stride."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        offset, index, wanted = self.next_offset, self.next_index, CHUNK
+        refusal: BaseException | None = None
+        try:
+            blocks = Blocks(self._file, offset)
+            while True:
+                at = blocks.find(offset, wanted, least=1)
+                piece = blocks.buffer[at:] if at else blocks.buffer
+                is_last = len(piece) < wanted and not blocks.has_failed
+                done = 0
+                for record in self._records(piece, is_last, offset):
+                    if record.value is NOTHING:
+                        done = record.end
+                        continue
+                    if index % self._stride == self._residue:
+                        try:
+                            sample = self._sample(record, index)
+                        except ShardError as error:
+                            self._placed(error, offset + done)
+                            try:
+                                if self._on_error is None:
+                                    raise
+                                self._on_error(error)
+                            except BaseException as raised:
+                                refusal = raised
+                                raise
+                        else:
+                            self.next_offset, self.next_index = offset + record.end, index + 1
+                            yield sample
+                    index += 1
+                    done = record.end
+                if is_last:
+                    if done < len(piece):
+                        raise ShardError(
+                            f"truncated: the shard ends at byte {offset + len(piece)}, within a record; {REFETCH}",
+                            offset=offset + done,
+                        )
+                    self.next_offset, self.next_index = offset + done, index
+                    return
+                offset += done
+                wanted = CHUNK if done else wanted * 2
+                if wanted > MAX_RECORD:
+                    raise ShardError(f"a record has more than {MAX_RECORD:,} bytes; {REFETCH}", offset=offset)
+        except ShardError as error:
+            if error is refusal:
+                raise
+            error.message += "; what follows in this shard cannot be read"
+            self._placed(error, self.next_offset)
+            if self._on_error is None:
+                raise
+            self._on_error(error)
+
+    def _records(self, piece: bytes, is_last: bool, offset: int) -> Iterator[Record]:
+        """The records of a piece; errors get their place in the shard."""
+        if offset == 0 and piece[257:262] == b"ustar" and piece[0] < 0x80 and piece[0] not in b"{ \t\r\n":
+            raise ShardError("the shard is a tar, and is read as something else; set `format: tar`", offset=0)
+        try:
+            yield from self._split(piece, is_last)
+        except ShardError as error:
+            at = error.place.pop("offset", 0)
+            raise error.at(offset=offset + at) from error.__cause__
+
+    def _sample(self, record: Record, index: int) -> dict[str, Any]:
+        value = record.value
+        if record.fault:
+            raise ShardError(record.fault)
+        if not isinstance(value, dict):
+            raise ShardError(
+                f"a record is a {type(value).__name__}, and a sample is a map of field to value; write it as one"
+            )
+        key = value.get("__key__")
+        if key is None:
+            key = f"{self._stem}/{index}" if self._stem else str(index)
+        elif type(key) is int:
+            key = str(key)
+        elif not isinstance(key, str):
+            raise ShardError(f"a record has {key!r:.60} for its `__key__`; a key is text, or an integer")
+        sample = {"__key__": key, **self._constants}
+        names = self._names
+        for name, content in value.items():
+            try:
+                stored = names[name]
+            except (KeyError, TypeError):
+                stored = self._learn(name, key)
+            if stored is None:
+                continue
+            if stored in sample:
+                raise ShardError(
+                    f"two fields of a record both become {stored!r} (letter case does not count); rename one",
+                    key=key,
+                )
+            sample[stored] = content
+        return sample
+
+    def _learn(self, name: Any, key: str) -> str | None:
+        """Where the values of a name go; None for nowhere."""
+        if not isinstance(name, str):
+            raise ShardError(
+                f"a record has a field called {name!r:.60}, which is no text; rename it", key=key
+            )
+        if name.startswith("__") and name.endswith("__"):
+            stored = None if name == "__key__" or name in self._constants else name
+        else:
+            stored = self._field_of(name)
+        if len(self._names) > 10_000:
+            self._names.clear()
+        self._names[name] = stored
+        return stored
+
+    def _placed(self, error: ShardError, offset: int) -> ShardError:
+        error.at(source=self._constants.get("__source__"), url=self._constants.get("__url__"), offset=offset)
+        return error

@@ -1,0 +1,293 @@
+"""A tar shard as raw samples: the hot path of reading."""
+
+from __future__ import annotations
+
+import struct
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO
+from zlib import adler32
+
+from wdspec.errors import ShardError
+from wdspec.formats.tar.blocks import Blocks
+from wdspec.formats.tar.hard_links import HardLinks
+from wdspec.formats.tar.headers import (
+    BLOCK,
+    BODILESS,
+    HARD_LINK,
+    PAX,
+    REFETCH,
+    Numbers,
+    byte_sum,
+    shown,
+    text,
+)
+from wdspec.formats.tar.member_fields import Layouts
+from wdspec.formats.tar.members import Member, check_marker, check_rest, member_at
+from wdspec.formats.tar.sample_keys import splitter
+from wdspec.spec.language.options import KeyRule
+
+_FIRST_DOT = KeyRule()
+
+_split_header = struct.Struct("148s8s356s").unpack_from
+"""What comes before the checksum, the checksum, and the tail: typeflag, link, magic, owner, prefix."""
+
+CHECKSUM_BLANK = 8 * ord(" ")
+"""The checksum field counts as blanks in the sum of its header."""
+
+_REAPPEARS = (
+    "a key that came before comes back after other keys, so its sample is torn apart; "
+    "sort the files by name when packing (`tar --sort=name`), and pack no key twice"
+)
+
+
+class ShardWarning(UserWarning):
+    """A shard is read although it is not quite right, as the spec allows."""
+
+
+class TarSamples:
+    """The samples of one uncompressed tar: adjacent members with the same key, strictly checked.
+
+    Iterating (once) yields dicts: `__key__`, the constants, then one `bytes` value for every wanted member,
+    in the shard's order. A sample all of whose members are unwanted is yielded too, with no fields, so that
+    indices do not depend on `field_of` and whoever matches fields sees what is missing.
+
+    A sample is delivered once the first header of the next, or the end marker, shows that it is whole.
+    Whatever is not whole is a ShardError with the byte offset (in the uncompressed shard), the key and the
+    member: truncation, bad headers, a missing end marker, bytes after the marker, a member twice in a sample,
+    a key that comes back after another. Tar cannot show changed bytes inside a member's data: only headers
+    have a checksum.
+
+    Args:
+        file: positioned anywhere if seekable, else at the start; `read(n)` may return less than n bytes.
+            Fastest with a local file opened with `buffering=0`.
+        field_of: suffix as in the file -> name to store its data under, or None when the member is unwanted
+            (it is then never read). Asked once for each sequence of suffixes.
+        key_rule: where names split into key and suffix.
+        lenient_end: a shard that stops without the end marker gives one `ShardWarning` instead of an error.
+            Data that is cut short stays an error.
+        offset, index: `next_offset` and `next_index` of an earlier reader, to go on from there. Keys that
+            come back are then noticed only if they were met after `offset`.
+        stride, residue: only samples with `index % stride == residue` are read and delivered.
+        on_error: called with each ShardError. If it raises, reading ends so. If it returns, the sample at
+            fault is dropped and reading goes on with the next one where that can be found (duplicates, keys
+            that come back, links to nothing); else the rest of the shard is lost, as the error's message says.
+            Without it errors are raised.
+        constants: added to every sample; `__url__` and `__source__` among them also go into errors.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        *,
+        field_of: Callable[[str], str | None] = str.lower,
+        key_rule: KeyRule = _FIRST_DOT,
+        lenient_end: bool = False,
+        offset: int = 0,
+        index: int = 0,
+        stride: int = 1,
+        residue: int = 0,
+        on_error: Callable[[ShardError], None] | None = None,
+        constants: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._file = file
+        self._field_of = field_of
+        self._key_rule = key_rule
+        self._lenient_end = lenient_end
+        self._stride = stride
+        self._residue = residue
+        self._on_error = on_error
+        self._refusal: BaseException | None = None
+        self._constants = dict(constants or {})
+        self.next_offset = offset
+        """After each yield: byte offset of the next sample's first header, in the uncompressed shard."""
+        self.next_index = index
+        """After each yield: index in the shard of the next sample, whichever stride."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        base, at, buffer, end = self.next_offset, 0, b"", 0
+        key: bytes | None = None
+        try:
+            blocks = Blocks(self._file, base)
+            links = HardLinks(blocks)
+            numbers = Numbers()
+            split, dotted = splitter(self._key_rule), self._key_rule.kind != "regex"
+            template = {"__key__": "", **self._constants}
+            layouts = Layouts(self._field_of, template)
+            layout = layouts.root
+            stride, residue = self._stride, self._residue
+            seen: set[bytes] = set()
+            index = self.next_index - 1
+            sample: dict[str, Any] = {}
+            mine = False  # whether the current sample is going to be delivered
+            # How the names of the current sample's members begin, if that and a suffix met before make them its
+            # own for sure: not with a regex, nor where `__x.y__` would be a meta file.
+            prefix: bytes | None = None
+            after_prefix = 0
+            extended = -1  # offset of the first extended header before the member's own, if there is one
+            # Members written by one program mostly share a tail, so its sum and meaning are kept.
+            file_tail, file_sum = b"", 0
+            pax_tail, pax_sum = b"", 0
+
+            while True:
+                if at + BLOCK > end:
+                    at = blocks.find(base + at)
+                    buffer, base, end = blocks.buffer, blocks.base, len(blocks.buffer)
+                    if at + BLOCK > end:
+                        break
+                head, checksum, tail = _split_header(buffer, at)
+                step = None
+                if tail == file_tail and adler32(head, 0) & 0xFFFF == numbers[checksum] - file_sum:
+                    member = None
+                    data = at + BLOCK
+                    size = numbers[head[124:136]]
+                    if head[:after_prefix] == prefix:
+                        step = layout.get(head[after_prefix:100])
+                elif (
+                    tail == pax_tail
+                    and adler32(head, 0) & 0xFFFF == numbers[checksum] - pax_sum
+                    and (past := _past_idle_pax(buffer, at + BLOCK, numbers[head[124:136]]))
+                ):
+                    extended = base + at if extended < 0 else extended
+                    at = past
+                    continue
+                else:
+                    member = member_at(blocks, base + at)
+                    if member is None:
+                        break
+                    if tail[:1] == PAX:
+                        pax_tail, pax_sum = tail, byte_sum(tail) + CHECKSUM_BLANK
+                    elif _is_ordinary(member, tail):
+                        file_tail, file_sum = tail, byte_sum(tail) + CHECKSUM_BLANK
+                    extended = member.offset if extended < 0 else extended
+                    buffer, base, end = blocks.buffer, blocks.base, len(blocks.buffer)
+                    data = member.data_offset - base
+                    at = data - BLOCK
+                    size = 0 if member.type in BODILESS else member.size
+
+                if step is None:
+                    name = head[:100].partition(b"\0")[0] if member is None else member.name
+                    parts = split(name) if member is None or member.may_be_sampled else None
+                    if parts is None:
+                        step = None, layout
+                    else:
+                        new_key, suffix = parts
+                        if new_key != key:
+                            if mine:
+                                self.next_offset = base + at if extended < 0 else extended
+                                self.next_index = index + 1
+                                yield sample
+                            key = new_key
+                            index += 1
+                            mine = index % stride == residue
+                            if mine:
+                                sample = template.copy()
+                                sample["__key__"] = shown(key)
+                            prefix = key + b"." if dotted and key[:2] != b"__" else None
+                            after_prefix = len(key) + 1
+                            layout = layouts.root
+                            if key in seen and mine:
+                                mine = False
+                                self._report(ShardError(_REAPPEARS), base + at, key, name)
+                            seen.add(key)
+                        spelling = suffix if member or prefix is None else head[after_prefix:100]
+                        step = layout.get(spelling)
+                        try:
+                            if step is None:
+                                step = layouts.step(layout, spelling)
+                            if mine and member and member.type == HARD_LINK and step[0] is not None:
+                                sample[step[0]] = links.read(member)
+                                step = None, step[1]
+                        except ShardError as error:
+                            step = step or (None, layout)
+                            if mine:
+                                mine = False
+                                self._report(error, base + at, key, name)
+                field, layout = step
+                extended = -1
+
+                at = data + size + (-size & 511)
+                if at <= end:
+                    if mine and field is not None:
+                        sample[field] = buffer[data : data + size]
+                else:
+                    try:
+                        if mine and field is not None:
+                            sample[field] = blocks.take(base + data, size)
+                        at = blocks.find(base + at)
+                    except ShardError as error:
+                        at = data - BLOCK
+                        error.at(member=shown(text(head[:100]) if member is None else member.name))
+                        raise
+                    buffer, base, end = blocks.buffer, blocks.base, len(blocks.buffer)
+
+            if extended >= 0:
+                raise ShardError(f"an extended header is followed by no member; {REFETCH}", offset=extended)
+            offset = base + at
+            warning = check_marker(blocks, offset, self._lenient_end)
+            if warning:
+                warnings.warn(
+                    str(self._placed(ShardError(warning), offset, None, None)), ShardWarning, stacklevel=2
+                )
+            self.next_offset, self.next_index = offset, index + 1
+            if mine:
+                yield sample
+            key = None
+            check_rest(blocks, offset)
+        except ShardError as error:
+            if error is self._refusal:
+                raise
+            error.message += "; what follows in this shard cannot be read"
+            self._report(error, base + at, key, None)
+
+    def _report(self, error: ShardError, offset: int, key: bytes | None, name: bytes | None) -> None:
+        """Raises the error, or leaves it to the policy, which may raise too."""
+        self._placed(error, offset, key, name)
+        try:
+            if self._on_error is None:
+                raise error
+            self._on_error(error)
+        except BaseException as refusal:
+            self._refusal = refusal
+            raise
+
+    def _placed(self, error: ShardError, offset: int, key: bytes | None, name: bytes | None) -> ShardError:
+        error.at(
+            source=self._constants.get("__source__"),
+            url=self._constants.get("__url__"),
+            offset=offset,
+            key=None if key is None else shown(key),
+            member=None if name is None else shown(name),
+        )
+        return error
+
+
+def count_samples(file: BinaryIO, *, key_rule: KeyRule = _FIRST_DOT, lenient_end: bool = False) -> int:
+    """The number of samples in an uncompressed tar, from its headers alone. Raises ShardError as reading does."""
+    samples = TarSamples(file, field_of=_nothing, key_rule=key_rule, lenient_end=lenient_end)
+    return sum(1 for _ in samples)
+
+
+def _nothing(suffix: str) -> None:
+    return None
+
+
+def _is_ordinary(member: Member, tail: bytes) -> bool:
+    """Whether any header with this tail is a file that its first 156 bytes describe in full.
+
+    Not with a ustar prefix (byte 345 of the header, 189 of the tail); nor with typeflag NUL, which may also
+    be a directory.
+    """
+    return member.is_file and member.data_offset == member.offset + BLOCK and tail[0] != 0 and tail[189] == 0
+
+
+def _past_idle_pax(buffer: bytes, start: int, size: int) -> int:
+    """The index after a pax header's records if all are in the buffer and none matters here; else 0.
+
+    Python's `tarfile` writes one before every member just to keep fractions of a second.
+    """
+    end = start + size + (-size & 511)
+    records = buffer[start:end]  # with the padding: a damaged size must not hide a record
+    if end > len(buffer) or b"path=" in records or b"size=" in records or b"GNU.sparse" in records:
+        return 0
+    return end

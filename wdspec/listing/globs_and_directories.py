@@ -1,0 +1,114 @@
+"""What a glob or a directory holds, spelt as the spec spells it.
+
+Also where a rule sends it elsewhere: `gs://b/*.tar`, read from `/data/b/`, holds `gs://b/x.tar`. So resume
+states and digests do not depend on where the bytes come from.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from urllib.parse import unquote
+
+from wdspec.errors import ShardError
+from wdspec.storage.access import Access
+from wdspec.storage.resolver import Resolution, Resolver, tidy
+from wdspec.stores.key_listing import keys_matching, literal_start, shards_among
+from wdspec.stores.listers import names_below
+from wdspec.stores.local.globbing import SHARD_SUFFIXES, files_matching, shards_in
+from wdspec.stores.local.local_files import local_path
+from wdspec.urls.schemes import quoted_for, scheme_of
+from wdspec.urls.sequence import ShardUrl, kind_of, magic_start
+
+
+def found_in_store(text: str, prefix: str, base: str, resolver: Resolver, access: Access) -> Sequence[str]:
+    """The texts that an expanded one stands for: itself, or what the glob or directory holds, sorted.
+
+    Args:
+        text: a URL, a glob or a directory.
+        prefix: stands before it literally.
+        base: absolute directory that relative paths start at.
+        resolver, access: of the source.
+
+    Raises:
+        MissingShardError: the directory does not exist.
+        ShardError: nothing found, a store that cannot be listed, or a rule that changes the names in it.
+    """
+    kind = kind_of(text)
+    if kind == "url":
+        return (text,)
+    start = magic_start(text) if kind == "glob" else len(text)
+    head, tail = text[:start], text[start:]
+    url = ShardUrl(prefix + text, base)
+    resolution = resolver(url)
+    try:
+        root = _root(resolution, tail)
+        local = local_path(resolution.location) is not None
+        found = _on_disk if local else _in_store
+        names = found(root, _unquoted(url, tail), kind, access)
+        if not names:
+            raise ShardError(_nothing(kind, root, tail, os.listdir(root) if local else None))
+        scheme = scheme_of(url.text)
+        spelt = [head + quoted_for(scheme, name) for name in names]
+        if resolution.rule:
+            _check_spelling(spelt, [root + name for name in names], prefix, resolution, resolver)
+    except ShardError as error:
+        raise error.at(url=url.text) from None
+    return spelt
+
+
+def _root(resolution: Resolution, tail: str) -> str:
+    """The local directory or the location in which a glob or directory is looked up, with its `/`.
+
+    A rule may send the directory elsewhere, but must leave alone what comes after it.
+    """
+    path = local_path(resolution.location)
+    place = resolution.location if path is None else path
+    ending = tail if path is None else tidy("/" + _unquoted(resolution.url, tail))
+    if not place.endswith(ending):
+        raise _misspelt(resolution)
+    return place[: len(place) - len(ending)] if path is None else place[: len(place) - len(ending) + 1]
+
+
+def _on_disk(root: str, tail: str, kind: str, access: Access) -> list[str]:
+    return files_matching(root, tail) if kind == "glob" else shards_in(root)
+
+
+def _in_store(root: str, tail: str, kind: str, access: Access) -> list[str]:
+    if kind == "glob":
+        depth = None if "**" in tail.split("/") else tail.count("/") + 1
+        return keys_matching(names_below(root, literal_start(tail), access, depth), tail)
+    return shards_among(names_below(root, "", access, 1))
+
+
+def _check_spelling(
+    texts: Sequence[str], paths: Sequence[str], prefix: str, resolution: Resolution, resolver: Resolver
+) -> None:
+    """What was found under a rewritten name must be what its spelling in the spec leads to."""
+    for text, path in zip(texts, paths, strict=True):
+        if resolver(ShardUrl(prefix + text, resolution.url.base)).location != path:
+            raise _misspelt(resolution)
+
+
+def _misspelt(resolution: Resolution) -> ShardError:
+    return ShardError(
+        f"the rule {resolution.rule} changes names that a glob or directory must find, so what is found "
+        "cannot be spelt as in the spec; write the shards out with braces, or let the rule change only the "
+        "directory",
+        location=resolution.location,
+    )
+
+
+def _nothing(kind: str, root: str, tail: str, others: Sequence[str] | None) -> str:
+    if kind == "glob":
+        return f"no file in `{root}` matches `{tail}`; correct the pattern or the directory"
+    where = "in" if others is None else f"among the {len(others)} entries of"
+    return (
+        f"no shards {where} the directory `{root}`: the names of shards end in "
+        f"{', '.join(SHARD_SUFFIXES)}; for others write a glob such as `*.dat`, for those in "
+        "directories within it `**/*.tar`"
+    )
+
+
+def _unquoted(url: ShardUrl, text: str) -> str:
+    return unquote(text, errors="surrogateescape") if scheme_of(url.text) == "file" else text

@@ -1,0 +1,134 @@
+"""One task at work: a shard read, its samples mapped, and written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from typing import Any, NamedTuple
+
+from wdspec.errors import WdspecError
+from wdspec.offline.job import ShardTask
+from wdspec.reading.error_budget import Budget
+from wdspec.reading.source_stream import SourceParts
+from wdspec.writing.writer_choice import open_writer
+
+
+class ShardDone(NamedTuple):
+    """A shard that was written."""
+
+    written: int
+    """Samples."""
+    dropped: int
+    """Samples left out by `select` or `missing: skip`."""
+    skipped: int
+    """Errors that the policy skipped."""
+    size: int
+    """Bytes of the uncompressed shard."""
+    seconds: float
+
+
+class ShardFailed(NamedTuple):
+    """A shard that was not written; nothing of it is left."""
+
+    cause: str
+    """One line."""
+    detail: str
+    """The lines of the user's own code that led to it, where it was none of wdspec's own errors."""
+
+
+Outcome = ShardDone | ShardFailed
+
+
+class ShardWork(NamedTuple):
+    """Everything that a process on any machine needs for one task; pickles."""
+
+    task: ShardTask
+    parts: SourceParts
+    seed: int
+    limit: int | None
+    allow_pickle: bool
+    directory: str
+    """Joins `sys.path`, last: the user's modules may lie there."""
+
+
+def carry_out(work: ShardWork) -> Outcome:
+    """Does one task. Never raises an Exception, so that every engine brings back what went wrong."""
+    if work.directory not in sys.path:
+        sys.path.append(work.directory)
+    try:
+        return process_shard(work)
+    except WdspecError as error:
+        return ShardFailed(str(error.at(source=work.task.source, url=work.task.shard.text)), "")
+    except SystemExit as error:
+        return ShardFailed(f"a function that the spec names ended its process: exit({error.code!r})", "")
+    except Exception as error:
+        notes = "; ".join(getattr(error, "__notes__", ()))
+        cause = " ".join(f"{type(error).__name__}: {error}{f' ({notes})' if notes else ''}".split())
+        own = os.path.dirname(os.path.dirname(__file__)) + os.sep
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(own)]
+        return ShardFailed(cause, "".join(traceback.format_list(frames[-3:])).rstrip())
+
+
+def process_shard(work: ShardWork) -> ShardDone:
+    """Reads a shard in order, through the steps of its source, into a new one that appears when it is whole.
+
+    A sample's random numbers depend on the seed, its source, its shard's number and its place, and not on who
+    works on it, or on what came before.
+
+    Raises:
+        WdspecError: what reading, decoding or encoding raises, under the source's error policy.
+        Exception: what the user's functions raise.
+    """
+    started = time.monotonic()
+    task, parts = work.task, work.parts
+    budget = Budget(parts.errors, task.source)
+    process = parts.transform.build(budget, work.seed, task.number)
+    opened = parts.open(
+        task.shard,
+        stride=1,
+        residue=0,
+        offset=0,
+        index=0,
+        on_error=lambda error: budget(error, url=task.shard.text),
+    )
+    try:
+        with open_writer(task.output, allow_pickle=work.allow_pickle) as writer:
+            for raw in opened:
+                sample = process(raw, opened.next_index - 1)
+                if sample is not None:
+                    _write(writer, sample, budget)
+                if work.limit is not None and writer.count >= work.limit:
+                    break
+    finally:
+        opened.close()
+    dropped, skipped = sum(budget.dropped.values()), sum(budget.skipped.values())
+    return ShardDone(writer.count, dropped, skipped, writer.size, time.monotonic() - started)
+
+
+def _write(writer: Any, sample: dict[str, Any], budget: Budget) -> None:
+    try:
+        packed = writer.pack(sample)
+    except WdspecError as error:
+        budget(error, url=sample.get("__url__"), key=sample.get("__key__"))
+    else:
+        writer.put(packed)
+
+
+def is_there(output: str) -> bool:
+    """Whether a shard was written already: it has its name only when it is whole."""
+    from wdspec.outputs.destinations import destination
+    from wdspec.storage.resolver import AIS_PREFIX
+    from wdspec.stores.local.local_files import local_path
+
+    place = destination(output)
+    if place.startswith((AIS_PREFIX, "pipe:")):
+        return False  # whoever opens it says what is wrong with it
+    path = local_path(place)
+    if path is not None:
+        return os.path.exists(path)
+    from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # fsspec has no annotations
+
+    system, inner = url_to_fs(place)
+    return bool(system.exists(inner))

@@ -1,0 +1,175 @@
+"""Files that appear under their name only when they are whole, or not at all.
+
+What is being written lies beside its final name, as `.name.partial`: on the same file system, so that the last
+step is one rename; hidden, and not ending in `.tar`, so that no glob and no reader takes it for a shard. The
+writer holds a lock on it. A second writer of the same name is refused; what a killed one left is written over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from typing import IO, Any, Protocol
+
+from wdspec.errors import UsageError
+
+try:
+    import fcntl
+except ImportError:  # no locks on this system: two writers of one name go unnoticed
+    fcntl = None  # type: ignore[assignment]  # stands for the module
+
+
+class Output(Protocol):
+    """Something being written; nobody sees it before `commit`, and never after `abort`."""
+
+    def write(self, data: bytes, /) -> Any:
+        """Takes more bytes."""
+
+    def commit(self) -> None:
+        """Makes what was written appear, whole and durable. Raises OSError or UsageError, and then has aborted."""
+
+    def abort(self) -> None:
+        """Forgets what was written. Never raises, and may be called again, also after `commit`."""
+
+
+class LocalOutput:
+    """A file on a local or mounted file system; folders on the way are made.
+
+    Args:
+        path: the final name.
+        overwrite: whether a file of this name may be replaced.
+        since: refuse to replace a file that is younger than this (`born` of an earlier output): somebody else
+            has written it meanwhile.
+
+    Raises:
+        UsageError: the name is taken, or another writer is at it.
+        OSError: the folder cannot be written.
+    """
+
+    def __init__(self, path: str, *, overwrite: bool = True, since: int | None = None) -> None:
+        self.path = path
+        self._overwrite = overwrite
+        self._since = since
+        self._made: tuple[int, ...] | None = None
+        self._file: IO[bytes] | None = None
+        if os.path.isdir(path):
+            raise UsageError("there is a directory of this name; give the name of a file", location=path)
+        self._check_replaceable()
+        folder, name = os.path.split(path)
+        self._folder = folder or "."
+        os.makedirs(self._folder, exist_ok=True)
+        self._partial = os.path.join(folder, f".{name}.partial")
+        self._file = _locked(self._partial, path)
+        self.born = os.fstat(self._file.fileno()).st_mtime_ns
+        """When writing began, by the clock of the file system, in nanoseconds."""
+
+    def write(self, data: bytes, /) -> int:
+        assert self._file is not None
+        return self._file.write(data)
+
+    def commit(self) -> None:
+        file = self._file
+        assert file is not None
+        try:
+            file.flush()
+            os.fsync(file.fileno())
+            self._check_replaceable()
+            os.replace(self._partial, self.path)
+            self._made = identity_of(self.path)
+        except BaseException:
+            self.abort()
+            raise
+        self._file = None
+        file.close()
+        _sync_folder(self._folder)
+
+    def abort(self) -> None:
+        file, self._file = self._file, None
+        if file is None:
+            return
+        with contextlib.suppress(OSError):  # while the lock is held: later the name may be another writer's
+            os.unlink(self._partial)
+        with contextlib.suppress(OSError):  # closing writes what is buffered, for which there may be no room
+            file.close()
+
+    def check_kept(self) -> None:
+        """Raises UsageError if, since `commit`, somebody has put another file in the place of this one."""
+        if self._made is not None and identity_of(self.path) not in (self._made, None):
+            raise UsageError(
+                "another writer has replaced this file while we went on; give each process a pattern of its own, such "
+                "as `out-w3-%06d.tar`, and write again",
+                location=self.path,
+            )
+
+    def _check_replaceable(self) -> None:
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            return
+        if not stat.S_ISREG(found.st_mode):
+            raise UsageError("this is no regular file, so it cannot be replaced by one", location=self.path)
+        if not self._overwrite:
+            raise UsageError(
+                "a file of this name exists; choose another name, or allow overwriting it", location=self.path
+            )
+        if self._since is not None and found.st_mtime_ns > self._since:
+            raise UsageError(
+                "another writer has written this file meanwhile; give each process a pattern of its own, such "
+                "as `out-w3-%06d.tar`",
+                location=self.path,
+            )
+
+
+def identity_of(path: str) -> tuple[int, ...] | None:
+    """What tells a file from any that takes its place; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _locked(partial: str, path: str) -> IO[bytes]:
+    """The partial file, empty, opened for this writer alone."""
+    while True:
+        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        try:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise UsageError(
+                        "another writer is writing this file now; give each process a name or pattern of its "
+                        "own, such as `out-w3-%06d.tar`",
+                        location=path,
+                    ) from None
+                except OSError:
+                    pass  # a file system without locks
+            if not _is_still(descriptor, partial):  # its writer finished between our two calls
+                os.close(descriptor)
+                continue
+            os.ftruncate(descriptor, 0)
+            os.utime(descriptor)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+            raise
+        return open(descriptor, "wb", buffering=1 << 20)
+
+
+def _is_still(descriptor: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _sync_folder(folder: str) -> None:
+    """Makes the rename durable, where the system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

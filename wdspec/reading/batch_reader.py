@@ -1,0 +1,116 @@
+"""What one process reads: batch J from the slots of its ranks, with their states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from wdspec.planning.plan import Plan
+from wdspec.reading.error_budget import Budget
+from wdspec.reading.pass_slot import PassReading, PassStream, Spare
+from wdspec.reading.slot import SlotStream
+from wdspec.reading.source_stream import SourceParts
+from wdspec.reading.transform import Sample
+
+SlotTable = Mapping[int, bytes]
+"""Slot number -> packed state; a slot that is absent has not been read yet."""
+Stream = SlotStream | PassStream
+
+
+class Reader:
+    """Reads global batches, in the part that falls to some canonical ranks, in one process.
+
+    Slots are built when first needed, so a process holds only those of the batches it is asked for.
+    """
+
+    def __init__(self, plan: Plan, parts: Mapping[str, SourceParts], ranks: range) -> None:
+        self.plan = plan
+        self.ranks = ranks
+        self.budgets = {
+            source.name: Budget(parts[source.name].errors, source.name) for source in plan.sources
+        }
+        self._parts = parts
+        self._open = self._opener()
+        self._table: dict[int, bytes] = {}
+        self._failure: Exception | None = None
+        self._live: dict[int, Stream] = {}
+        self._row: dict[int, list[Stream]] = {}  # canonical worker k -> its slots, one a rank
+
+    def batch(self, number: int) -> list[Sample]:
+        """The samples of global batch J for these ranks, in the order of the ranks.
+
+        Raises:
+            WdspecError: a shard or sample could not be read and the policy is to raise. Part of the batch is
+                then lost, so every further call raises the same, until `restore`.
+        """
+        if self._failure is not None:
+            raise self._failure
+        k, m = self.plan.slot_of_batch(number)
+        try:
+            streams = self._row.get(k) or self._make_row(k)
+            if len(streams) == 1:
+                return streams[0].take(m)
+            return [sample for stream in streams for sample in stream.take(m)]
+        except Exception as error:
+            self.close()
+            self._failure = error
+            raise
+
+    def states(self, number: int) -> dict[int, bytes]:
+        """The states, after batch J, of the slots it was taken from."""
+        k, _ = self.plan.slot_of_batch(number)
+        slots = (self.plan.topology.slot(rank, k) for rank in self.ranks)
+        return {slot: self._live[slot].pack() for slot in slots if slot in self._live}
+
+    def standing(self, number: int) -> dict[int, bytes | None]:
+        """The states of the slots that batch J is taken from, as they are now; None for one not read yet."""
+        k, _ = self.plan.slot_of_batch(number)
+        slots = [self.plan.topology.slot(rank, k) for rank in self.ranks]
+        live = self._live
+        return {slot: live[slot].pack() if slot in live else self._table.get(slot) for slot in slots}
+
+    def table(self) -> dict[int, bytes]:
+        """The states of all slots read so far."""
+        return {**self._table, **{slot: stream.pack() for slot, stream in self._live.items()}}
+
+    def restore(self, table: SlotTable) -> None:
+        """Goes on from the given states. Slots that stand there already keep their windows."""
+        for slot, stream in list(self._live.items()):
+            if table.get(slot) != stream.pack():
+                stream.close()
+                del self._live[slot]
+        self._table = dict(table)
+        self._row.clear()
+        self._failure = None
+
+    def close(self) -> None:
+        """Closes all open shards and forgets the slots."""
+        self.restore({})
+
+    def _opener(self) -> Callable[[int, int, bytes | None], Stream]:
+        """What makes the stream of slot (c, k) from its state: endless, or of a pass."""
+        plan, parts, budgets = self.plan, self._parts, self.budgets
+        if plan.finite is not None:
+            reading, spare = PassReading(plan, parts, budgets), Spare(plan, parts)
+            return lambda rank, worker, state: PassStream(reading, spare, rank, worker)
+        draws = plan.draws()
+        return lambda rank, worker, state: SlotStream(plan, parts, draws, budgets, rank, worker, state)
+
+    def _make_row(self, worker: int) -> list[Stream]:
+        row = self._row[worker] = [self._slot(rank, worker) for rank in self.ranks]
+        return row
+
+    def _slot(self, rank: int, worker: int) -> Stream:
+        slot = self.plan.topology.slot(rank, worker)
+        stream = self._live.get(slot)
+        if stream is None:
+            state = self._table.pop(slot, None)
+            stream = self._live[slot] = self._open(rank, worker, state)
+        return stream
+
+    def counts(self) -> dict[str, dict[str, Any]]:
+        """Per source, in this process: samples delivered, dropped as asked, and skipped as errors, by cause."""
+        return {
+            name: {"delivered": b.delivered, "dropped": dict(b.dropped), "skipped": dict(b.skipped)}
+            for name, b in self.budgets.items()
+        }

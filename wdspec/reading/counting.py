@@ -1,0 +1,132 @@
+"""Counts the samples of every shard, for `epoch: pass`: from headers alone, once, before anything is read."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from wdspec.errors import ShardError, UsageError
+from wdspec.planning.finite_pass import ShardCount, SourceCount, pass_order
+from wdspec.reading.error_budget import Budget
+from wdspec.reading.source_stream import OpenShard, SourceParts
+from wdspec.spec.language.models import Source, Spec
+from wdspec.urls.sequence import ShardUrl
+
+MARK_EVERY = 16 * 1024 * 1024
+"""Bytes between the places of a shard that are remembered; reading up to a sample from the last one takes
+milliseconds, and a terabyte of shards has 60,000."""
+
+
+def count_samples(
+    spec: Spec, shards: Mapping[str, Sequence[ShardUrl]], parts: Mapping[str, SourceParts]
+) -> dict[str, SourceCount]:
+    """The samples of every source of a spec with `epoch: pass`, by name.
+
+    A source of one shard that declares `samples` is taken at its word (and found out when it is read). All
+    other shards are opened. With `limit`, those behind the first so many samples are not, and count as empty.
+
+    Raises:
+        ShardError: a shard cannot be read, or is damaged; under `errors: skip`, its damaged samples are noted
+            instead, and a shard without a readable sample is skipped within the budget.
+        UsageError: a source has no samples at all.
+    """
+    counts: dict[str, SourceCount] = {}
+    left = spec.limit
+    with _progress(sum(len(shards[source.name]) for source in spec.sources)) as advance:
+        for source in spec.sources:
+            listed = shards[source.name]
+            if left is not None and left <= 0:
+                counts[source.name] = SourceCount.of(())
+                continue
+            if source.samples is not None and len(listed) == 1:
+                count = SourceCount.of([ShardCount(source.samples)])
+            else:
+                count = SourceCount.of(_counted(spec, source, listed, parts[source.name], left, advance))
+                if not count.samples:
+                    raise UsageError("the source's shards hold no samples", source=source.name)
+            counts[source.name] = count
+            if left is not None:
+                left -= count.samples
+    return counts
+
+
+def _counted(
+    spec: Spec,
+    source: Source,
+    listed: Sequence[ShardUrl],
+    parts: SourceParts,
+    most: int | None,
+    advance: Callable[[], None],
+) -> Iterator[ShardCount]:
+    """Shard by shard in the order of the pass, up to the one that holds sample number `most`."""
+    order = pass_order(spec.seed, source.name, len(listed), source.order)
+    budget = Budget(parts.errors, source.name)
+    total = 0
+    for turn in range(len(listed)):
+        if most is not None and total >= most:
+            return
+        count = count_shard(parts.open, listed[order.entry(0, turn).shard], budget)
+        total += count.samples
+        yield count
+        advance()
+
+
+def count_shard(open_shard: OpenShard, shard: ShardUrl, budget: Budget) -> ShardCount:
+    """The samples of one shard.
+
+    Raises:
+        ShardError: it is damaged and the policy is to raise; or there is nothing in it to be read, so that
+            nobody else would say so, and the budget for skips is spent.
+    """
+    errors: list[ShardError] = []
+
+    def on_error(error: ShardError) -> None:
+        if not budget.errors.skip:
+            budget(error, url=shard.text)
+        errors.append(error)
+
+    index, next_mark = 0, MARK_EVERY
+    marks: list[tuple[int, int]] = []
+    lost: set[int] = set()
+    try:
+        opened = open_shard.headers(shard, on_error)
+    except ShardError as error:
+        budget(error, url=shard.text)
+        return ShardCount(0)
+    try:
+        for _ in opened:
+            following = opened.next_index
+            if following - index > 1:
+                lost.update(range(index, following - 1))
+            index = following
+            if opened.next_offset >= next_mark:
+                marks.append((index, opened.next_offset))
+                next_mark = opened.next_offset + MARK_EVERY
+        if opened.next_index > index:  # the last one is damaged
+            lost.update(range(index, opened.next_index))
+            index = opened.next_index
+    finally:
+        opened.close()
+    if len(lost) == index:
+        for cause in errors:
+            budget(cause, url=shard.text)
+        return ShardCount(0)
+    return ShardCount(index, tuple(marks), frozenset(lost))
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[], None]]:
+    """A bar on standard error where that is a terminal; of several ranks the first has it."""
+    if not sys.stderr.isatty() or os.environ.get("RANK", "0") != "0":
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns: tuple[Any, ...] = ("counting samples", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda: bar.advance(task)

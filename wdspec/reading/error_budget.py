@@ -1,0 +1,90 @@
+"""What happens to an error in the data: raised, or counted and skipped within a budget."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Any
+
+from wdspec.errors import ShardError, WdspecError
+from wdspec.reading.skip_log import append_line
+from wdspec.redaction import redacted
+from wdspec.spec.language.models import Errors
+
+log = logging.getLogger("wdspec")
+
+MIN_SAMPLES = 1000
+"""`max_rate` is judged over at least so many samples, so that one early error is no 100 %."""
+
+
+class Budget:
+    """The error policy of one source in one process.
+
+    A skip is allowed while ``skips ≤ max_count`` and ``skips ≤ max_rate · max(samples, 1000)``, where samples
+    are those delivered or skipped so far in this process. Processes do not coordinate, so both limits hold
+    for each worker process by itself.
+    """
+
+    def __init__(self, errors: Errors, source: str) -> None:
+        self.errors = errors
+        self.source = source
+        self.skipped: Counter[str] = Counter()
+        """Skips by cause."""
+        self.dropped: Counter[str] = Counter()
+        """Samples left out as the spec asks (`select`, `missing: skip`); these are no errors."""
+        self.delivered = 0
+
+    def __call__(self, error: Exception, **place: Any) -> None:
+        """Counts the error as one skip, or raises it with its place added.
+
+        Raises:
+            WdspecError: the error itself under `raise`; under `skip`, a summary when the budget is spent.
+        """
+        if isinstance(error, WdspecError):
+            error.at(source=self.source, **place)
+        elif hasattr(error, "add_note"):
+            error.add_note(str(WdspecError("while processing a sample", source=self.source, **place)))
+        if not self.errors.skip:
+            raise error
+        cause = getattr(error, "cause_name", None) or type(error).__name__
+        if self.errors.log is not None:
+            append_line(self.errors.log, {"source": self.source, "cause": cause, **_told(error)})
+        self.skipped[cause] += 1
+        count = self.skipped[cause]
+        if count <= 3 or not count & (count - 1):
+            log.warning("skipped (%s no. %d of source %r): %s", cause, count, self.source, error)
+        self._check(error)
+
+    def without_log(self) -> Budget:
+        """A fresh one for reading what another reads and logs as well."""
+        return Budget(self.errors.model_copy(update={"log": None}), self.source)
+
+    def _check(self, error: Exception) -> None:
+        skips = self.skipped.total() if hasattr(self.skipped, "total") else sum(self.skipped.values())
+        limit, why = self.errors.max_count, "max_count"
+        if limit is None or skips <= limit:
+            if self.errors.max_rate is None:
+                return
+            seen = max(self.delivered + skips, MIN_SAMPLES)
+            limit, why = (
+                int(self.errors.max_rate * seen),
+                f"max_rate {self.errors.max_rate:g} of {seen} samples",
+            )
+            if skips <= limit:
+                return
+        causes = ", ".join(f"{cause} {n}" for cause, n in self.skipped.most_common())
+        raise ShardError(
+            f"{skips} errors are over the budget of {limit} ({why}): {causes}; the last one: {error}",
+            source=self.source,
+        ) from error
+
+
+def _told(error: Exception) -> dict[str, Any]:
+    """What an error says, and its place, without secrets."""
+    if not isinstance(error, WdspecError):
+        return {"message": f"{type(error).__name__}: {error}"}
+    place = {name: value for name, value in error.place.items() if name != "source"}
+    return {
+        "message": redacted(error.message),
+        **{name: value if isinstance(value, int) else redacted(str(value)) for name, value in place.items()},
+    }

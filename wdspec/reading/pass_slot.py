@@ -1,0 +1,233 @@
+"""One slot of a finite pass: the samples at its positions, in batches, with padding where there is none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+
+from wdspec.errors import ShardError
+from wdspec.planning.finite_pass import MASK, Pass, Segment
+from wdspec.planning.plan import Plan
+from wdspec.reading.error_budget import Budget
+from wdspec.reading.source_stream import SourceParts
+from wdspec.reading.transform import Process, Sample
+from wdspec.storage.upcoming import Ahead
+
+
+class PassReading:
+    """Reads the positions of a pass in one process, for as many slots as need it.
+
+    The same sample at the same position comes out whoever reads it: what is random in it is keyed by its
+    position in the source.
+    """
+
+    def __init__(self, plan: Plan, parts: Mapping[str, SourceParts], budgets: Mapping[str, Budget]) -> None:
+        assert plan.finite is not None
+        self.finite: Pass = plan.finite
+        self._plan = plan
+        self._parts = [parts[source.name] for source in plan.sources]
+        self._budgets = [budgets[source.name] for source in plan.sources]
+        self._process: dict[int, Process] = {}
+
+    def samples(self, first: int, stop: int, at: int, slot: int) -> Iterator[Sample | None]:
+        """The samples of the positions first..stop-1, from number `at` on; None in the place of a lost one.
+
+        With `shuffle`, those of one source come in windows of so many, each in a permutation keyed by the slot.
+        """
+        for segment in self.finite.segments(first, stop):
+            length = segment.stop - segment.first
+            if at < length:
+                yield from self._segment(segment, at, slot)
+            at = max(0, at - length)
+
+    def _segment(self, segment: Segment, at: int, slot: int) -> Iterator[Sample | None]:
+        windows = self._plan.sources[segment.source].windows
+        process = self._process_of(segment.source)
+        number, emitted = divmod(at, windows.size)
+        begin = segment.first + number * windows.size
+        raws = self._raw(segment._replace(first=begin))
+        if windows.size == 1:
+            for position, raw in enumerate(raws, begin):
+                yield None if raw is None else process(raw, position)
+            return
+        while begin < segment.stop:
+            window: list[Sample | None] = list(islice(raws, windows.size))
+            order = windows.order(slot, number, len(window))
+            for i in order[emitted:]:
+                raw, window[i] = window[i], None
+                yield None if raw is None else process(raw, begin + i)
+            begin, number, emitted = begin + len(window), number + 1, 0
+
+    def _process_of(self, source: int) -> Process:
+        if source not in self._process:
+            build = self._parts[source].transform.build
+            self._process[source] = build(self._budgets[source], self._plan.seed, 0)
+        return self._process[source]
+
+    def _raw(self, segment: Segment) -> Iterator[Sample | None]:
+        """The raw samples of some positions of a source, one or None for each."""
+        count = self.finite.counts[segment.source]
+        turn, index = count.find(segment.first)
+        position = segment.first
+        ahead = self._parts[segment.source].open.ahead()
+        try:
+            while position < segment.stop:
+                until = min(segment.stop, count.ends[turn])
+                more = until < segment.stop
+                yield from self._shard(segment.source, turn, index, index + until - position, ahead, more)
+                position, turn, index = until, turn + 1, 0
+        finally:
+            ahead.close()
+
+    def _shard(
+        self, source: int, turn: int, first: int, stop: int, ahead: Ahead, more: bool
+    ) -> Iterator[Sample | None]:
+        """The raw samples first..stop-1 of a turn's shard, one or None for each.
+
+        An error is reported by whoever reads the samples that it costs. Before the shard's last sample is given
+        it is checked that nothing but the end comes behind it: after it nobody may ask for more.
+        """
+        plan, budget, count = self._plan.sources[source], self._budgets[source], self.finite.counts[source]
+        if first == stop:
+            return
+        shard = plan.shards[plan.order.entry(0, turn).shard]
+        lost, length = count.lost.get(turn, ()), count.length(turn)
+        index, offset = count.mark(turn, first)
+        errors: list[ShardError] = []
+
+        def report() -> None:
+            for error in errors:
+                budget(error, url=shard.text)
+            errors.clear()
+
+        try:
+            opened = self._parts[source].open(
+                shard, stride=1, residue=0, offset=offset, index=index, on_error=errors.append, ahead=ahead
+            )
+            if more:
+                ahead.expect([plan.shards[plan.order.entry(0, turn + 1).shard]])
+        except ShardError as error:
+            errors.append(error)
+            report()
+            yield from [None] * (stop - first)
+            return
+        try:
+            samples, at = iter(opened), first
+            while at < stop:
+                raw = next(samples, None)
+                if raw is None:
+                    break
+                index = opened.next_index - 1
+                if index > at:
+                    if index >= length:
+                        errors.append(ShardError(_MORE.format(length)))
+                    report()
+                    yield from [None] * (min(index, stop) - at)
+                    at = min(index, stop)
+                errors.clear()  # those before the first sample are somebody else's
+                if index == at < stop:
+                    if index in lost:
+                        errors.append(ShardError(_TORN, key=raw["__key__"]))
+                        report()
+                        raw = None
+                    if index + 1 == length:
+                        if next(samples, None) is not None:
+                            errors.append(ShardError(_MORE.format(length)))
+                        report()
+                    yield raw
+                    at += 1
+            if at < stop:
+                if not errors:
+                    errors.append(ShardError(_FEWER.format(opened.next_index, length)))
+                report()
+                yield from [None] * (stop - at)
+        finally:
+            opened.close()
+
+
+class PassStream:
+    """The samples of slot (c, k), read b at a time from any batch on.
+
+    It has no state: where it stands follows from the number of the batch. An iterator that is at the right
+    place already is kept.
+    """
+
+    def __init__(self, reading: PassReading, spare: Callable[[], Sample], rank: int, worker: int) -> None:
+        finite = reading.finite
+        self._reading, self._spare = reading, spare
+        self._slot = finite.topology.slot(rank, worker)
+        self._range = finite.slot_range(rank, worker)
+        self._size = finite.per_slot
+        self._next = -1
+        self._samples: Iterator[Sample | None] = iter(())
+
+    def take(self, m: int) -> list[Sample]:
+        """The slot's m-th batch of the pass: b samples, with `__mask__` in each.
+
+        Padding is a copy of the first sample of this batch, or, if it has none, of the pass.
+        """
+        if m != self._next:
+            self._samples = self._reading.samples(*self._range, m * self._size, self._slot)
+        self._next = m + 1
+        taken = list(islice(self._samples, self._size))
+        real: Sample | None = None
+        for sample in taken:
+            if sample is not None:
+                sample[MASK] = True
+                real = real or sample
+        if real is not None and len(taken) == self._size and None not in taken:
+            return taken  # type: ignore[return-value]  # there is no None in it
+        padding = self._spare() if real is None else real
+        taken += [None] * (self._size - len(taken))
+        return [{**padding, MASK: False} if sample is None else sample for sample in taken]
+
+    def pack(self) -> bytes:
+        """No state."""
+        return b""
+
+    def close(self) -> None:
+        """Closes the open shard."""
+        self._samples, self._next = iter(()), -1
+
+
+class Spare:
+    """The first sample of a pass, for batches that hold nothing else; looked for when first asked for."""
+
+    def __init__(self, plan: Plan, parts: Mapping[str, SourceParts]) -> None:
+        self._plan, self._parts = plan, parts
+        self._sample: Sample | None = None
+
+    def __call__(self) -> Sample:
+        """The sample.
+
+        Raises:
+            ShardError: every sample of the pass was dropped or skipped.
+        """
+        if self._sample is None:
+            # With budgets of its own: whoever has these positions counts what is skipped there.
+            budgets = {
+                s.name: Budget(self._parts[s.name].errors, s.name).without_log() for s in self._plan.sources
+            }
+            reading = PassReading(self._plan, self._parts, budgets)
+            found = reading.samples(0, reading.finite.samples, 0, 0)
+            self._sample = next((sample for sample in found if sample is not None), None)
+            if self._sample is None:
+                dropped = sum((budget.dropped + budget.skipped for budget in budgets.values()), Counter())
+                causes = ", ".join(f"{cause} {n}" for cause, n in dropped.items())
+                raise ShardError(
+                    f"all {reading.finite.samples:,} samples of the pass were left out ({causes}); check `select`, "
+                    "`extensions`, `missing` and the shards"
+                )
+        return self._sample
+
+
+_TORN = "the sample is damaged, as counting found: its key comes back, or a member comes twice"
+_FEWER = (
+    "the shard has {} samples, but {} were declared or counted; correct `samples`, or leave it out, and change "
+    "no shard while it is read"
+)
+_MORE = (
+    "the shard goes on after the {} samples that were declared or counted; correct `samples`, or leave it out, "
+    "and change no shard while it is read"
+)

@@ -1,0 +1,143 @@
+"""Opens one part of one shard: resolved, recognised by magic, split into raw samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from wdspec.errors import ShardError, StoreError
+from wdspec.fields.sample_fields import SampleFields
+from wdspec.formats.compression.decompress import decompressed
+from wdspec.formats.format_names import format_of
+from wdspec.formats.records.boundaries import splitter_of
+from wdspec.formats.records.record_reader import RecordSamples
+from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.spec.language.models import KeyRule
+from wdspec.storage.access import Access
+from wdspec.storage.resolver import Resolver
+from wdspec.storage.upcoming import Ahead
+from wdspec.streams.watchdog import NO_PROGRESS, open_watched
+from wdspec.urls.sequence import ShardUrl
+
+
+@dataclass(frozen=True)
+class ShardOpener:
+    """How the shards of one source are opened; describes only, and pickles."""
+
+    source: str
+    """Its name, for `__source__`; "" for shards that are no source's."""
+    resolver: Resolver
+    access: Access
+    fields: SampleFields
+    key: KeyRule
+    lenient_end: bool
+    format: str = "auto"
+    """Of all shards, or ``auto`` to go by the name of each."""
+    timeout: float = NO_PROGRESS
+    """Seconds that one read may take before it is given up."""
+
+    def __call__(
+        self,
+        shard: ShardUrl,
+        *,
+        stride: int,
+        residue: int,
+        offset: int,
+        index: int,
+        on_error: Callable[[ShardError], None],
+        ahead: Ahead | None = None,
+    ) -> OpenedShard:
+        """Opens the samples of a shard with index ≡ residue (mod stride), from an offset and index on.
+
+        Raises:
+            ShardError: the shard does not exist, cannot be opened, or is compressed with something unknown.
+        """
+        return self._open(shard, self.fields.field_of, stride, residue, offset, index, on_error, ahead)
+
+    def ahead(self) -> Ahead:
+        """What a reader of this source opens its shards through, to have the next ones fetched meanwhile."""
+        return Ahead(self.resolver, self.access)
+
+    def headers(self, shard: ShardUrl, on_error: Callable[[ShardError], None]) -> OpenedShard:
+        """Opens a shard to count its samples: they come without fields, and their data is not read.
+
+        Raises:
+            ShardError: as for reading.
+        """
+        return self._open(shard, _no_field, 1, 0, 0, 0, on_error, None)
+
+    def _open(
+        self,
+        shard: ShardUrl,
+        field_of: Callable[[str], str | None],
+        stride: int,
+        residue: int,
+        offset: int,
+        index: int,
+        on_error: Callable[[ShardError], None],
+        ahead: Ahead | None,
+    ) -> OpenedShard:
+        through = ahead or self.ahead()
+        raw = open_watched(lambda: through.open(shard), self.timeout, self.source, shard.text)
+        try:
+            file = decompressed(raw)
+            samples = self._samples(
+                file,
+                shard,
+                field_of=field_of,
+                offset=offset,
+                index=index,
+                stride=stride,
+                residue=residue,
+                on_error=on_error,
+                constants={"__url__": shard.text, **({"__source__": self.source} if self.source else {})},
+            )
+        except BaseException:
+            raw.close()
+            raise
+        return OpenedShard(samples, file, raw)
+
+    def _samples(self, file: BinaryIO, shard: ShardUrl, **options: Any) -> TarSamples | RecordSamples:
+        format = format_of(shard.text, self.format)
+        if format == "tar":
+            return TarSamples(file, key_rule=self.key, lenient_end=self.lenient_end, **options)
+        etl = self.access.ais.etl if self.access.ais else None
+        if etl is not None:
+            raise StoreError(
+                f"the ETL `{etl.name}` must give tar, but this shard is read as {format}, in which an answer that "
+                "breaks off looks whole; if it does give tar, set `format: tar`",
+                source=self.source,
+                url=shard.text,
+            )
+        return RecordSamples(file, splitter_of(format), **options)
+
+
+class OpenedShard:
+    """An open shard; closing it closes the file under it."""
+
+    def __init__(self, samples: TarSamples | RecordSamples, *files: BinaryIO) -> None:
+        self._samples = samples
+        self._files = files
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self._samples)
+
+    @property
+    def next_offset(self) -> int:
+        """Byte offset in the uncompressed shard of the sample after the last one given."""
+        return self._samples.next_offset
+
+    @property
+    def next_index(self) -> int:
+        """Index in the shard of that sample."""
+        return self._samples.next_index
+
+    def close(self) -> None:
+        """Closes the files."""
+        for file in self._files:
+            file.close()
+
+
+def _no_field(suffix: str) -> None:
+    return None

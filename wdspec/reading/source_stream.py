@@ -1,0 +1,250 @@
+"""One source as one slot reads it: an endless iterator of samples, in windows, with a state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+from wdspec.errors import ShardError
+from wdspec.planning.plan import SourcePlan
+from wdspec.planning.stream_state import StreamState
+from wdspec.reading.error_budget import Budget
+from wdspec.reading.transform import Process, Sample, Transform
+from wdspec.spec.language.models import Errors
+from wdspec.storage.upcoming import Ahead
+from wdspec.urls.sequence import ShardUrl
+
+EXPECTED = 2
+"""Shards beyond those being read that may be fetched meanwhile."""
+
+
+class ShardSamples(Protocol):
+    """An open shard: its raw samples, and where the next one begins."""
+
+    @property
+    def next_offset(self) -> int: ...
+
+    @property
+    def next_index(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Sample]: ...
+
+    def close(self) -> None: ...
+
+
+class OpenShard(Protocol):
+    """Opens the part of a shard with index ≡ residue (mod stride), from a sample's offset and index on."""
+
+    def __call__(
+        self,
+        shard: ShardUrl,
+        *,
+        stride: int,
+        residue: int,
+        offset: int,
+        index: int,
+        on_error: Callable[[ShardError], None],
+        ahead: Ahead | None = None,
+    ) -> ShardSamples: ...
+
+    def ahead(self) -> Ahead:
+        """What a reader opens its shards through, to have the next ones fetched meanwhile."""
+        ...
+
+    def headers(self, shard: ShardUrl, on_error: Callable[[ShardError], None]) -> ShardSamples:
+        """Opens all samples of a shard without their data, to count them."""
+        ...
+
+
+@dataclass(frozen=True)
+class SourceParts:
+    """How to read one source; describes only, and pickles."""
+
+    open: OpenShard
+    transform: Transform
+    errors: Errors
+
+
+class SourceStream:
+    """The samples of one source in the order of one slot.
+
+    Iterating gives finished samples forever. `state` describes the point after the last sample given; a stream
+    built from it gives the same rest. A window that was begun is read again, at most once.
+    """
+
+    def __init__(
+        self, plan: SourcePlan, parts: SourceParts, seed: int, slot: int, state: StreamState, budget: Budget
+    ) -> None:
+        self._order, self._windows, self._shards = plan.order, plan.windows, plan.shards
+        self._slot = slot
+        self._open_shard = parts.open
+        self._ahead = parts.open.ahead()
+        self._budget = budget
+        self._process: Process = parts.transform.build(budget, seed, slot)
+        self._begin = state
+        self._emitted, self._length = state.emitted, state.length
+        self._turn = state.turn
+        self._start = (state.offset, state.sample)
+        self._shard: ShardSamples | None = None
+        self._samples: Iterator[Sample] = iter(())
+        self._ordinal = state.ordinal
+        # The turn at which a sample was last delivered; the one that a state is in the middle of is given that.
+        self._fruitful = state.turn - (state == StreamState())
+        self._patience = plan.order.patience
+
+    @property
+    def state(self) -> StreamState:
+        """The state after the last sample given, or dropped."""
+        if self._windows.size == 1:
+            return self._place(0, self._ordinal)
+        begin = self._begin
+        if self._length < 0 or self._emitted < self._length:
+            return begin._replace(length=self._length, emitted=self._emitted)
+        return self._place(begin.window + 1, begin.ordinal + self._length)
+
+    def _place(self, window: int, ordinal: int) -> StreamState:
+        """The state between samples or windows: where the next one begins."""
+        return StreamState(self._turn, *self._position(), window, ordinal)
+
+    def __iter__(self) -> Iterator[Sample]:
+        return self._in_order() if self._windows.size == 1 else self._shuffled()
+
+    def _in_order(self) -> Iterator[Sample]:
+        """Without shuffling nothing is held: each sample is given as it is read."""
+        process = self._process
+        while True:
+            self._check_fruitful()
+            self._open()
+            for raw in self._samples:
+                self._ordinal += 1
+                sample = process(raw, self._ordinal)
+                if sample is not None:
+                    self._fruitful = self._turn
+                    yield sample
+            self._next_turn()
+
+    def _shuffled(self) -> Iterator[Sample]:
+        process = self._process
+        while True:
+            window = self._read_window()
+            first = self._begin.ordinal + 1
+            order = self._windows.order(self._slot, self._begin.window, len(window))
+            for n in range(self._emitted, len(window)):
+                i = order[n]
+                raw, window[i] = window[i], None
+                self._emitted = n + 1
+                sample = process(raw, first + i)
+                if sample is not None:
+                    self._fruitful = self._turn
+                    yield sample
+            self._begin = self.state
+            self._emitted, self._length = 0, -1
+
+    def close(self) -> None:
+        """Closes the open shard, if any."""
+        self._ahead.close()
+        self._close_shard()
+
+    def _close_shard(self) -> None:
+        if self._shard is not None:
+            self._shard.close()
+            self._shard, self._samples = None, iter(())
+
+    def _read_window(self) -> list[Any]:
+        """Reads the samples of the current window again or for the first time."""
+        window = self._fill(self._windows.length(self._slot, self._begin.window))
+        if self._length >= 0 and self._length != len(window):
+            raise ShardError(
+                f"a window of {self._length} samples now has {len(window)}: the shards changed since the state was "
+                "saved, so the run cannot go on exactly; restore the shards or start afresh",
+                source=self._budget.source,
+                url=self._url(self._begin.turn),
+            )
+        self._length = len(window)
+        return window
+
+    def _fill(self, wanted: int) -> list[Any]:
+        """Reads so many raw samples, or fewer where the slot's pass ends."""
+        window: list[Any] = []
+        while True:
+            if self._shard is None:
+                if not window:
+                    self._check_fruitful()
+                self._open()
+            window.extend(islice(self._samples, wanted - len(window)))
+            if len(window) == wanted:
+                return window
+            passes = self._order.passes_at(self._slot, self._turn)
+            self._next_turn()
+            if window and self._order.passes_at(self._slot, self._turn) != passes:
+                return window
+
+    def _open(self) -> None:
+        self._shard = self._opened(self._turn, *self._start)
+        self._samples = iter(self._shard)
+
+    def _opened(self, turn: int, offset: int, index: int) -> ShardSamples:
+        opened: ShardSamples
+        entry = self._order.entry(self._slot, turn)
+        shard = self._shards[entry.shard]
+        try:
+            opened = self._open_shard(
+                shard,
+                stride=self._order.split,
+                residue=entry.residue,
+                offset=offset,
+                index=index,
+                on_error=lambda error: self._budget(error, url=shard.text),
+                ahead=self._ahead,
+            )
+        except ShardError as error:
+            self._budget(error, url=shard.text)
+            opened = _NoSamples()
+        self._ahead.expect(
+            self._shards[self._order.entry(self._slot, self._turn + n).shard] for n in range(1, EXPECTED + 1)
+        )
+        return opened
+
+    def _next_turn(self) -> None:
+        self._close_shard()
+        self._turn += 1
+        self._start = (0, 0)
+
+    def _check_fruitful(self) -> None:
+        """Raises when the whole turns since the one of the last sample delivered have been too many."""
+        barren = self._turn - self._fruitful - 1
+        if barren < self._patience:
+            return
+        budget = self._budget
+        causes = {**budget.dropped, **budget.skipped}
+        why = ", ".join(f"{name} {n}" for name, n in causes.items()) or "its shards hold no samples"
+        raise ShardError(
+            f"the source delivered nothing in a whole pass ({barren} shards; left out: {why}); check "
+            "`select`, `extensions`, `missing` and the shards",
+            source=budget.source,
+            url=self._url(self._turn - 1),
+        )
+
+    def _position(self) -> tuple[int, int]:
+        """(offset, index) in the shard of the current turn of the next sample to be read."""
+        if self._shard is None:
+            return self._start
+        return self._shard.next_offset, self._shard.next_index
+
+    def _url(self, turn: int) -> str:
+        return self._shards[self._order.entry(self._slot, turn).shard].text
+
+
+class _NoSamples:
+    """A shard that could not be opened and was skipped under the error policy."""
+
+    next_offset = 0
+    next_index = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,155 @@
+"""Ranks that read one spec must see the same shards: compared once at start, and nobody waits for anybody.
+
+There is no collective here, which would hang where one rank builds a loader and another does not. The ranks leave
+notes in the key-value store that torch.distributed was set up with, and read those that are there already:
+
+    the first rank to come:   leave full notes ─▶ then look at the notes of those who came meanwhile
+    every other rank:         full notes there? compare, done.
+                              else leave notes of its own ─▶ then look again
+
+Either of two ranks leaves its notes before it looks for the other's, so of two that differ at least one finds
+out. It raises, and the launcher ends the job.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import PurePath
+from typing import Any, Protocol
+
+from wdspec.errors import UsageError
+from wdspec.planning.order_digest import EXPAND_UP_TO, describe_order, differences, digest
+from wdspec.planning.plan import Plan
+from wdspec.planning.topology import Seat
+from wdspec.running.blueprint import Blueprint
+from wdspec.urls.sequence import ShardUrl, UrlSequence
+
+_comparisons: Counter[str] = Counter()
+"""How often this process has compared what it calls by a name."""
+
+
+class Store(Protocol):
+    """What is needed of `torch.distributed.Store`; `get` would wait for a key that is not there."""
+
+    def add(self, key: str, amount: int) -> int: ...
+
+    def set(self, key: str, value: str | bytes) -> None: ...
+
+    def get(self, key: str) -> bytes: ...
+
+    def check(self, keys: list[str]) -> bool: ...
+
+
+def check_ranks_agree(blueprint: Blueprint, plan: Plan, seat: Seat) -> None:
+    """Compares the order and the shards with those of the ranks that came before, if there are several.
+
+    Does nothing unless torch.distributed is initialised.
+
+    Raises:
+        UsageError: another rank differs; names the first source and shard, or the option, that does.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if seat.world_size == 1 or distributed is None or not distributed.is_available():
+        return
+    if not distributed.is_initialized():
+        return
+    spec = blueprint.spec
+    # Paths may differ between machines; ranks may build other loaders besides, of other files or splits.
+    name = f"{PurePath(spec.file or '').name}#{spec.split or ''}/{seat.world_size}"
+    number = _comparisons[name]
+    _comparisons[name] += 1
+    try:
+        store = distributed.distributed_c10d._get_default_store()
+        compare(
+            store,
+            f"wdspec/{name}/{number}",
+            distributed.get_rank(),
+            distributed.get_world_size(),
+            describe_order(spec, plan),
+            {source.name: _texts(source.shards) for source in plan.sources},
+        )
+    except (AttributeError, RuntimeError) as error:
+        # No such store, or it is gone, and the job with it.
+        warnings.warn(f"could not compare the shards of the ranks: {error}", stacklevel=3)
+
+
+def compare(
+    store: Store,
+    key: str,
+    rank: int,
+    world_size: int,
+    order: dict[str, Any],
+    shards: dict[str, list[str]],
+) -> None:
+    """Compares this rank with those whose notes are there; never waits for one.
+
+    Args:
+        store: shared by the ranks.
+        key: the same on all ranks, and for this comparison only.
+        rank, world_size: of torch.distributed.
+        order: from `planning.digest.describe_order`.
+        shards: the shards of each source, as texts.
+
+    Raises:
+        UsageError: another rank differs.
+    """
+    own = digest(order)
+    notes = zlib.compress(json.dumps([rank, order, shards]).encode())
+
+    def differs(other: str) -> bool:
+        return store.check([f"{other}/digest"]) and store.get(f"{other}/digest").decode() != own
+
+    def leave(place: str) -> None:
+        store.set(f"{place}/notes", notes)
+        store.set(f"{place}/digest", own)
+
+    first = f"{key}/first"
+    if store.add(f"{key}/came", 1) == 1:
+        leave(first)
+        others = [f"{key}/{n}" for n in range(world_size) if n != rank]
+    else:
+        if not store.check([f"{first}/digest"]):
+            leave(f"{key}/{rank}")
+        others = [first]
+    for other in others:
+        if differs(other):
+            theirs = json.loads(zlib.decompress(store.get(f"{other}/notes")))
+            raise UsageError(_difference(rank, order, shards, *theirs))
+
+
+def _difference(
+    rank: int,
+    order: dict[str, Any],
+    shards: dict[str, list[str]],
+    other: int,
+    other_order: dict[str, Any],
+    other_shards: dict[str, list[str]],
+) -> str:
+    remedy = (
+        "all ranks must load the same spec and see the same files; where a glob or a directory differs between "
+        "machines, list the shards, or share them"
+    )
+    for name, own in shards.items():
+        theirs = other_shards.get(name, own)
+        for number, (mine, its) in enumerate(zip_longest(own, theirs)):
+            if mine != its:
+                return (
+                    f"the ranks see different shards: in source {name!r}, shard {number} is {mine or 'missing'} on "
+                    f"rank {rank} and {its or 'missing'} on rank {other} ({len(own)} and {len(theirs)} in all); "
+                    f"{remedy}"
+                )
+    lines = "\n  ".join(differences(other_order, json.loads(json.dumps(order))))
+    return f"rank {rank} ('now') has another spec than rank {other} ('was'):\n  {lines}\n{remedy}"
+
+
+def _texts(shards: Sequence[ShardUrl]) -> list[str]:
+    """The shards as written; of a list too long to send around, the patterns it was written with."""
+    if isinstance(shards, UrlSequence) and len(shards) > EXPAND_UP_TO:
+        return [str(getattr(run.texts, "pattern", run.texts)) for run in shards.parts]
+    return [shard.text for shard in shards]

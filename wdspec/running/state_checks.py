@@ -1,0 +1,107 @@
+"""Whether a value is a whole state: looked at before anything is taken from it, as files get cut and edited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from wdspec.errors import UsageError
+from wdspec.planning.order_digest import digest
+
+FORMAT, VERSION = "wdspec-state", 1
+WORKER_FORMAT = "wdspec-worker-state"
+"""Of the state that a pipeline in one worker of somebody else's DataLoader has (`rotation`)."""
+
+_FIELDS = 7
+"""Numbers of a source in a slot, before those of its lanes (`StreamState.numbers`)."""
+_LANE = 3
+_REMEDY = "load an earlier checkpoint, or the whole of this one"
+
+
+def check_state(state: Any) -> None:
+    """Raises a UsageError unless this is a state of a version that can be read."""
+    if isinstance(state, Mapping) and state.get("format") == WORKER_FORMAT:
+        raise UsageError(
+            "this is the state of one worker of a DataLoader; load the state of the whole StatefulDataLoader into "
+            "a StatefulDataLoader with as many workers"
+        )
+    if not isinstance(state, Mapping) or state.get("format") != FORMAT:
+        raise UsageError("this is no state of a wdspec pipeline or loader; pass what state_dict() returned")
+    if state.get("version") != VERSION:
+        raise UsageError(
+            f"the state has format version {state.get('version')}, this wdspec reads version {VERSION}; use the "
+            "release that wrote it"
+        )
+
+
+def check_whole(state: Any) -> None:
+    """Raises a UsageError unless this is a state, and nothing in it is missing or of another kind."""
+    check_state(state)
+    for fault in _faults(state):
+        raise UsageError(f"the state is damaged: {fault}; {_REMEDY}")
+
+
+def check_slots(state: Mapping[str, Any]) -> None:
+    """Raises a UsageError if a state that `check_whole` has passed lacks a slot that its ranks had read.
+
+    Going on without it would silently begin it again.
+    """
+    workers = state["order"]["elastic"]["workers"]
+    if "pass" in state["order"]:  # where slots have no state of their own
+        return
+    for rank in state["ranks"]:
+        for worker in range(min(state["batch"], workers)):
+            if str(rank * workers + worker) not in state["slots"]:
+                slot = rank * workers + worker
+                raise UsageError(f"the state is damaged: slot {slot} is missing; {_REMEDY}")
+
+
+def _faults(state: Mapping[str, Any]) -> Iterator[str]:
+    kinds: dict[str, Callable[[Any], bool]] = {
+        "batch": _is_count,
+        "given": _is_count,
+        "items": _is_count,
+        "ranks": lambda value: isinstance(value, list) and all(map(_is_count, value)),
+        "digest": lambda value: isinstance(value, str),
+        "samples": lambda value: isinstance(value, str),
+        "order": lambda value: isinstance(value, Mapping),
+        "sources": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+        "slots": lambda value: isinstance(value, Mapping),
+    }
+    for name, is_right in kinds.items():
+        if name not in state:
+            yield f"`{name}` is missing"
+        elif not is_right(state[name]):
+            yield f"`{name}` is {str(state[name])[:60]!r}"
+    if digest(dict(state["order"])) != state["digest"]:
+        yield "`order` does not have the digest that was written with it"
+    if state["given"] and state["given"] >= state["items"]:
+        yield f"{state['given']} of {state['items']} items were given of a step"
+    if sorted(state["sources"]) != sorted(state["order"]["sources"]):
+        yield f"`sources` is {state['sources']}, and `order` has others"
+    for slot, sources in state["slots"].items():
+        if not (isinstance(slot, str) and slot.isdecimal() and isinstance(sources, list)):
+            yield f"slot {slot!r} is {str(sources)[:60]!r}"
+        elif sources and len(sources) != len(state["sources"]):
+            yield f"slot {slot} has {len(sources)} sources of {len(state['sources'])}"
+        for numbers in sources:
+            if not _are_places(numbers):
+                yield f"slot {slot} has a source at {str(numbers)[:60]}"
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _are_places(numbers: Any) -> bool:
+    """Whether these may be the numbers of a `StreamState`: counts, but for a length of -1, and lanes in threes."""
+    if not isinstance(numbers, list) or len(numbers) < _FIELDS or (len(numbers) - _FIELDS) % _LANE:
+        return False
+    *counts, length, emitted = numbers[:_FIELDS]
+    lanes = numbers[_FIELDS:]
+    return (
+        all(type(number) is int and abs(number) < 1 << 63 for number in numbers)
+        and min(counts) >= 0
+        and 0 <= emitted <= max(length, 0)
+        and all(number >= 0 for at, number in enumerate(lanes) if at % _LANE)
+    )

@@ -1,0 +1,110 @@
+"""Task-fed workers: the parent says which batch comes next and where its slots stand.
+
+A DataLoader's rotation starts at worker 0 whenever iteration starts, at batch J₀ say, so worker w serves
+J₀+w, J₀+w+W, … and needs the slots k with (k - J₀) mod W = w: other ones after a resume or an odd epoch. So
+workers own nothing across iterations. A task is (J, table): the table, sent with the first W tasks only, holds
+the states of that worker's slots; what comes back holds the states after the batch.
+
+    parent:   table ─▶ (J₀, table₀) (J₀+1, table₁) (J₀+2, ·) …        workers:  restore(table), batch(J), states
+              table ◀─ states of delivered batches ◀──────────────────────────────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils.data import Dataset, Sampler
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from wdspec.errors import WdspecError
+from wdspec.planning.plan import Plan
+from wdspec.planning.topology import Seat
+from wdspec.reading.batch_reader import Reader
+from wdspec.running.blueprint import Blueprint
+from wdspec.running.run_state import Position
+
+Task = tuple[int, "dict[int, bytes] | None"]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What a worker returns for a task."""
+
+    items: list[Any]
+    states: dict[int, bytes]
+
+    def pin_memory(self) -> Delivery:
+        """With its items in page-locked memory; torch looks into dicts and lists by itself, not into objects."""
+        items = pin_memory(self.items)  # type: ignore[no-untyped-call]  # torch does not annotate it
+        return Delivery(items, self.states)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error of wdspec's own, carried whole to the training process instead of as a printed traceback."""
+
+    error: WdspecError
+
+
+class TaskSampler(Sampler[Task]):
+    """The tasks from the position to the end of its epoch.
+
+    It holds the small position, never the Loader: a reference cycle would let forked children collect, and
+    shut down, iterators that they inherited.
+    """
+
+    def __init__(self, position: Position, plan: Plan, workers: int) -> None:
+        self.position = position
+        self.plan = plan
+        self.workers = max(1, workers)
+
+    def __len__(self) -> int:
+        length = self.plan.require_epoch()
+        return length - self.position.batch % length
+
+    def __iter__(self) -> Iterator[Task]:
+        first, table = self.position.batch, dict(self.position.table)
+        k_of = self.plan.topology.workers
+        length = self.plan.epoch_batches
+        end = (first // length + 1) * length if length else None
+        number = first
+        while end is None or number < end:
+            worker = number - first
+            if worker < self.workers:
+                own = {s: state for s, state in table.items() if (s % k_of - first) % self.workers == worker}
+                yield number, own
+            else:
+                yield number, None
+            number += 1
+
+
+class TaskDataset(Dataset[Any]):
+    """The map-style dataset behind a Loader: a task in, a delivery out."""
+
+    def __init__(self, blueprint: Blueprint, plan: Plan, seat: Seat) -> None:
+        self.blueprint = blueprint
+        self.plan = plan
+        self.seat = seat
+        self._reader: Reader | None = None
+
+    def __getitem__(self, task: Task) -> Delivery | Failure:
+        number, table = task
+        try:
+            if self._reader is None:
+                self._reader = self.blueprint.reader(self.plan, self.seat)
+            if table is not None:
+                self._reader.restore(table)
+            items = self.blueprint.assemble(self._reader.batch(number))
+            return Delivery(items, self._reader.states(number))
+        except WdspecError as error:
+            return Failure(error)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_reader": None}
+
+    def close(self) -> None:
+        """Closes open shards of this process."""
+        if self._reader is not None:
+            self._reader.close()

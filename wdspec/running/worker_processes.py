@@ -1,0 +1,104 @@
+"""Worker processes that serve to the end: signals to the whole job are for the training process to act on.
+
+Schedulers, torchrun and Ctrl-C signal whole process groups. A worker that died of it would take along the batches
+that the training process still needs on its way to a checkpoint. So workers go on, and end with their loader, with
+Python, or (within seconds, by torch's own watch) after the training process is gone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from wdspec.errors import WdspecError
+from wdspec.streams import watchdog
+
+_running: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Iterators of DataLoaders that have worker processes."""
+_processes: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Their processes: one that is stuck outlives its iterator."""
+
+
+@dataclass(frozen=True)
+class WorkerStart:
+    """The `worker_init_fn` of a Loader: shields the worker, then calls the user's, if there is one."""
+
+    then: Callable[[int], object] | None = None
+    words: Connection | None = None
+    """Where a worker that is stuck leaves the reason before it ends."""
+
+    def __call__(self, worker: int) -> None:
+        if self.words is not None:
+            watchdog.stuck = LastWords(self.words)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # No SIG_IGN: processes that the worker starts would inherit it.
+            signal.signal(number, _go_on)
+        if self.then is not None:
+            self.then(worker)
+
+
+@dataclass(frozen=True)
+class LastWords:
+    """Sends an error to the training process and ends this one, for no exception can end the read that hangs."""
+
+    to: Connection
+
+    def __call__(self, error: WdspecError) -> None:
+        self.to.send(error)
+        os._exit(0)  # torch then finds the worker gone at a moment when its error can be caught
+
+
+def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
+    """An iterator of the loader, whose workers end before Python waits for them at its exit."""
+    workers = iter(loader)
+    if loader.num_workers:
+        _running.add(workers)
+        _processes.update(workers._workers)  # type: ignore[attr-defined]  # torch has no public way
+    return workers
+
+
+def end(workers: Any) -> None:
+    """Ends the workers of an iterator, if it has any, by force those that are stuck."""
+    if hasattr(workers, "_workers"):
+        workers._shutdown_workers()
+        _kill(workers._workers)
+
+
+def _go_on(number: int, frame: object) -> None:
+    pass
+
+
+def _end_all() -> None:
+    for workers in list(_running):
+        end(workers)
+    _kill(list(_processes))
+
+
+def _kill(processes: list[Any]) -> None:
+    for process in processes:
+        # One that is closed has nothing behind it.
+        with contextlib.suppress(ValueError):
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+def _forget() -> None:
+    _running.clear()
+    _processes.clear()
+
+
+# A forked child has the sets, but they are its parent's workers.
+os.register_at_fork(after_in_child=_forget)
+# Registered after torch's own and so run before it: from then on, torch leaves workers to multiprocessing, which
+# sends them a SIGTERM and waits.
+atexit.register(_end_all)

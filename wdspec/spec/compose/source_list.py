@@ -1,0 +1,283 @@
+"""The list of sources as it takes effect: child specs put in place, overlays by name, defaults filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from wdspec.spec.compose.merging import merge
+from wdspec.spec.compose.source_names import everyone, name_of, prefixed, with_names
+from wdspec.spec.compose.spec_files import Library
+from wdspec.spec.compose.variants import choose_split
+from wdspec.spec.language.known_keys import MERGED_TOP, keys_of, stands_for
+from wdspec.spec.language.models import Mix, Source, Spec
+from wdspec.spec.language.value_kinds import shown
+from wdspec.spec.problems.problems import Problems
+from wdspec.spec.tree.nodes import Entry, ListNode, MapNode, Node, Scalar, is_null
+from wdspec.suggestions import did_you_mean
+
+MAX_SOURCES = 20_000
+MAX_VALUES = 1_000_000
+MAX_NESTING = 16
+GROUP_KEYS = frozenset({"name", "probability", "weight", "upsample", "dataset", "mix", "defaults", "tags"})
+SHARE_KEYS = ("probability", "weight", "upsample")
+_BROUGHT = frozenset({"dataset", "mix", "defaults", "vars", "rewrite"})
+"""What a child spec brings with it."""
+_NOT_IN_DEFAULTS = frozenset({"name", "shards", "dataset", "spec", "mix", "defaults"})
+
+
+@dataclass
+class Draft:
+    """A source on its way to becoming a `Source`: its merged tree, and the model once it is checked."""
+
+    node: MapNode
+    name: str
+    children: list[Draft] | None
+    own: MapNode
+    """The tree before defaults were merged, to tell what was said here."""
+    model: Source | None = None
+    mix: Mix = field(default_factory=Mix)
+    bad: frozenset[str] = frozenset()
+    """Keys whose values are wrong."""
+
+    @property
+    def leaves(self) -> list[Draft]:
+        """The drafts with shards in this one."""
+        return [self] if self.children is None else [leaf for child in self.children for leaf in child.leaves]
+
+
+Expander = Callable[[MapNode], MapNode]
+
+
+class Assembly:
+    """Builds the drafts of a spec from its merged tree.
+
+    Args:
+        library: where child specs come from.
+        expand: gives a file's tree with the variables of its own scope replaced.
+        problems: where what is wrong is noted.
+    """
+
+    def __init__(self, library: Library, expand: Expander, problems: Problems) -> None:
+        self._library = library
+        self._expand = expand
+        self._problems = problems
+        self._count = 0
+        self._chain: tuple[str, ...] = ()
+
+    def drafts(self, top: MapNode, chain: tuple[str, ...]) -> list[Draft] | None:
+        """The sources of an expanded top-level tree; None, and a problem, when there are none.
+
+        Args:
+            chain: absolute paths of the files that are open, so that a child cannot be its own parent.
+        """
+        listed = self._listed(top, top)
+        if listed is None:
+            return None
+        self._chain = chain
+        dataset = with_names(self._inlined(listed, chain, 0), self._problems)
+        patches = top.get("sources")
+        if patches is not None:
+            dataset = with_names(self._patched(dataset, patches), self._problems)
+        bottom: MapNode = MapNode(top.origin, top.line, top.column, {})
+        if top.get("errors") is not None:
+            bottom = bottom.with_entries({"errors": top.entries["errors"]})
+        defaults = self._defaults_over(bottom, top.get("defaults"))
+        leaves = sum(1 for entry in everyone(dataset) if entry.get("dataset") is None)
+        if leaves > MAX_SOURCES or leaves * defaults.size > MAX_VALUES:
+            message = f"{leaves:,} sources with all their defaults are more than can be held"
+            self._problems.add("E009", listed, message, "join sources: `shards` takes a list")
+            return None
+        return self._built(dataset, defaults, None)
+
+    def _listed(self, holder: MapNode, at: MapNode) -> ListNode | None:
+        dataset = holder.get("dataset")
+        if dataset is None:
+            hint = "write `dataset:` with a list of sources: `- shards: data-{000..099}.tar`"
+            place = at.key("dataset") if "dataset" in at.entries else at
+            if not stands_for("dataset", holder, [*keys_of(Spec), *MERGED_TOP, "sources"]):
+                self._problems.add("E206", place, "the spec has no `dataset`", hint)
+            return None
+        if isinstance(dataset, ListNode) and dataset.items:
+            return dataset
+        if isinstance(dataset, ListNode):
+            self._problems.add("E214", dataset, "this list of sources is empty", "write `- shards: …`")
+        elif isinstance(dataset, MapNode):
+            hint = "put a `-` before the first key of each source"
+            self._problems.add("E202", dataset, "`dataset` takes a list of sources, but this is a map", hint)
+        else:
+            hint = "write `- shards: data-{000..099}.tar` below it"
+            seen = shown(getattr(dataset, "value", None))
+            self._problems.add(
+                "E202", dataset, f"`dataset` takes a list of sources, but this is {seen}", hint
+            )
+        return None
+
+    def _inlined(self, dataset: ListNode, chain: tuple[str, ...], depth: int) -> ListNode:
+        """The list with `spec:` entries turned into nested mixes, and entries that are no maps dropped."""
+        items: list[Node] = []
+        for item in dataset.items:
+            if not isinstance(item, MapNode):
+                seen = "a list" if isinstance(item, ListNode) else shown(getattr(item, "value", None))
+                text = item.value if isinstance(item, Scalar) and isinstance(item.value, str) else "…"
+                hint = f"write `- shards: {text[:60]}`"
+                self._problems.add("E202", item, f"a source is a map of keys, but this is {seen}", hint)
+                continue
+            self._count += 1
+            if depth > MAX_NESTING or self._count > MAX_SOURCES:
+                limit = f"{MAX_NESTING} levels" if depth > MAX_NESTING else f"{MAX_SOURCES:,} sources"
+                self._problems.add("E009", item, f"mixes are nested into more than {limit}", "flatten them")
+                return ListNode(dataset.origin, dataset.line, dataset.column, ())
+            items.append(self._source(item, chain, depth))
+        return ListNode(dataset.origin, dataset.line, dataset.column, items)
+
+    def _source(self, entry: MapNode, chain: tuple[str, ...], depth: int) -> MapNode:
+        kinds = [key for key in ("shards", "dataset", "spec") if entry.get(key) is not None]
+        if len(kinds) > 1:
+            message = f"a source has either `{kinds[0]}` or `{kinds[1]}`, not both"
+            self._problems.add("E207", entry.key(kinds[1]), message, "make two sources of it")
+            entry = entry.without(*kinds[1:])
+        elif not kinds:
+            self._note_missing(entry)
+        if entry.get("spec") is not None:
+            return self._child(entry, chain, depth)
+        nested = entry.get("dataset")
+        if nested is None:
+            return entry.without("dataset", "spec")
+        listed = self._listed(entry, entry)
+        empty = ListNode(entry.origin, entry.line, entry.column, ())
+        return entry.setting("dataset", self._inlined(listed, chain, depth + 1) if listed else empty)
+
+    def _note_missing(self, entry: MapNode) -> None:
+        empty = next((key for key in ("shards", "dataset", "spec") if key in entry.entries), None)
+        if empty is not None:
+            self._problems.add("E206", entry.key(empty), f"`{empty}` is empty", "fill it in")
+            return
+        if not stands_for("shards", entry, [*keys_of(Source), "spec", "defaults"]):
+            hint = "write `shards: data-{000..099}.tar`"
+            self._problems.add("E206", entry, "this source has no `shards`", hint)
+
+    def _child(self, entry: MapNode, chain: tuple[str, ...], depth: int) -> MapNode:
+        """A `spec:` entry as a nested mix that brings the child's dataset, mix, defaults and rewrite."""
+        node = entry.entries["spec"].value
+        empty = ListNode(node.origin, node.line, node.column, ())
+        group = entry.without("spec").setting("dataset", empty)
+        split: str | None = None
+        if isinstance(node, Scalar) and isinstance(node.value, str) and "#" in node.value:
+            text, _, split = node.value.rpartition("#")
+            node = Scalar(
+                node.origin, node.line, node.column, text, width=node.width, directory=node.directory
+            )
+        found = self._library.find(node, "spec")
+        child = found and self._library.spec(*found, node, chain)
+        chosen = child and choose_split(child, split, self._problems, node)
+        if not found or not chosen:
+            return group
+        unused = (key for key in chosen.entries if key not in _BROUGHT)
+        tree = self._expand(chosen.without(*unused))
+        listed = self._listed(tree, tree)
+        if listed is None:
+            return group
+        dataset = self._inlined(listed, (*chain, found[0]), depth + 1)
+        prefix = name_of(entry)
+        if prefix is not None:
+            dataset = prefixed(with_names(dataset, Problems()), prefix)
+        group = group.setting("dataset", dataset)
+        mix = tree.get("mix")
+        if isinstance(mix, MapNode):
+            applying = mix.without("draw", "unit", "schedule")
+            own = entry.get("mix")
+            group = group.setting("mix", merge(applying, own) if own is not None else applying)
+        brought = {key: tree.entries[key] for key in ("rewrite",) if tree.get(key) is not None}
+        defaults: Node = tree.with_entries(brought)
+        if tree.get("defaults") is not None:
+            defaults = merge(defaults, tree.entries["defaults"].value)
+        if entry.get("defaults") is not None:
+            defaults = merge(entry.entries["defaults"].value, defaults)
+        return group.setting("defaults", defaults)
+
+    def _patched(self, dataset: ListNode, patches: Node) -> ListNode:
+        if not isinstance(patches, MapNode):
+            hint = "write `sources: {name: {scale: 1}}`"
+            self._problems.add("E202", patches, "`sources` takes a map from source names to keys", hint)
+            return dataset
+        names = [name for entry in everyone(dataset) if (name := name_of(entry)) is not None]
+        for name, (key, value) in patches.entries.items():
+            if name not in names:
+                hint = (
+                    ""
+                    if self._problems.full
+                    else did_you_mean(name, names) or f"there are {', '.join(f'`{n}`' for n in names[:10])}"
+                )
+                self._problems.add("E105", key, f"there is no source `{name[:60]}`", hint)
+            elif not isinstance(value, MapNode) and not is_null(value):
+                self._problems.add("E202", value, "expected a map of keys of this source")
+        return self._with_patches(dataset, patches)
+
+    def _with_patches(self, dataset: ListNode, patches: MapNode) -> ListNode:
+        items: list[Node] = []
+        for item in dataset.items:
+            if isinstance(item, MapNode):
+                patch = patches.get(name_of(item) or "")
+                if isinstance(patch, MapNode):
+                    merged = merge(item, patch)
+                    assert isinstance(merged, MapNode)
+                    item = item.with_entries(merged.entries)
+                    if any(key in patch.entries for key in ("shards", "dataset", "spec")):
+                        item = self._source(item, self._chain, 0)
+                nested = item.get("dataset")
+                if isinstance(nested, ListNode):
+                    item = item.setting("dataset", self._with_patches(nested, patches))
+            items.append(item)
+        return ListNode(dataset.origin, dataset.line, dataset.column, items)
+
+    def _defaults_over(self, far: MapNode, near: Node | None) -> MapNode:
+        if near is None:
+            return far
+        if not isinstance(near, MapNode):
+            hint = "write `defaults: {shuffle: 1000}`"
+            self._problems.add("E202", near, "`defaults` takes a map of source keys", hint)
+            return far
+        for key in near.entries:
+            if key in _NOT_IN_DEFAULTS:
+                self._problems.add(
+                    "E216", near.key(key), f"`{key}` cannot stand in `defaults`", "it belongs to a source"
+                )
+        merged = merge(far, near.without(*_NOT_IN_DEFAULTS))
+        assert isinstance(merged, MapNode)
+        return merged
+
+    def _built(self, dataset: ListNode, defaults: MapNode, tags: Node | None) -> list[Draft]:
+        drafts = []
+        for entry in dataset.items:
+            assert isinstance(entry, MapNode)
+            name = name_of(entry) or ""
+            nested = entry.get("dataset")
+            if isinstance(nested, ListNode):
+                inner_tags = (
+                    merge(tags, entry.entries["tags"].value) if entry.get("tags") is not None else tags
+                )
+                inner = self._defaults_over(defaults, entry.get("defaults"))
+                drafts.append(Draft(entry, name, self._built(nested, inner, inner_tags), entry))
+            else:
+                drafts.append(Draft(self._filled(entry, defaults, tags), name, None, entry))
+        return drafts
+
+    def _filled(self, entry: MapNode, defaults: MapNode, tags: Node | None) -> MapNode:
+        """A source with the defaults below it; one share key of its own keeps the others out."""
+        below = defaults
+        if any(entry.get(key) is not None for key in SHARE_KEYS):
+            below = below.without(*SHARE_KEYS)
+        if tags is not None:
+            inherited = below.get("tags")
+            tags = merge(inherited, tags) if inherited is not None else tags
+            below = below.setting("tags", tags)
+        merged = merge(below, entry)
+        assert isinstance(merged, MapNode)
+        return merged
+
+
+def key_or_self(node: MapNode, key: str) -> Node:
+    """The place to point at for a key: the key where it stands, else the map."""
+    entry: Entry | None = node.entries.get(key)
+    return entry.key if entry else node

@@ -1,0 +1,108 @@
+"""Every source gets a name: its own, or one made from the name of its shards."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from wdspec.spec.problems.problems import Problems
+from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Scalar
+
+_PATTERN = re.compile(r"[{*?\[]|\$\{")
+_SUFFIX = re.compile(r"\.(?:tar|tgz|tbz2?|txz|tzst|cbors?|msgpack|mps|jsonl|ndjson)(?:\.\w+)?$|\.txt$")
+_LONGEST = 100
+
+
+def entries(dataset: Node | None) -> Iterator[MapNode]:
+    """The sources of a list that are maps, as they should be."""
+    if isinstance(dataset, ListNode):
+        for item in dataset.items:
+            if isinstance(item, MapNode):
+                yield item
+
+
+def everyone(dataset: Node | None) -> Iterator[MapNode]:
+    """The sources of a list and of the mixes nested in it, each mix before its sources."""
+    for entry in entries(dataset):
+        yield entry
+        yield from everyone(entry.get("dataset"))
+
+
+def name_of(entry: MapNode) -> str | None:
+    """The name that stands in a source."""
+    name = entry.get("name")
+    return name.value if isinstance(name, Scalar) and isinstance(name.value, str) and name.value else None
+
+
+def default_name(entry: MapNode) -> str:
+    """A name made from the shards: `gs://bucket/ia1-{000..033}.tar` is called `ia1`."""
+    if entry.get("shards") is None:
+        return "mix"
+    shards = entry.get("shards")
+    if isinstance(shards, ListNode) and shards.items:
+        shards = shards.items[0]
+    text = shards.value if isinstance(shards, Scalar) and isinstance(shards.value, str) else ""
+    parts = text.split("::")[0].split("/")
+    for part in reversed(parts):
+        cut = _PATTERN.split(part, maxsplit=1)[0] if _PATTERN.search(part) else _SUFFIX.sub("", part)
+        name = cut.strip("-_.@$ ")[:_LONGEST]
+        if name and not name.endswith(":"):
+            return name
+    return "source"
+
+
+def with_names(dataset: ListNode, problems: Problems) -> ListNode:
+    """The same sources, each with a `name`; names that stand twice are problems."""
+    taken: dict[str, MapNode] = {}
+    for entry in everyone(dataset):
+        name = name_of(entry)
+        if name is None:
+            continue
+        if name in taken:
+            first = taken[name].entries["name"].value.position
+            other = f"line {first.line}" if first.file == entry.origin.name and first.line else f"{first}"
+            hint = "the name is the key of a source's order, so give each its own"
+            node = entry.entries["name"].value
+            problems.add("E304", node, f"two sources are called `{name[:60]}`, the other in {other}", hint)
+        taken.setdefault(name, entry)
+    counts: dict[str, int] = {}
+    return _named(dataset, set(taken), counts)
+
+
+def prefixed(dataset: ListNode, prefix: str) -> ListNode:
+    """The same named sources, each called `prefix/name`."""
+    items: list[Node] = []
+    for item in dataset.items:
+        if isinstance(item, MapNode):
+            name = item.entries["name"].value
+            assert isinstance(name, Scalar)
+            text = Scalar(name.origin, name.line, name.column, f"{prefix}/{name.value}", width=name.width)
+            item = item.setting("name", text)
+            nested = item.get("dataset")
+            if isinstance(nested, ListNode):
+                item = item.setting("dataset", prefixed(nested, prefix))
+        items.append(item)
+    return ListNode(dataset.origin, dataset.line, dataset.column, items)
+
+
+def _named(dataset: ListNode, taken: set[str], counts: dict[str, int]) -> ListNode:
+    items: list[Node] = []
+    for item in dataset.items:
+        if isinstance(item, MapNode):
+            if name_of(item) is None and ("name" not in item.entries or item.get("name") is None):
+                name = _free(default_name(item), taken, counts)
+                item = item.setting("name", Scalar(item.origin, item.line, item.column, name))
+            nested = item.get("dataset")
+            if isinstance(nested, ListNode):
+                item = item.setting("dataset", _named(nested, taken, counts))
+        items.append(item)
+    return ListNode(dataset.origin, dataset.line, dataset.column, items)
+
+
+def _free(name: str, taken: set[str], counts: dict[str, int]) -> str:
+    candidate = name
+    while candidate in taken:
+        counts[name] = counts.get(name, 1) + 1
+        candidate = f"{name}-{counts[name]}"
+    taken.add(candidate)
+    return candidate

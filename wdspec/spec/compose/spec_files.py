@@ -1,0 +1,165 @@
+"""Spec files: read within limits, parsed once, their `extends` merged below them."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable
+
+from wdspec.spec.compose.merging import merge
+from wdspec.spec.language.value_kinds import shown
+from wdspec.spec.problems.problems import Problem, Problems
+from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Origin, Scalar
+from wdspec.spec.yaml.parser import MAX_BYTES, decode_text, parse
+
+MAX_CHAIN = 16
+_REMOTE = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://|pipe:)")
+
+
+class Library:
+    """The files of one run: each is read and parsed once, however often it is named.
+
+    Args:
+        problems: where what is wrong is noted.
+        expand: replaces variables in the `extends` of a file, given the file's own tree.
+    """
+
+    def __init__(self, problems: Problems, expand: Callable[[Node, MapNode], Node]) -> None:
+        self._problems = problems
+        self._expand = expand
+        self._parsed: dict[str, MapNode | None] = {}
+        self._merged: dict[str, MapNode | None] = {}
+
+    def spec(
+        self, path: str, named: str, at: Node | None = None, chain: tuple[str, ...] = ()
+    ) -> MapNode | None:
+        """A file with everything it extends; None, and problems, when it cannot be used.
+
+        Args:
+            path: absolute.
+            named: what the user calls it.
+            at: the value that names it, or None for the file a command was given.
+            chain: the files that led here, outermost first.
+        """
+        real = os.path.realpath(path)
+        if real in chain:
+            names = [os.path.basename(each) for each in (*chain[chain.index(real) :], real)]
+            assert at is not None
+            self._problems.add(
+                "E101", at, f"this closes a circle: {' -> '.join(names)}", "break it at one of them"
+            )
+            return None
+        if len(chain) >= MAX_CHAIN:
+            assert at is not None
+            self._problems.add("E101", at, f"files lead to files more than {MAX_CHAIN} deep", "flatten them")
+            return None
+        if real not in self._merged:
+            own = self.parsed(path, named, at)
+            self._merged[real] = own and self.extended(own, (*chain, real))
+        return self._merged[real]
+
+    def parsed(self, path: str, named: str, at: Node | None = None) -> MapNode | None:
+        """The tree of one file alone."""
+        real = os.path.realpath(path)
+        if real not in self._parsed:
+            self._parsed[real] = self._parse(path, named, at)
+        return self._parsed[real]
+
+    def find(self, node: Node, key: str) -> tuple[str, str] | None:
+        """Absolute path and name of the file that a value names; None, and a problem, when it names none."""
+        if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value:
+            message = f"`{key}` takes the path of a file, but this is {shown(getattr(node, 'value', {}))}"
+            self._problems.add("E202", node, message, "write the path as text")
+            return None
+        if _REMOTE.match(node.value):
+            hint = "copy the file here: version 1 reads specs from local files only"
+            self._problems.add("E102", node, f"`{key}` of a remote file is not allowed", hint)
+            return None
+        if node.value.startswith("~"):
+            path = named = os.path.expanduser(node.value)
+        else:
+            path = os.path.join(node.base, node.value)
+            beside = os.path.dirname(node.origin.name) if node.directory is None and node.line else ""
+            named = os.path.normpath(os.path.join(beside, node.value))
+        return path, named
+
+    def extended(self, own: MapNode, chain: tuple[str, ...] = ()) -> MapNode:
+        """A tree laid over everything it extends."""
+        extends = own.get("extends")
+        if extends is None:
+            return own
+        extends = self._expand(extends, own)
+        below: Node | None = None
+        for node in extends.items if isinstance(extends, ListNode) else (extends,):
+            found = self.find(node, "extends")
+            base = found and self.spec(*found, node, chain)
+            if base is not None:
+                below = merge(below, base.without("extends"))
+        merged = merge(below, own.without("extends"))
+        assert isinstance(merged, MapNode)
+        return merged
+
+    def _parse(self, path: str, named: str, at: Node | None) -> MapNode | None:
+        self._problems.saw(named)
+        data = self._read(path, named, at)
+        if data is None:
+            return None
+        text = decode_text(data, named, self._problems)
+        if text is None:
+            return None
+        origin = Origin(named, os.path.dirname(os.path.abspath(path)), text)
+        before = len(self._problems)
+        tree = parse(text, origin, self._problems)
+        if tree is None:
+            if len(self._problems) == before:
+                hint = "write at least `dataset:` with one source"
+                self._problems.add("E007", Scalar(origin, 1, 1, None), "the file is empty", hint)
+            return None
+        return top_map(tree, self._problems)
+
+    def _read(self, path: str, named: str, at: Node | None) -> bytes | None:
+        def cannot(message: str, hint: str = "") -> None:
+            if at is None:
+                self._problems.note(Problem("E001", message, hint, named))
+            else:
+                self._problems.add("E001", at, message, hint)
+
+        try:
+            kind = os.stat(path).st_mode
+            if stat.S_ISDIR(kind):
+                cannot(f"{named} is a directory", "name a file in it")
+                return None
+            if at is not None and not stat.S_ISREG(kind):
+                cannot(f"{named} is not a regular file")
+                return None
+            with open(path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                data = b"" if size > MAX_BYTES else file.read(MAX_BYTES + 1)
+        except (OSError, ValueError) as error:
+            reason = "there is no such file" if isinstance(error, FileNotFoundError) else _reason(error)
+            cannot(f"cannot read {named}: {reason}", "check the path")
+            return None
+        if size > MAX_BYTES or len(data) > MAX_BYTES:
+            hint = "a spec describes data, it does not hold it; put long lists of shards into an `@file`"
+            message = f"the file is larger than {MAX_BYTES // 2**20} MiB"
+            self._problems.note(Problem("E002", message, hint, named, 1, 1))
+            return None
+        return data
+
+
+def top_map(tree: Node, problems: Problems) -> MapNode | None:
+    """The tree if it is a map; None, and a problem, if not."""
+    if isinstance(tree, MapNode):
+        return tree
+    if isinstance(tree, Scalar) and tree.value is None:
+        problems.add("E007", tree, "the file is empty", "write at least `dataset:` with one source")
+    else:
+        kind = "a list" if isinstance(tree, ListNode) else shown(getattr(tree, "value", None))
+        hint = "a spec is a map of keys; put the sources under `dataset:`"
+        problems.add("E015", tree, f"expected a map at the top, but this is {kind}", hint)
+    return None
+
+
+def _reason(error: Exception) -> str:
+    return (getattr(error, "strerror", None) or str(error)).lower()

@@ -1,0 +1,209 @@
+"""The key `aistore`: which AIStore cluster serves which URLs, and how it is asked."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from wdspec.spec.language.options import Model
+from wdspec.spec.language.value_kinds import (
+    Boolean,
+    Duration,
+    Text,
+    quoted,
+    read_list,
+    read_text,
+    refuse,
+    shown,
+)
+from wdspec.suggestions import did_you_mean
+
+AIS_PROVIDERS = {
+    "ais": "ais",
+    "gs": "gcp",
+    "gcs": "gcp",
+    "gcp": "gcp",
+    "s3": "aws",
+    "aws": "aws",
+    "az": "azure",
+    "azure": "azure",
+    "oc": "oci",
+    "oci": "oci",
+}
+"""URL scheme -> what AIStore calls the backend that keeps the bucket."""
+
+_ETL_NAME = re.compile(r"[a-z0-9-]{6,32}")
+_NAMESPACE = re.compile(r"@[A-Za-z0-9_-]+(?:#[A-Za-z0-9_-]+)?|#[A-Za-z0-9_-]+")
+_BETWEEN_SCHEMES = re.compile(r"[:,\s]+")
+
+
+def read_endpoint(value: Any) -> str:
+    """The URL of a gateway, without the `/` at its end; `http://` where it has no scheme."""
+    text = read_text(value).strip()
+    url = text if "://" in text else f"http://{text}"
+    example = "write for example `http://aistore:51080`"
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        refuse("E219", f"this is no address of a gateway: {error}", example)
+    if parts.username is not None or parts.password is not None:
+        hint = "take it out; a token comes from AIS_AUTHN_TOKEN, or from the file that `token_file` names"
+        refuse("E219", "this address holds a user name or password, which AIStore does not take", hint)
+    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
+        refuse("E219", f"{quoted(text)} is no http or https address of a gateway", example)
+    return url.rstrip("/")
+
+
+def read_schemes(value: Any) -> tuple[str, ...]:
+    """URL schemes: `[gs, s3]`, `gs:s3`, `gs, s3`, or `all`."""
+    texts = [read_text(entry) for entry in read_list(value)]
+    words = [word.removesuffix("//") for text in texts for word in _BETWEEN_SCHEMES.split(text.lower())]
+    names = [word for word in words if word.strip("/")]
+    if not names:
+        refuse("E214", "expected URL schemes, but there are none", "write for example `[gs, s3]`")
+    for name in names:
+        if name in ("http", "https"):
+            hint = "rewrite such URLs to `ais://…` or to the bucket that they stand for"
+            refuse("E219", f"AIStore does not serve {name}:// URLs", hint)
+        if name not in AIS_PROVIDERS and name != "all":
+            known = [*AIS_PROVIDERS, "all"]
+            hint = did_you_mean(name, known) or f"it serves {', '.join(known)}"
+            refuse("E219", f"AIStore does not serve {name[:30]}:// URLs", hint)
+    return tuple(dict.fromkeys(AIS_PROVIDERS if "all" in names else names))
+
+
+def read_etl_name(value: Any) -> str:
+    """The name of an ETL as AIStore has it."""
+    text = read_text(value)
+    if not _ETL_NAME.fullmatch(text):
+        hint = "AIStore's rule: 6 to 32 characters out of a-z, 0-9 and `-`; `ais etl show` lists the names"
+        refuse("E219", f"{quoted(text)} cannot be the name of an ETL", hint)
+    return str(text)
+
+
+def read_etl_args(value: Any) -> str:
+    """The text that an ETL gets: a map becomes compact JSON, once and for all readers."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, dict):
+        refuse("E202", f"expected text or a map, but this is {shown(value)}", "write `args: {size: 224}`")
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        refuse("E202", f"the arguments of an ETL go to it as JSON, and these cannot: {error}")
+
+
+def read_namespace(value: Any) -> str:
+    """`@cluster`, `@cluster#name` or `#name`."""
+    text = read_text(value)
+    if not _NAMESPACE.fullmatch(text):
+        hint = "write `@cluster`, `@cluster#name` or `#name`, in quotes"
+        refuse("E219", f"{quoted(text)} is no namespace of AIStore", hint)
+    return str(text)
+
+
+def _texts(examples: Iterable[str]) -> WithJsonSchema:
+    forms = [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
+    return WithJsonSchema({"anyOf": forms, "examples": list(examples)})
+
+
+EtlName = Annotated[str, BeforeValidator(read_etl_name)]
+
+
+class Etl(Model):
+    """A transformation that runs in the cluster: it gets whole shards and gives whole shards."""
+
+    name: EtlName = Field(description="Its name in the cluster, where it must be running.")
+    args: Annotated[
+        str,
+        BeforeValidator(read_etl_args),
+        WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]}),
+    ] = Field("", description="What it is given: text, or a map, which is sent as JSON.")
+    pipeline: Annotated[
+        tuple[EtlName, ...],
+        BeforeValidator(read_list),
+        _texts(["second-etl"]),
+    ] = Field((), description="ETLs that follow it, in order.")
+    deterministic: Boolean = Field(
+        False,
+        description="It always gives the same bytes, so that a stream that was cut may be read again from its "
+        "beginning. Without it a cut in the middle of a shard is an error.",
+    )
+
+
+def read_etl(value: Any) -> Any:
+    """A name, a map, or `false`."""
+    if value is False:
+        return None
+    return {"name": value} if isinstance(value, str) else value
+
+
+class AIStore(Model):
+    """An AIStore cluster that serves remote shards."""
+
+    endpoint: Annotated[
+        tuple[Annotated[str, BeforeValidator(read_endpoint)], ...],
+        Field(min_length=1),
+        BeforeValidator(read_list),
+        _texts(["http://aistore:51080"]),
+    ] = Field((), description="The URL of its gateway, or of several. By default AIS_ENDPOINT.")
+    use_for: Annotated[tuple[str, ...], BeforeValidator(read_schemes), _texts(["gs", "all"])] = Field(
+        (),
+        description="The URL schemes it serves beside `ais`: `[gs, s3]`, or `all` of them (`gs`, `s3`, `az`, `oc` and "
+        "their other names). By default USE_AIS_FOR.",
+    )
+    token_file: Text | None = Field(
+        None,
+        description="A file with the token that `ais auth login` wrote; by default AIS_AUTHN_TOKEN, else the file "
+        "AIS_AUTHN_TOKEN_FILE, else ~/.config/ais/cli/auth.token if it exists.",
+    )
+    client_ca: Text | None = Field(
+        None,
+        description="A file with the certificates to trust. By default AIS_CLIENT_CA, else the system's.",
+    )
+    client_crt: Text | None = Field(
+        None, description="The client's own certificate, a file. By default AIS_CRT."
+    )
+    client_key: Text | None = Field(None, description="The key to it, a file. By default AIS_CRT_KEY.")
+    skip_verify_crt: Boolean = Field(
+        False, description="Trust any certificate. By default AIS_SKIP_VERIFY_CRT."
+    )
+    connect_timeout: Duration = Field(
+        10.0,
+        description="Seconds in which a connection must stand, or text such as `10s`. By default "
+        "AIS_CONNECT_TIMEOUT.",
+    )
+    read_timeout: Duration = Field(
+        300.0,
+        description="Seconds in which the next bytes must come, or text such as `5m`: a shard that the cluster does "
+        "not hold yet starts only when it has fetched it. By default AIS_READ_TIMEOUT.",
+    )
+    checksum: Literal["verify", "ignore"] = Field(
+        "verify", description="Whether shards that are read whole must have the checksum that AIStore keeps."
+    )
+    etl: Annotated[Etl | None, BeforeValidator(read_etl)] = Field(
+        None,
+        description="An ETL of the cluster through which shards are read: its name, a map, or `false` for none.",
+    )
+    latest: Boolean = Field(
+        False, description="Ask the cluster to compare its copy with the remote bucket's object each time."
+    )
+    namespace: Annotated[str, BeforeValidator(read_namespace)] | None = Field(
+        None, description="Namespace of the buckets: `'@cluster'`, `'@cluster#name'` or `'#name'`."
+    )
+
+
+def read_aistore(value: Any) -> Any:
+    """A map, or `false`."""
+    if value is False:
+        return None
+    if not isinstance(value, (dict, AIStore)):
+        hint = "write `{endpoint: …, use_for: [gs]}`"
+        refuse("E202", f"expected a map or `false`, but this is {shown(value)}", hint)
+    return value

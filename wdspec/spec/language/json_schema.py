@@ -1,0 +1,153 @@
+"""The JSON Schema of the language, for editors: made from the models, with what is merged before them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import Field
+
+from wdspec.spec.language import aistore, options
+from wdspec.spec.language import locations as places
+from wdspec.spec.language.models import Source, SourceOptions, Spec
+from wdspec.spec.language.options import Model
+from wdspec.spec.language.value_kinds import Texts
+
+SCHEMA_ID = "https://raw.githubusercontent.com/wdspec/wdspec/main/schemas/wdspec.schema.json"
+_VARIABLE = {"type": "string", "pattern": "\\$\\{"}
+_SHORTHANDS: dict[str, list[dict[str, Any]]] = {
+    "batch": [{"type": "integer", "minimum": 1}, {"type": "string"}],
+    "epoch": [{"const": "pass"}, {"type": "integer", "minimum": 1}, {"type": "string", "pattern": "^[0-9$]"}],
+    "errors": [{"enum": ["raise", "skip"]}],
+    "aistore": [{"const": False}],
+    "etl": [{"const": False}, {"type": "string"}],
+    "cache": [{"const": False}, {"type": "string"}],
+    "output": [{"type": "string"}],
+}
+"""What may stand for a map, by key."""
+
+
+class Defaults(SourceOptions):
+    """Keys for every source that does not set them; maps merge."""
+
+
+class SourceEntry(Source):
+    """A source: shards, a nested mix (`dataset`), or another spec (`spec`)."""
+
+    dataset: tuple[SourceEntry, ...] | None = Field(None, description="The sources of a nested mix.")
+    spec: str | None = Field(
+        None,
+        description="Path of another spec, taken as one source: brings its dataset, mix, defaults, vars, rewrite.",
+    )
+    defaults: Defaults | None = Field(
+        None, description="Keys for every source of the nested mix that lacks them."
+    )
+
+
+class Overlay(Spec):
+    """Top-level keys laid over those of the file."""
+
+    dataset: tuple[SourceEntry, ...] = Field((), description="The sources.")
+    vars: dict[str, Any] = Field({}, description="Values for `${name}`.")
+    defaults: Defaults | None = Field(
+        None, description="Keys for every source that does not set them; maps merge."
+    )
+    changes: dict[str, SourceEntry] = Field({}, alias="sources", description="Changes to sources, by name.")
+
+
+class Document(Overlay):
+    """A wdspec file."""
+
+    extends: Texts | None = Field(None, description="Files that this one is laid over, left to right.")
+    environments: dict[str, Overlay] = Field(
+        {}, description="Overlays, chosen by name with `--env` or WDSPEC_ENV."
+    )
+    splits: dict[str, Overlay] = Field(
+        {}, description="Variants of the spec, such as train and val, each with its own `dataset`."
+    )
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema as a dict (draft 2020-12)."""
+    schema = Document.model_json_schema(by_alias=True)
+    definitions = schema.pop("$defs")
+    definitions.pop("Position", None)
+    _drop_unlisted(schema, Document)
+    for name, definition in definitions.items():
+        homes = (vars(home) for home in (options, places, aistore))
+        _drop_unlisted(definition, next(home[name] for home in (globals(), *homes) if name in home))
+    schema["properties"].pop("sources")
+    schema["properties"]["wdspec"] = {"const": 1, "description": "Version of the format.", "default": 1}
+    schema["$defs"] = dict(sorted(definitions.items()))
+    schema["title"] = "wdspec"
+    tidied: dict[str, Any] = _tidy(schema)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, **tidied}
+
+
+def json_schema_text() -> str:
+    """The schema as it is published in `schemas/wdspec.schema.json`."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _drop_unlisted(definition: dict[str, Any], model: type[Model]) -> None:
+    """Removes what is no key: fields without a description of their own."""
+    properties = definition.get("properties", {})
+    described = {field.alias or name: field.description for name, field in model.model_fields.items()}
+    for key in list(properties):
+        if described[key]:
+            properties[key]["description"] = described[key]
+        else:
+            del properties[key]
+    required = [key for key in definition.pop("required", []) if key in properties]
+    if not issubclass(model, Overlay) and required:
+        definition["required"] = required
+    for key, value in properties.items():
+        if key in _SHORTHANDS:
+            _allow(value, _SHORTHANDS[key])
+        _allow_variable(value)
+        if value.get("default") in ({}, [], None):
+            value.pop("default", None)
+
+
+def _allow(value: dict[str, Any], forms: list[dict[str, Any]]) -> None:
+    held = {key: value.pop(key) for key in ("anyOf", "$ref", "type", "allOf") if key in value}
+    value["anyOf"] = [*held.pop("anyOf", []), *([held] if held else []), *forms]
+
+
+def _allow_variable(value: dict[str, Any]) -> None:
+    """Wherever a value may stand, `${name}` may stand for it."""
+    if "enum" in value:
+        _allow_choice(value)
+    elif "$ref" in value or value.get("type") in ("object", "array"):
+        kept = ("$ref", "type", "items", "additionalProperties", "minItems", "maxItems", "properties")
+        form = {key: value.pop(key) for key in kept if key in value}
+        value["anyOf"] = [form, dict(_VARIABLE)]
+
+
+def _allow_choice(value: dict[str, Any]) -> None:
+    choices = value.pop("enum")
+    value.pop("type", None)
+    value["anyOf"] = [{"enum": choices}, dict(_VARIABLE)]
+
+
+def _tidy(node: Any) -> Any:
+    """Drops generated titles, and merges nested `anyOf`s; `null` stays, since it removes a key."""
+    if isinstance(node, list):
+        return [_tidy(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    tidied = {
+        key: {name: _tidy(inner) for name, inner in value.items()}
+        if key in ("properties", "$defs")
+        else _tidy(value)
+        for key, value in node.items()
+        if not (key == "title" and isinstance(value, str) and value != "wdspec")
+    }
+    forms = tidied.get("anyOf")
+    if isinstance(forms, list):
+        flat: list[Any] = []
+        for form in forms:
+            inner = form["anyOf"] if isinstance(form, dict) and set(form) == {"anyOf"} else [form]
+            flat += [each for each in inner if each not in flat]
+        tidied["anyOf"] = flat
+    return tidied

@@ -1,0 +1,138 @@
+"""Which keys may stand where, and what somebody who wrote another one may have meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from wdspec.spec.language import locations as places
+from wdspec.spec.language import options
+from wdspec.spec.language.aistore import AIStore, Etl
+from wdspec.spec.language.models import Source, SourceOptions, Spec
+from wdspec.spec.language.options import Model
+from wdspec.spec.problems.problems import Problems
+from wdspec.spec.tree.nodes import Entry, ListNode, MapNode, Node
+from wdspec.suggestions import did_you_mean, nearest
+
+MERGED_TOP = ("extends", "vars", "environments", "splits", "defaults")
+"""Top-level keys that have taken effect before the models are made."""
+MERGED_SOURCE = ("spec", "defaults")
+"""The same for sources."""
+
+_INNER: Mapping[str, type[Model]] = {
+    "mix": options.Mix,
+    "schedule": options.Step,
+    "batch": options.Batch,
+    "epoch": options.Epoch,
+    "elastic": options.Elastic,
+    "aistore": AIStore,
+    "etl": Etl,
+    "cache": places.Cache,
+    "errors": options.Errors,
+    "loader": options.LoaderOptions,
+    "tar": options.TarOptions,
+    "output": places.Output,
+    "rewrite": places.RewriteRule,
+    "map": options.Call,
+    "key": options.KeyRule,
+}
+_OTHER_NAMES = {
+    "url": "shards",
+    "urls": "shards",
+    "path": "shards",
+    "paths": "shards",
+    "files": "shards",
+    "datasets": "dataset",
+    "sources": "dataset",
+    "prob": "probability",
+    "p": "probability",
+    "ratio": "weight",
+    "share": "weight",
+    "batch_size": "batch",
+    "batchsize": "batch",
+    "num_workers": "loader.workers",
+    "workers": "loader.workers",
+    "transform": "map",
+    "transforms": "map",
+    "filter": "select",
+    "variables": "vars",
+    "env": "environments",
+    "envs": "environments",
+    "resampled": "order: resampled",
+    "shardshuffle": "order",
+    "split": "splits",
+    "length": "epoch",
+    "samples_per_epoch": "epoch",
+    "handler": "errors",
+    "tuple": "to_tuple",
+    "ext": "extensions",
+    "exts": "extensions",
+    "random_seed": "seed",
+    "version": "wdspec",
+}
+
+
+@cache
+def keys_of(model: type[Model]) -> tuple[str, ...]:
+    """The keys of a model in the order of the reference: its fields that have a description."""
+    fields = model.model_fields
+    return tuple(field.alias or name for name, field in fields.items() if field.description)
+
+
+def check_keys(node: MapNode, model: type[Model], where: str, problems: Problems) -> MapNode:
+    """The map without the keys its model does not know, each of which is a problem."""
+    known = keys_of(model)
+    entries: dict[str, Entry] = {}
+    for name, entry in node.entries.items():
+        if name in known:
+            inner = _INNER.get(name)
+            value = _inside(entry.value, inner, f"in `{name}`", problems) if inner else entry.value
+            entries[name] = entry if value is entry.value else Entry(entry.key, value)
+        elif not (name in MERGED_TOP and model is Spec) and not (name in MERGED_SOURCE and model is Source):
+            message = f"unknown key `{name[:60]}` {where}"
+            problems.add("E201", entry.key, message, "" if problems.full else _hint(name, model, known))
+    return (
+        node if len(entries) == len(node.entries) and entries == node.entries else node.with_entries(entries)
+    )
+
+
+def stands_for(key: str, node: MapNode, known: Sequence[str]) -> bool:
+    """Whether a map has, instead of a key, an unknown one that the user will be told means it."""
+    return any(
+        _OTHER_NAMES.get(name.strip().lower()) == key or nearest(name, (*known, key)) == key
+        for name in list(node.entries)[:50]
+        if name not in known
+    )
+
+
+def _inside(value: Node, model: type[Model], where: str, problems: Problems) -> Node:
+    if isinstance(value, MapNode):
+        return check_keys(value, model, where, problems)
+    if isinstance(value, ListNode):
+        items = [
+            _inside(item, model, where, problems) if isinstance(item, MapNode) else item
+            for item in value.items
+        ]
+        if all(new is old for new, old in zip(items, value.items, strict=True)):
+            return value
+        return ListNode(value.origin, value.line, value.column, items)
+    return value
+
+
+def _hint(name: str, model: type[Model], known: tuple[str, ...]) -> str:
+    mine = [*known, *(MERGED_TOP if model is Spec else MERGED_SOURCE if model is Source else ())]
+    best = nearest(name, mine)
+    folded = name.strip().lower().replace("-", "_")
+    if best is not None and best == folded:
+        return f"did you mean `{best}`?"
+    if issubclass(model, SourceOptions) and name in (*keys_of(Spec), *MERGED_TOP):
+        return f"`{name}` belongs at the top level, not in a source"
+    if model is Spec and name in keys_of(Source):
+        if name in keys_of(SourceOptions):
+            return f"`{name}` belongs in a source, or in `defaults:` for all of them"
+        return f"put it in a source, under `dataset:`: `- {name}: …`"
+    if folded in _OTHER_NAMES:
+        here = model is options.LoaderOptions
+        meant = _OTHER_NAMES[folded].removeprefix("loader.") if here else _OTHER_NAMES[folded]
+        return f"did you mean `{meant}`?"
+    return did_you_mean(name, mine) or f"the keys here are {', '.join(sorted(mine))}"

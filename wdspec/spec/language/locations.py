@@ -1,0 +1,84 @@
+"""The small models of where bytes come from and go to: rewrite rules, the cache, the output of offline jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from wdspec.spec.language.options import Model, check_regex
+from wdspec.spec.language.value_kinds import Size, Text, read_text, refuse, shown
+
+
+class RewriteRule(Model):
+    """A regex, anchored at the start of a URL, and what takes the place of the match."""
+
+    pattern: Annotated[
+        str, AfterValidator(lambda value: check_regex(value) and value), BeforeValidator(read_text)
+    ] = Field(alias="from", description="A regex, matched at the start of the URL.")
+    replacement: Annotated[str, Field(strict=True)] = Field(
+        alias="to", description=r"What takes its place; `\1` stands for the first group."
+    )
+    origin: str = ""
+    """Where the rule was written, for explanations: ``spec.yaml:12``."""
+
+
+def _local(directory: str) -> str:
+    if "://" in directory:
+        refuse("E202", f"a cache is a local directory, but this is {shown(directory)}", "write a path")
+    return directory
+
+
+class Cache(Model):
+    """A local directory that keeps copies of remote shards."""
+
+    dir: Annotated[Text, AfterValidator(_local)] = Field(
+        description="The directory, made when it is needed. Copies that somebody put there are used too."
+    )
+    size: Size | None = Field(
+        None,
+        description="The most that copies made by wdspec may take there: bytes, or text such as `500GB`. With 0 none "
+        "is made.",
+    )
+
+
+class Output(Model):
+    """Where `wdspec process` writes: one shard for each shard read."""
+
+    dir: Text | None = Field(
+        None, description="A directory, or the URL of one; shards keep their file names."
+    )
+    pattern: (
+        Annotated[str, AfterValidator(lambda value: check_regex(value) and value), BeforeValidator(read_text)]
+        | None
+    ) = Field(
+        None,
+        alias="from",
+        description="A regex, matched at the start of a shard's URL as the spec spells it.",
+    )
+    replacement: Annotated[str, Field(strict=True)] | None = Field(
+        None, alias="to", description=r"What takes the place of the match; `\1` stands for the first group."
+    )
+    base: str = ""
+    """Absolute directory against which relative paths are resolved."""
+
+
+def read_output(value: Any) -> Any:
+    """`out/`, `{dir: out/}` or `{from: regex, to: replacement}`."""
+    if isinstance(value, str):
+        value = {"dir": value}
+    if not isinstance(value, Output):
+        given = {
+            key for key in ("dir", "from", "to") if isinstance(value, dict) and value.get(key) is not None
+        }
+        if given not in ({"dir"}, {"from", "to"}):
+            hint = "write `output: out/`, or `output: {from: 'in/(.*)', to: 'out/\\1'}`"
+            refuse("E202", "an output is a directory, or `from` and `to`", hint)
+    return value
+
+
+def read_cache(value: Any) -> Any:
+    """A directory, a map, or `false`."""
+    if value is False:
+        return None
+    return {"dir": value} if isinstance(value, str) else value

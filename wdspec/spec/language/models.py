@@ -1,0 +1,341 @@
+"""A spec as the rest of the program sees it: everything merged, expanded, checked and immutable.
+
+The classes double as the reference: a field with a description is a key of the language; one without (it
+carries a docstring instead) is filled in by the loader and is no key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, SkipValidation, WithJsonSchema
+
+from wdspec.redaction import redacted_urls
+from wdspec.spec.language.aistore import AIStore, read_aistore
+from wdspec.spec.language.locations import Cache, Output, RewriteRule, read_cache, read_output
+from wdspec.spec.language.options import (
+    Batch,
+    Call,
+    Calls,
+    Decode,
+    Elastic,
+    Epoch,
+    Errors,
+    KeyRule,
+    LoaderOptions,
+    Mix,
+    Model,
+    RenameTargets,
+    Step,
+    TarOptions,
+    read_batch,
+    read_decode,
+    read_epoch,
+    read_errors,
+    read_key_rule,
+    shared,
+)
+from wdspec.spec.language.value_kinds import (
+    AnyTexts,
+    CallableName,
+    Count,
+    FieldPatterns,
+    Fraction,
+    Integer,
+    Positive,
+    Seed,
+    Share,
+    Text,
+    Texts,
+    read_number,
+    refuse,
+    shown,
+)
+from wdspec.spec.tree.positions import Position
+
+__all__ = [
+    "AIStore",
+    "Batch",
+    "Cache",
+    "Call",
+    "Decode",
+    "Elastic",
+    "Epoch",
+    "Errors",
+    "KeyRule",
+    "LoaderOptions",
+    "Mix",
+    "RewriteRule",
+    "Source",
+    "SourceOptions",
+    "Spec",
+    "Step",
+    "TarOptions",
+]
+
+
+def read_scale(value: Any) -> Any:
+    """`s` or `[lo, hi]`: finite, above 0, in order."""
+    forms = "write one factor such as `0.5`, or a range such as `[0.5, 2.0]`"
+    pair = value if isinstance(value, (list, tuple)) else (value, value)
+    if isinstance(value, (dict, str)) and not _is_numeric(value):
+        refuse("E202", f"expected a number or a range, but this is {shown(value)}", forms)
+    if len(pair) != 2:
+        refuse("E210", f"a range has two ends, but this list has {len(pair)} entries", forms)
+    low, high = (read_number(end) for end in pair)
+    if low <= 0 or high <= 0:
+        refuse("E210", f"a scale factor must be above 0, but this is {min(low, high):g}", forms)
+    if low > high:
+        refuse("E210", f"the range runs backwards: {low:g} is above {high:g}", f"write `[{high:g}, {low:g}]`")
+    if high > 1000:
+        refuse("E210", f"a scale factor of {high:g} is beyond reason", "the limit is 1000")
+    return (low, high)
+
+
+def _is_numeric(value: object) -> bool:
+    try:
+        float(value)  # type: ignore[arg-type]  # whatever cannot become a number raises
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+_NUMBER_OR_VARIABLE = {
+    "anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": "\\$\\{"}]
+}
+Scale = Annotated[
+    tuple[float, float],
+    BeforeValidator(read_scale),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                *_NUMBER_OR_VARIABLE["anyOf"],
+                {"type": "array", "items": _NUMBER_OR_VARIABLE, "minItems": 2, "maxItems": 2},
+            ]
+        }
+    ),
+]
+
+
+class SourceOptions(Model):
+    """The keys that a source takes, and that `defaults` may give to all sources."""
+
+    probability: Share | None = Field(
+        None, description="Share of this source in its list, absolute: the list's must sum to 1."
+    )
+    weight: Share | None = Field(
+        None, description="Share of this source in its list, relative to the others."
+    )
+    upsample: Share | None = Field(
+        None,
+        description="Multiplies the size of this source where shares go by size (no probability or weight).",
+    )
+    extensions: FieldPatterns | None = Field(
+        None,
+        description="Which files of a sample are wanted, others are never read: `jpg;png txt` is two fields, the "
+        "first with an alternative. All files if left out.",
+    )
+    missing: Literal["error", "skip", "none"] = Field(
+        "error",
+        description="What happens to a sample that lacks a field asked for by `extensions`, `rename`, `fields` or "
+        "`to_tuple`: an error; dropped and counted; or the value None.",
+    )
+    rename: dict[str, RenameTargets] = Field(
+        {}, description="New name of a field: `{image: jpg;png}`, the first present wins. Other fields stay."
+    )
+    decode: (
+        Annotated[
+            Decode,
+            BeforeValidator(read_decode),
+            WithJsonSchema(
+                {
+                    "anyOf": [
+                        {"type": "string"},
+                        {"type": "array", "items": {"type": "string"}},
+                        {"type": "object", "additionalProperties": {"type": "string"}},
+                    ],
+                    "examples": ["rgb8", "pil", "rgb8+upright", {"image": "torchrgb", "text": "txt"}],
+                }
+            ),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="How fields become values: an image decoder (`rgb8`, `rgb`, `torchrgb`, `pil`, `l8`, …), `audio`, "
+        "`video`, the extension of what a field holds (`json`, `npy`, …), `package.module:function` of its bytes, or "
+        "`raw` for none; a list of these, the first that fits a field wins; or a map that sets it for each field. "
+        "What it says nothing of goes by extension, with images, audio and video left as bytes. Options follow a `+`: "
+        "`rgb8+upright` turns images as their EXIF orientation says, `rgb8+pillow` keeps faster readers of JPEG out, "
+        "`video+torchcodec` reads by torchcodec. docs/decoders.md has the table.",
+    )
+    scale: Scale | None = Field(
+        None,
+        description="Factor by which images are rescaled, or the range [lo, hi] from which it is drawn "
+        "log-uniformly for each sample; all images of a sample get the same. `1` switches it off.",
+    )
+    scaleprob: Fraction = Field(
+        1.0,
+        description="The probability that a sample is rescaled at all; never a share of the mix. Alone, the range "
+        "is that of `defaults.scale`, else [0.5, 2.0]. `0` switches rescaling off.",
+    )
+    select: CallableName | None = Field(
+        None, description="`package.module:function`; keeps the samples for which it is true."
+    )
+    map: Calls = Field((), description="Functions applied to each sample after decode, scale and select.")
+    shuffle: Count = Field(
+        1000, description="Samples a slot would hold for shuffling if this were its only source."
+    )
+    order: Literal["shuffled", "resampled", "sequential"] = Field(
+        "shuffled",
+        description="Order of the shards: a fresh permutation each pass; with replacement; as listed.",
+    )
+    interleave: Positive = Field(1, description="How many shards a slot reads in turn, sample by sample.")
+    key: Annotated[
+        KeyRule,
+        BeforeValidator(read_key_rule),
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"enum": ["first_dot", "last_dot"]},
+                    {"type": "string", "pattern": "\\$\\{"},
+                    {
+                        "type": "object",
+                        "properties": {"regex": {"type": "string"}},
+                        "required": ["regex"],
+                        "additionalProperties": False,
+                    },
+                ]
+            }
+        ),
+    ] = Field(
+        default_factory=shared(KeyRule),
+        description="Where the name of a file splits into the sample's key and the field.",
+    )
+    rewrite: tuple[RewriteRule, ...] = Field(
+        (), description="Rewrite rules for this source, before the top ones."
+    )
+    aistore: Annotated[AIStore | None, BeforeValidator(read_aistore)] = Field(
+        None, description="The AIStore cluster for this source; `false` for none."
+    )
+    cache: Annotated[Cache | None, BeforeValidator(read_cache)] = Field(
+        None, description="The cache for this source; `false` for none."
+    )
+    errors: Annotated[Errors, BeforeValidator(read_errors)] = Field(
+        default_factory=shared(Errors),
+        description="What happens when a sample of this source cannot be read, merged over the top `errors`.",
+    )
+    tags: dict[str, Any] = Field({}, description="Constants added to every sample.")
+    samples: Positive | None = Field(None, description="How many samples the source has, as declared.")
+    format: Literal["auto", "tar", "cbor", "msgpack", "jsonl"] = Field(
+        "auto",
+        description="Format of the shards; `auto` goes by the name of each: `.cbors`, `.cbor`, `.msgpack`, `.mps`, "
+        "`.jsonl` and `.ndjson` (compressed or not) are sequences of records, all else is tar.",
+    )
+    tar: TarOptions = Field(
+        default_factory=shared(TarOptions), description="How strictly tar shards are read."
+    )
+
+
+class _Discreet(Model):
+    """Shows itself without the secrets of its URLs: whoever prints a spec prints it into a log."""
+
+    def __repr__(self) -> str:
+        return redacted_urls(super().__repr__())
+
+    def __str__(self) -> str:
+        return redacted_urls(super().__str__())
+
+
+class Source(_Discreet, SourceOptions):
+    """A collection of shards, or a nested mix of such collections."""
+
+    name: Text = Field(
+        "", description="Unique; the key of the source's order. By default from the shards' name."
+    )
+    shards: Texts | None = Field(
+        None,
+        description="Where the shards are: `{000..123}` braces, `a::b`, `${variable}`, globs, `@file.txt` with one "
+        "URL a line, a directory ending in `/`; or a list of these.",
+    )
+    dataset: tuple[Source, ...] | None = Field(None, description="The sources of a nested mix.")
+    mix: Mix = Field(default_factory=shared(Mix), description="How the sources of the nested mix are mixed.")
+    base: str = ""
+    """Absolute directory against which relative paths in ``shards`` are resolved."""
+    where: Annotated[Position | None, SkipValidation] = None
+    """Where the source stands in its file."""
+
+    @property
+    def leaves(self) -> Iterator[Source]:
+        """The sources with shards in this one, depth first: itself, if it is no nested mix."""
+        if self.dataset is None:
+            yield self
+        else:
+            for source in self.dataset:
+                yield from source.leaves
+
+
+class Spec(_Discreet):
+    """A whole spec, for one split and one environment."""
+
+    wdspec: Integer = Field(1, description="Version of the format.", json_schema_extra={"const": 1})
+    name: Text | None = Field(None, description="Name of the spec.")
+    description: Text | None = Field(None, description="What it is for.")
+    dataset: tuple[Source, ...] = Field(description="The sources.")
+    mix: Mix = Field(default_factory=shared(Mix), description="How the sources are mixed.")
+    seed: Seed = Field(0, description="Seed of all order and randomness.")
+    map: Calls = Field((), description="Functions applied to each sample after mixing.")
+    fields: FieldPatterns | None = Field(
+        None, description="The fields to keep: `image text`, or a list; `a;b` takes the first present."
+    )
+    to_tuple: FieldPatterns | None = Field(
+        None, description="Deliver tuples of these fields instead of dicts: `image;jpg text`, or a list."
+    )
+    batch: (
+        Annotated[
+            Batch,
+            BeforeValidator(read_batch),
+        ]
+        | None
+    ) = Field(None, description="Samples in a batch for each rank, or `{global_size: n}` over all ranks.")
+    epoch: Annotated[Epoch, BeforeValidator(read_epoch)] | None = Field(
+        None,
+        description="Samples in an epoch over all ranks together, or `{batches: n}` global batches, or `pass`: every "
+        "sample once. Endless if left out.",
+    )
+    elastic: Elastic | None = Field(
+        None, description="The canonical topology. By default that of the first run."
+    )
+    rewrite: tuple[RewriteRule, ...] = Field(
+        (), description="Rules that rewrite URLs; the first that changes a URL wins."
+    )
+    aistore: Annotated[AIStore | None, BeforeValidator(read_aistore)] = Field(
+        None, description="An AIStore cluster that serves remote shards."
+    )
+    cache: Annotated[Cache | None, BeforeValidator(read_cache)] = Field(
+        None, description="A directory that keeps copies of remote shards."
+    )
+    errors: Annotated[Errors, BeforeValidator(read_errors)] = Field(
+        default_factory=shared(Errors),
+        description="What happens when a sample cannot be read: `raise`, `skip`, or a map with a budget.",
+    )
+    loader: LoaderOptions = Field(
+        default_factory=shared(LoaderOptions), description="Arguments of the torch DataLoader."
+    )
+    output: Annotated[Output, BeforeValidator(read_output)] | None = Field(
+        None,
+        description="Where `wdspec process` writes the samples, shard by shard. Training has no use for it.",
+    )
+    allow: AnyTexts = Field((), description="What is off by default and wanted: `pickle`.")
+    limit: Positive | None = Field(None, description="Stop after so many samples, for smoke runs.")
+    split: str | None = None
+    """The split that was chosen."""
+    environment: str | None = None
+    """The environment whose overlay was applied."""
+    file: str | None = None
+    """The file the spec was read from, as the user named it."""
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """All sources that have shards, depth first, in file order."""
+        return tuple(leaf for source in self.dataset for leaf in source.leaves)

@@ -1,0 +1,340 @@
+"""The small models of the spec language: one for each key whose value is a map.
+
+The descriptions of the fields are the reference documentation and the JSON Schema's texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar, cast
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from wdspec.spec.language.value_kinds import (
+    Boolean,
+    CallableName,
+    Count,
+    Duration,
+    FieldPattern,
+    Fraction,
+    Positive,
+    PositiveNumber,
+    Share,
+    Text,
+    quoted,
+    read_field_pattern,
+    read_text,
+    refuse,
+    shown,
+)
+from wdspec.spec.language.vocabulary import DECODERS, LEFT_OUT_DECODERS, options_of, split_decoder
+from wdspec.suggestions import did_you_mean
+
+
+class Model(BaseModel):
+    """Base of all models: immutable, strict about keys, built on first use."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", defer_build=True, populate_by_name=True, hide_input_in_errors=True
+    )
+
+
+M = TypeVar("M", bound=Model)
+
+
+def shared(model: type[M]) -> Callable[[], M]:
+    """Gives every holder the same default instance, made without building the model's validator."""
+    instance = cast(M, model.model_construct())
+
+    def give() -> M:
+        return instance
+
+    return give
+
+
+def read_decoder(value: Any) -> Any:
+    """The name of a decoder, perhaps with options (`rgb8+upright`), or of a function from bytes to value."""
+    value = read_text(value)
+    if ":" in value:
+        from wdspec.spec.language.value_kinds import read_callable
+
+        return read_callable(value)
+    base, options = split_decoder(value)
+    if base in LEFT_OUT_DECODERS:
+        hint = "use `raw` or a function of your own; for new data `npz` or `safetensors`"
+        refuse("E209", f"the decoder {quoted(base)} (webdataset's tenbin) is left out on purpose", hint)
+    if base not in DECODERS:
+        hint = did_you_mean(base, sorted(DECODERS)) or "see the reference for the list of decoders"
+        refuse("E209", f"there is no decoder {quoted(base)}", hint)
+    known = sorted(options_of(base))
+    for option in sorted(options - set(known)):
+        hint = did_you_mean(option, known) or (
+            f"its options: {', '.join(f'`{base}+{each}`' for each in known)}" if known else "it takes none"
+        )
+        refuse("E209", f"the decoder {quoted(base)} has no option {quoted(option)}", hint)
+    return value
+
+
+DecoderName = Annotated[str, BeforeValidator(read_decoder)]
+
+
+class Decode(Model):
+    """How the fields of a sample become Python values."""
+
+    names: tuple[DecoderName, ...] = Field(
+        (), description="Decoders for the whole sample, the first that fits wins."
+    )
+    fields: dict[str, DecoderName] = Field({}, description="The decoder of each field named here.")
+
+
+def read_decode(value: Any) -> Any:
+    """`rgb`, `[rgb, json]` or `{image: rgb, meta: json}`."""
+    if isinstance(value, str):
+        return {"names": value.split() or [value]}
+    if isinstance(value, (list, tuple)):
+        return {"names": value}
+    if isinstance(value, dict):
+        return {"fields": value}
+    if not isinstance(value, Decode):
+        refuse("E202", f"expected a decoder, a list or a map of them, but this is {shown(value)}")
+    return value
+
+
+class Call(Model):
+    """A function of the user's own, with arguments bound to it."""
+
+    call: CallableName = Field(description="The function or class, `package.module:name`.")
+    args: dict[str, Any] = Field({}, description="Keyword arguments to bind.")
+
+
+def read_calls(value: Any) -> Any:
+    """`m:f`, `{call: m:f, args: {…}}`, or a list of either."""
+    entries = value if isinstance(value, (list, tuple)) else (value,)
+    calls: list[Any] = []
+    for entry in entries:
+        if isinstance(entry, str):
+            calls.append({"call": entry})
+        elif isinstance(entry, (dict, Call)):
+            calls.append(entry)
+        else:
+            hint = "write `package.module:function`, or `{call: package.module:function, args: {…}}`"
+            refuse("E202", f"expected the name of a function, but this is {shown(entry)}", hint)
+    return calls
+
+
+_CALL_FORMS = [
+    {"type": "string", "pattern": ":|\\$\\{"},
+    {
+        "type": "object",
+        "properties": {"call": {"type": "string"}, "args": {"type": "object"}},
+        "required": ["call"],
+        "additionalProperties": False,
+    },
+]
+Calls = Annotated[
+    tuple[Call, ...],
+    BeforeValidator(read_calls),
+    WithJsonSchema({"anyOf": [*_CALL_FORMS, {"type": "array", "items": {"anyOf": _CALL_FORMS}}]}),
+]
+
+
+def _two_groups(value: str) -> str:
+    groups = check_regex(value).groups
+    if groups != 2:
+        hint = r"one group for the key, one for the field: `(.*/\d+)\.(.*)`"
+        refuse("E212", f"the regex {quoted(value)} has {groups} groups, but a key rule needs two", hint)
+    return value
+
+
+def check_regex(value: str) -> re.Pattern[str]:
+    """The compiled regex; refuses what is none."""
+    if len(value) > 1000:
+        refuse("E212", f"a regex of {len(value)} characters is too long", "keep it under 1000")
+    try:
+        return re.compile(value)
+    except (re.error, OverflowError, RecursionError) as error:
+        where = (
+            f" (at character {error.pos + 1})"
+            if isinstance(error, re.error) and error.pos is not None
+            else ""
+        )
+        refuse(
+            "E212",
+            f"{quoted(value)} is not a regex: {error.args[0]}{where}",
+            "see Python's `re` for the syntax",
+        )
+
+
+class KeyRule(Model):
+    """Where the name of a file splits into the sample's key and the field."""
+
+    kind: Literal["first_dot", "last_dot", "regex"] = "first_dot"
+    """The rule."""
+    regex: Annotated[str, AfterValidator(_two_groups), BeforeValidator(read_text)] | None = Field(
+        None, description="A regex over the whole name with two groups: key and field."
+    )
+
+
+def read_key_rule(value: Any) -> Any:
+    """`first_dot`, `last_dot` or `{regex: …}`."""
+    if isinstance(value, dict):
+        return {"kind": "regex", "regex": "", **value} if "kind" not in value else value
+    if isinstance(value, KeyRule):
+        return value
+    if value not in ("first_dot", "last_dot"):
+        hint = (
+            did_you_mean(value, ["first_dot", "last_dot"]) or "write `first_dot`, `last_dot` or `{regex: …}`"
+        )
+        refuse("E203", f"{shown(value)} is no key rule", hint)
+    return {"kind": value}
+
+
+class Mix(Model):
+    """How the sources of one list are mixed."""
+
+    draw: Literal["even", "random", "round_robin"] = Field(
+        "even",
+        description="`even` keeps every batch at the asked shares; `random` draws; `round_robin` takes turns.",
+    )
+    unit: Literal["sample", "batch"] = Field(
+        "sample",
+        description="`batch` draws one source for each global batch, for sources whose shapes differ. Needs `batch`.",
+    )
+    schedule: tuple[Step, ...] | None = Field(
+        None,
+        description="Shares of the top list that change with the samples seen, instead of its sources' own.",
+    )
+    by: Literal["shards", "samples", "equal"] = Field(
+        "shards", description="What the size of a source is counted in where no share is given."
+    )
+    cap: Positive | None = Field(None, description="Sizes above this count as this.")
+    temperature: PositiveNumber | None = Field(None, description="T: size becomes size^(1/T).")
+
+
+class Step(Model):
+    """The shares from one point of the stream on."""
+
+    at: Count = Field(
+        description="The global sample at which these shares begin, or rather the next batch; 0 first."
+    )
+    shares: dict[str, Share] = Field(
+        description="Relative share by name of a source or nested mix of the top list; 0 if left out."
+    )
+
+
+class Batch(Model):
+    """How many samples make a batch."""
+
+    size: Positive | None = Field(None, description="Samples for each rank.")
+    global_size: Positive | None = Field(None, description="Samples over all ranks together.")
+    accumulate: Boolean = Field(
+        False,
+        description="With fewer ranks than `elastic.ranks`, give a rank its part of a global batch as several "
+        "batches of `size` in a row, instead of one big one.",
+    )
+
+
+def read_batch(value: Any) -> Any:
+    """`32` or `{size: 32}` or `{global_size: 512}`."""
+    return value if isinstance(value, (dict, Batch)) else {"size": value}
+
+
+class Epoch(Model):
+    """The length of an epoch."""
+
+    samples: Positive | None = Field(None, description="Samples over all ranks together.")
+    batches: Positive | None = Field(None, description="Global batches.")
+    remainder: Literal["pad", "drop"] | None = Field(
+        None,
+        alias="pass",
+        description="One finite pass over every sample, for evaluation, the same each time: `pad` (also plain "
+        "`epoch: pass`) fills up the last global batch with repeated samples, `drop` leaves it out. Sources are read "
+        "one after the other: shares and `mix` cannot be given, `order` is `sequential` and `shuffle` 0 if left out. "
+        "Each sample gets a field `__mask__`: true, and false for padding and in place of a dropped sample.",
+    )
+
+
+def read_epoch(value: Any) -> Any:
+    """`100_000`, `{samples: …}`, `{batches: …}`, `pass` or `{pass: …}`."""
+    if isinstance(value, (dict, Epoch)):
+        return value
+    if isinstance(value, str) and not any(c.isdigit() for c in value):
+        if value == "pass":
+            return {"pass": "pad"}
+        hint = did_you_mean(value, ["pass"]) or "write a number of samples, `{batches: n}` or `pass`"
+        refuse("E203", f"{shown(value)} is no length of an epoch", hint)
+    return {"samples": value}
+
+
+class Elastic(Model):
+    """The canonical topology, to which every run keeps the order."""
+
+    ranks: Positive = Field(description="Ranks of the canonical topology.")
+    workers: Positive = Field(1, description="Workers for each rank of the canonical topology.")
+
+
+class Errors(Model):
+    """What happens when a sample cannot be read."""
+
+    skip: Boolean = Field(False, description="Drop and count it, instead of raising.")
+    max_count: Count | None = Field(None, description="Raise after this many skips of a source.")
+    max_rate: Fraction | None = Field(
+        None, description="Raise when more than this part of the samples was skipped."
+    )
+    log: Text | None = Field(
+        None,
+        description="A file to which every skip is added, as a line of JSON: source, cause, message, URL, key.",
+    )
+    retry: Duration | None = Field(
+        None,
+        description="How long a store that fails in a way that may pass is asked again, from its first failure: `2m` "
+        "if left out.",
+    )
+    timeout: Duration | None = Field(
+        None,
+        description="How long one read may take that gives nothing before it is given up, with an error that names "
+        "source and URL: `10m` if left out.",
+    )
+
+
+def read_errors(value: Any) -> Any:
+    """`raise`, `skip`, or a map, in which a budget implies `skip: true`."""
+    if isinstance(value, Errors):
+        return value
+    if isinstance(value, dict):
+        has_budget = any(value.get(name) is not None for name in ("max_count", "max_rate"))
+        return {"skip": True, **value} if has_budget else value
+    if value not in ("raise", "skip"):
+        hint = (
+            did_you_mean(value, ["raise", "skip"])
+            or "write `raise`, `skip` or a map such as `{max_rate: 0.001}`"
+        )
+        refuse("E203", f"{shown(value)} is no error policy", hint)
+    return {"skip": value == "skip"}
+
+
+class LoaderOptions(Model):
+    """Arguments of the torch DataLoader."""
+
+    workers: Count = Field(0, description="Worker processes for each rank.")
+    prefetch: Positive | None = Field(None, description="Batches each worker prepares ahead.")
+    pin_memory: Boolean = Field(False, description="Copy tensors into page-locked memory.")
+    persistent: Boolean | None = Field(None, description="Keep workers alive between epochs.")
+    timeout: Duration | None = Field(None, description="Seconds to wait for a batch, or text such as `5m`.")
+
+
+class TarOptions(Model):
+    """How strictly tar shards are read."""
+
+    end: Literal["strict", "lenient"] = Field(
+        "strict", description="`lenient` turns a missing end marker into one warning."
+    )
+
+
+RenameTargets = Annotated[
+    tuple[FieldPattern, ...],
+    Field(min_length=1),
+    BeforeValidator(lambda value: read_field_pattern(value).split(";") if isinstance(value, str) else value),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]

@@ -1,0 +1,115 @@
+"""Trees -> models: pydantic checks the values, and what it finds is said in our words at the place it stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from wdspec.spec.language.options import Model
+from wdspec.spec.language.value_kinds import shown
+from wdspec.spec.problems.problems import Problems
+from wdspec.spec.tree.nodes import MapNode, Node, Scalar, locate, plain
+from wdspec.suggestions import did_you_mean
+
+M = TypeVar("M", bound=Model)
+_OURS = re.compile(r"[EW]\d{3}")
+_BOUNDS = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("above", "gt"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("below", "lt"),
+}
+
+
+def checked(
+    node: MapNode, model: type[M], extra: Mapping[str, Any], problems: Problems
+) -> tuple[M | None, frozenset[str]]:
+    """The model of a map, and the keys that are wrong.
+
+    Where keys are wrong the model is made without them, so that the rest can be looked at further; it is None
+    if nothing can be made at all.
+
+    Args:
+        extra: values for fields that are no keys.
+    """
+    data = {**plain(node), **extra}
+    try:
+        return model.model_validate(data), frozenset()
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    paths = [detail["loc"] for detail in details]
+    for detail in details:
+        follows = detail["type"] == "too_short" and any(
+            p != detail["loc"] == p[: len(detail["loc"])] for p in paths
+        )
+        if not follows:  # a list is too short, too, when its only item is wrong
+            _note(detail, node, problems)
+    bad = frozenset(str(detail["loc"][0]) for detail in details if detail["loc"])
+    try:
+        return model.model_validate({key: value for key, value in data.items() if key not in bad}), bad
+    except ValidationError:
+        return None, bad
+
+
+def _note(detail: Any, node: MapNode, problems: Problems) -> None:
+    kind, path, given = detail["type"], detail["loc"], detail.get("input")
+    context = detail.get("ctx", {})
+    at = locate(node, path)
+    if _OURS.fullmatch(kind):
+        _note_ours(kind, at, context, problems)
+    elif kind == "literal_error":
+        choices = re.findall(r"'([^']*)'", context["expected"])
+        hint = did_you_mean(given, choices) or f"write {_either(choices)}"
+        problems.add("E203", at, f"{shown(given)} is not a choice for `{_name(path)}`", hint)
+    elif kind == "missing":
+        parent = locate(node, path[:-1])
+        problems.add("E206", parent, f"`{path[-1]}` is missing here", f"add `{path[-1]}: …`")
+    elif kind in _BOUNDS:
+        words, key = _BOUNDS[kind]
+        number = f"{given:g}" if isinstance(given, float) else shown(given).removeprefix("the number ")
+        bound = context[key]
+        limit = f"{bound:g}" if abs(bound) < 1e15 else f"{bound:.0e}"
+        problems.add("E204", at, f"`{_name(path)}` must be {words} {limit}, but this is {number}")
+    elif kind in ("too_short", "string_too_short"):
+        problems.add("E214", at, f"`{_name(path)}` is empty", "fill it in, or leave the key out")
+    else:
+        expected = _EXPECTED.get(kind)
+        if expected is None:
+            problems.add("E202", at, f"`{_name(path)}` cannot be {shown(given)}")
+        else:
+            hint = "put it in quotes" if expected == "text" and isinstance(given, (int, float)) else ""
+            message = f"`{_name(path)}` takes {expected}, but this is {shown(given)}"
+            problems.add("E202", at, message, hint)
+
+
+_EXPECTED = {
+    "string_type": "text",
+    "dict_type": "a map",
+    "model_type": "a map",
+    "model_attributes_type": "a map",
+    "tuple_type": "a list",
+    "list_type": "a list",
+}
+
+
+def _note_ours(code: str, at: Node, context: Mapping[str, Any], problems: Problems) -> None:
+    column = length = None
+    index = context.get("index")
+    if index is not None and isinstance(at, Scalar):
+        column = at.column_at(index)
+        length = None if column is None else 1
+    problems.add(code, at, context["message"], context["hint"], column=column, length=length)
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    """The last key on a path, which is what the user knows the value by."""
+    names = [step for step in path if isinstance(step, str)]
+    return names[-1][:60] if names else "this"
+
+
+def _either(choices: list[str]) -> str:
+    quoted = [f"`{choice}`" for choice in choices]
+    return " or ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)

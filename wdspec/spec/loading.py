@@ -1,0 +1,272 @@
+"""`load` and `check`: a file, a dict or a `Spec` -> a checked `Spec`, or every problem with its place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from wdspec.errors import UrlError, UsageError
+from wdspec.spec.compose.composing import Choice, Composed, compose
+from wdspec.spec.compose.other_tools import foreign
+from wdspec.spec.compose.source_list import Draft
+from wdspec.spec.compose.spec_files import Library, top_map
+from wdspec.spec.compose.variables import Scope, used_names
+from wdspec.spec.compose.variants import (
+    choose_environment,
+    choose_split,
+    lay_over,
+    names_under,
+    override_text,
+    override_tree,
+)
+from wdspec.spec.language.models import Spec
+from wdspec.spec.language.vocabulary import RESERVED_VARIABLES
+from wdspec.spec.problems.problems import Problem, Problems, error_for
+from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Origin, Scalar
+from wdspec.spec.tree.positions import Position
+from wdspec.spec.yaml.core_schema import typed
+from wdspec.spec.yaml.python_values import from_python
+from wdspec.urls.schemes import slip_in
+from wdspec.urls.sequence import parse_shards
+
+SpecSource = str | os.PathLike[str] | Mapping[str, Any] | Spec
+"""What a spec can be given as: a path (`x.yaml`, `x.yaml#val`), a dict, or a `Spec`."""
+Overrides = Mapping[str, Any] | Sequence[str]
+"""`{"batch.size": 32}`, or texts as on the command line: `["batch.size=32"]`."""
+
+_MOST_VARIANTS = 64
+_MOST_VALUES = 100_000
+"""Values checked over all splits and environments of a file; a hundred sources have about one thousand."""
+
+
+def load(
+    source: SpecSource,
+    *,
+    split: str | None = None,
+    env: str | None = None,
+    vars: Mapping[str, Any] | None = None,
+    overrides: Overrides | None = None,
+) -> Spec:
+    """Loads and checks a spec. Nothing is imported, opened or run that the spec names, but other spec files.
+
+    Args:
+        source: a path, which may end in `#split`; a dict of the same form as a file; or a `Spec`, which is
+            returned as it is.
+        split: the split to take, of a spec that has `splits`.
+        env: the environment whose overlay is applied; by default that named by WDSPEC_ENV, if any.
+        vars: values for `${name}`, before those of environment variables and of the spec.
+        overrides: values laid over everything: `{"batch.size": 32}` or `["batch.size=32"]`.
+
+    Raises:
+        SpecError: the spec is wrong; the message holds every problem, `.problems` the same as objects.
+        UsageError: the arguments contradict each other.
+
+    Example:
+        >>> load({"dataset": [{"shards": "data-{000..099}.tar", "weight": 1}]}).sources[0].name
+        'data'
+    """
+    if isinstance(source, Spec):
+        if split is not None or env is not None or vars or overrides:
+            raise UsageError(
+                "a Spec is loaded already; give split, env, vars and overrides where it is loaded"
+            )
+        return source
+    reading = _Reading(source, split, env, vars, overrides)
+    composed = reading.composed(reading.split, reading.env)
+    errors = [problem for problem in reading.found() if problem.is_error]
+    if errors or composed is None or composed.spec is None:
+        raise error_for(errors)
+    return composed.spec
+
+
+def check(
+    source: SpecSource,
+    *,
+    split: str | None = None,
+    env: str | None = None,
+    vars: Mapping[str, Any] | None = None,
+    overrides: Overrides | None = None,
+) -> tuple[Spec | None, list[Problem]]:
+    """Everything that is wrong or doubtful with a spec, warnings included, each once and in file order.
+
+    Where no split or environment is chosen, all of them are checked. Arguments as for `load`.
+
+    Returns:
+        The spec (of the first variant, where several were checked), None if it has errors; and the problems.
+    """
+    if isinstance(source, Spec):
+        return load(source, split=split, env=env, vars=vars, overrides=overrides), []
+    reading = _Reading(source, split, env, vars, overrides)
+    first: Spec | None = None
+    for number, (one_split, one_env) in enumerate(reading.variants()):
+        composed = reading.composed(one_split, one_env)
+        if number == 0 and composed is not None:
+            first = composed.spec
+    reading.note_unused_variables()
+    found = reading.found()
+    return (None if any(problem.is_error for problem in found) else first), found
+
+
+class _Reading:
+    """One source on its way, with what was chosen and the problems found so far."""
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] | Mapping[str, Any],
+        split: str | None,
+        env: str | None,
+        vars: Mapping[str, Any] | None,
+        overrides: Overrides | None,
+    ) -> None:
+        self.problems = Problems()
+        self.directory = os.getcwd()
+        self.environ = os.environ
+        self.file: str | None = None
+        self.chain: tuple[str, ...] = ()
+        self.split = split
+        self.env_by_variable = env is None and bool(self.environ.get("WDSPEC_ENV"))
+        self.env = self.environ["WDSPEC_ENV"] if self.env_by_variable else env
+        self.arguments = self._arguments(vars or {})
+        self.library = Library(self.problems, lambda node, own: self._scope(own).expand(node))
+        self.own: MapNode | None = None
+        self.top = self._top(source)
+        self.overrides = self._overrides(overrides or {})
+
+    def variants(self) -> list[tuple[str | None, str | None]]:
+        """The splits and environments to check: those chosen, else all."""
+        top = self.top
+        splits: list[str | None] = [self.split]
+        if top is not None and self.split is None:
+            splits = list(names_under(top, "splits")) or [None]
+        environments: list[str | None] = [self.env]
+        if top is not None and self.env is None:
+            environments += names_under(top, "environments")
+        pairs = list(product(splits, environments))
+        if len(pairs) > _MOST_VARIANTS:
+            pairs = [(name, None) for name in splits] + [(splits[0], name) for name in environments[1:]]
+        most = max(1, min(4 * _MOST_VARIANTS, _MOST_VALUES // top.size if top is not None else 1))
+        if len(pairs) > most and top is not None:
+            message = f"only {most} of {len(pairs)} combinations of splits and environments were checked"
+            self.problems.add("W103", top, message, "choose with --split and --env")
+        return pairs[:most]
+
+    def composed(self, split: str | None, env: str | None) -> Composed | None:
+        """The spec of one split and environment; None, and problems, when there is none."""
+        if self.top is None or foreign(self.top, self.problems):
+            return None
+        overlaid: set[Position] = set()
+        chosen = choose_split(self.top, split, self.problems)
+        by = ", which WDSPEC_ENV names" if self.env_by_variable else ""
+        chosen = chosen and choose_environment(chosen, env, overlaid, self.problems, by)
+        if chosen is None:
+            return None
+        for override in self.overrides:
+            chosen = lay_over(chosen, override, overlaid)
+        vars = chosen.get("vars")
+        if vars is not None and not isinstance(vars, MapNode):
+            self.problems.add("E202", vars, "`vars` takes a map of names", "write `vars: {name: value}`")
+        self._refuse_reserved(vars)
+        secure = self.environ.get("WDS_SECURE", "").strip().lower() not in ("", "0", "false", "no")
+        choice = Choice(
+            split, env, self.file, overlaid, secure, bool(self.environ.get("AIS_ENDPOINT", "").strip())
+        )
+        composed = compose(chosen, choice, self.library, self._expanded, self.chain, self.problems)
+        for leaf in composed.leaves:
+            _check_shards(leaf, self.problems)
+        return composed
+
+    def _refuse_reserved(self, vars: Node | None) -> None:
+        given = [Scalar(node.origin, 0, 0, name) for name, node in self.arguments.items()]
+        given += [entry.key for entry in vars.entries.values()] if isinstance(vars, MapNode) else []
+        for key in given:
+            if key.value in RESERVED_VARIABLES:
+                message = f"no variable can be called `{key.value}`: `WDS_{key.value}` is a setting of wdspec itself"
+                self.problems.add("E109", key, message, "choose another name")
+
+    def note_unused_variables(self) -> None:
+        """Warns of variables that the file itself sets and that nothing in it, or in what it extends, uses."""
+        vars = self.own.get("vars") if self.own is not None else None
+        if not isinstance(vars, MapNode) or self.top is None:
+            return
+        used = used_names(self.top)
+        for name, entry in vars.entries.items():
+            if name not in used:
+                message = f"the variable `{name[:60]}` is not used"
+                self.problems.add(
+                    "W101", entry.key, message, f"write `${{{name[:60]}}}` where it belongs, or remove it"
+                )
+
+    def found(self) -> list[Problem]:
+        """All problems in file order."""
+        return self.problems.sorted()
+
+    def _top(self, source: str | os.PathLike[str] | Mapping[str, Any]) -> MapNode | None:
+        if isinstance(source, Mapping):
+            tree = from_python(source, Origin("spec", self.directory, None), self.problems)
+            self.own = None if tree is None else top_map(tree, self.problems)
+            return None if self.own is None else self.library.extended(self.own)
+        if not isinstance(source, (str, os.PathLike)):
+            raise UsageError(f"a spec is a path, a dict or a Spec, not a {type(source).__name__}")
+        name = os.fspath(source)
+        path = os.path.expanduser(name)
+        if "#" in name and not os.path.exists(path):
+            name, _, split = name.rpartition("#")
+            path = os.path.expanduser(name)
+            if self.split is not None and self.split != split:
+                raise UsageError(f"the path asks for the split {split!r}, the argument for {self.split!r}")
+            self.split = split
+        self.file = name
+        path = os.path.abspath(path)
+        self.chain = (os.path.realpath(path),)
+        self.own = self.library.parsed(path, name)
+        return self.own and self.library.spec(path, name)
+
+    def _arguments(self, vars: Mapping[str, Any]) -> dict[str, Node]:
+        nodes: dict[str, Node] = {}
+        for name, value in vars.items():
+            origin = Origin(f"the variable {name}", self.directory, None)
+            if isinstance(value, str) and value:
+                nodes[name] = Scalar(origin, 0, 0, typed(value), text=value)
+            else:
+                node = from_python(value, origin, self.problems)
+                if node is not None:
+                    nodes[name] = node
+        return nodes
+
+    def _overrides(self, overrides: Overrides) -> list[MapNode]:
+        if isinstance(overrides, Mapping):
+            made = [
+                override_tree(str(key), value, Origin(f"override {key}", self.directory, None), self.problems)
+                for key, value in overrides.items()
+            ]
+        else:
+            made = [override_text(text, self.directory, self.problems) for text in overrides]
+        return [tree for tree in made if tree is not None]
+
+    def _scope(self, tree: MapNode) -> Scope:
+        return Scope(self.arguments, self.environ, tree.get("vars"), self.directory, self.problems)
+
+    def _expanded(self, tree: MapNode) -> MapNode:
+        expanded = self._scope(tree).expand(tree.without("vars"))
+        assert isinstance(expanded, MapNode)
+        return expanded
+
+
+def _check_shards(leaf: Draft, problems: Problems) -> None:
+    """Notes what is wrong with braces and `::`, at the character where it is wrong."""
+    shards = leaf.node.get("shards")
+    for item in shards.items if isinstance(shards, ListNode) else (shards,):
+        if not isinstance(item, Scalar) or not isinstance(item.value, str) or not item.value.strip():
+            continue
+        try:
+            parts = parse_shards((item.value,), item.base)
+        except UrlError as error:
+            column = None if error.column is None else item.column_at(error.column)
+            problems.add("E213", item, error.message, column=column, length=None if column is None else 1)
+            continue
+        for slip in dict.fromkeys(slip_in(part.text.removeprefix("@")) for part in parts):
+            if slip is not None:
+                message, _, hint = slip.partition("; ")
+                problems.add("W105", item, message, hint)

@@ -1,0 +1,95 @@
+"""Python values (a spec given as a dict, overrides, variables) -> tree."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from wdspec.spec.problems.problems import Problems
+from wdspec.spec.tree.nodes import Entry, ListNode, MapNode, Node, Origin, Scalar
+from wdspec.spec.yaml.parser import MAX_DEPTH, MAX_NODES
+
+
+class _TooMuchError(Exception):
+    """The value is beyond a limit; the problem is noted."""
+
+
+def from_python(value: Any, origin: Origin, problems: Problems) -> Node | None:
+    """The tree of a Python value; None, and a problem, when it has none.
+
+    Dicts, lists, tuples, text, paths, numbers, booleans and None may stand in it. The nodes have no line; their
+    origin's name tells the way to them: `spec['dataset'][0]['shards']`.
+    """
+    try:
+        return _Reader(origin.directory, problems).read(value, origin.name, 0)
+    except _TooMuchError:
+        return None
+
+
+class _Reader:
+    def __init__(self, directory: str, problems: Problems) -> None:
+        self.directory = directory
+        self.problems = problems
+        self.nodes = 0
+
+    def read(self, value: Any, name: str, depth: int) -> Node:
+        origin = Origin(name, self.directory, None)
+        here = Scalar(origin, 0, 0, None)
+        self.nodes += 1
+        if depth > MAX_DEPTH or self.nodes > MAX_NODES:
+            code, limit = (
+                ("E008", f"{MAX_DEPTH} levels") if depth > MAX_DEPTH else ("E009", f"{MAX_NODES:,} values")
+            )
+            self.problems.add(
+                code, here, f"the spec is larger than {limit}", "look for a value that holds itself"
+            )
+            raise _TooMuchError
+        if isinstance(value, Mapping):
+            return self._map(value, origin, depth)
+        if isinstance(value, (list, tuple)):
+            return ListNode(
+                origin, 0, 0, [self.read(item, f"{name}[{i}]", depth + 1) for i, item in enumerate(value)]
+            )
+        if isinstance(value, os.PathLike):
+            value = os.fspath(value)
+        if isinstance(value, str):
+            value = str(value)
+            if any(
+                not c.isprintable() and c not in "\t\n\r\u00a0\u200b\ufeff" and _is_control(c) for c in value
+            ):
+                hint = "remove control characters"
+                self.problems.add("E004", here, "this text holds a character that no file may hold", hint)
+                return here
+        elif not (value is None or isinstance(value, (bool, int, float))):
+            value = self._unwrapped(value, here)
+        return Scalar(origin, 0, 0, value)
+
+    def _map(self, value: Mapping[Any, Any], origin: Origin, depth: int) -> MapNode:
+        entries = {}
+        for key, item in value.items():
+            place = Origin(f"{origin.name}[{str(key)[:40]!r}]", self.directory, None)
+            if not isinstance(key, str):
+                message = f"a key must be text, but this is a {type(key).__name__}"
+                self.problems.add("E012", Scalar(place, 0, 0, None), message, "put it in quotes")
+                continue
+            entries[str(key)] = Entry(Scalar(place, 0, 0, str(key)), self.read(item, place.name, depth + 1))
+        return MapNode(origin, 0, 0, entries)
+
+    def _unwrapped(self, value: Any, here: Scalar) -> Any:
+        """numpy's and torch's scalars are numbers too."""
+        item = getattr(value, "item", None)
+        if callable(item) and getattr(value, "shape", None) == ():
+            inner = item()
+            if isinstance(inner, (bool, int, float)):
+                return inner
+        message = f"a value of type {type(value).__name__} cannot stand in a spec"
+        hint = (
+            "use dicts, lists, text, numbers, True, False and None; functions as text 'package.module:name'"
+        )
+        self.problems.add("E202", here, message, hint)
+        return None
+
+
+def _is_control(c: str) -> bool:
+    return c < " " or "\x7f" <= c <= "\x9f" or "\ud800" <= c <= "\udfff"

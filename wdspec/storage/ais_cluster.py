@@ -1,0 +1,235 @@
+"""The AIStore cluster of a source: what the spec and the environment say of it, put together once, in the parent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from pydantic_core import PydanticCustomError
+
+from wdspec.errors import UsageError
+from wdspec.spec.language.aistore import AIStore, Etl, read_endpoint, read_schemes
+from wdspec.spec.language.models import Source, Spec
+from wdspec.storage.ais_objects import AisObject, ais_object
+
+T = TypeVar("T")
+NO_LIMIT = 86_400.0
+"""Seconds that stand for a time-out of 0, which AIStore's own tools take for none."""
+_TRUE = frozenset({"1", "t", "true", "y", "yes", "on"})
+
+
+@dataclass(frozen=True)
+class AisVariables:
+    """What the environment variables of AIStore say; the names are AIStore's own."""
+
+    endpoints: tuple[str, ...] = ()
+    schemes: tuple[str, ...] = ()
+    token: str | None = field(default=None, repr=False)
+    token_file: str | None = None
+    client_ca: str | None = None
+    client_crt: str | None = None
+    client_key: str | None = None
+    skip_verify_crt: bool = False
+    connect_timeout: float | None = None
+    read_timeout: float | None = None
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str]) -> AisVariables:
+        """Reads them.
+
+        Raises:
+            UsageError: one that cannot be understood.
+        """
+
+        def said(name: str) -> str | None:
+            return environ.get(name, "").strip() or None
+
+        def path(name: str) -> str | None:
+            value = said(name)
+            return value and os.path.abspath(os.path.expanduser(value))
+
+        skip = said("AIS_SKIP_VERIFY_CRT") or said("AIS_SKIP_VERIFY") or ""
+        return cls(
+            endpoints=tuple(
+                _read("AIS_ENDPOINT", read_endpoint, each)
+                for each in (said("AIS_ENDPOINT") or "").split(",")
+                if each.strip()
+            ),
+            schemes=_read("USE_AIS_FOR", read_schemes, value) if (value := said("USE_AIS_FOR")) else (),
+            token=said("AIS_AUTHN_TOKEN"),
+            token_file=path("AIS_AUTHN_TOKEN_FILE"),
+            client_ca=path("AIS_CLIENT_CA"),
+            client_crt=path("AIS_CRT"),
+            client_key=path("AIS_CRT_KEY"),
+            skip_verify_crt=skip.lower() in _TRUE,
+            connect_timeout=_seconds("AIS_CONNECT_TIMEOUT", said("AIS_CONNECT_TIMEOUT")),
+            read_timeout=_seconds("AIS_READ_TIMEOUT", said("AIS_READ_TIMEOUT")),
+        )
+
+
+@dataclass(frozen=True)
+class AisCluster:
+    """A cluster, and how it is asked for the shards of one source. Describes only; pickles."""
+
+    endpoints: tuple[str, ...]
+    """URLs of its gateways, all alike; without `/` at their ends."""
+    schemes: frozenset[str] = frozenset({"ais"})
+    """URL schemes that it serves."""
+    token: str | None = field(default=None, repr=False)
+    """What it is shown instead of a file's content."""
+    token_file: str | None = None
+    """Where its token is."""
+    token_named: bool = False
+    """Whether somebody named that file, so that it must exist."""
+    client_ca: str | None = None
+    client_crt: str | None = None
+    client_key: str | None = None
+    skip_verify_crt: bool = False
+    connect_timeout: float = 10.0
+    """Seconds."""
+    read_timeout: float = 300.0
+    """Seconds."""
+    verifies: bool = True
+    """Whether checksums are compared."""
+    etl: Etl | None = None
+    latest: bool = False
+    namespace: str | None = None
+    """Of URLs that name none."""
+
+    @classmethod
+    def of(
+        cls, variables: AisVariables, home: str, spec: Spec | None = None, source: Source | None = None
+    ) -> AisCluster | None:
+        """The cluster of a source of a spec; without them, that of the environment.
+
+        Each setting comes from the source, else the top level, else the environment, else it has its default.
+
+        Args:
+            home: the directory that `~` stands for.
+
+        Returns:
+            None where there is no cluster, or `aistore: false`.
+
+        Raises:
+            UsageError: something is to be read from a cluster, and nothing says where it is; or a client
+                certificate without its key.
+        """
+        said: dict[str, Any] = {}
+        for holder in (spec, source):
+            if holder is not None and "aistore" in holder.model_fields_set:
+                own = holder.aistore
+                said = {"off": True} if own is None else {**said, "off": False, **_given(own)}
+        if said.pop("off", False):
+            return None
+        endpoints = said.get("endpoint") or variables.endpoints
+        schemes = said.get("use_for") or variables.schemes
+        if not endpoints:
+            if said or schemes:
+                raise UsageError(_nowhere(variables, said))
+            return None
+        crt, key = (_path(said.get(name), home) for name in ("client_crt", "client_key"))
+        crt, key = crt or variables.client_crt, key or variables.client_key
+        if (crt is None) != (key is None):
+            raise UsageError(
+                "AIStore's client certificate and its key go together: set `client_crt` and `client_key` of "
+                "`aistore:`, or AIS_CRT and AIS_CRT_KEY"
+            )
+        own_file = _path(said.get("token_file"), home)
+        return cls(
+            endpoints=endpoints,
+            schemes=frozenset({"ais", *schemes}),
+            token=None if own_file else variables.token,
+            token_file=own_file or variables.token_file or f"{home}/.config/ais/cli/auth.token",
+            token_named=bool(own_file or variables.token_file),
+            client_ca=_path(said.get("client_ca"), home) or variables.client_ca,
+            client_crt=crt,
+            client_key=key,
+            skip_verify_crt=said.get("skip_verify_crt", variables.skip_verify_crt),
+            connect_timeout=_first(said.get("connect_timeout"), variables.connect_timeout, 10.0),
+            read_timeout=_first(said.get("read_timeout"), variables.read_timeout, 300.0),
+            verifies=said.get("checksum") != "ignore",
+            etl=said.get("etl"),
+            latest=said.get("latest", False),
+            namespace=said.get("namespace"),
+        )
+
+    @property
+    def variant(self) -> str:
+        """What tells the bytes of a shard from those of the same object elsewhere: the query of its ETL, or ""."""
+        etl = self.etl
+        if etl is None:
+            return ""
+        asked = [("etl_name", etl.name), ("etl_args", etl.args), ("etl_pipeline", ",".join(etl.pipeline))]
+        return "&".join(f"{name}={quote(value, safe='')}" for name, value in asked if value)
+
+    def object(self, url: str) -> AisObject:
+        """The bucket and object that a URL names.
+
+        Raises:
+            UrlError: it names none that AIStore could have.
+        """
+        return ais_object(url, self.namespace)
+
+    def target(self, url: str) -> str:
+        """The path and query with which any gateway is asked for the object of a URL.
+
+        Raises:
+            UrlError: it names none that AIStore could have.
+        """
+        asked = self.object(url)
+        query = [asked.query, self.variant, "latest-ver=true" if self.latest else ""]
+        return f"/v1/objects/{asked.bucket}/{asked.quoted_name}?{'&'.join(filter(None, query))}"
+
+
+def _given(aistore: AIStore) -> dict[str, Any]:
+    return {name: getattr(aistore, name) for name in aistore.model_fields_set}
+
+
+def _nowhere(variables: AisVariables, said: Mapping[str, Any]) -> str:
+    where = "the address of the cluster, such as http://host:51080"
+    if variables.schemes and not said:
+        schemes = ":".join(variables.schemes)
+        return (
+            f"USE_AIS_FOR={schemes} is set, but AIS_ENDPOINT is not; set it to {where}, or unset USE_AIS_FOR"
+        )
+    return (
+        f"`aistore:` has no `endpoint`, and AIS_ENDPOINT is not set; set one of them to {where}, or switch it off: "
+        "`aistore: false`"
+    )
+
+
+def _path(value: str | None, home: str) -> str | None:
+    if value is not None and (value == "~" or value.startswith("~/")):
+        return home + value[1:]
+    return value
+
+
+def _first(*values: float | None) -> float:
+    found = next(value for value in values if value is not None)
+    return found or NO_LIMIT
+
+
+def _read(name: str, reader: Callable[[str], T], value: str) -> T:
+    try:
+        return reader(value)
+    except PydanticCustomError as error:
+        said = error.context or {}
+        shown = name if "@" in value else f"{name}={value}"  # what stands before an `@` may be a password
+        raise UsageError(f"{shown}: {said.get('message')}; {said.get('hint')}") from None
+
+
+def _seconds(name: str, value: str | None) -> float | None:
+    if value is None:
+        return None
+    try:
+        seconds = float(value.removesuffix("s"))
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < NO_LIMIT:
+        raise UsageError(
+            f"{name}={value} is no number of seconds; set for example {name}=20, or 0 for no limit"
+        )
+    return seconds

@@ -1,0 +1,68 @@
+"""The environment variables that decide where bytes come from, read once, in the parent."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic_core import PydanticCustomError
+
+from wdspec.errors import UsageError
+from wdspec.spec.language.value_kinds import read_size
+from wdspec.storage.ais_cluster import AisVariables
+from wdspec.urls.rewrite import Rule, parse_rules
+
+
+@dataclass(frozen=True)
+class UrlEnvironment:
+    """What ``WDS_REWRITE``, ``WDS_SECURE``, ``WDS_CACHE``, the variables of AIStore and the process say about URLs.
+
+    It travels with the plan, so that all workers and ranks agree.
+    """
+
+    directory: str
+    """Working directory: where relative results of the variable's rules start."""
+    home: str
+    """What `~` stands for."""
+    rules: tuple[Rule, ...] = ()
+    """Of ``WDS_REWRITE``, or of ``GOPEN_REWRITE`` where that is unset."""
+    secure: bool = False
+    """``WDS_SECURE``: no `pipe:` from anywhere."""
+    ais: AisVariables = field(default_factory=AisVariables)
+    cache_dir: str | None = None
+    """``WDS_CACHE``, as written."""
+    cache_size: int | None = None
+    """``WDS_CACHE_SIZE``, in bytes."""
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str] | None = None) -> UrlEnvironment:
+        """Reads the variables, from ``os.environ`` by default.
+
+        Raises:
+            UrlError: a rule that cannot be understood.
+            UsageError: a variable of AIStore that cannot be understood, a ``WDS_CACHE_SIZE`` that is no size.
+        """
+        environ = os.environ if environ is None else environ
+        directory = os.getcwd()
+        variable = "WDS_REWRITE" if "WDS_REWRITE" in environ else "GOPEN_REWRITE"
+        return cls(
+            directory=directory,
+            home=os.path.expanduser("~"),
+            rules=parse_rules(environ.get(variable, ""), variable, base=directory),
+            secure=environ.get("WDS_SECURE", "").strip().lower() not in ("", "0", "false", "no", "off"),
+            ais=AisVariables.read(environ),
+            cache_dir=environ.get("WDS_CACHE") or None,
+            cache_size=_cache_size(environ.get("WDS_CACHE_SIZE", "").strip()),
+        )
+
+
+def _cache_size(text: str) -> int | None:
+    try:
+        if re.fullmatch(r"[0-9.]+[eE]\+?[0-9]{1,2}", text):  # `1e12`, as webdataset's users write it
+            return int(float(text))
+        return int(read_size(text)) if text else None
+    except PydanticCustomError as error:
+        said = error.context or {}
+        raise UsageError(f"WDS_CACHE_SIZE={text}: {said.get('message')}; {said.get('hint')}") from None

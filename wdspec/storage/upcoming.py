@@ -1,0 +1,145 @@
+"""The shards that a reader is at, and those that come next, opened before these end."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterable
+from typing import Any, BinaryIO, cast
+
+from wdspec.storage.access import Access
+from wdspec.storage.resolver import Resolution, Resolver
+from wdspec.stores.local.local_files import local_path
+from wdspec.streams.background import mover
+from wdspec.streams.read_ahead import Fetching, ReadAhead, held
+from wdspec.urls.sequence import ShardUrl
+
+
+class Ahead:
+    """The shards of one reader: those it reads, and the ones it is going to.
+
+    Args:
+        resolver, access: of the source that it reads.
+    """
+
+    def __init__(self, resolver: Resolver, access: Access) -> None:
+        self._resolver, self._access = resolver, access
+        self._reading = _Reading()
+        self._expected: dict[str, _Expected] = {}
+
+    def open(self, shard: ShardUrl) -> BinaryIO:
+        """The bytes of a shard, as `Access.open` gives them, fetched ahead unless they are local.
+
+        Raises:
+            MissingShardError, ShardError: as `Access.open`.
+        """
+        resolution = self._resolver(shard)
+        expected = self._expected.pop(resolution.location, None)
+        stream = _fetching(self._access.open(resolution)) if expected is None else expected.take()
+        if isinstance(stream, Fetching):
+            self._reading.add(stream)
+        return stream
+
+    def expect(self, shards: Iterable[ShardUrl]) -> None:
+        """Says what will be opened next, each when all before it is there, or will be soon."""
+        wanted = {
+            each.location: each for each in map(self._resolver, shards) if local_path(each.location) is None
+        }
+        for location in self._expected.keys() - wanted.keys():
+            self._expected.pop(location).close()
+        before: _Reading | _Expected = self._reading
+        for location, resolution in wanted.items():
+            if location not in self._expected:
+                self._expected[location] = _Expected(self._access, resolution, before)
+            before = self._expected[location]
+
+    def close(self) -> None:
+        """Gives up what was expected."""
+        self.expect(())
+
+    def __del__(self) -> None:
+        for expected in self._expected.values():
+            expected.close()
+
+
+class _Reading:
+    """The streams that one reader is at."""
+
+    def __init__(self) -> None:
+        self._streams: list[Any] = []
+
+    def add(self, stream: Any) -> None:
+        # A new list each time: the mover's thread looks at the old one meanwhile.
+        self._streams = [*(each for each in self._streams if not each.closed), stream]
+
+    @property
+    def there(self) -> bool:
+        """Whether all their bytes are, or will be soon."""
+        return all(stream.fetched or stream.closed for stream in self._streams)
+
+
+class _Expected:
+    """Opens a shard once its turn is near, and goes on with its bytes."""
+
+    def __init__(self, access: Access, resolution: Resolution, before: _Reading | _Expected) -> None:
+        self.lock = threading.Lock()
+        self._access, self._resolution, self._before = access, resolution, before
+        self._stream: BinaryIO | None = None
+        self._error: Exception | None = None
+        self._given_up = False
+        mover().add(self)
+
+    @property
+    def ahead(self) -> int:
+        return -1  # what is being read comes in meanwhile, into the buffers of the system
+
+    @property
+    def ready(self) -> bool:
+        return self._before.there
+
+    @property
+    def there(self) -> bool:
+        """Whether all its bytes are, or will be soon."""
+        stream = self._stream
+        if isinstance(stream, Fetching):
+            return stream.fetched or stream.closed
+        return stream is not None or self._error is not None
+
+    def move(self) -> bool:
+        if self._stream is None and self._error is None and not self._given_up:
+            try:
+                self._stream = _fetching(self._access.open(self._resolution))
+            except Exception as error:
+                self._error = error
+                return False
+            if isinstance(self._stream, ReadAhead):
+                self._stream.wanted = False
+                self._stream.start()
+            if self._given_up:
+                self._stream.close()
+        return False
+
+    def take(self) -> BinaryIO:
+        """The stream for its reader. Raises what opening raised."""
+        with held(self.lock):
+            self.move()
+            mover().remove(self)
+        self._before = _Reading()  # else every one would hold on to all before it
+        if self._error is not None:
+            raise self._error
+        if isinstance(self._stream, ReadAhead):
+            self._stream.wanted = True
+        return cast(BinaryIO, self._stream)
+
+    def close(self) -> None:
+        self._given_up = True
+        mover().remove(self)
+        if self._stream is not None:
+            self._stream.close()
+
+
+def _fetching(stream: BinaryIO) -> BinaryIO:
+    """The stream itself if it is a local file or fetches by itself, else one that reads ahead."""
+    if isinstance(stream, (io.FileIO, Fetching)):
+        return stream
+    return cast(BinaryIO, ReadAhead(stream))

@@ -1,0 +1,176 @@
+"""Shards of an AIStore cluster as streams: every request starts at a gateway, also one that goes on after a cut."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import BinaryIO, cast
+
+import urllib3
+from urllib3.exceptions import HTTPError
+
+from wdspec.errors import ShardError, StoreError
+from wdspec.storage.access import Access
+from wdspec.storage.ais_cluster import AisCluster
+from wdspec.storage.resolver import AIS_PREFIX
+from wdspec.stores.ais.checksums import Digest, digest_of
+from wdspec.stores.ais.client import AisClient, client_for
+from wdspec.stores.ais.refusals import Refusal
+from wdspec.streams.resumed_stream import Answer, RemoteStream
+from wdspec.streams.retrying import TransientError
+
+MAX_INTERNAL = 5
+"""Answers 500 in a row that are borne: a store that is only overloaded says 503 or 429."""
+_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
+_SAYS_WHICH = ("ais-version", "ais-checksum-value", "etag")
+
+
+def open_ais(location: str, access: Access) -> BinaryIO:
+    """A stream of the object at `ais+gs://bucket/object`; nothing is asked before it is read.
+
+    Raises:
+        StoreError: the cluster's certificates cannot be read.
+        UrlError: a name that AIStore cannot have.
+    """
+    cluster = access.ais
+    assert cluster is not None
+    url = location.removeprefix(AIS_PREFIX)
+    if not cluster.object(url).name:
+        raise ShardError("this names a bucket, not an object in it", location=url)
+    patience = replace(
+        access.patience, connect_timeout=cluster.connect_timeout, read_timeout=cluster.read_timeout
+    )
+    return cast(BinaryIO, RemoteStream(AisShard(client_for(cluster), cluster, url), url, patience))
+
+
+class AisShard:
+    """Asks for one object, from any offset to its end: the `fetch` of a `RemoteStream`.
+
+    What an ETL makes of an object has neither length nor version, and no ranges can be asked of it. If the spec says
+    that it is deterministic, it is taken for the same each time.
+    """
+
+    def __init__(self, client: AisClient, cluster: AisCluster, url: str) -> None:
+        self._client, self._cluster, self._url = client, cluster, url
+        self._target = cluster.target(url)
+        self._first: dict[str, str] | None = None
+        self._internal = 0
+
+    def __call__(self, offset: int) -> Answer:
+        """The answer for the bytes from an offset on.
+
+        Raises:
+            TransientError: it may be had later.
+            MissingShardError, ShardError, StoreError: it cannot be had.
+        """
+        headers = {"Accept-Encoding": "identity", "User-Agent": "wdspec"}
+        if offset and self._cluster.etl is None:
+            headers["Range"] = f"bytes={offset}-"
+        try:
+            return self._answer(headers)
+        except StoreError as error:
+            error.at(location=self._url)
+            raise
+
+    def _answer(self, headers: dict[str, str]) -> Answer:
+        reply = self._client.get(self._target, headers)
+        if reply.response.status == 401 and self._client.renew_token():
+            reply.response.close()
+            reply = self._client.get(self._target, headers)
+        response = reply.response
+        if response.status not in (200, 206):
+            refusal = Refusal.of(reply)
+            if refusal.status == 500 and self._internal < MAX_INTERNAL:
+                self._internal += 1
+                raise TransientError(str(refusal))
+            raise refusal.error(self._cluster)
+        try:
+            answer = self._whole(response, reply.host) if response.status == 200 else self._part(response)
+        except BaseException:
+            response.close()
+            raise
+        self._internal = 0
+        return answer
+
+    def _whole(self, response: urllib3.BaseHTTPResponse, host: str) -> Answer:
+        length = response.headers.get("content-length")
+        total = int(length) if length and length.isdigit() else None
+        etl = self._cluster.etl
+        if etl is not None:
+            same = f"what the ETL {etl.name} makes of it" if etl.deterministic else None
+            return Answer(AisBody(response, host), total=total, validator=same, ranges=False)
+        check = digest_of(response.headers) if self._cluster.verifies and total else None
+        body = AisBody(response, host, check, total or 0)
+        return Answer(body, total=total, validator=self._which(response.headers), ranges=total is not None)
+
+    def _part(self, response: urllib3.BaseHTTPResponse) -> Answer:
+        said = response.headers.get("content-range", "")
+        match = _RANGE.fullmatch(said.strip())
+        if match is None:
+            raise TransientError(f"a part of the object came, but its Content-Range is `{said}`")
+        body = AisBody(response, "")  # the checksum is that of the whole object
+        return Answer(body, int(match[1]), int(match[2]), self._which(response.headers))
+
+    def _which(self, headers: Mapping[str, str]) -> str | None:
+        """What says which bytes these are.
+
+        Equal to what the first answer said as long as nothing contradicts it: an object that was just fetched from a
+        cloud may not have all its properties yet.
+        """
+        said = {name: headers[name].strip('"') for name in _SAYS_WHICH if headers.get(name)}
+        if self._first is None:
+            self._first = said
+        common = said.keys() & self._first.keys()
+        if (common or not self._first) and all(said[name] == self._first[name] for name in common):
+            said = self._first
+        return ", ".join(f"{name} {value}" for name, value in said.items()) or None
+
+
+class AisBody:
+    """The bytes of one answer.
+
+    Args:
+        host: whom they come from.
+        check: a digest and the value it must have after all of them.
+        total: how many there are.
+    """
+
+    def __init__(
+        self,
+        response: urllib3.BaseHTTPResponse,
+        host: str,
+        check: tuple[Digest, str] | None = None,
+        total: int = 0,
+    ) -> None:
+        self._response, self._host = response, host
+        self._check = check
+        self._missing = total
+
+    def read(self, size: int) -> bytes:
+        try:
+            data = self._response.read(size, decode_content=False)
+        except (HTTPError, OSError) as error:
+            raise TransientError(f"the stream from AIStore {self._host} broke: {error}") from error
+        if self._check is not None and data:
+            self._verify(data, *self._check)
+        return data
+
+    def close(self) -> None:
+        self._response.close()
+
+    def abort(self) -> None:
+        """Ends a `read` under way in another thread."""
+        with contextlib.suppress(RuntimeError, ValueError, OSError):  # nothing is being read
+            self._response.shutdown()
+
+    def _verify(self, data: bytes, digest: Digest, value: str) -> None:
+        digest.update(data)
+        self._missing -= len(data)
+        if self._missing == 0 and digest.hexdigest() != value:
+            raise ShardError(
+                f"its checksum is {digest.hexdigest()}, but AIStore keeps {value} for it: bytes were changed, "
+                "on the way or in the cluster; read it again, or fetch it anew there (`ais evict`), or switch this "
+                "off with `aistore: {checksum: ignore}`"
+            )

@@ -1,0 +1,51 @@
+"""The checksums that AIStore keeps of its objects, computed while their bytes pass."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Protocol
+
+from wdspec.streams.retrying import log
+
+_told: set[str] = set()
+_STANDARD = frozenset({"md5", "sha256", "sha512"})
+
+
+class Digest(Protocol):
+    """A checksum under way."""
+
+    def update(self, data: bytes, /) -> None: ...
+    def hexdigest(self) -> str: ...
+
+
+def digest_of(headers: Mapping[str, str]) -> tuple[Digest, str] | None:
+    """A fresh digest of the type that the headers of an answer name, and the value it must come to.
+
+    None where there is no checksum, or none that can be computed here, which is said once.
+    """
+    kind, value = headers.get("ais-checksum-type", "").lower(), headers.get("ais-checksum-value", "").lower()
+    if not value or kind in ("", "none"):
+        return None
+    if kind in _STANDARD:
+        return hashlib.new(kind, usedforsecurity=False), value
+    if kind in ("xxhash", "xxhash2"):  # both are XXH64
+        try:
+            import xxhash
+        except ImportError:
+            _tell(kind, "pip install 'wdspec[aistore]'")
+            return None
+        return xxhash.xxh64(), value
+    _tell(kind, "give the bucket checksums of the type xxhash2, md5, sha256 or sha512")
+    return None
+
+
+def _tell(kind: str, advice: str) -> None:
+    if kind not in _told:
+        _told.add(kind)
+        log.warning(
+            "AIStore's checksums of the type %s cannot be verified here: %s, or silence this with "
+            "`aistore: {checksum: ignore}`",
+            kind,
+            advice,
+        )

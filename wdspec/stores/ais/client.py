@@ -1,0 +1,260 @@
+"""Asking an AIStore cluster: a gateway says which target has the bytes, and the target gives them.
+
+The token is shown to gateways only. Redirects are followed by hand, taken as they come and never kept: they may be
+signed, and expire; and a target may leave.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin, urlsplit
+
+import urllib3
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, SSLError
+from urllib3.util import Timeout
+
+from wdspec.errors import StoreError
+from wdspec.storage.ais_cluster import AisCluster
+from wdspec.streams.retrying import TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_HOPS = 5
+"""One is usual, and two where an ETL answers by itself."""
+KEPT = 10
+"""Idle connections kept for each host."""
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_LONGEST_ERROR = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a cluster answered in the end."""
+
+    response: urllib3.BaseHTTPResponse
+    host: str
+    """Host and port of whom it came from."""
+    hops: int
+    """Redirects on the way: 0 if a gateway answered by itself."""
+
+
+class AisClient:
+    """The connections of this process to one cluster."""
+
+    def __init__(self, cluster: AisCluster) -> None:
+        self._cluster = cluster
+        self._timeout = Timeout(connect=cluster.connect_timeout, read=cluster.read_timeout)
+        self._manager = _manager(cluster)
+        self._token: str | None = None
+        self._token_read = False
+        self._gateway = 0
+        self._heard = False
+
+    def get(self, target: str, headers: Mapping[str, str], body: bytes | None = None) -> Reply:
+        """The answer to a GET of a path and query, whatever its status; the caller closes it.
+
+        Raises:
+            TransientError: nobody answered.
+            StoreError: certificates or redirects that cannot be trusted, or a token file that cannot be read.
+        """
+        response, url = self._from_gateway(target, headers, body)
+        try:
+            for hops in range(MAX_HOPS + 1):
+                place = response.headers.get("location")
+                if response.status not in _REDIRECTS or place is None:
+                    return Reply(response, urlsplit(url).netloc, hops)
+                if hops < MAX_HOPS:
+                    url, before = self._next(url, place), response
+                    settle(before)
+                    response = self._from_target(url, headers, body)
+        except BaseException:
+            response.close()
+            raise
+        response.close()
+        raise StoreError(f"more than {MAX_HOPS} redirects in AIStore, the last one to {_shown(url)}")
+
+    def renew_token(self) -> bool:
+        """Reads the token's file again, as tokens expire; whether there is another one now."""
+        before = self._token
+        if self._cluster.token is not None:
+            return False
+        self._token = token_in(self._cluster)
+        self._token_read = True
+        return self._token is not None and self._token != before
+
+    def _from_gateway(
+        self, target: str, headers: Mapping[str, str], body: bytes | None
+    ) -> tuple[urllib3.BaseHTTPResponse, str]:
+        if not self._token_read:
+            self._token, self._token_read = self._cluster.token or token_in(self._cluster), True
+        if self._token is not None:
+            headers = {**headers, "Authorization": f"Bearer {self._token}"}
+        failures = []
+        endpoints = self._cluster.endpoints
+        for _ in endpoints:
+            endpoint = endpoints[self._gateway % len(endpoints)]
+            try:
+                response = self._sent(endpoint + target, headers, body)
+                self._heard = True
+                return response, endpoint + target
+            except _NoConnectionError as error:
+                failures.append(f"{_shown(endpoint)}: {error}")
+                self._gateway += 1
+        raise TransientError(
+            f"no gateway of AIStore answers: {'; '.join(failures)}; "
+            "is the endpoint right (AIS_ENDPOINT or `aistore.endpoint`), and is the cluster up?",
+            brief=not self._heard,
+        )
+
+    def _from_target(
+        self, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> urllib3.BaseHTTPResponse:
+        try:
+            return self._sent(url, headers, body)
+        except _NoConnectionError as error:
+            raise TransientError(
+                f"the gateway sends us to {_shown(url)}, and there is no connection to that: {error}; the targets of "
+                "the cluster, not only its gateway, must be reachable from here"
+            ) from error
+
+    def _sent(self, url: str, headers: Mapping[str, str], body: bytes | None) -> urllib3.BaseHTTPResponse:
+        try:
+            return self._manager.request(
+                "GET",
+                url,
+                headers=dict(headers),
+                body=body,
+                preload_content=False,
+                decode_content=False,
+                redirect=False,
+                retries=False,
+                timeout=self._timeout,
+            )
+        except (NewConnectionError, ConnectTimeoutError) as error:
+            raise _NoConnectionError(_words(error)) from error
+        except SSLError as error:
+            raise StoreError(
+                f"TLS with {_shown(url)} failed: {_words(error)}; AIS_CLIENT_CA or `aistore.client_ca` names the "
+                "certificates to trust, AIS_CRT and AIS_CRT_KEY the client's own"
+            ) from error
+        except (HTTPError, OSError) as error:
+            raise TransientError(f"no answer from {_shown(url)}: {_words(error)}") from error
+
+    def _next(self, url: str, place: str) -> str:
+        with contextlib.suppress(UnicodeError):
+            place = place.encode("latin-1").decode("utf-8")  # headers come as if they were Latin-1
+        there = urljoin(url, place)
+        before, after = urlsplit(url).scheme, urlsplit(there).scheme
+        if after not in ("http", "https") or (before == "https" and after == "http"):
+            raise StoreError(
+                f"AIStore at {_shown(url)} redirects from {before} to {after}://, which is refused: anybody could read "
+                "along; let its targets use https too"
+            )
+        return there
+
+
+class _NoConnectionError(Exception):
+    """Nothing listens there, or nothing comes back in time."""
+
+
+_lock = threading.Lock()
+_clients: dict[AisCluster, AisClient] = {}
+
+
+def client_for(cluster: AisCluster) -> AisClient:
+    """The client of this process for a cluster.
+
+    Raises:
+        StoreError: certificates that cannot be read.
+    """
+    with _lock:
+        if cluster not in _clients:
+            _clients[cluster] = AisClient(cluster)
+        return _clients[cluster]
+
+
+def token_in(cluster: AisCluster) -> str | None:
+    """The token in the cluster's file: JSON as `ais auth login` writes it, or the token alone.
+
+    Raises:
+        StoreError: a file that somebody named cannot be read, or holds no token.
+    """
+    path = cluster.token_file
+    if path is None:
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(_LONGEST_ERROR).strip()
+        token = json.loads(text)["token"] if text.startswith("{") else text
+    except FileNotFoundError:
+        if not cluster.token_named:
+            return None
+        raise StoreError(
+            "there is no such file, which AIStore's token should be in; `ais auth login` writes it",
+            location=path,
+        ) from None
+    except (OSError, ValueError, KeyError) as error:
+        raise StoreError(
+            f"the file of AIStore's token cannot be read: {type(error).__name__}; `ais auth login` writes it anew",
+            location=path,
+        ) from None
+    if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
+        raise StoreError(
+            "the file of AIStore's token holds none; `ais auth login` writes it anew", location=path
+        )
+    return token
+
+
+def settle(response: urllib3.BaseHTTPResponse) -> bytes:
+    """Reads a small body to its end, so that its connection can be used again; closes that of a large one."""
+    try:
+        data = response.read(_LONGEST_ERROR, decode_content=False)
+        if len(data) < _LONGEST_ERROR:
+            response.release_conn()
+            return data
+    except (HTTPError, OSError):
+        data = b""
+    response.close()
+    return data
+
+
+def _manager(cluster: AisCluster) -> urllib3.PoolManager:
+    for path in (cluster.client_ca, cluster.client_crt, cluster.client_key):
+        if path is not None and not os.path.isfile(path):
+            raise StoreError("no such file, which AIStore's certificates should be in", location=path)
+    if cluster.skip_verify_crt:
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    return urllib3.PoolManager(
+        maxsize=KEPT,
+        cert_reqs="CERT_NONE" if cluster.skip_verify_crt else "CERT_REQUIRED",
+        ca_certs=cluster.client_ca,
+        cert_file=cluster.client_crt,
+        key_file=cluster.client_key,
+    )
+
+
+def _shown(url: str) -> str:
+    """Whom a URL leads to: what follows may be signed."""
+    return urlsplit(url).netloc
+
+
+def _words(error: Exception) -> str:
+    """What an error says, without the names of Python's objects."""
+    cause = error.__cause__ or error.__context__ or error
+    return getattr(cause, "strerror", None) or str(cause).rpartition(">: ")[2] or type(cause).__name__
+
+
+def _forget() -> None:
+    """In a forked child: the connections are the parent's, and a thread that is not here may hold the lock."""
+    global _lock
+    _lock = threading.Lock()
+    _clients.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

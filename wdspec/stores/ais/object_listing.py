@@ -1,0 +1,77 @@
+"""The names of objects in a bucket of an AIStore cluster, asked for page by page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from urllib3.exceptions import HTTPError
+
+from wdspec.errors import ShardError, StoreError
+from wdspec.storage.access import Access
+from wdspec.storage.resolver import AIS_PREFIX
+from wdspec.stores.ais.client import AisClient, client_for
+from wdspec.stores.ais.refusals import Refusal
+from wdspec.stores.openers import NO_CLUSTER
+from wdspec.streams.retrying import TransientError, Trial
+
+_DIRECTORY = 256
+"""The flag of an entry that is no object."""
+
+
+def names_in_ais(root: str, start: str, access: Access) -> Iterator[str]:
+    """The names of all objects below a root, in any depth, without it.
+
+    Args:
+        root: `ais+gs://bucket/directory/`.
+        start: only those that go on with it; a part of a name.
+
+    Raises:
+        ShardError: the cluster fails for longer than patience lasts.
+        StoreError: it refuses, or there is none.
+    """
+    cluster, url = access.ais, root.removeprefix(AIS_PREFIX)
+    if cluster is None:
+        raise StoreError(NO_CLUSTER, location=root)
+    asked = cluster.object(url)
+    client, trial = client_for(cluster), Trial(access.patience, url)
+    page: dict[str, Any] = {"prefix": asked.name + start, "props": "name,size"}
+    while True:
+        try:
+            found = _page(client, f"/v1/buckets/{asked.bucket}?{asked.query}", page, access)
+        except TransientError as error:
+            trial.failed(error)
+            continue
+        except StoreError as error:
+            error.at(location=url)
+            raise
+        for entry in found.get("entries") or ():
+            if not int(entry.get("flags") or 0) & _DIRECTORY:
+                yield entry["name"][len(asked.name) :]
+        if not found.get("continuation_token"):
+            return
+        page = {**page, "uuid": found.get("uuid", ""), "continuation_token": found["continuation_token"]}
+
+
+def _page(client: AisClient, target: str, value: dict[str, Any], access: Access) -> dict[str, Any]:
+    assert access.ais is not None
+    headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "wdspec"}
+    body = json.dumps({"action": "list", "value": value}).encode()
+    reply = client.get(target, headers, body)
+    if reply.response.status == 401 and client.renew_token():
+        reply.response.close()
+        reply = client.get(target, headers, body)
+    if reply.response.status != 200:
+        error = Refusal.of(reply).error(access.ais)
+        # A listing has no object that could be missing, and a server error may pass.
+        raise TransientError(error.message) if type(error) is ShardError else error
+    try:
+        found = json.loads(reply.response.read(decode_content=False))
+    except (HTTPError, OSError, ValueError) as error:
+        raise TransientError(f"the listing from AIStore {reply.host} broke: {error}") from error
+    finally:
+        reply.response.close()
+    if not isinstance(found, dict):
+        raise TransientError(f"AIStore {reply.host} gives no listing, but {str(found)[:80]}")
+    return found

@@ -1,0 +1,255 @@
+"""fsspec's file systems: found by scheme, one per process and settings, and their errors in our words.
+
+Many of them keep threads, event loops and sockets, which do not survive a fork: what a parent made is never used
+by its children (s3fs, gcsfs and adlfs would hang there).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from wdspec.errors import MissingShardError, ShardError
+from wdspec.streams.retrying import TransientError
+from wdspec.urls.schemes import scheme_of
+
+EXTRAS = {
+    **dict.fromkeys(("s3", "s3a"), "wdspec[s3]"),
+    **dict.fromkeys(("gs", "gcs"), "wdspec[gcs]"),
+    **dict.fromkeys(("az", "abfs", "abfss"), "wdspec[azure]"),
+    "hf": "wdspec[hf]",
+    **dict.fromkeys(("sftp", "ssh"), "paramiko"),
+    "smb": "smbprotocol",
+}
+"""What to install for a scheme."""
+
+ADVICE = {
+    **dict.fromkeys(
+        ("s3", "s3a"),
+        "give credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE), or set FSSPEC_S3_ANON=true "
+        "for a public bucket",
+    ),
+    **dict.fromkeys(
+        ("gs", "gcs"),
+        "give credentials (`gcloud auth application-default login`, or GOOGLE_APPLICATION_CREDENTIALS), or set "
+        "FSSPEC_GCS_TOKEN=anon for a public bucket",
+    ),
+    **dict.fromkeys(
+        ("az", "abfs", "abfss"),
+        "set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME with AZURE_STORAGE_ACCOUNT_KEY or "
+        "AZURE_STORAGE_SAS_TOKEN; FSSPEC_ABFS_ANON=true for a public container",
+    ),
+    "hf": "log in with `hf auth login`, or set HF_TOKEN",
+    **dict.fromkeys(
+        ("sftp", "ssh"), "give the user and the key that the host wants (`sftp://user@host/path`)"
+    ),
+}
+"""What to do where a store refuses to answer."""
+
+_NO_ACCESS = frozenset(
+    {
+        "NoCredentialsError",
+        "PartialCredentialsError",
+        "ProfileNotFound",
+        "ClientAuthenticationError",
+        "CredentialUnavailableError",
+        "AuthenticationException",
+        "BadHostKeyException",
+        "DefaultCredentialsError",
+        "RefreshError",
+        "GatedRepoError",
+        "NoCredentialProviders",
+    }
+)
+_MISSING = frozenset({"ResourceNotFoundError", "EntryNotFoundError", "RepositoryNotFoundError"})
+_NO_CONTACT = frozenset(
+    {
+        "EndpointConnectionError",
+        "ConnectTimeoutError",
+        "ClientConnectorError",
+        "ClientConnectorDNSError",
+        "ServiceRequestError",
+        "ConnectionRefusedError",
+        "NoValidConnectionsError",
+        "gaierror",
+    }
+)
+_MISTAKES = (TypeError, ValueError, AttributeError, NotImplementedError, LookupError, ImportError)
+_PASSING = frozenset({408, 425, 429})
+_VALIDATORS = ("ETag", "etag", "generation", "version_id", "VersionId", "md5Hash", "blob_id")
+_TIMES = ("LastModified", "last_modified", "mtime", "updated", "modify", "created")
+
+heard: set[str] = set()
+"""Schemes whose stores have answered in this process."""
+
+_made: dict[Any, Any] = {}
+_inherited: list[Any] = []
+_lock = threading.Lock()
+
+
+@lru_cache(maxsize=1)
+def known_schemes() -> Mapping[str, Mapping[str, str]]:
+    """The schemes that fsspec knows, with the class that reads each and what fsspec says if it is missing."""
+    from fsspec.registry import known_implementations, registry  # type: ignore[import-untyped]  # has none
+
+    registered = {
+        str(name): {"class": f"{each.__module__}.{each.__qualname__}"} for name, each in registry.items()
+    }
+    known = {str(name): dict(each) for name, each in known_implementations.items()}
+    return {**registered, **known}
+
+
+def described(scheme: str) -> str:
+    """What reads a scheme that fsspec knows, or what to install for it; imports nothing of it."""
+    reader = known_schemes()[scheme]["class"]
+    if importlib.util.find_spec(reader.split(".")[0]) is None:
+        return _to_install(scheme)
+    return f"{reader.rsplit('.', 1)[-1]} of {reader.split('.')[0]}"
+
+
+def filesystem_of(location: str) -> tuple[Any, str]:
+    """The file system that reads a URL, made in this process on first use, and the path of the URL in it.
+
+    Those without an event loop of their own belong to one thread, as fsspec has it.
+
+    Raises:
+        ShardError: the package for it is not installed, or its settings are wrong.
+        TransientError: some connect at once, and the connection failed.
+    """
+    from fsspec import get_filesystem_class  # type: ignore[import-untyped]  # has none
+
+    scheme = scheme_of(location)
+    try:
+        kind = _plain(get_filesystem_class(scheme))
+    except ImportError as error:
+        raise ShardError(f"{_to_install(scheme)} ({error})", location=location) from None
+    try:
+        options = {**kind._get_kwargs_from_urls(location), "skip_instance_cache": True}
+        if kind.async_impl:
+            options["use_listings_cache"] = False
+        return _instance(kind, options), kind._strip_protocol(location)
+    except Exception as error:  # whatever a file system raises for wrong settings
+        if isinstance(error, ImportError):
+            raise ShardError(f"{_to_install(scheme)} ({error})", location=location) from None
+        raise explained(error, location) from error
+
+
+def _plain(kind: Any) -> Any:
+    """gcsfs without its newest part, unless asked for by gcsfs's own variable.
+
+    That part asks for the type of each bucket over gRPC first, which does not survive a fork, and which emulators
+    do not answer (a minute's wait).
+    """
+    if kind.__name__ == "ExtendedGcsFileSystem" and "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT" not in os.environ:
+        return importlib.import_module("gcsfs.core").GCSFileSystem
+    return kind
+
+
+def _instance(kind: Any, options: dict[str, Any]) -> Any:
+    thread = None if kind.async_impl else threading.get_ident()
+    key = (kind, thread, tuple(sorted((name, repr(value)) for name, value in options.items())))
+    with _lock:
+        if key not in _made:
+            _made[key] = kind(**options)
+        return _made[key]
+
+
+def _forget() -> None:
+    """In a forked child: a lock may be held by a thread that is not here, and what the parent made is left alone.
+
+    It is neither used nor collected: its finalizers would wait for an event loop that does not run here, and take the
+    parent's connections out of the parent's selector, which both share.
+    """
+    global _made, _lock
+    _inherited.append(_made)
+    _made, _lock = {}, threading.Lock()
+    if "fsspec.asyn" in sys.modules:
+        sys.modules["fsspec.asyn"].reset_lock()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def validator_of(info: Mapping[str, Any]) -> str | None:
+    """What changes when an object does, from what a store says of it; None where it says nothing of the kind."""
+    for name in (*_VALIDATORS, *_TIMES):
+        if info.get(name):
+            return f"{name} {info[name]}"
+    return None
+
+
+def explained(error: BaseException, location: str) -> Exception:
+    """Our error for one that a file system raised: transient, missing or final, with what to do."""
+    if isinstance(error, (ShardError, TransientError)):
+        return error
+    scheme, name = scheme_of(location), type(error).__name__
+    said = f"{name}: {_first_line(error)}"
+    status = _status(error)
+    if isinstance(error, FileNotFoundError) or name in _MISSING or status in (404, 410):
+        return MissingShardError(
+            f"no such object; correct the URL, or rewrite it with WDS_REWRITE or `rewrite:` ({said})",
+            location=location,
+        )
+    if isinstance(error, PermissionError) or name in _NO_ACCESS or status in (401, 403):
+        advice = ADVICE.get(scheme, "ask its owner, or give credentials")
+        return ShardError(f"the store refuses to give it ({said}); {advice}", location=location)
+    if isinstance(error, IsADirectoryError):
+        return ShardError(
+            "a directory, not an object; end its name with `/` to read the shards in it", location=location
+        )
+    if status is not None and 400 <= status < 500 and status not in _PASSING:
+        return ShardError(f"the store does not understand the request ({said})", location=location)
+    if isinstance(error, _MISTAKES) and status is None:
+        hint = f"; {ADVICE[scheme]}" if scheme in ADVICE else ""
+        return ShardError(f"it cannot be opened ({said}){hint}", location=location)
+    if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
+        return TransientError(f"no answer in time ({said})")
+    return TransientError(said, brief=name in _NO_CONTACT and scheme not in heard)
+
+
+def _status(error: BaseException) -> int | None:
+    """The HTTP status behind an error, wherever a library keeps it."""
+    for each in (error, error.__cause__):
+        response = getattr(each, "response", None)
+        if isinstance(response, Mapping):
+            response = response.get("ResponseMetadata", {})
+            if isinstance(response, Mapping) and isinstance(response.get("HTTPStatusCode"), int):
+                return int(response["HTTPStatusCode"])
+        for holder in (each, response):
+            for name in ("status", "status_code", "code"):
+                value = getattr(holder, name, None)
+                if isinstance(value, int) and 100 <= value < 600:
+                    return value
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else "no message"
+
+
+def _to_install(scheme: str) -> str:
+    package = EXTRAS.get(scheme)
+    if package is None:
+        advice = known_schemes()[scheme].get("err", "install the package that reads it")
+        return f"nothing installed reads {scheme}://: {advice}"
+    return f"nothing installed reads {scheme}://: `pip install '{package}'`"
+
+
+def alone(system: Any) -> contextlib.AbstractContextManager[Any]:
+    """One thread at a time at a file system without an event loop.
+
+    Those have one connection, and paramiko and ftplib mix up the answers to two threads: one of them waits for ever.
+    """
+    if system.async_impl:
+        return contextlib.nullcontext()
+    lock: contextlib.AbstractContextManager[Any] = vars(system).setdefault("_wdspec_alone", threading.RLock())
+    return lock

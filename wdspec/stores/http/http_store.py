@@ -1,0 +1,193 @@
+"""Shards over http and https: kept-alive connections, and ranges to go on after a cut."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import BinaryIO, cast
+from urllib.parse import urljoin
+
+import urllib3
+from urllib3.exceptions import HTTPError
+from urllib3.util import Timeout, Url, parse_url
+
+from wdspec.errors import ShardError
+from wdspec.storage.access import Access
+from wdspec.stores.http.answers import Extent, extent_of, raise_for_status
+from wdspec.stores.http.connections import authorization, manager_for
+from wdspec.stores.http.failures import classified
+from wdspec.stores.http.http_settings import HttpSettings
+from wdspec.stores.http.transfer_encoding import transferred
+from wdspec.streams.resumed_stream import Answer, Body, RemoteStream
+from wdspec.streams.retrying import Patience, TransientError
+
+MAX_REDIRECTS = 10
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_HEADERS = {"accept-encoding": "identity", "user-agent": "wdspec"}
+_EXCERPT = 200
+_SMALL = 64 * 1024
+
+_heard: set[tuple[str, int]] = set()
+"""Hosts that have answered this process, and through whose connections."""
+
+
+def open_http(location: str, access: Access) -> BinaryIO:
+    """A stream of the object at an http or https URL; nothing is asked before it is read.
+
+    Raises:
+        ShardError: no URL that could be asked for.
+    """
+    try:
+        url = parse_url(location)
+    except HTTPError as error:
+        raise ShardError(f"this is no URL that can be asked for: {error}", location=location) from None
+    if not url.host:
+        raise ShardError("this URL names no host", location=location)
+    fetch = HttpObject(url, access.http, access.patience)
+    return cast(BinaryIO, RemoteStream(fetch, location, access.patience))
+
+
+class HttpObject:
+    """Asks a server for one object, from any offset to its end: the `fetch` of a `RemoteStream`.
+
+    Redirects are followed anew each time: what they point to may be signed, and expire.
+    """
+
+    def __init__(self, url: Url, settings: HttpSettings, patience: Patience) -> None:
+        self._url, self._settings, self._patience = url, settings, patience
+        self._timeout = Timeout(connect=patience.connect_timeout, read=patience.read_timeout)
+        self._known: Extent | None = None
+
+    def __call__(self, offset: int) -> Answer:
+        """The answer for the bytes from an offset on.
+
+        Raises:
+            TransientError: it may be had later.
+            MissingShardError, ShardError: it cannot be had.
+        """
+        response, url = self._asked(offset)
+        try:
+            excerpt = "" if response.status in (200, 206, 416) else _excerpt(response)
+            raise_for_status(response.status, response.headers, excerpt)
+            extent = extent_of(response.status, response.headers, offset)
+            answer = self._answer(HttpBody(response, url.netloc or "", self._patience), extent)
+        except BaseException:
+            response.close()
+            raise
+        self._known = self._known or extent
+        return answer
+
+    def _answer(self, body: Body, extent: Extent) -> Answer:
+        total = extent.total
+        if total is None and extent.start and self._known is not None:
+            total = self._known.total  # `bytes 5-9/*`
+        if extent.encoding:
+            body, changed = transferred(body, extent.encoding, self._url.path or "")
+            if changed and extent.start:
+                raise TransientError("the server compressed a range of bytes for the transfer")
+            if changed:
+                return Answer(body, validator=extent.validator, ranges=False)
+        return Answer(body, extent.start, total, extent.validator, extent.ranges)
+
+    def _asked(self, offset: int) -> tuple[urllib3.BaseHTTPResponse, Url]:
+        """The answer, and the URL that gave it in the end."""
+        headers = dict(_HEADERS)
+        if offset:
+            headers["range"] = f"bytes={offset}-"
+            if self._known is not None and self._known.validator and self._known.strong:
+                headers["if-range"] = self._known.validator
+        url = self._url
+        for _ in range(MAX_REDIRECTS + 1):
+            response = self._sent(url, headers)
+            place = response.headers.get("location")
+            if response.status not in _REDIRECTS or place is None:
+                return response, url
+            _settle(response)
+            url = _redirected(url, place)
+        raise ShardError(f"more than {MAX_REDIRECTS} redirects, the last one to {url.url}")
+
+    def _sent(self, url: Url, headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
+        login = authorization(url, self._settings)
+        host = url.netloc or ""
+        manager = manager_for(url, self._settings)
+        try:
+            response = manager.request(
+                "GET",
+                url._replace(auth=None, fragment=None).url,
+                headers={**headers, "authorization": login} if login else headers,
+                preload_content=False,
+                decode_content=False,
+                redirect=False,
+                retries=False,
+                timeout=self._timeout,
+            )
+        except (HTTPError, OSError) as error:
+            raise classified(error, host, self._patience, heard=(host, id(manager)) in _heard) from error
+        _heard.add((host, id(manager)))
+        return response
+
+
+class HttpBody:
+    """The bytes of one answer, as they come over the wire."""
+
+    def __init__(self, response: urllib3.BaseHTTPResponse, host: str, patience: Patience) -> None:
+        self._response, self._host, self._patience = response, host, patience
+
+    def read(self, size: int) -> bytes:
+        try:
+            return self._response.read(size, decode_content=False)
+        except (HTTPError, OSError) as error:
+            raise classified(error, self._host, self._patience) from error
+
+    def close(self) -> None:
+        self._response.close()
+
+    def abort(self) -> None:
+        with suppress(RuntimeError, ValueError, OSError):  # nothing is being read
+            self._response.shutdown()
+
+
+def _redirected(url: Url, place: str) -> Url:
+    """Where a redirect leads. A login goes along only to the same origin.
+
+    Raises:
+        ShardError: away from https, or to no URL that could be asked for.
+    """
+    try:
+        target = parse_url(urljoin(url.url, place))
+    except (HTTPError, ValueError) as error:
+        raise ShardError(f"a redirect to {place}, which is no URL that can be asked for: {error}") from None
+    if target.scheme not in ("http", "https") or not target.host:
+        raise ShardError(f"a redirect to {place}, which is no http or https URL")
+    if url.scheme == "https" and target.scheme == "http":
+        raise ShardError(
+            f"a redirect from https to {target.url} is refused; name that URL itself if it may be trusted"
+        )
+    if target.auth is None and _origin(target) == _origin(url):
+        return target._replace(auth=url.auth)
+    return target
+
+
+def _origin(url: Url) -> tuple[str | None, str | None, int]:
+    return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)
+
+
+def _excerpt(response: urllib3.BaseHTTPResponse) -> str:
+    """The beginning of what the server says in words, on one line."""
+    kind = response.headers.get("content-type", "").lower()
+    if response.headers.get("content-encoding") or not any(each in kind for each in ("plain", "xml", "json")):
+        _settle(response)
+        return ""
+    text = _settle(response)[: 4 * _EXCERPT].decode("utf-8", "replace")
+    line = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    return line[:_EXCERPT] + ("…" if len(line) > _EXCERPT else "")
+
+
+def _settle(response: urllib3.BaseHTTPResponse) -> bytes:
+    """Reads a small body to its end, so that its connection can be used again; closes that of a large one."""
+    try:
+        data = response.read(_SMALL, decode_content=False)
+        response.read(1, decode_content=False)
+    except (HTTPError, OSError):
+        data = b""
+    response.close()
+    return data

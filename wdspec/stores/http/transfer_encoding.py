@@ -1,0 +1,111 @@
+"""Bodies that a server compressed for the transfer, although it was asked not to."""
+
+from __future__ import annotations
+
+import zlib
+
+from wdspec.errors import ShardError
+from wdspec.streams.resumed_stream import Body
+from wdspec.streams.retrying import TransientError
+
+ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
+"""Values of `Content-Encoding` that can be undone."""
+
+_INPUT = 64 * 1024
+_GZIP = b"\x1f\x8b"
+_GZIP_SUFFIXES = (".gz", ".tgz")
+
+
+def transferred(body: Body, encoding: str, path: str) -> tuple[Body, bool]:
+    """The body as it was before the transfer, and whether it had to be changed for that.
+
+    Some servers put `Content-Encoding: gzip` on a `.tar.gz` that they send as it is. So for such names the
+    encoding is undone only if a gzip file comes out.
+
+    Args:
+        body: from its first byte on.
+        encoding: the `Content-Encoding`.
+        path: of the URL, without a query.
+
+    Raises:
+        TransientError: the body is cut.
+        ShardError: an encoding that cannot be undone.
+    """
+    if encoding not in ENCODINGS:
+        raise ShardError(
+            f"the server compresses with `{encoding}` although it was asked for plain bytes; switch that off for "
+            "shards in its configuration"
+        )
+    start = b""
+    while len(start) < len(_GZIP) and (piece := body.read(_INPUT)):
+        start += piece
+    if not start:
+        return body, False
+    if path.lower().endswith(_GZIP_SUFFIXES) and not _opened(start).startswith(_GZIP):
+        return _Rejoined(start, body), False
+    return DecodedBody(_Rejoined(start, body)), True
+
+
+class DecodedBody:
+    """A body without the gzip or deflate around it; its checksum is checked."""
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self._decoder = _decoder()
+        self._input = b""
+        self._begun = False
+
+    def read(self, size: int) -> bytes:
+        while True:
+            data = self._input or self._body.read(_INPUT)
+            decoder = self._decoder
+            if not data:
+                if decoder.eof or not self._begun:
+                    return b""
+                raise TransientError("the compressed transfer stops in the middle")
+            if decoder.eof:  # one gzip stream behind the other
+                decoder = self._decoder = _decoder()
+            try:
+                out = decoder.decompress(data, size)
+            except zlib.error as error:
+                raise TransientError(f"the compressed transfer is damaged: {error}") from error
+            self._begun = True
+            self._input = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
+            if out:
+                return out
+
+    def close(self) -> None:
+        self._body.close()
+
+    def abort(self) -> None:
+        self._body.abort()
+
+
+class _Rejoined:
+    """A body with the bytes already read from its start put back."""
+
+    def __init__(self, start: bytes, body: Body) -> None:
+        self._start, self._body = start, body
+
+    def read(self, size: int) -> bytes:
+        if self._start:
+            data, self._start = self._start[:size], self._start[size:]
+            return data
+        return self._body.read(size)
+
+    def close(self) -> None:
+        self._body.close()
+
+    def abort(self) -> None:
+        self._body.abort()
+
+
+def _decoder() -> zlib._Decompress:
+    return zlib.decompressobj(wbits=47)
+
+
+def _opened(start: bytes) -> bytes:
+    try:
+        return _decoder().decompress(start, len(_GZIP))
+    except zlib.error:
+        return b""

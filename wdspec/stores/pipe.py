@@ -1,0 +1,284 @@
+"""`pipe:` URLs: a shell command whose output is the shard.
+
+The command runs in a session of its own, so that it is ended together with all that it started. Its standard
+error is read beside its output, without a thread, and the end of it stands in the error when it fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import logging
+import os
+import select
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from wdspec.errors import ShardError
+from wdspec.streams.retrying import Patience, TransientError, Trial
+
+if TYPE_CHECKING:
+    from wdspec.storage.access import Access
+
+log = logging.getLogger("wdspec")
+
+ATTEMPTS = 3
+"""Times a command is started that fails before it gives a byte. How long to try is its own business."""
+CAPACITY = 1024 * 1024
+"""Bytes that the pipe holds where the system allows it: fewer, larger reads, and the command runs ahead."""
+GRACE = 2.0
+"""Seconds between the request to end and the kill."""
+TAIL = 2000
+"""Bytes of the command's standard error that are kept."""
+
+_NOT_RUN = {126: "the shell may not run it", 127: "the shell finds no such program"}
+
+
+def open_pipe(location: str, access: Access) -> BinaryIO:
+    """The output of the command of a `pipe:` URL; starts it.
+
+    Raises:
+        ShardError: there is no command.
+    """
+    command = location[len("pipe:") :].strip()
+    if not command:
+        raise ShardError("`pipe:` without a command; write one whose output is the shard", location=location)
+    return cast(BinaryIO, PipeStream(command, location, access.patience))
+
+
+class PipeStream(io.RawIOBase):
+    """The output of a shell command, forward only.
+
+    `read` gives b"" only when the command has closed its output and ended with status 0. `close` ends it with all
+    its children; how a command ends that is stopped early does not matter.
+
+    A command that fails before its first byte is started again, `ATTEMPTS` times in all: later nobody could tell
+    that it gives the same bytes. It may be silent as long as other stores may fail, `read_timeout` + `budget`.
+
+    Raises:
+        ShardError: on `read`, a command that cannot start, fails, or is silent for too long.
+    """
+
+    def __init__(self, command: str, location: str, patience: Patience) -> None:
+        self._command, self._location = command, location
+        self._trial = Trial(patience, location)
+        self._silence = patience.read_timeout + patience.budget
+        self._process = os.getpid()
+        self._attempts = 0
+        self._given = 0
+        self._ended = False
+        self._refusal: ShardError | None = None
+        self._run: _Run | None = None
+        self._start()
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._given
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            return self.readall()
+        if self._ended or size == 0:
+            return b""
+        if os.getpid() != self._process:
+            raise ShardError(
+                "this pipe was opened by another process, before a fork", location=self._location
+            )
+        while True:
+            run = self._run or self._start()
+            try:
+                data = run.read(size, self._silence)
+                if not data:
+                    run.finish(self._silence)
+                    self._ended = True
+                self._given += len(data)
+                return data
+            except TransientError as error:
+                self._run = None
+                run.close()
+                if self._refusal is not None:
+                    raise self._refusal from None
+                if self._given:
+                    raise ShardError(
+                        f"{error}; {self._given} bytes were read before that", location=self._location
+                    ) from None
+                if self._attempts >= ATTEMPTS or run.never_ran:
+                    tried = f", {self._attempts} times in a row" if self._attempts > 1 else ""
+                    raise ShardError(f"{error}{tried}", location=self._location) from None
+                self._trial.failed(error)
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def abort(self, error: ShardError) -> None:
+        """Called from another thread: kills the command, and a `read` under way, or the next, raises the error."""
+        self._refusal = error
+        self._trial.give_up()
+        run = self._run
+        if run is not None and os.getpid() == self._process:
+            run.kill()
+
+    def close(self) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            if os.getpid() == self._process:
+                run.close()
+            else:
+                run.forget()
+        super().close()
+
+    def _start(self) -> _Run:
+        self._attempts += 1
+        try:
+            self._run = _Run(self._command)
+        except (OSError, ValueError) as error:
+            raise ShardError(
+                f"the command cannot be started: {getattr(error, 'strerror', None) or error}",
+                location=self._location,
+            ) from error
+        return self._run
+
+
+class _Run:
+    """One run of a command."""
+
+    def __init__(self, command: str) -> None:
+        self.never_ran = False
+        self._popen = subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        assert self._popen.stdout
+        assert self._popen.stderr
+        self._out, self._err = self._popen.stdout.fileno(), self._popen.stderr.fileno()
+        os.set_blocking(self._out, False)
+        os.set_blocking(self._err, False)
+        with contextlib.suppress(OSError, AttributeError):  # over the user's limit; not Linux
+            fcntl.fcntl(self._out, fcntl.F_SETPIPE_SZ, CAPACITY)  # type: ignore[attr-defined,unused-ignore]  # Linux
+        self._poll = select.poll()
+        self._poll.register(self._out, select.POLLIN)
+        self._poll.register(self._err, select.POLLIN)
+        self._speaks = True
+        self._tail = b""
+
+    def read(self, size: int, silence: float) -> bytes:
+        """At most `size` bytes; b"" when the output is closed. Raises TransientError after a silence."""
+        deadline = None
+        while True:
+            try:
+                return os.read(self._out, size)
+            except BlockingIOError:
+                pass
+            now = time.monotonic()
+            deadline = deadline or now + silence
+            ready = self._poll.poll(max(deadline - now, 0) * 1000)
+            if not ready:
+                raise TransientError(f"the command gave nothing for {silence:.0f} s{self._words()}")
+            if any(fd == self._err for fd, _ in ready):
+                self._listen()
+
+    def finish(self, silence: float) -> None:
+        """Waits for the end of the command. Raises TransientError unless its status is 0."""
+        deadline, pause = time.monotonic() + silence, 0.0005
+        while not self._exited():
+            if time.monotonic() > deadline:
+                raise TransientError(
+                    f"the command closed its output, but went on for {silence:.0f} s{self._words()}"
+                )
+            if self._speaks:  # it must not wait for us to hear it; its standard error mostly ends with it
+                errors = select.poll()
+                errors.register(self._err, select.POLLIN)
+                errors.poll(pause * 1000)
+                self._listen()
+            else:
+                time.sleep(pause)
+            pause = min(pause * 2, 0.05)
+        self._listen()
+        self._end()
+        status = self._popen.returncode
+        if status:
+            self.never_ran = status in _NOT_RUN
+            raise TransientError(f"{_ending(status)}{self._words()}")
+        if self._tail:
+            log.info("a command of `pipe:` ended well, and said%s", self._words())
+
+    def close(self) -> None:
+        """Ends the command and all that it started, and waits until they are gone."""
+        self.forget()
+        if self._popen.returncode is None:
+            self._signal(signal.SIGTERM)
+            deadline, pause = time.monotonic() + GRACE, 0.0005
+            while not self._exited() and time.monotonic() < deadline:
+                time.sleep(pause)
+                pause = min(pause * 2, 0.05)
+            self._end()
+
+    def kill(self) -> None:
+        """Kills the command and all that it started."""
+        if self._popen.returncode is None:
+            self._signal(signal.SIGKILL)
+
+    def forget(self) -> None:
+        """Closes our ends of the pipes."""
+        for file in (self._popen.stdout, self._popen.stderr):
+            if file is not None:
+                file.close()
+
+    def _exited(self) -> bool:
+        """Whether the shell has ended. It stays a zombie, so that its number names no other group meanwhile."""
+        if not hasattr(os, "waitid"):
+            return self._popen.poll() is not None
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        try:
+            return os.waitid(os.P_PID, self._popen.pid, options) is not None
+        except ChildProcessError:
+            return True
+
+    def _end(self) -> None:
+        """Kills what is left of the group, and takes the status."""
+        self.kill()
+        self._popen.wait()
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._popen.pid, number)
+
+    def _listen(self) -> None:
+        """Takes what the command has written to its standard error, and keeps the last of it."""
+        try:
+            while self._speaks:
+                piece = os.read(self._err, 65536)
+                if not piece:
+                    self._poll.unregister(self._err)
+                    self._speaks = False
+                self._tail = (self._tail + piece)[-TAIL:]
+        except BlockingIOError:
+            pass
+
+    def _words(self) -> str:
+        """The end of the standard error, as the end of a message."""
+        self._listen()
+        text = self._tail.decode("utf-8", "replace").strip()
+        if not text:
+            return "; it wrote nothing to its standard error"
+        cut = "… " if len(self._tail) == TAIL else ""
+        return f"; its standard error: {cut}{' | '.join(text.splitlines())}"
+
+
+def _ending(status: int) -> str:
+    if status < 0:
+        with contextlib.suppress(ValueError):
+            return f"the command was killed by {signal.Signals(-status).name}"
+    reason = f" ({_NOT_RUN[status]})" if status in _NOT_RUN else ""
+    return f"the command failed with exit status {status}{reason}"

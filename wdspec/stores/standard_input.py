@@ -1,0 +1,63 @@
+"""`-`: a shard from standard input, once, in the process that was started with it."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from wdspec.errors import ShardError
+
+if TYPE_CHECKING:
+    from wdspec.storage.access import Access
+
+_taken_by = 0
+
+
+def open_standard_input(location: str, access: Access) -> BinaryIO:
+    """The bytes of standard input, forward only.
+
+    Raises:
+        ShardError: it was read before, is a terminal or closed, or this is a worker process.
+    """
+    global _taken_by
+    if multiprocessing.parent_process() is not None:
+        raise ShardError(
+            "standard input belongs to the process that was started with it, not to its workers; set "
+            "`loader: {workers: 0}` or num_workers=0",
+            location=location,
+        )
+    if _taken_by == os.getpid():
+        raise ShardError(
+            "standard input can be read only once, and was: give the number of samples with `samples:` where it "
+            "would be counted, and stop after one pass with `epoch: pass` or `limit:`; or save it to a file",
+            location=location,
+        )
+    try:
+        if os.isatty(0):
+            raise ShardError(
+                "standard input is a terminal; write `… < shard.tar` or `… | wdspec …`", location=location
+            )
+        os.fstat(0)
+    except OSError as error:
+        if isinstance(error, ShardError):
+            raise
+        raise ShardError("standard input is closed", location=location) from None
+    _taken_by = os.getpid()
+    return cast(BinaryIO, _StandardInput())
+
+
+class _StandardInput(io.RawIOBase):
+    """Never seeks, though a file may stand behind it: part of that may have been read by others."""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        return self.readall() if size < 0 else os.read(0, size)
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)

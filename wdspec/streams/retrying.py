@@ -1,0 +1,102 @@
+"""How long a store that fails is asked again, and what is said meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from dataclasses import dataclass
+
+from wdspec.errors import ShardError
+from wdspec.redaction import redacted
+
+log = logging.getLogger("wdspec")
+
+SUBSTANTIAL = 1024 * 1024
+"""Bytes that count as progress: a store that gives less between two failures is failing all the time."""
+
+
+class TransientError(Exception):
+    """An attempt failed in a way that may pass: cut, stalled, overloaded, starting.
+
+    Args:
+        message: what was seen.
+        retry_after: seconds that the store asks to be left alone for.
+        brief: whether it is borne only for a short while: it looks as if it would not pass.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None, brief: bool = False) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        self.brief = brief
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Waits double from `delay` to `longest_delay` seconds, each shortened by a random part of up to a half."""
+
+    budget: float = 120.0
+    """Seconds from the first failure without substantial progress to giving up."""
+    brief: float = 30.0
+    """The same for what looks as if it would not pass: a host never heard of, an object that is another one now."""
+    delay: float = 0.25
+    """Seconds before the second attempt, at most."""
+    longest_delay: float = 15.0
+    """Seconds between two attempts, at most, unless the store asks for more."""
+    connect_timeout: float = 10.0
+    """Seconds in which a connection must stand."""
+    read_timeout: float = 60.0
+    """Seconds in which the next bytes must come."""
+
+
+class Trial:
+    """The failures of one stream since it last made progress."""
+
+    def __init__(self, patience: Patience, url: str) -> None:
+        self._patience = patience
+        self._url = url
+        self._attempts = 0
+        self._first = 0.0
+        self._bytes = 0
+        self._given_up = threading.Event()
+
+    def give_up(self) -> None:
+        """Ends the waiting, from another thread."""
+        self._given_up.set()
+
+    def progressed(self, size: int) -> None:
+        """So many bytes came."""
+        if self._attempts:
+            self._bytes += size
+            if self._bytes >= SUBSTANTIAL:
+                self._attempts = 0
+
+    def failed(self, error: TransientError) -> None:
+        """Waits before the next attempt.
+
+        Raises:
+            ShardError: the budget is spent.
+        """
+        now = time.monotonic()
+        if not self._attempts:
+            self._first, self._bytes = now, 0
+        self._attempts += 1
+        spent = now - self._first
+        patience = self._patience
+        longest = min(patience.delay * 2 ** min(self._attempts - 1, 30), patience.longest_delay)
+        wait = max(longest * random.uniform(0.5, 1), error.retry_after or 0.0)
+        budget = min(patience.budget, patience.brief) if error.brief else patience.budget
+        if spent + wait > budget:
+            raise ShardError(
+                f"given up after {self._attempts} attempt{'s' if self._attempts > 1 else ''} in {spent:.0f} s: {error}",
+                location=self._url,
+            ) from error
+        log.warning(
+            "attempt %d at %s failed: %s; trying again in %.1f s",
+            self._attempts,
+            redacted(self._url),
+            redacted(str(error)),
+            wait,
+        )
+        self._given_up.wait(wait)

@@ -1,0 +1,44 @@
+"""Which writer a shard gets: by the format asked for, or by its name."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from wdspec.errors import UsageError
+from wdspec.formats.compression.compress import compression_of
+from wdspec.formats.format_names import format_of
+from wdspec.writing.record_writer import RecordWriter
+from wdspec.writing.sample_writer import SampleWriter
+from wdspec.writing.sink import Target
+from wdspec.writing.tar_writer import TarWriter
+
+_FORMATS = ("tar", "cbor", "msgpack", "jsonl")
+
+
+def open_writer(target: Target, *, name: str = "", **options: Any) -> SampleWriter:
+    """The writer for a shard.
+
+    Args:
+        target: a path, a URL or a file.
+        name: what the shard is called, where the target does not say.
+        options: of `TarWriter` or `RecordWriter`; ``format`` may be ``tar``, ``cbor``, ``msgpack`` or ``jsonl``, one of
+            tar's dialects, or left out to go by the name.
+
+    Raises:
+        UsageError: an option that this kind of shard has not; and as for the writers.
+    """
+    name = name or (os.fspath(target) if isinstance(target, (str, os.PathLike)) else "")
+    asked = options.get("format")
+    if asked in _FORMATS:
+        del options["format"]
+    format = format_of(name, asked if asked in _FORMATS else "auto" if asked is None else "tar")
+    if options.get("compress") is None:
+        options["compress"] = compression_of(name) or False
+    try:
+        if format == "tar":
+            return TarWriter(target, **options)
+        options.pop("format", None)
+        return RecordWriter(target, format, **options)
+    except TypeError as error:
+        raise UsageError(f"a writer of {format} cannot be made so: {error}") from error
