@@ -6,7 +6,6 @@ result is the value, or None where the handler has nothing to do with such field
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from wdspec.fields.decoders.images import IMAGE_SUFFIXES
 from wdspec.fields.decoders.video import FilmDecoder
 from wdspec.fields.file_patterns import endings, is_reserved
 from wdspec.fields.sample_fields import said
+from wdspec.secure import secure_mode
 from wdspec.spec.language.vocabulary import AUDIO_EXTENSIONS, VIDEO_EXTENSIONS
 
 Handler = Callable[[str, bytes], Any]
@@ -138,7 +138,7 @@ class Decoder:
         self.post = None if post is None else tuple(post)
         self.only = frozenset(only.split() if isinstance(only, str) else only) if only is not None else None
         self.partial = partial
-        secure = os.environ.get("WDS_SECURE") == "1"
+        secure = secure_mode()
         self._by_extension = DecodeRules(allow_pickle="pickle" in allow, secure=secure)
         self._rules = {
             name: DecodeRules((name,), {}, False, "pickle" in allow, secure)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from wdspec.errors import FieldError, SpecError, WdspecError
 from wdspec.fields.decode_rules import DecodeRules, FieldDecoder
 from wdspec.fields.field_names import Naming
 from wdspec.fields.file_patterns import Extensions, is_reserved
+from wdspec.secure import secure_mode
 
 if TYPE_CHECKING:
     from wdspec.spec.language.models import Source
@@ -63,7 +63,7 @@ class SampleFields:
             `TRIAL` samples is warned of, once in each process.
         scales: whether factors may be given.
         allow_pickle: whether pickles may be read, and then `pth` and `npy` with objects too.
-        secure: whether functions and pickle are forbidden; by default whether WDS_SECURE is 1 now.
+        secure: whether functions and pickle are forbidden; by default whether WDS_SECURE forbids them now.
 
     Raises:
         SpecError: the options contradict each other or are not allowed.
@@ -92,7 +92,7 @@ class SampleFields:
             tuple(required),
             None if only is None else tuple(only),
         )
-        secure = os.environ.get("WDS_SECURE") == "1" if secure is None else secure
+        secure = secure_mode() if secure is None else secure
         self.rules = DecodeRules(tuple(names), dict(fields or {}), scales, allow_pickle, secure)
         for new, olds in self.naming.rename.items():
             for old in olds:

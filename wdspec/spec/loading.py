@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from wdspec.errors import UrlError, UsageError
+from wdspec.secure import secure_mode
 from wdspec.spec.compose.composing import Choice, Composed, compose
 from wdspec.spec.compose.other_tools import foreign
 from wdspec.spec.compose.source_list import Draft
@@ -168,9 +169,13 @@ class _Reading:
         if vars is not None and not isinstance(vars, MapNode):
             self.problems.add("E202", vars, "`vars` takes a map of names", "write `vars: {name: value}`")
         self._refuse_reserved(vars)
-        secure = self.environ.get("WDS_SECURE", "").strip().lower() not in ("", "0", "false", "no")
         choice = Choice(
-            split, env, self.file, overlaid, secure, bool(self.environ.get("AIS_ENDPOINT", "").strip())
+            split,
+            env,
+            self.file,
+            overlaid,
+            secure_mode(self.environ),
+            bool(self.environ.get("AIS_ENDPOINT", "").strip()),
         )
         composed = compose(chosen, choice, self.library, self._expanded, self.chain, self.problems)
         for leaf in composed.leaves:

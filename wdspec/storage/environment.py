@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pydantic_core import PydanticCustomError
 
 from wdspec.errors import UsageError
+from wdspec.secure import secure_mode
 from wdspec.spec.language.value_kinds import read_size
 from wdspec.storage.ais_cluster import AisVariables
 from wdspec.urls.rewrite import Rule, parse_rules
@@ -51,7 +52,7 @@ class UrlEnvironment:
             directory=directory,
             home=os.path.expanduser("~"),
             rules=parse_rules(environ.get(variable, ""), variable, base=directory),
-            secure=environ.get("WDS_SECURE", "").strip().lower() not in ("", "0", "false", "no", "off"),
+            secure=secure_mode(environ),
             ais=AisVariables.read(environ),
             cache_dir=environ.get("WDS_CACHE") or None,
             cache_size=_cache_size(environ.get("WDS_CACHE_SIZE", "").strip()),
