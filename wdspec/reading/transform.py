@@ -8,7 +8,6 @@ a sample that they drop uses up no draw.
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 from wdspec.errors import FieldError, SpecError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.fields.scale import Scaling
+from wdspec.importing import import_function
 from wdspec.planning.keys import random64, uniform
 from wdspec.reading.error_budget import Budget
 from wdspec.reading.sample_rng import current, slot_key
@@ -108,7 +108,7 @@ class Transform:
     def _steps(self, budget: Budget) -> list[Step]:
         steps: list[Step] = []
         if self.select is not None:
-            steps.append(_selection(load_callable(self.select, "select"), budget))
+            steps.append(_selection(import_function(self.select, "select"), budget))
         steps += [_mapping(call) for call in self.maps[: self.own_maps]]
         if self.tags:
             tags = dict(self.tags)
@@ -154,29 +154,6 @@ def missing_field(entry: str, sample: Sample) -> FieldError:
     )
 
 
-def load_callable(name: str, role: str) -> Callable[..., Any]:
-    """Imports ``package.module:attribute``.
-
-    Raises:
-        SpecError: the module or the attribute does not exist, or the attribute cannot be called.
-    """
-    module_name, _, attribute = name.partition(":")
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ImportError as error:
-        raise SpecError(
-            f"cannot import `{module_name}` for `{role}: {name}`: {error}; is it installed, or on PYTHONPATH?"
-        ) from error
-    for part in attribute.split("."):
-        try:
-            found = getattr(found, part)
-        except AttributeError as error:
-            raise SpecError(f"`{role}: {name}`: module `{module_name}` has no `{attribute}`") from error
-    if not callable(found):
-        raise SpecError(f"`{role}: {name}` is a {type(found).__name__}, which cannot be called")
-    return found  # type: ignore[no-any-return]  # checked to be callable above
-
-
 def _selection(predicate: Callable[[Sample], bool], budget: Budget) -> Step:
     dropped = budget.dropped
 
@@ -191,7 +168,7 @@ def _selection(predicate: Callable[[Sample], bool], budget: Budget) -> Step:
 
 def _mapping(call: Call) -> Step:
     """A function called on each sample, or a class built once with the arguments and then called."""
-    function = load_callable(call.call, "map")
+    function = import_function(call.call, "map")
     if inspect.isclass(function):
         built = function(**call.args)
         if not callable(built):

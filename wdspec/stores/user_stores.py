@@ -15,10 +15,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, BinaryIO, TypeVar, cast
 
-from wdspec.errors import MissingShardError, ShardError, UsageError
+from wdspec.errors import MissingShardError, ShardError, SpecError, UsageError
+from wdspec.importing import import_function
 
 Opener = Callable[[str], BinaryIO]
 """Takes a URL, returns a binary file at its start."""
@@ -116,17 +116,15 @@ class PackageOpener:
                 location=url,
             )
         _, value = self.offers[0]
-        module, _, name = value.partition(":")
         try:
-            function: Any = import_module(module.strip())
-            for part in name.split("[")[0].strip().split("."):
-                function = getattr(function, part)
-        except Exception as error:  # whatever the package's code raises
+            function = import_function(value.partition("[")[0].replace(" ", ""), "opener")
+        except SpecError as error:
+            cause = error.__cause__
             raise ShardError(
-                f"the opener {self} cannot be imported: {type(error).__name__}: {error}; mend or uninstall that "
+                f"the opener {self} cannot be imported: {type(cause).__name__}: {cause}; mend or uninstall that "
                 "package",
                 location=url,
-            ) from error
+            ) from cause
         return cast(Opener, function)(url)
 
 
