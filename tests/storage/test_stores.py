@@ -24,6 +24,7 @@ from wdspec.stores.fsspec import filesystems as filesystem
 from wdspec.stores.fsspec import fsspec_store as objects
 from wdspec.stores.user_stores import user_openers
 from wdspec.streams.retrying import Patience
+from wdspec.system.per_process import Table
 
 QUICK = Patience(budget=3, brief=0.2, delay=0.001, longest_delay=0.01)
 SHARDS = "data://pages/a-{000..002}.tar"
@@ -48,7 +49,7 @@ def shards(tmp_path_factory):
 @pytest.fixture
 def root(request, monkeypatch, shards):
     """URL of a store that holds the shards, for each store."""
-    monkeypatch.setattr(filesystem, "_made", {})
+    monkeypatch.setattr(filesystem._systems, "value", Table())
     if request.param == "memory":
         system = fsspec.filesystem("memory")
         for each in shards.iterdir():
@@ -115,7 +116,7 @@ def test_every_store_gives_the_same_sequence(root, monkeypatch, expected):
 )
 def test_workers_read_where_the_parent_has_read_before(root, monkeypatch, expected, method):
     assert sequence(monkeypatch, f"data://={root}") == expected
-    assert filesystem._made  # the parent has clients, with threads and sockets
+    assert filesystem._systems.value._values  # the parent has clients, with threads and sockets
     workers = 2 if method == "fork" else 1  # torch is slow to import
     assert sequence(monkeypatch, f"data://={root}", workers, multiprocessing_context=method) == expected
 
@@ -143,7 +144,7 @@ def test_a_child_forked_while_a_client_is_made_reads(root):
         with opened(f"{root}pages/a-000.tar") as file:
             return len(file.read(512))
 
-    lock, both = fsspec.asyn.get_lock(), filesystem._lock
+    lock, both = fsspec.asyn.get_lock(), filesystem._systems.value._lock
     with lock, both:  # by a thread that the child does not have
         assert in_a_child(read) == "512"
 
@@ -196,7 +197,7 @@ def read_by_threads(locations):
 def test_sftp_gives_the_same_sequence(monkeypatch, shards, sshd, expected):
     options = {"username": sshd.user, "key_filename": str(sshd.key), "port": sshd.port}
     monkeypatch.setitem(fsspec.config.conf, "sftp", options)
-    monkeypatch.setattr(filesystem, "_made", {})
+    monkeypatch.setattr(filesystem._systems, "value", Table())
     assert sequence(monkeypatch, f"data://pages/=sftp://127.0.0.1{shards}/") == expected
     assert read_by_threads([f"sftp://127.0.0.1{shards}/a-00{i}.tar" for i in range(3)]) == [
         (shards / f"a-00{i}.tar").read_bytes() for i in range(3)
@@ -300,7 +301,7 @@ def test_missing_credentials_say_how_to_give_them(s3, monkeypatch):
 
 
 def test_missing_settings_say_how_to_give_them(azure, monkeypatch):
-    monkeypatch.setattr(filesystem, "_made", {})
+    monkeypatch.setattr(filesystem._systems, "value", Table())
     for name in [name for name in os.environ if name.startswith("AZURE_")]:
         monkeypatch.delenv(name)
     with pytest.raises(ShardError, match=r"cannot be opened .*AZURE_STORAGE_CONNECTION_STRING"):
@@ -329,7 +330,7 @@ def test_a_store_whose_package_is_not_installed_names_the_extra(url, install):
 
 
 def test_a_store_that_nobody_answers_for_is_given_up_soon(monkeypatch):
-    monkeypatch.setattr(filesystem, "_made", {})
+    monkeypatch.setattr(filesystem._systems, "value", Table())
     monkeypatch.setattr(filesystem, "heard", set())
     monkeypatch.setitem(
         fsspec.config.conf,

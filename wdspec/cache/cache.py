@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import BinaryIO, cast
@@ -14,6 +13,7 @@ from wdspec.cache.fill import Rules
 from wdspec.cache.follower import Follower
 from wdspec.cache.index import Index
 from wdspec.spec.language.models import Source
+from wdspec.system.per_process import PerProcess
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ def cache_of(settings: CacheSettings | None, source: Source | None = None) -> Ca
     return Cache(Rules(settings.size, format=source.format, lenient_end=source.tar.end == "lenient"))
 
 
-_kept: dict[tuple[str, int], int] = {}
+_kept_to: PerProcess[set[tuple[str, int]]] = PerProcess(set)
 
 
 def _keep_to(limit: int, directory: str) -> None:
     """Once in a process: the limit may be lower than it was when the directory was filled."""
-    if _kept.get((directory, limit)) != os.getpid():
-        _kept[directory, limit] = os.getpid()
+    if (directory, limit) not in _kept_to.value:
+        _kept_to.value.add((directory, limit))
         index = Index(directory)
         if index.is_marked:
             with contextlib.suppress(OSError):

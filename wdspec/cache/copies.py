@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 
 from wdspec.cache.cache_names import Copies
-from wdspec.cache.file_locks import open_marked
+from wdspec.cache.in_use import open_marked
 from wdspec.cache.index import Index, key_of
 
 

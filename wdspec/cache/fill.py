@@ -18,12 +18,13 @@ from typing import BinaryIO
 
 from wdspec.cache.cache_names import Copies
 from wdspec.cache.completeness import NO_TAR, check_whole
-from wdspec.cache.file_locks import FileLocked, mark_in_use
+from wdspec.cache.in_use import mark_in_use
 from wdspec.cache.index import Content, Index, key_of
 from wdspec.cache.store_stream import Rest
 from wdspec.errors import ShardError
 from wdspec.streams.background import mover
 from wdspec.streams.resumed_stream import PIECE
+from wdspec.system.file_locks import LockFile
 
 log = logging.getLogger("wdspec")
 _FIRST_STEP = 1024 * 1024
@@ -54,7 +55,7 @@ class Fill:
     """
 
     def __init__(
-        self, copies: Copies, fetch: Callable[[], BinaryIO], rules: Rules, filling: FileLocked
+        self, copies: Copies, fetch: Callable[[], BinaryIO], rules: Rules, filling: LockFile
     ) -> None:
         self.lock = threading.Lock()
         """Held by whoever moves."""

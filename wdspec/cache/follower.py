@@ -8,17 +8,18 @@ import io
 import os
 import time
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from wdspec.cache.cache_names import Copies
-from wdspec.cache.file_locks import open_marked
 from wdspec.cache.fill import Fill, Rules, warn_once
+from wdspec.cache.in_use import open_marked
 from wdspec.cache.index import Index, key_of
 from wdspec.cache.running_fills import start_fill
 from wdspec.cache.store_stream import Rest
 from wdspec.errors import ShardError, WdspecError
 from wdspec.streams.read_ahead import SOON
 from wdspec.streams.resumed_stream import PIECE
+from wdspec.system.raw_stream import RawStream
 
 POLL = 0.01
 """Seconds between two looks at a file that another process writes."""
@@ -29,7 +30,7 @@ STALLED = 300.0
 _MOST = 16 * PIECE
 
 
-class Follower(io.RawIOBase):
+class Follower(RawStream):
     """The bytes of a shard behind whoever makes its copy; becomes that itself when nobody does.
 
     `read` gives b"" only once the copy is whole and checked. When its maker dies, is refused the room, or fills up
@@ -78,9 +79,6 @@ class Follower(io.RawIOBase):
             return self._rest is None
         return fill.total is not None and fill.total - fill.written <= SOON
 
-    def readable(self) -> bool:
-        return True
-
     def seekable(self) -> bool:
         while self._file < 0 and self._rest is None:
             self._step()
@@ -111,11 +109,6 @@ class Follower(io.RawIOBase):
         if self._fill is not None:
             self._fill.reached = max(self._fill.reached, self._position)
         return data
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
     def close(self) -> None:
         if self.closed:

@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from wdspec.cache.cache_names import OWN_FOLDER, TAG
-from wdspec.cache.file_locks import FileLocked, is_in_use
+from wdspec.cache.in_use import is_in_use
+from wdspec.system.file_locks import LockFile
 
 _SIGNATURE = """\
 Signature: 8a477f597d28d172789f06886806bc55
@@ -96,13 +97,13 @@ class Index:
         """The path of a copy while it is made."""
         return os.path.join(self._folder, "parts", key)
 
-    def filling(self, key: str) -> FileLocked:
+    def filling(self, key: str) -> LockFile:
         """The lock of whoever makes a copy."""
-        return FileLocked(os.path.join(self._folder, "locks", key))
+        return LockFile(os.path.join(self._folder, "locks", key))
 
-    def lock(self) -> FileLocked:
+    def lock(self) -> LockFile:
         """The lock of whoever counts."""
-        return FileLocked(os.path.join(self._folder, "lock"))
+        return LockFile(os.path.join(self._folder, "lock"))
 
     def entries(self) -> list[Entry]:
         """All copies, in no order."""

@@ -14,12 +14,25 @@ from wdspec.cache.cache_names import Copies
 from wdspec.cache.fill import Fill, Rules
 from wdspec.cache.index import Index, key_of
 from wdspec.streams.background import mover
+from wdspec.system.per_process import PerProcess
 
 GRACE = 1.0
 """Seconds that a process which ends spends on copies that are nearly made, so that none is fetched twice."""
 
-_fills: dict[str, Fill] = {}
-_guard = threading.Lock()
+
+class _RunningFills:
+    def __init__(self) -> None:
+        self.guard = threading.Lock()
+        self.by_path: dict[str, Fill] = {}
+        self.end_with_process = False
+
+    def forget(self) -> None:
+        """In a forked child: what the parent makes is not ours."""
+        for fill in self.by_path.values():
+            fill.forget()
+
+
+_running = PerProcess(_RunningFills, _RunningFills.forget)
 
 
 def start_fill(copies: Copies, fetch: Callable[[], BinaryIO], rules: Rules) -> Fill | None:
@@ -28,10 +41,11 @@ def start_fill(copies: Copies, fetch: Callable[[], BinaryIO], rules: Rules) -> F
     Raises:
         OSError: the directory cannot be written.
     """
-    with _guard:
-        for path in [path for path, fill in _fills.items() if fill.done]:
-            del _fills[path]
-        fill = _fills.get(copies.path)
+    running = _running.value
+    with running.guard:
+        for path in [path for path, fill in running.by_path.items() if fill.done]:
+            del running.by_path[path]
+        fill = running.by_path.get(copies.path)
         if fill is not None:
             return fill
         index = Index(copies.directory)
@@ -43,8 +57,10 @@ def start_fill(copies: Copies, fetch: Callable[[], BinaryIO], rules: Rules) -> F
         if os.path.lexists(copies.path):
             filling.release()
             return None
-        fill = _fills[copies.path] = Fill(copies, fetch, rules, filling)
-    _end_with_process()
+        fill = running.by_path[copies.path] = Fill(copies, fetch, rules, filling)
+    if not running.end_with_process:
+        running.end_with_process = True
+        _finish_with_process()
     mover().add(fill)
     return fill
 
@@ -52,9 +68,10 @@ def start_fill(copies: Copies, fetch: Callable[[], BinaryIO], rules: Rules) -> F
 def finish() -> None:
     """Ends all copies: those that are nearly made are made, the others given up."""
     deadline = time.monotonic() + GRACE
-    with _guard:
-        fills = [fill for fill in _fills.values() if not fill.done]
-        _fills.clear()
+    running = _running.value
+    with running.guard:
+        fills = [fill for fill in running.by_path.values() if not fill.done]
+        running.by_path.clear()
     for fill in fills:
         while not fill.done and time.monotonic() < deadline:
             fill.watch(max(0.0, deadline - time.monotonic()))
@@ -63,28 +80,9 @@ def finish() -> None:
             fill.abandon()
 
 
-_ending: set[int] = set()
-
-
-def _end_with_process() -> None:
-    if os.getpid() in _ending:
-        return
-    _ending.clear()
-    _ending.add(os.getpid())
+def _finish_with_process() -> None:
     atexit.register(finish)
     # Worker processes leave without the functions of `atexit`.
     from multiprocessing.util import Finalize
 
     Finalize(None, finish, exitpriority=10)
-
-
-def _forget() -> None:
-    """In a forked child: what the parent makes is not ours."""
-    global _guard
-    _guard = threading.Lock()
-    for fill in _fills.values():
-        fill.forget()
-    _fills.clear()
-
-
-os.register_at_fork(after_in_child=_forget)

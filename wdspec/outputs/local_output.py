@@ -13,11 +13,7 @@ import stat
 from typing import IO, Any, Protocol
 
 from wdspec.errors import UsageError
-
-try:
-    import fcntl
-except ImportError:  # no locks on this system: two writers of one name go unnoticed
-    fcntl = None  # type: ignore[assignment]  # stands for the module
+from wdspec.system.file_locks import lock_open_file
 
 
 class Output(Protocol):
@@ -135,17 +131,12 @@ def _locked(partial: str, path: str) -> IO[bytes]:
     while True:
         descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
         try:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise UsageError(
-                        "another writer is writing this file now; give each process a name or pattern of its "
-                        "own, such as `out-w3-%06d.tar`",
-                        location=path,
-                    ) from None
-                except OSError:
-                    pass  # a file system without locks
+            if not lock_open_file(descriptor):
+                raise UsageError(
+                    "another writer is writing this file now; give each process a name or pattern of its own, "
+                    "such as `out-w3-%06d.tar`",
+                    location=path,
+                )
             if not _is_still(descriptor, partial):  # its writer finished between our two calls
                 os.close(descriptor)
                 continue

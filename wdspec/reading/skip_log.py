@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from wdspec.errors import UsageError
+from wdspec.system.file_locks import lock_open_file
 
 
 def append_line(path: str, record: Mapping[str, Any]) -> None:
@@ -29,7 +29,7 @@ def append_line(path: str, record: Mapping[str, Any]) -> None:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock_open_file(file, wait=True)
             while line:
                 line = line[os.write(file, line) :]
         finally:

@@ -21,10 +21,11 @@ from torch.utils.data import DataLoader
 
 from wdspec.errors import WdspecError
 from wdspec.streams import watchdog
+from wdspec.system.per_process import PerProcess
 
-_running: weakref.WeakSet[Any] = weakref.WeakSet()
+_running: PerProcess[weakref.WeakSet[Any]] = PerProcess(weakref.WeakSet)
 """Iterators of DataLoaders that have worker processes."""
-_processes: weakref.WeakSet[Any] = weakref.WeakSet()
+_processes: PerProcess[weakref.WeakSet[Any]] = PerProcess(weakref.WeakSet)
 """Their processes: one that is stuck outlives its iterator."""
 
 
@@ -61,8 +62,8 @@ def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
     """An iterator of the loader, whose workers end before Python waits for them at its exit."""
     workers = iter(loader)
     if loader.num_workers:
-        _running.add(workers)
-        _processes.update(workers._workers)  # type: ignore[attr-defined]  # torch has no public way
+        _running.value.add(workers)
+        _processes.value.update(workers._workers)  # type: ignore[attr-defined]  # torch has no public way
     return workers
 
 
@@ -78,9 +79,9 @@ def _go_on(number: int, frame: object) -> None:
 
 
 def _end_all() -> None:
-    for workers in list(_running):
+    for workers in list(_running.value):
         end(workers)
-    _kill(list(_processes))
+    _kill(list(_processes.value))
 
 
 def _kill(processes: list[Any]) -> None:
@@ -92,13 +93,6 @@ def _kill(processes: list[Any]) -> None:
                 process.join()
 
 
-def _forget() -> None:
-    _running.clear()
-    _processes.clear()
-
-
-# A forked child has the sets, but they are its parent's workers.
-os.register_at_fork(after_in_child=_forget)
 # Registered after torch's own and so run before it: from then on, torch leaves workers to multiprocessing, which
 # sends them a SIGTERM and waits.
 atexit.register(_end_all)

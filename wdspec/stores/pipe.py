@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import io
 import logging
 import os
 import select
 import signal
 import subprocess
 import time
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from wdspec.errors import ShardError
 from wdspec.streams.retrying import Patience, TransientError, Trial
+from wdspec.system.raw_stream import RawStream
 
 if TYPE_CHECKING:
     from wdspec.storage.access import Access
@@ -49,7 +49,7 @@ def open_pipe(location: str, access: Access) -> BinaryIO:
     return cast(BinaryIO, PipeStream(command, location, access.patience))
 
 
-class PipeStream(io.RawIOBase):
+class PipeStream(RawStream):
     """The output of a shell command, forward only.
 
     `read` gives b"" only when the command has closed its output and ended with status 0. `close` ends it with all
@@ -73,9 +73,6 @@ class PipeStream(io.RawIOBase):
         self._refusal: ShardError | None = None
         self._run: _Run | None = None
         self._start()
-
-    def readable(self) -> bool:
-        return True
 
     def tell(self) -> int:
         return self._given
@@ -111,11 +108,6 @@ class PipeStream(io.RawIOBase):
                     tried = f", {self._attempts} times in a row" if self._attempts > 1 else ""
                     raise ShardError(f"{error}{tried}", location=self._location) from None
                 self._trial.failed(error)
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
     def abort(self, error: ShardError) -> None:
         """Called from another thread: kills the command, and a `read` under way, or the next, raises the error."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import multiprocessing
 import os
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from wdspec.errors import ShardError
+from wdspec.system.raw_stream import RawStream
 
 if TYPE_CHECKING:
     from wdspec.storage.access import Access
@@ -48,16 +48,8 @@ def open_standard_input(location: str, access: Access) -> BinaryIO:
     return cast(BinaryIO, _StandardInput())
 
 
-class _StandardInput(io.RawIOBase):
+class _StandardInput(RawStream):
     """Never seeks, though a file may stand behind it: part of that may have been read by others."""
-
-    def readable(self) -> bool:
-        return True
 
     def read(self, size: int = -1) -> bytes:
         return self.readall() if size < 0 else os.read(0, size)
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from wdspec.errors import MissingShardError, ShardError, SpecError, UsageError
 from wdspec.importing import import_function
+from wdspec.system.raw_stream import RawStream
 
 Opener = Callable[[str], BinaryIO]
 """Takes a URL, returns a binary file at its start."""
@@ -159,14 +160,11 @@ def checked(own: Opener, url: str) -> BinaryIO:
     return cast(BinaryIO, _Checked(file, own, url))
 
 
-class _Checked(io.RawIOBase):
+class _Checked(RawStream):
     """A user's file whose every answer is looked at."""
 
     def __init__(self, file: Any, own: Opener, url: str) -> None:
         self._file, self._own, self._url = file, own, url
-
-    def readable(self) -> bool:
-        return True
 
     def seekable(self) -> bool:
         return bool(getattr(self._file, "seekable", bool)())
@@ -192,11 +190,6 @@ class _Checked(io.RawIOBase):
             "it in binary mode, and let `read` wait for data",
             location=self._url,
         )
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
     def close(self) -> None:
         if not self.closed:

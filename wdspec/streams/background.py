@@ -8,9 +8,10 @@ that stalls, or that is waited for between two attempts, holds up nobody but its
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from typing import Protocol
+
+from wdspec.system.per_process import PerProcess
 
 log = logging.getLogger("wdspec")
 
@@ -91,13 +92,9 @@ def _ahead(job: Job) -> int:
     return job.ahead
 
 
-_movers: dict[int, Mover] = {}
+_of_process = PerProcess(Mover)
 
 
 def mover() -> Mover:
-    """The mover of this process: a forked child has a copy of its parent's, but not the thread."""
-    pid = os.getpid()
-    if pid not in _movers:
-        _movers.clear()
-        _movers[pid] = Mover()
-    return _movers[pid]
+    """The mover of this process."""
+    return _of_process.value

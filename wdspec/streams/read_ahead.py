@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import io
-import os
 import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from typing import BinaryIO, Protocol, runtime_checkable
 
 from wdspec.errors import ShardError
 from wdspec.streams.background import mover
 from wdspec.streams.resumed_stream import NEAR, PIECE
+from wdspec.system.per_process import PerProcess
+from wdspec.system.raw_stream import RawStream
 
 BUDGET = 64 * 1024 * 1024
 """Bytes that all streams of a process may hold together; each may hold an equal part."""
@@ -31,7 +32,7 @@ class Fetching(Protocol):
     def fetched(self) -> bool: ...
 
 
-class ReadAhead(io.RawIOBase):
+class ReadAhead(RawStream):
     """The bytes of a stream, fetched by the mover as far as the budget goes.
 
     The mover begins with the second piece: the first one is often only looked at, before a seek to elsewhere.
@@ -57,7 +58,7 @@ class ReadAhead(io.RawIOBase):
         self._started = False
         self.wanted = True
         """Whether a reader has come for it."""
-        _streams().add(self)
+        _open.value.add(self)
 
     @property
     def fetched(self) -> bool:
@@ -102,9 +103,6 @@ class ReadAhead(io.RawIOBase):
             mover().wake()  # whatever waits for that
         return not self._ended
 
-    def readable(self) -> bool:
-        return True
-
     def seekable(self) -> bool:
         with held(self.lock):
             return self._inner.seekable()
@@ -137,16 +135,11 @@ class ReadAhead(io.RawIOBase):
         self._position += len(data)
         return data
 
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
     def close(self) -> None:
         if self.closed:
             return
         super().close()
-        _streams().discard(self)
+        _open.value.discard(self)
         mover().remove(self)
         self._pieces.clear()
         self._piece = b""
@@ -233,15 +226,7 @@ def held(lock: threading.Lock) -> Iterator[None]:
 
 def share() -> int:
     """Bytes that each stream of this process may hold now."""
-    return max(PIECE, BUDGET // max(1, len(_streams())))
+    return max(PIECE, BUDGET // max(1, len(_open.value)))
 
 
-_live: dict[int, weakref.WeakSet[ReadAhead]] = {}
-
-
-def _streams() -> weakref.WeakSet[ReadAhead]:
-    pid = os.getpid()
-    if pid not in _live:
-        _live.clear()
-        _live[pid] = weakref.WeakSet()
-    return _live[pid]
+_open: PerProcess[weakref.WeakSet[ReadAhead]] = PerProcess(weakref.WeakSet)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from wdspec.errors import ShardError
 from wdspec.streams.retrying import Patience, TransientError, Trial
+from wdspec.system.raw_stream import RawStream
 
 PIECE = 256 * 1024
 NEAR = 1024 * 1024
@@ -47,7 +48,7 @@ Fetch = Callable[[int], Answer]
 """Asks a store for an object from an offset to its end. Raises TransientError, MissingShardError or ShardError."""
 
 
-class RemoteStream(io.RawIOBase):
+class RemoteStream(RawStream):
     """The bytes of one object, from any offset, through as many requests as it takes.
 
     `read` returns b"" only at the true end. A cut is resumed where it happened if the store gives ranges and can
@@ -73,9 +74,6 @@ class RemoteStream(io.RawIOBase):
         self._piece = b""  # bytes just read, from `_piece_at` on: the beginning is looked at, then read again
         self._piece_at = 0
         self._refusal: ShardError | None = None
-
-    def readable(self) -> bool:
-        return True
 
     def seekable(self) -> bool:
         known = self._known or self._first()
@@ -111,11 +109,6 @@ class RemoteStream(io.RawIOBase):
         data = self._piece[at : at + size] if at or size < len(self._piece) else self._piece
         self._position += len(data)
         return data
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
     def close(self) -> None:
         self._drop()

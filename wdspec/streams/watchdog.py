@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import logging
-import os
 import threading
 import time
 import weakref
@@ -19,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
 from wdspec.errors import ShardError
+from wdspec.system.per_process import PerProcess
 
 log = logging.getLogger("wdspec")
 
@@ -54,7 +54,7 @@ class Watch:
         self._steps = 0
         self._interrupted = False
         self._lock = threading.Lock()
-        _watchdog().add(self)
+        _watchdog.value.add(self)
 
     def run(self, read: Callable[..., Any], *arguments: Any) -> Any:
         """Calls a function that may hang.
@@ -197,16 +197,7 @@ class _Watchdog:
             self._hurry.wait(self._nap)
 
 
-_watchdogs: dict[int, _Watchdog] = {}
-
-
-def _watchdog() -> _Watchdog:
-    """Of this process: a forked child has a copy of its parent's, but not the thread."""
-    pid = os.getpid()
-    if pid not in _watchdogs:
-        _watchdogs.clear()
-        _watchdogs[pid] = _Watchdog()
-    return _watchdogs[pid]
+_watchdog = PerProcess(_Watchdog)
 
 
 def _put(thread: int, what: Any) -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 
+import cachestores
 import pytest
 from cachestores import Caching, Store, drained, tar_of
 
@@ -45,7 +46,7 @@ def maker(tmp_path):
 
     def start(forks=False):
         script = MAKER.format(
-            tests=os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
+            tests=os.path.dirname(cachestores.__file__),
             cache=str(tmp_path / "cache"),
             url=URL,
             forks=forks,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import bz2
-import io
 import lzma
 import zlib
 from typing import Any, BinaryIO, Protocol, cast
 
 from wdspec.errors import ShardError
+from wdspec.system.raw_stream import RawStream
 
 _INPUT = 64 * 1024
 _LONGEST_MAGIC = 10
@@ -52,7 +52,7 @@ def decompressed(file: BinaryIO) -> BinaryIO:
     return cast(BinaryIO, _Rejoined(file, start))
 
 
-class DecompressedFile(io.RawIOBase):
+class DecompressedFile(RawStream):
     """Reads on through compressed streams laid end to end, zeros between and after them aside."""
 
     def __init__(self, file: Any, kind: str, new: Any) -> None:
@@ -62,9 +62,6 @@ class DecompressedFile(io.RawIOBase):
         self._stream: Decompressor | None = None
         self._input = b""
         self._consumed = 0
-
-    def readable(self) -> bool:
-        return True
 
     def close(self) -> None:
         if not self.closed:
@@ -178,15 +175,12 @@ class _Unzstd:
         return bytes(self._stream.unused_data) + self._input
 
 
-class _Rejoined(io.RawIOBase):
+class _Rejoined(RawStream):
     """A file that cannot seek, with the bytes already read from its start put back."""
 
     def __init__(self, file: Any, start: bytes) -> None:
         self._file = file
         self._start = start
-
-    def readable(self) -> bool:
-        return True
 
     def close(self) -> None:
         if not self.closed:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
@@ -21,6 +20,7 @@ from urllib3.util import Timeout
 from wdspec.errors import StoreError
 from wdspec.storage.ais_cluster import AisCluster
 from wdspec.streams.retrying import TransientError
+from wdspec.system.per_process import PerProcess, Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -163,8 +163,7 @@ class _NoConnectionError(Exception):
     """Nothing listens there, or nothing comes back in time."""
 
 
-_lock = threading.Lock()
-_clients: dict[AisCluster, AisClient] = {}
+_clients: PerProcess[Table[AisCluster, AisClient]] = PerProcess(Table)
 
 
 def client_for(cluster: AisCluster) -> AisClient:
@@ -173,10 +172,7 @@ def client_for(cluster: AisCluster) -> AisClient:
     Raises:
         StoreError: certificates that cannot be read.
     """
-    with _lock:
-        if cluster not in _clients:
-            _clients[cluster] = AisClient(cluster)
-        return _clients[cluster]
+    return _clients.value.get(cluster, lambda: AisClient(cluster))
 
 
 def token_in(cluster: AisCluster) -> str | None:
@@ -248,13 +244,3 @@ def _words(error: Exception) -> str:
     """What an error says, without the names of Python's objects."""
     cause = error.__cause__ or error.__context__ or error
     return getattr(cause, "strerror", None) or str(cause).rpartition(">: ")[2] or type(cause).__name__
-
-
-def _forget() -> None:
-    """In a forked child: the connections are the parent's, and a thread that is not here may hold the lock."""
-    global _lock
-    _lock = threading.Lock()
-    _clients.clear()
-
-
-os.register_at_fork(after_in_child=_forget)

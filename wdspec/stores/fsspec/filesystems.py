@@ -19,6 +19,7 @@ from typing import Any
 
 from wdspec.errors import MissingShardError, ShardError
 from wdspec.streams.retrying import TransientError
+from wdspec.system.per_process import PerProcess, Table
 from wdspec.urls.schemes import scheme_of
 
 EXTRAS = {
@@ -90,9 +91,7 @@ _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modify", "create
 heard: set[str] = set()
 """Schemes whose stores have answered in this process."""
 
-_made: dict[Any, Any] = {}
 _inherited: list[Any] = []
-_lock = threading.Lock()
 
 
 @lru_cache(maxsize=1)
@@ -156,26 +155,21 @@ def _plain(kind: Any) -> Any:
 def _instance(kind: Any, options: dict[str, Any]) -> Any:
     thread = None if kind.async_impl else threading.get_ident()
     key = (kind, thread, tuple(sorted((name, repr(value)) for name, value in options.items())))
-    with _lock:
-        if key not in _made:
-            _made[key] = kind(**options)
-        return _made[key]
+    return _systems.value.get(key, lambda: kind(**options))
 
 
-def _forget() -> None:
-    """In a forked child: a lock may be held by a thread that is not here, and what the parent made is left alone.
+def _leave_alone(inherited: Table[Any, Any]) -> None:
+    """In a forked child: what the parent made is neither used nor collected.
 
-    It is neither used nor collected: its finalizers would wait for an event loop that does not run here, and take the
-    parent's connections out of the parent's selector, which both share.
+    Its finalizers would wait for an event loop that does not run here, and take the parent's connections out of the
+    parent's selector, which both share.
     """
-    global _made, _lock
-    _inherited.append(_made)
-    _made, _lock = {}, threading.Lock()
+    _inherited.append(inherited)
     if "fsspec.asyn" in sys.modules:
         sys.modules["fsspec.asyn"].reset_lock()
 
 
-os.register_at_fork(after_in_child=_forget)
+_systems: PerProcess[Table[Any, Any]] = PerProcess(Table, _leave_alone)
 
 
 def validator_of(info: Mapping[str, Any]) -> str | None:

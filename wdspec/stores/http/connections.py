@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import netrc
-import os
 import ssl
-import threading
 from base64 import b64encode
 from functools import lru_cache
 from typing import Any
@@ -17,12 +15,12 @@ from urllib3.util import Url
 from wdspec.errors import ShardError
 from wdspec.stores.http.http_settings import HttpSettings
 from wdspec.streams.retrying import log
+from wdspec.system.per_process import PerProcess, Table
 
 KEPT = 16
 """Idle connections kept for each host."""
 
-_lock = threading.Lock()
-_managers: dict[tuple[HttpSettings, str | None], urllib3.PoolManager] = {}
+_managers: PerProcess[Table[tuple[HttpSettings, str | None], urllib3.PoolManager]] = PerProcess(Table)
 
 
 def manager_for(url: Url, settings: HttpSettings) -> urllib3.PoolManager:
@@ -33,11 +31,7 @@ def manager_for(url: Url, settings: HttpSettings) -> urllib3.PoolManager:
     """
     scheme = url.scheme or "http"
     proxy = settings.proxy_for(scheme, url.host or "", url.port or (443 if scheme == "https" else 80))
-    key = (settings, proxy)
-    with _lock:
-        if key not in _managers:
-            _managers[key] = _made(settings, proxy)
-        return _managers[key]
+    return _managers.value.get((settings, proxy), lambda: _made(settings, proxy))
 
 
 def authorization(url: Url, settings: HttpSettings) -> str | None:
@@ -97,13 +91,3 @@ def _netrc(path: str | None) -> netrc.netrc | None:
 
 def _basic(user: str, password: str) -> str:
     return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
-
-
-def _forget() -> None:
-    """In a forked child: the sockets are the parent's, and a lock may be held by a thread that is not here."""
-    global _lock
-    _lock = threading.Lock()
-    _managers.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
