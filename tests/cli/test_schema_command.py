@@ -14,12 +14,13 @@ from wdspec.cli.main import cli
 from wdspec.spec.language import models
 from wdspec.spec.language.json_schema import json_schema, json_schema_text
 from wdspec.spec.language.known_keys import keys_of
-from wdspec.spec.language.language_page import reference_text
 from wdspec.spec.language.models import Source, Spec
-from wdspec.spec.problems.codes import CODES
+from wdspec.spec.reference_page import reference_text
+from wdspec.spec.rules.table import all_codes
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json_schema()
+CODES = all_codes()
 
 
 def fits(value: Any, schema: dict[str, Any]) -> bool:

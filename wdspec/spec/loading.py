@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from wdspec.errors import UrlError, UsageError
+from wdspec.errors import UsageError
 from wdspec.secure import secure_mode
-from wdspec.spec.compose.composing import Choice, Composed, compose
-from wdspec.spec.compose.other_tools import foreign
-from wdspec.spec.compose.source_list import Draft
+from wdspec.spec.compose.composing import compose
+from wdspec.spec.compose.draft import Composed, Variant
+from wdspec.spec.compose.foreign_specs import foreign
 from wdspec.spec.compose.spec_files import Library, top_map
 from wdspec.spec.compose.variables import Scope, used_names
 from wdspec.spec.compose.variants import (
@@ -25,12 +25,11 @@ from wdspec.spec.compose.variants import (
 from wdspec.spec.language.models import Spec
 from wdspec.spec.language.vocabulary import RESERVED_VARIABLES
 from wdspec.spec.problems.problems import Problem, Problems, error_for
-from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Origin, Scalar
+from wdspec.spec.rules.table import apply_rules
+from wdspec.spec.tree.nodes import MapNode, Node, Origin, Scalar
 from wdspec.spec.tree.positions import Position
 from wdspec.spec.yaml.core_schema import typed
 from wdspec.spec.yaml.python_values import from_python
-from wdspec.urls.schemes import slip_in
-from wdspec.urls.sequence import parse_shards
 
 SpecSource = str | os.PathLike[str] | Mapping[str, Any] | Spec
 """What a spec can be given as: a path (`x.yaml`, `x.yaml#val`), a dict, or a `Spec`."""
@@ -77,7 +76,7 @@ def load(
     reading = _Reading(source, split, env, vars, overrides)
     composed = reading.composed(reading.split, reading.env)
     errors = [problem for problem in reading.found() if problem.is_error]
-    if errors or composed is None or composed.spec is None:
+    if errors or composed is None:
         raise error_for(errors)
     return composed.spec
 
@@ -169,7 +168,7 @@ class _Reading:
         if vars is not None and not isinstance(vars, MapNode):
             self.problems.add("E202", vars, "`vars` takes a map of names", "write `vars: {name: value}`")
         self._refuse_reserved(vars)
-        choice = Choice(
+        variant = Variant(
             split,
             env,
             self.file,
@@ -177,9 +176,9 @@ class _Reading:
             secure_mode(self.environ),
             bool(self.environ.get("AIS_ENDPOINT", "").strip()),
         )
-        composed = compose(chosen, choice, self.library, self._expanded, self.chain, self.problems)
-        for leaf in composed.leaves:
-            _check_shards(leaf, self.problems)
+        composed = compose(chosen, variant, self.library, self._expanded, self.chain, self.problems)
+        if composed is not None:
+            apply_rules(composed, self.problems)
         return composed
 
     def _refuse_reserved(self, vars: Node | None) -> None:
@@ -257,21 +256,3 @@ class _Reading:
         expanded = self._scope(tree).expand(tree.without("vars"))
         assert isinstance(expanded, MapNode)
         return expanded
-
-
-def _check_shards(leaf: Draft, problems: Problems) -> None:
-    """Notes what is wrong with braces and `::`, at the character where it is wrong."""
-    shards = leaf.node.get("shards")
-    for item in shards.items if isinstance(shards, ListNode) else (shards,):
-        if not isinstance(item, Scalar) or not isinstance(item.value, str) or not item.value.strip():
-            continue
-        try:
-            parts = parse_shards((item.value,), item.base)
-        except UrlError as error:
-            column = None if error.column is None else item.column_at(error.column)
-            problems.add("E213", item, error.message, column=column, length=None if column is None else 1)
-            continue
-        for slip in dict.fromkeys(slip_in(part.text.removeprefix("@")) for part in parts):
-            if slip is not None:
-                message, _, hint = slip.partition("; ")
-                problems.add("W105", item, message, hint)

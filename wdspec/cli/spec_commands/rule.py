@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from wdspec.spec.problems.codes import CODES
+from wdspec.spec.problems.codes import Code
+from wdspec.spec.rules.table import all_codes
 from wdspec.suggestions import did_you_mean
 
 
@@ -12,27 +13,24 @@ from wdspec.suggestions import did_you_mean
 @click.argument("codes", metavar="[CODE...]", nargs=-1)
 def rule(codes: tuple[str, ...]) -> None:
     """Explain codes of problems, such as E302; without one, list all."""
+    known = all_codes()
     if not codes:
-        for code, about in CODES.items():
+        for code, about in known.items():
             click.echo(f"{code}  {about.title}")
     for number, code in enumerate(codes):
-        if code.upper() not in CODES:
-            hint = did_you_mean(code.upper(), CODES) or "`wdspec rule` lists all codes"
+        if code.upper() not in known:
+            hint = did_you_mean(code.upper(), known) or "`wdspec rule` lists all codes"
             raise click.UsageError(f"there is no code {code}; {hint}")
-        click.echo(("\n" if number else "") + page(code.upper()))
+        click.echo(("\n" if number else "") + page(known[code.upper()]))
 
 
-def page(code: str) -> str:
+def page(about: Code) -> str:
     """The page of one code."""
-    about = CODES[code]
-    lines = [f"{code}: {about.title}", "", *_wrapped(about.explanation)]
-    if 0 < len(about.example) < 400:
-        lines += [
-            "",
-            "For example:",
-            "",
-            *(f"    {line}" for line in about.example.replace("\x07", "?").splitlines()),
-        ]
+    lines = [f"{about.code}: {about.title}", "", *_wrapped(about.explanation)]
+    for heading, example in (("For example:", about.bad), ("Without the problem:", about.good)):
+        if 0 < len(example) < 400:
+            lines += ["", heading, ""]
+            lines += [f"    {line}" for line in example.replace("\x07", "?").splitlines()]
     return "\n".join(lines)
 
 

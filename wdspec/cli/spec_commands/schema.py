@@ -12,7 +12,7 @@ import click
 def schema(form: str) -> None:
     """Print the spec language: a JSON Schema for editors and other tools, or a reference in Markdown."""
     if form == "markdown":
-        from wdspec.spec.language.language_page import reference_text
+        from wdspec.spec.reference_page import reference_text
 
         click.echo(reference_text(), nl=False)
     else:

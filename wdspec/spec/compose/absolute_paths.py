@@ -1,11 +1,16 @@
-"""Paths in settings, made absolute: they are relative to the file that they are written in."""
+"""Paths made absolute: those in a file are relative to the file that they are written in."""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
+from typing import Any
 
-from wdspec.spec.tree.nodes import MapNode, Scalar
+from wdspec.spec.compose.draft import Variant
+from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Scalar, is_null, plain
 
+_NOT_LOCAL = re.compile(r"(?:(?i:pipe|file):|[A-Za-z][A-Za-z0-9+.-]*://|[/~\\]|-$|$)")
 _PATHS = {
     "aistore": ("token_file", "client_ca", "client_crt", "client_key"),
     "errors": ("log",),
@@ -28,3 +33,77 @@ def with_absolute_paths(holder: MapNode) -> MapNode:
                     settings = settings.setting(name, Scalar(node.origin, node.line, node.column, path))
             holder = holder.setting(key, settings)
     return holder
+
+
+def absolute_shards(node: Node | None) -> tuple[str, Mapping[str, Any]]:
+    """The base directory of a source's shards, and the texts made absolute that start somewhere else.
+
+    A path begun by a variable starts where the variable was given its value.
+    """
+    items = node.items if isinstance(node, ListNode) else (node,)
+    texts = [item for item in items if isinstance(item, Scalar) and isinstance(item.value, str)]
+    if node is None or not texts:
+        return "" if node is None else node.origin.directory, {}
+    base = texts[0].base
+    if len(texts) != len(items) or all(text.base == base for text in texts):
+        return base, {}
+    return base, {
+        "shards": [text.value if text.base == base else _absolute(text.value, text.base) for text in texts]
+    }
+
+
+def _absolute(text: str, base: str) -> str:
+    mark = "@" if text.startswith("@") else ""
+    path = text.removeprefix("@")
+    if _NOT_LOCAL.match(path):
+        return text
+    literal = re.sub(r"([\\{},*?\[\]])", r"\\\1", base)
+    return f"{mark}{literal.rstrip('/')}/{path}"
+
+
+def output_with_base(top: MapNode) -> dict[str, Any]:
+    """The `output:` with the directory of the file that says where: relative paths start there."""
+    node = top.get("output")
+    if node is None or is_null(node):
+        return {}
+    value = plain(node)
+    place = node.get("dir") or node.get("to") if isinstance(node, MapNode) else node
+    base = place.base if isinstance(place, Scalar) else ""
+    if isinstance(value, str):
+        value = {"dir": value}
+    return {"output": {**value, "base": base} if isinstance(value, dict) else value}
+
+
+def absolute_cache(holder: MapNode) -> dict[str, Any]:
+    """The `cache:` with its directory made absolute, unless it starts at a home directory."""
+    node = holder.get("cache")
+    place = node.get("dir") if isinstance(node, MapNode) else node
+    if not isinstance(place, Scalar) or not isinstance(place.value, str) or _NOT_LOCAL.match(place.value):
+        return {}
+    directory = f"{place.base.rstrip('/')}/{place.value.removeprefix('./')}"
+    return {"cache": {**plain(node), "dir": directory} if isinstance(node, MapNode) else directory}
+
+
+def placed_rewrites(holder: MapNode, variant: Variant) -> dict[str, Any]:
+    """The rules of a `rewrite:` with where each was written, relative results made absolute."""
+    node = holder.get("rewrite")
+    if not isinstance(node, ListNode):
+        return {}
+    listed: list[Any] = []
+    for item in node.items:
+        rule = plain(item)
+        if isinstance(rule, dict) and isinstance(item, MapNode):
+            here = item.position
+            place = f"{here.file}:{here.line}" if here.line else here.file
+            by_overlay = here in variant.overlaid
+            rule["origin"] = (
+                f"environment {variant.environment or 'overrides'} ({place})" if by_overlay else place
+            )
+            to = item.get("to")
+            if isinstance(to, Scalar) and isinstance(to.value, str) and not _NOT_LOCAL.match(to.value):
+                base = to.base.replace("\\", r"\\").rstrip("/")
+                rule["to"] = f"{base}/{to.value.removeprefix('./')}"
+            elif is_null(item.entries["to"].value if "to" in item.entries else None):
+                rule["to"] = ""
+        listed.append(rule)
+    return {"rewrite": listed}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wdspec.spec.tree.nodes import Entry, ListNode, MapNode, Node, is_null
+from wdspec.spec.tree.nodes import ListNode, MapEntry, MapNode, Node, is_null
 
 JOINED = frozenset({"rewrite", "allow"})
 _FREE_FORM = frozenset({"vars", "tags", "args", "rename", "decode"})
@@ -23,10 +23,10 @@ def merge(below: Node | None, above: Node, *, joins: bool = True) -> Node:
         if held is None:
             merged[name] = entry
         elif joins and name in JOINED:
-            merged[name] = Entry(entry.key, _joined(entry.value, held.value))
+            merged[name] = MapEntry(entry.key, _joined(entry.value, held.value))
         else:
             value = merge(held.value, entry.value, joins=joins and name not in _FREE_FORM)
-            merged[name] = Entry(entry.key if value is entry.value else held.key, value)
+            merged[name] = MapEntry(entry.key if value is entry.value else held.key, value)
     return above.with_entries(merged)
 
 

@@ -3,47 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+from wdspec.spec.compose.draft import SHARE_KEYS, Draft
 from wdspec.spec.compose.merging import merge
 from wdspec.spec.compose.source_names import everyone, name_of, prefixed, with_names
 from wdspec.spec.compose.spec_files import Library
 from wdspec.spec.compose.variants import choose_split
 from wdspec.spec.language.known_keys import MERGED_TOP, keys_of, stands_for
-from wdspec.spec.language.models import Mix, Source, Spec
-from wdspec.spec.language.value_kinds import shown
+from wdspec.spec.language.models import Source, Spec
 from wdspec.spec.problems.problems import Problems
-from wdspec.spec.tree.nodes import Entry, ListNode, MapNode, Node, Scalar, is_null
+from wdspec.spec.problems.wording import shown
+from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Scalar, is_null
 from wdspec.suggestions import did_you_mean
 
 MAX_SOURCES = 20_000
 MAX_VALUES = 1_000_000
 MAX_NESTING = 16
 GROUP_KEYS = frozenset({"name", "probability", "weight", "upsample", "dataset", "mix", "defaults", "tags"})
-SHARE_KEYS = ("probability", "weight", "upsample")
 _BROUGHT = frozenset({"dataset", "mix", "defaults", "vars", "rewrite"})
 """What a child spec brings with it."""
 _NOT_IN_DEFAULTS = frozenset({"name", "shards", "dataset", "spec", "mix", "defaults"})
-
-
-@dataclass
-class Draft:
-    """A source on its way to becoming a `Source`: its merged tree, and the model once it is checked."""
-
-    node: MapNode
-    name: str
-    children: list[Draft] | None
-    own: MapNode
-    """The tree before defaults were merged, to tell what was said here."""
-    model: Source | None = None
-    mix: Mix = field(default_factory=Mix)
-    bad: frozenset[str] = frozenset()
-    """Keys whose values are wrong."""
-
-    @property
-    def leaves(self) -> list[Draft]:
-        """The drafts with shards in this one."""
-        return [self] if self.children is None else [leaf for child in self.children for leaf in child.leaves]
 
 
 Expander = Callable[[MapNode], MapNode]
@@ -275,9 +254,3 @@ class Assembly:
         merged = merge(below, entry)
         assert isinstance(merged, MapNode)
         return merged
-
-
-def key_or_self(node: MapNode, key: str) -> Node:
-    """The place to point at for a key: the key where it stands, else the map."""
-    entry: Entry | None = node.entries.get(key)
-    return entry.key if entry else node

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from wdspec.spec.language.vocabulary import RESERVED_VARIABLES
 from wdspec.spec.problems.problems import Problems
-from wdspec.spec.tree.nodes import Entry, ListNode, MapNode, Node, Scalar, is_null, scalars
+from wdspec.spec.tree.nodes import ListNode, MapEntry, MapNode, Node, Scalar, is_null, scalars
 from wdspec.spec.yaml.core_schema import typed
 from wdspec.spec.yaml.parser import MAX_NODES
 from wdspec.suggestions import did_you_mean
@@ -120,7 +120,7 @@ class Scope:
                 self._problems.add("E111", key, "a key cannot hold a variable", hint)
             new = self.expand(value)
             changed = changed or new is not value
-            entries[name] = Entry(key, new)
+            entries[name] = MapEntry(key, new)
         return node.with_entries(entries) if changed else node
 
     def _scalar(self, node: Scalar) -> Node:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wdspec.spec.compose.merging import merge
 from wdspec.spec.problems.problems import Problems
-from wdspec.spec.tree.nodes import Entry, ListNode, MapNode, Node, Origin, Scalar
+from wdspec.spec.tree.nodes import ListNode, MapEntry, MapNode, Node, Origin, Scalar
 from wdspec.spec.tree.positions import Position
 from wdspec.spec.yaml.parser import parse
 from wdspec.spec.yaml.python_values import from_python
@@ -132,7 +132,7 @@ def override_text(text: str, directory: str, problems: Problems) -> MapNode | No
 def _nested(steps: list[str], node: Node) -> MapNode:
     for step in reversed(steps):
         key = Scalar(node.origin, node.line, node.column, step)
-        node = MapNode(node.origin, node.line, node.column, {step: Entry(key, node)})
+        node = MapNode(node.origin, node.line, node.column, {step: MapEntry(key, node)})
     assert isinstance(node, MapNode)
     return node
 

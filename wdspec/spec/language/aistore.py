@@ -15,12 +15,11 @@ from wdspec.spec.language.value_kinds import (
     Boolean,
     Duration,
     Text,
-    quoted,
     read_list,
     read_text,
     refuse,
-    shown,
 )
+from wdspec.spec.problems.wording import quoted, shown
 from wdspec.suggestions import did_you_mean
 
 AIS_PROVIDERS = {

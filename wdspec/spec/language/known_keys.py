@@ -11,7 +11,7 @@ from wdspec.spec.language.aistore import AIStore, Etl
 from wdspec.spec.language.models import Source, SourceOptions, Spec
 from wdspec.spec.language.options import Model
 from wdspec.spec.problems.problems import Problems
-from wdspec.spec.tree.nodes import Entry, ListNode, MapNode, Node
+from wdspec.spec.tree.nodes import ListNode, MapEntry, MapNode, Node
 from wdspec.suggestions import did_you_mean, nearest
 
 MERGED_TOP = ("extends", "vars", "environments", "splits", "defaults")
@@ -82,12 +82,12 @@ def keys_of(model: type[Model]) -> tuple[str, ...]:
 def check_keys(node: MapNode, model: type[Model], where: str, problems: Problems) -> MapNode:
     """The map without the keys its model does not know, each of which is a problem."""
     known = keys_of(model)
-    entries: dict[str, Entry] = {}
+    entries: dict[str, MapEntry] = {}
     for name, entry in node.entries.items():
         if name in known:
             inner = _INNER.get(name)
             value = _inside(entry.value, inner, f"in `{name}`", problems) if inner else entry.value
-            entries[name] = entry if value is entry.value else Entry(entry.key, value)
+            entries[name] = entry if value is entry.value else MapEntry(entry.key, value)
         elif not (name in MERGED_TOP and model is Spec) and not (name in MERGED_SOURCE and model is Source):
             message = f"unknown key `{name[:60]}` {where}"
             problems.add("E201", entry.key, message, "" if problems.full else _hint(name, model, known))

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from wdspec.spec.language.options import Model, check_regex
-from wdspec.spec.language.value_kinds import Size, Text, read_text, refuse, shown
+from wdspec.spec.language.value_kinds import Size, Text, read_text, refuse
+from wdspec.spec.problems.wording import shown
 
 
 class RewriteRule(Model):

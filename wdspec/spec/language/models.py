@@ -15,6 +15,7 @@ from wdspec.redaction import redacted_urls
 from wdspec.spec.language.aistore import AIStore, read_aistore
 from wdspec.spec.language.locations import Cache, Output, RewriteRule, read_cache, read_output
 from wdspec.spec.language.options import (
+    Allowances,
     Batch,
     Call,
     Calls,
@@ -37,7 +38,6 @@ from wdspec.spec.language.options import (
     shared,
 )
 from wdspec.spec.language.value_kinds import (
-    AnyTexts,
     CallableName,
     Count,
     FieldPatterns,
@@ -50,8 +50,8 @@ from wdspec.spec.language.value_kinds import (
     Texts,
     read_number,
     refuse,
-    shown,
 )
+from wdspec.spec.problems.wording import shown
 from wdspec.spec.tree.positions import Position
 
 __all__ = [
@@ -326,7 +326,7 @@ class Spec(_Discreet):
         None,
         description="Where `wdspec process` writes the samples, shard by shard. Training has no use for it.",
     )
-    allow: AnyTexts = Field((), description="What is off by default and wanted: `pickle`.")
+    allow: Allowances = Field((), description="What is off by default and wanted: `pickle`.")
     limit: Positive | None = Field(None, description="Stop after so many samples, for smoke runs.")
     split: str | None = None
     """The split that was chosen."""

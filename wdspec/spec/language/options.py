@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from wdspec.spec.language.value_kinds import (
+    TEXT_OR_LIST,
     Boolean,
     CallableName,
     Count,
@@ -22,13 +23,13 @@ from wdspec.spec.language.value_kinds import (
     PositiveNumber,
     Share,
     Text,
-    quoted,
     read_field_pattern,
+    read_list,
     read_text,
     refuse,
-    shown,
 )
-from wdspec.spec.language.vocabulary import DECODERS, LEFT_OUT_DECODERS, options_of, split_decoder
+from wdspec.spec.language.vocabulary import ALLOWABLE, DECODERS, LEFT_OUT_DECODERS, options_of, split_decoder
+from wdspec.spec.problems.wording import quoted, shown
 from wdspec.suggestions import did_you_mean
 
 
@@ -312,6 +313,22 @@ def read_errors(value: Any) -> Any:
         )
         refuse("E203", f"{shown(value)} is no error policy", hint)
     return {"skip": value == "skip"}
+
+
+def read_allowance(value: Any) -> Any:
+    """A word for something that is off by default."""
+    word = read_text(value)
+    if word not in ALLOWABLE:
+        hint = did_you_mean(word, ALLOWABLE) or f"what can be allowed: {', '.join(sorted(ALLOWABLE))}"
+        refuse("E203", f"`{word[:60]}` is nothing that can be allowed", hint)
+    return word
+
+
+Allowances = Annotated[
+    tuple[Annotated[str, BeforeValidator(read_allowance)], ...],
+    BeforeValidator(read_list),
+    WithJsonSchema(TEXT_OR_LIST),
+]
 
 
 class LoaderOptions(Model):

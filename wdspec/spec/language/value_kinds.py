@@ -13,6 +13,8 @@ from typing import Annotated, Any, NoReturn
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from wdspec.spec.problems.wording import quoted, shown
+
 INTEGER_TEXT = re.compile(r"[-+]?[0-9]{1,40}(?:_[0-9]{1,40}){0,20}")
 _NUMBER_TEXT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _VARIABLE_TEXT = r"\$\{[^}]+\}"
@@ -20,36 +22,11 @@ _CALLABLE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([kKMGTP]i?)?B?")
 _DURATION = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_LONGEST_SHOWN = 40
 
 
 def refuse(code: str, message: str, hint: str = "") -> NoReturn:
     """Raises what the loader turns into a problem with this code, at the place of the value in hand."""
     raise PydanticCustomError(code, "{message}", {"message": message, "hint": hint})
-
-
-def shown(value: object) -> str:
-    """A value as a message shows it: its kind and, if short, itself."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    if isinstance(value, (int, float)):
-        text = str(value) if isinstance(value, float) or abs(value) < 10**40 else "very many digits"
-        return f"the number {text}"
-    if isinstance(value, str):
-        return f"the text {quoted(value)}"
-    if isinstance(value, dict):
-        return "a map"
-    if isinstance(value, (list, tuple)):
-        return "a list"
-    return f"a {type(value).__name__}"
-
-
-def quoted(text: str) -> str:
-    """A text in quotes, cut when long, with line ends made visible."""
-    cut = text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
-    return '"' + cut.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + '"'
 
 
 def read_integer(value: Any) -> Any:
@@ -239,13 +216,12 @@ Duration = Annotated[
     WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}], "examples": ["30s", "5m"]}),
 ]
 
-_TEXT_OR_LIST = {
+TEXT_OR_LIST = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}],
 }
 Texts = Annotated[
-    tuple[Text, ...], Field(min_length=1), BeforeValidator(read_list), WithJsonSchema(_TEXT_OR_LIST)
+    tuple[Text, ...], Field(min_length=1), BeforeValidator(read_list), WithJsonSchema(TEXT_OR_LIST)
 ]
 FieldPatterns = Annotated[
-    tuple[FieldPattern, ...], Field(min_length=1), BeforeValidator(read_words), WithJsonSchema(_TEXT_OR_LIST)
+    tuple[FieldPattern, ...], Field(min_length=1), BeforeValidator(read_words), WithJsonSchema(TEXT_OR_LIST)
 ]
-AnyTexts = Annotated[tuple[Text, ...], BeforeValidator(read_list), WithJsonSchema(_TEXT_OR_LIST)]

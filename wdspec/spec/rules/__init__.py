@@ -1,1 +1,12 @@
-"""Rules that look at more than one value: shares, scales, fields, batches, what is allowed."""
+"""What takes more than one value of a spec to see: one file a rule, found by its folder.
+
+A `Composed` goes in, findings come out. Rules only report: what they look at is computed in `compose/`. To add one,
+write a file into one of the folders (or a new folder) that defines `RULE`: code, title, explanation, a bad and a good
+spec, and `check`. `table.py` finds it; `wdspec rule CODE`, docs/spec.md and the tests of examples take it from there.
+Read `rule.py` first, then `source_shares/probability_sums.py` as an example.
+
+A rule reports under one code alone, so that a code can be looked up, counted or ignored as one thing. What several rules
+share is not a rule, and stands in the modules beside the folders. Most rules own their code; those under general codes
+(E105, E206, E207, E212, E214) collect all that is checked under it, since one walk over a spec is cheap (a rule takes
+some ten microseconds a source) and one sentence explains them all.
+"""

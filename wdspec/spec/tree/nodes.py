@@ -60,6 +60,14 @@ class Node:
         """How many characters of its line belong to it, as far as known."""
         return 1
 
+    def key_or_self(self, key: str) -> Node:
+        """What to point at for a key: the key where the node has it, else the node."""
+        return self
+
+    def value_or_self(self, key: str) -> Node:
+        """What to point at for the value of a key, likewise."""
+        return self
+
 
 class Scalar(Node):
     """Text, a number, a truth value or nothing.
@@ -130,7 +138,7 @@ class ListNode(Node):
         self.size += sum(item.size for item in self.items)
 
 
-class Entry(NamedTuple):
+class MapEntry(NamedTuple):
     """One key of a map with its value."""
 
     key: Scalar
@@ -142,7 +150,7 @@ class MapNode(Node):
 
     __slots__ = ("entries",)
 
-    def __init__(self, origin: Origin, line: int, column: int, entries: Mapping[str, Entry]) -> None:
+    def __init__(self, origin: Origin, line: int, column: int, entries: Mapping[str, MapEntry]) -> None:
         super().__init__(origin, line, column)
         self.entries = entries
         self.size += sum(entry.value.size for entry in entries.values())
@@ -155,10 +163,16 @@ class MapNode(Node):
         return entry.value
 
     def key(self, key: str) -> Scalar:
-        """The key itself, for its place."""
+        """The key itself, to point at."""
         return self.entries[key].key
 
-    def with_entries(self, entries: Mapping[str, Entry]) -> MapNode:
+    def key_or_self(self, key: str) -> Node:
+        return self.entries[key].key if key in self.entries else self
+
+    def value_or_self(self, key: str) -> Node:
+        return self.entries[key].value if key in self.entries else self
+
+    def with_entries(self, entries: Mapping[str, MapEntry]) -> MapNode:
         """The same map with other entries."""
         return MapNode(self.origin, self.line, self.column, entries)
 
@@ -172,7 +186,7 @@ class MapNode(Node):
         """The same map with one more, or one other, entry."""
         held = self.entries.get(key)
         name = held.key if held else Scalar(value.origin, value.line, value.column, key)
-        return self.with_entries({**self.entries, key: Entry(name, value)})
+        return self.with_entries({**self.entries, key: MapEntry(name, value)})
 
 
 def is_null(node: Node | None) -> bool:

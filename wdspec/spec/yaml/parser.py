@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from wdspec.spec.problems.problems import Problem, Problems
-from wdspec.spec.tree.nodes import Entry, ListNode, MapNode, Node, Origin, Scalar
+from wdspec.spec.tree.nodes import ListNode, MapEntry, MapNode, Node, Origin, Scalar
 from wdspec.spec.yaml.core_schema import typed
 from wdspec.spec.yaml.syntax_errors import explain_syntax_error
 
@@ -81,7 +81,7 @@ class _Open:
         self.mark = mark
         self.anchor = anchor
         self.items: list[Node] = []
-        self.entries: dict[str, Entry] | None = {} if is_map else None
+        self.entries: dict[str, MapEntry] | None = {} if is_map else None
         self.key: Scalar | _Refused | None = None
 
 
@@ -224,10 +224,10 @@ class _Builder:
             if isinstance(node, _Refused):
                 self.problems.poison(parent.key)
             if not isinstance(parent.key, _Refused):
-                parent.entries[parent.key.value] = Entry(parent.key, node)
+                parent.entries[parent.key.value] = MapEntry(parent.key, node)
             parent.key = None
 
-    def _key(self, node: Node, entries: dict[str, Entry]) -> Scalar:
+    def _key(self, node: Node, entries: dict[str, MapEntry]) -> Scalar:
         refused = _Refused(node.origin, node.line, node.column, None)
         if not isinstance(node, Scalar) or not isinstance(node.value, str):
             if not isinstance(node, _Refused):

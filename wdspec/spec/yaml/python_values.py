@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from wdspec.spec.problems.problems import Problems
-from wdspec.spec.tree.nodes import Entry, ListNode, MapNode, Node, Origin, Scalar
+from wdspec.spec.tree.nodes import ListNode, MapEntry, MapNode, Node, Origin, Scalar
 from wdspec.spec.yaml.parser import MAX_DEPTH, MAX_NODES
 
 
@@ -73,7 +73,9 @@ class _Reader:
                 message = f"a key must be text, but this is a {type(key).__name__}"
                 self.problems.add("E012", Scalar(place, 0, 0, None), message, "put it in quotes")
                 continue
-            entries[str(key)] = Entry(Scalar(place, 0, 0, str(key)), self.read(item, place.name, depth + 1))
+            entries[str(key)] = MapEntry(
+                Scalar(place, 0, 0, str(key)), self.read(item, place.name, depth + 1)
+            )
         return MapNode(origin, 0, 0, entries)
 
     def _unwrapped(self, value: Any, here: Scalar) -> Any:

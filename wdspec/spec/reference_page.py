@@ -12,7 +12,7 @@ from wdspec.spec.language.aistore import AIStore, Etl
 from wdspec.spec.language.json_schema import Document, SourceEntry
 from wdspec.spec.language.models import Spec
 from wdspec.spec.language.options import Model
-from wdspec.spec.problems.codes import CODES
+from wdspec.spec.rules.table import all_codes
 
 _INTRODUCTION = """\
 # The wdspec language: reference
@@ -51,10 +51,12 @@ def reference_text() -> str:
     for name, model in _INNER:
         parts += [f"\n## `{name}`\n", f"{model.__doc__}\n", *_table(model, None)]
     parts += ["\n## Codes of problems\n", "`wdspec rule E302` explains one at the command line.\n"]
-    for code, about in CODES.items():
+    for code, about in all_codes().items():
         parts += [f"\n### {code}: {about.title}\n", f"{about.explanation}"]
-        if 0 < len(about.example) < 400 and about.example.replace("\n", "").isprintable():
-            parts += [f"\n```yaml\n{about.example}```"]
+        if 0 < len(about.bad) < 400 and about.bad.replace("\n", "").isprintable():
+            parts += [f"\n```yaml\n{about.bad}```"]
+        if about.good:
+            parts += [f"\nWithout the problem:\n\n```yaml\n{about.good}```"]
     return "\n".join(parts) + "\n"
 
 

@@ -1,0 +1,54 @@
+"""The values that take effect where sources say less, or something else: scaling, and the defaults of a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from wdspec.spec.compose.draft import Draft
+from wdspec.spec.language.models import Source, Spec
+from wdspec.spec.language.options import Decode
+from wdspec.spec.language.vocabulary import (
+    DEFAULT_IMAGE_DECODER,
+    DEFAULT_SCALE,
+    IMAGE_DECODERS,
+    RAW,
+    split_decoder,
+)
+
+
+def fill_in_effective_values(spec: Spec, leaves: Iterable[Draft]) -> None:
+    """Replaces what the models of sources with shards say by what takes effect.
+
+    If any source of the mix rescales, images are decoded in all of them. In a pass sources are read as they are
+    listed, unless they say otherwise.
+    """
+    made = [(leaf, leaf.model) for leaf in leaves if leaf.model is not None]
+    scalings = [_scaling(leaf, model) for leaf, model in made]
+    scaled = any(scaling["scale"] is not None for scaling in scalings)
+    is_pass = spec.epoch is not None and spec.epoch.remainder is not None
+    for (leaf, model), effective in zip(made, scalings, strict=True):
+        if scaled:
+            effective["decode"] = _with_images(model.decode)
+        if is_pass:
+            listed = {"order": "sequential", "shuffle": 0}
+            effective |= {key: value for key, value in listed.items() if leaf.node.get(key) is None}
+        leaf.model = model.model_copy(update=effective)
+
+
+def _scaling(leaf: Draft, model: Source) -> dict[str, Any]:
+    """`scaleprob` alone means the default range; a probability of 0 or a factor of 1 means never."""
+    stated = [key for key in ("scale", "scaleprob") if leaf.node.get(key) is not None and key not in leaf.bad]
+    scale = model.scale if "scale" in stated else DEFAULT_SCALE if "scaleprob" in stated else None
+    if scale is None or scale == (1.0, 1.0) or model.scaleprob == 0:
+        return {"scale": None, "scaleprob": 0.0}
+    return {"scale": scale, "scaleprob": model.scaleprob}
+
+
+def _with_images(decode: Decode | None) -> Decode:
+    """The same, with images decoded where nothing is said about them."""
+    if decode is None:
+        return Decode(names=(DEFAULT_IMAGE_DECODER,))
+    if RAW in decode.names or any(split_decoder(name)[0] in IMAGE_DECODERS for name in decode.names):
+        return decode
+    return decode.model_copy(update={"names": (*decode.names, DEFAULT_IMAGE_DECODER)})

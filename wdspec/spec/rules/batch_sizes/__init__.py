@@ -1,0 +1,1 @@
+"""Batches and epochs that can hold each other, and be shared by ranks."""

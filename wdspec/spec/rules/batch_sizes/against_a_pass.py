@@ -1,0 +1,58 @@
+"""E312: what `epoch: pass` leaves out of the language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wdspec.spec.compose.draft import Composed
+from wdspec.spec.problems.codes import Code
+from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.visible_fields import MASK
+from wdspec.spec.tree.nodes import MapNode
+
+
+def check(composed: Composed) -> Iterator[Finding]:
+    """Shares, mixes and drawing with replacement; tuples that do not tell padding from samples."""
+    if not composed.is_pass:
+        return
+    holders = [composed.top]
+    for draft in composed.everyone:
+        yield from (_refused(key, draft.node) for key in draft.stated_shares)
+        holders += [draft.node] if draft.children is not None else []
+    yield from (_refused("mix", holder) for holder in holders if holder.get("mix") is not None)
+    for leaf, source in composed.models:
+        if source.order == "resampled":
+            message = "`order: resampled` draws shards with replacement, but `epoch: pass` reads each once"
+            hint = "leave it out, or write `order: shuffled`"
+            yield Finding(leaf.node.entries["order"].value, message, hint)
+    wanted = composed.spec.to_tuple
+    if wanted is not None and MASK not in wanted and _may_pad(composed):
+        message = "with `epoch: pass` some of the tuples are padding, and only `__mask__` tells which"
+        yield Finding(composed.top.entries["to_tuple"].value, message, "add `__mask__` to `to_tuple`")
+
+
+def _refused(key: str, node: MapNode) -> Finding:
+    message = f"`{key}` has no place with `epoch: pass`: every sample comes once, source after source"
+    return Finding(node.key(key), message, f"remove it; `{key}: null` removes an inherited one")
+
+
+def _may_pad(composed: Composed) -> bool:
+    """Whether the last batch may be filled up, or a padding stand for a sample that was dropped."""
+    epoch = composed.spec.epoch
+    return (epoch is not None and epoch.remainder == "pad") or any(
+        source.select is not None or source.missing == "skip" or source.errors.skip
+        for _, source in composed.models
+    )
+
+
+RULE = LintRule(
+    Code(
+        "E312",
+        "against a pass",
+        "`epoch: pass` gives every sample once, source after source: shares, `mix` and drawing with replacement have "
+        "no place in it. What fills up the last batch is marked in `__mask__`, which a tuple must not leave out.",
+        bad="epoch: pass\ndataset:\n  - {shards: a.tar, weight: 1}\n",
+        good="epoch: pass\ndataset:\n  - {shards: a.tar}\n",
+    ),
+    check,
+)

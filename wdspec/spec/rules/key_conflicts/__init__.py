@@ -1,0 +1,1 @@
+"""Keys that need, exclude or idle each other, wherever in a spec they stand."""

@@ -1,0 +1,37 @@
+"""E206: what a batch, an epoch and a mix cannot do without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wdspec.spec.compose.draft import Composed
+from wdspec.spec.language.value_codes import VALUE_CODES
+from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.tree.nodes import Scalar
+
+
+def check(composed: Composed) -> Iterator[Finding]:
+    """Sizes, lengths and counts that nothing gives."""
+    spec, top = composed.spec, composed.top
+    if spec.batch is not None and not spec.batch.size and not spec.batch.global_size:
+        hint = "write `batch: 64` or `batch: {global_size: 512}`"
+        yield Finding(top.entries["batch"].value, "the batch has no size", hint)
+    epoch = spec.epoch
+    if epoch is not None and not (epoch.samples or epoch.batches or epoch.remainder):
+        hint = "write `epoch: 100_000` or `epoch: {batches: 1000}`"
+        yield Finding(top.entries["epoch"].value, "the epoch has no length", hint)
+    if composed.mix is not None and spec.mix.unit == "batch" and spec.batch is None:
+        message = "`unit: batch` draws a source for each batch, but there is no `batch`"
+        yield Finding(composed.mix.key("unit"), message, "add `batch: n`, or remove `unit`")
+    for sources in composed.lists:
+        by = sources.mix.get("by") if sources.mix is not None and not sources.scheduled else None
+        if not isinstance(by, Scalar) or by.value != "samples" or sources.share_kinds[:1] != [None]:
+            continue
+        for draft in sources.drafts:
+            for leaf in draft.leaves:
+                if leaf.node.get("samples") is None:
+                    message = "`mix.by: samples` needs the number of samples of each source"
+                    yield Finding(leaf.node, message, "add `samples: n`, or write `mix: {by: shards}`")
+
+
+RULE = LintRule(VALUE_CODES["E206"], check)

@@ -1,0 +1,37 @@
+"""E105: the steps of a schedule name sources of the top list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wdspec.spec.compose.compose_codes import COMPOSE_CODES
+from wdspec.spec.compose.draft import Composed
+from wdspec.spec.problems.wording import listed
+from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.schedule_steps import steps_with_shares
+from wdspec.suggestions import did_you_mean
+
+
+def check(composed: Composed) -> Iterator[Finding]:
+    """Names of no source, and of sources inside a nested mix."""
+    if composed.schedule is None:
+        return
+    names = [draft.name for draft in composed.drafts]
+    inner = {
+        leaf.name: draft.name
+        for draft in composed.drafts
+        if draft.children is not None
+        for leaf in draft.leaves
+    }
+    for shares in steps_with_shares(composed):
+        for name, (key, _) in shares.entries.items():
+            if name in inner and name not in names:
+                message = f"`{name[:60]}` is inside the mix `{inner[name][:60]}`"
+                hint = f"a schedule sets the shares of the top list: give `{inner[name][:60]}` one"
+                yield Finding(key, message, hint)
+            elif name not in names:
+                hint = did_you_mean(name, names) or f"there are {listed(names)}"
+                yield Finding(key, f"there is no source `{name[:60]}`", hint)
+
+
+RULE = LintRule(COMPOSE_CODES["E105"], check)

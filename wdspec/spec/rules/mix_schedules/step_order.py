@@ -1,0 +1,38 @@
+"""E313: the steps of a schedule ascend from 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wdspec.spec.compose.draft import Composed
+from wdspec.spec.problems.codes import Code
+from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.tree.nodes import MapNode, Scalar
+
+
+def check(composed: Composed) -> Iterator[Finding]:
+    """Steps at or before the one above them, and a first one after 0."""
+    before: int | None = None
+    for item in composed.schedule.items if composed.schedule else ():
+        node = item.get("at") if isinstance(item, MapNode) else None
+        if not isinstance(node, Scalar) or not isinstance(node.value, int):
+            return  # which is a problem already
+        if before is None and node.value != 0:
+            hint = "write `at: 0`: the first shares hold from the beginning"
+            yield Finding(node, f"a schedule begins at 0, but this one begins at {node.value:,}", hint)
+        elif before is not None and node.value <= before:
+            message = f"the steps of a schedule ascend, but {node.value:,} comes after {before:,}"
+            yield Finding(node, message, "put the steps in order")
+        before = node.value
+
+
+RULE = LintRule(
+    Code(
+        "E313",
+        "a schedule out of order",
+        "The steps of `mix.schedule` follow each other, and the first begins at sample 0.",
+        bad="mix: {schedule: [{at: 500, shares: {a: 1}}]}\ndataset:\n  - {name: a, shards: a.tar}\n",
+        good="mix: {schedule: [{at: 0, shares: {a: 1}}]}\ndataset:\n  - {name: a, shards: a.tar}\n",
+    ),
+    check,
+)

@@ -1,0 +1,54 @@
+"""E310: under WDS_SECURE no user code, no programs, no exceptions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wdspec.spec.compose.draft import Composed
+from wdspec.spec.language.vocabulary import SECURE_REFUSES
+from wdspec.spec.problems.codes import Code
+from wdspec.spec.rules.decoder_names import decoder_names
+from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.tree.nodes import ListNode, MapNode, Node
+
+
+def check(composed: Composed) -> Iterator[Finding]:
+    """Functions, programs and `allow`, wherever the spec names them."""
+    if not composed.variant.secure:
+        return
+    for holder in (composed.top, *(leaf.node for leaf in composed.leaves)):
+        for key in ("map", "select", "allow"):
+            if holder.get(key) is not None:
+                yield _refused(holder.key(key), f"`{key}`")
+        rules = holder.get("rewrite")
+        for rule in rules.items if isinstance(rules, ListNode) else ():
+            yield from _programs(rule.get("to") if isinstance(rule, MapNode) else None)
+    for leaf in composed.leaves:
+        for at, name in decoder_names(leaf):
+            if ":" in name or name in SECURE_REFUSES:
+                yield _refused(at, f"the decoder `{name}`")
+        shards = leaf.node.get("shards")
+        for item in shards.items if isinstance(shards, ListNode) else (shards,):
+            yield from _programs(item)
+
+
+def _programs(node: Node | None) -> Iterator[Finding]:
+    text = getattr(node, "value", None)
+    if node is not None and isinstance(text, str) and "pipe:" in text:
+        yield _refused(node, "`pipe:`")
+
+
+def _refused(at: Node, what: str) -> Finding:
+    hint = "unset WDS_SECURE if you trust this spec"
+    return Finding(at, f"{what} runs programs or user code, which WDS_SECURE=1 forbids", hint)
+
+
+RULE = LintRule(
+    Code(
+        "E310",
+        "forbidden by WDS_SECURE",
+        "With WDS_SECURE=1 no spec may run a program (`pipe:`) or user code (`map`, `select`, decoders), or `allow` "
+        "more.",
+    ),
+    check,
+)

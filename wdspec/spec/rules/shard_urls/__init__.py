@@ -1,0 +1,1 @@
+"""URLs of shards, what rewrites them, and the AIStore clusters that serve them."""

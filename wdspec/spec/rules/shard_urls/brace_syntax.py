@@ -1,0 +1,34 @@
+"""E213: braces and `::` of shards can be expanded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wdspec.errors import UrlError
+from wdspec.spec.compose.draft import Composed
+from wdspec.spec.problems.codes import Code
+from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.shard_texts import shard_texts
+from wdspec.urls.sequence import parse_shards
+
+
+def check(composed: Composed) -> Iterator[Finding]:
+    """Each wrong text, at the character where it is wrong."""
+    for text in shard_texts(composed):
+        try:
+            parse_shards((text.value,), text.base)
+        except UrlError as error:
+            column = None if error.column is None else text.column_at(error.column)
+            yield Finding(text, error.message, column=column)
+
+
+RULE = LintRule(
+    Code(
+        "E213",
+        "wrong braces or `::` in shards",
+        "Braces hold a range that counts up, `{000..123}`, or alternatives, `{a,b}`; `::` separates shard lists.",
+        bad="dataset:\n  - shards: a-{0009..0000}.tar\n",
+        good="dataset:\n  - shards: a-{0000..0009}.tar\n",
+    ),
+    check,
+)

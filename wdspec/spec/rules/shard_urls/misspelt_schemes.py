@@ -1,0 +1,39 @@
+"""W105: schemes of URLs are spelt like known ones, if nearly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wdspec.errors import UrlError
+from wdspec.spec.compose.draft import Composed
+from wdspec.spec.problems.codes import Code
+from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.shard_texts import shard_texts
+from wdspec.urls.schemes import slip_in
+from wdspec.urls.sequence import parse_shards
+
+
+def check(composed: Composed) -> Iterator[Finding]:
+    """Each slip once in a text."""
+    for text in shard_texts(composed):
+        try:
+            parts = parse_shards((text.value,), text.base)
+        except UrlError:
+            continue  # E213
+        for slip in dict.fromkeys(slip_in(part.text.removeprefix("@")) for part in parts):
+            if slip is not None:
+                message, _, hint = slip.partition("; ")
+                yield Finding(text, message, hint)
+
+
+RULE = LintRule(
+    Code(
+        "W105",
+        "a URL that looks misspelt",
+        "Its scheme is nearly one that is known, or one slash follows it where two belong. An opener or a rewrite rule "
+        "of yours may know it all the same.",
+        bad="dataset:\n  - shards: htps://host/a.tar\n",
+        good="dataset:\n  - shards: https://host/a.tar\n",
+    ),
+    check,
+)
