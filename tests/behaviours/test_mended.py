@@ -23,7 +23,7 @@ from wdspec import FieldError, ShardError, SpecError, UsageError
 
 ROWS = 34
 ELSEWHERE = {
-    15: "tests/storage/cache/test_reading.py::test_what_is_no_whole_shard_is_an_error_and_leaves_nothing",
+    15: "tests/cache/test_reading.py::test_what_is_no_whole_shard_is_an_error_and_leaves_nothing",
     29: "tests/peers/test_writers.py::test_the_tar_format_that_is_asked_for_is_the_one_that_is_written",
 }
 
@@ -141,7 +141,7 @@ def test_14_different_urls_have_different_copies(tmp_path):
 
 
 def test_16_the_copies_used_last_stay(tmp_path):
-    # What counts is use, not age: tests/storage/cache shows it; here that there is a limit at all.
+    # What counts is use, not age: tests/cache shows it; here that there is a limit at all.
     reader = wds.WebDataset("http://h/a.tar", cache_dir=tmp_path, cache_size=1000).stages[-1].args[0]
     assert reader.access.cache.rules.limit == 1000
 
