@@ -16,12 +16,12 @@ from shardmaking import write_shard
 from wdspec.compiler import sample_reader
 from wdspec.errors import ShardError
 from wdspec.spec.loading import load
-from wdspec.streams.retrying import Patience
+from wdspec.streams.retrying import RetryPolicy
 
 SHARDS = ["a-0.tar", "a-1.tar", "b-0.tar.gz"]
 SAMPLES = 150
 """More than two passes over all shards, by one slot."""
-PATIENCE = Patience(budget=60, delay=0.0005, longest_delay=0.005, read_timeout=0.1, connect_timeout=5)
+PATIENCE = RetryPolicy(budget=60, delay=0.0005, longest_delay=0.005, read_timeout=0.1, connect_timeout=5)
 _runs = count()
 
 OFFSETS = st.one_of(st.integers(0, 2000), st.integers(0, 1_500_000))
@@ -52,7 +52,7 @@ def samples(spec, patience=PATIENCE):
     """The samples of a spec, with a patience of one's own."""
     reader = sample_reader(load(spec))
     for name, parts in reader._parts.items():
-        access = replace(parts.open.access, patience=patience)
+        access = replace(parts.open.access, retry_policy=patience)
         reader._parts[name] = replace(parts, open=replace(parts.open, access=access))
     try:
         for number in range(SAMPLES):

@@ -12,10 +12,10 @@ from servers.aistore_double import AisDouble, cut, fine, redirect, status
 from wdspec.errors import MissingShardError, ShardError, StoreError
 from wdspec.storage.access import Access
 from wdspec.storage.ais_cluster import AisCluster
-from wdspec.streams.retrying import Patience
+from wdspec.streams.retrying import RetryPolicy
 
 DATA = random.Random(0).randbytes(3_000_000)
-QUICK = Patience(budget=5, delay=0.001, longest_delay=0.02)
+QUICK = RetryPolicy(budget=5, delay=0.001, longest_delay=0.02)
 URL = "gs://imgs/a/b/x.tar"
 
 
@@ -27,10 +27,10 @@ def double():
     assert not double.violations
 
 
-def stream(double, url=URL, patience=QUICK, **settings):
+def stream(double, url=URL, retry_policy=QUICK, **settings):
     settings.setdefault("schemes", frozenset({"ais", "gs", "s3"}))
     cluster = AisCluster((double.endpoint,), **settings)
-    return Access(patience=patience, ais=cluster).open_location(f"ais+{url}")
+    return Access(retry_policy=retry_policy, ais=cluster).open_location(f"ais+{url}")
 
 
 def read(double, url=URL, **settings):
@@ -133,7 +133,7 @@ def test_what_does_not_pass_says_what_it_was_and_for_how_long(double):
     with pytest.raises(
         ShardError, match=r"given up after \d+ attempts in 0 s.*gateway 127.* answers 503.*imgs"
     ):
-        read(double, patience=Patience(budget=0.2, delay=0.01, longest_delay=0.02))
+        read(double, retry_policy=RetryPolicy(budget=0.2, delay=0.01, longest_delay=0.02))
 
 
 def test_an_internal_error_that_stays_is_not_borne_for_minutes(double):
@@ -197,7 +197,7 @@ def test_a_target_that_cannot_be_reached_is_named(double):
     with pytest.raises(
         ShardError, match=rf"sends us to 127.0.0.1:{port}, and there is no connection.*targets"
     ):
-        read(double, patience=Patience(budget=0.1, delay=0.01))
+        read(double, retry_policy=RetryPolicy(budget=0.1, delay=0.01))
 
 
 def test_a_target_that_leaves_is_borne_until_the_map_changes(double):
@@ -217,11 +217,11 @@ def test_gateways_are_asked_in_turn_until_one_answers(double):
     with socket.create_server(("127.0.0.1", 0)) as free:
         dead = f"http://127.0.0.1:{free.getsockname()[1]}"
     cluster = AisCluster((dead, double.endpoint), schemes=frozenset({"gs"}))
-    access = Access(patience=QUICK, ais=cluster)
+    access = Access(retry_policy=QUICK, ais=cluster)
     for _ in range(2):
         with access.open_location(f"ais+{URL}") as file:
             assert file.read() == DATA
-    nobody = Access(patience=Patience(budget=0.1), ais=AisCluster((dead,)))
+    nobody = Access(retry_policy=RetryPolicy(budget=0.1), ais=AisCluster((dead,)))
     with pytest.raises(
         ShardError, match=r"no gateway of AIStore answers: 127.*refused; is the endpoint right"
     ):

@@ -9,7 +9,7 @@ from wdspec.storage.access import Access
 from wdspec.storage.ais_cluster import AisCluster
 from wdspec.storage.environment import UrlEnvironment
 from wdspec.storage.resolver import Resolver
-from wdspec.streams.retrying import Patience
+from wdspec.streams.retrying import RetryPolicy
 
 NAMES = [
     "d/a-2.tar",
@@ -35,7 +35,7 @@ def double():
 def listed(double, text, rewrite="", **settings):
     environ = {"AIS_ENDPOINT": double.endpoint, "USE_AIS_FOR": "gs", "WDS_REWRITE": rewrite}
     cluster = AisCluster((double.endpoint,), schemes=frozenset({"gs", "ais"}), **settings)
-    access = Access(patience=Patience(budget=2, delay=0.001, longest_delay=0.01), ais=cluster)
+    access = Access(retry_policy=RetryPolicy(budget=2, delay=0.001, longest_delay=0.01), ais=cluster)
     return [each.text for each in list_texts([text], "/", Resolver.of(UrlEnvironment.read(environ)), access)]
 
 

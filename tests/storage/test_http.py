@@ -10,11 +10,11 @@ import pytest
 from wdspec.errors import MissingShardError, ShardError
 from wdspec.storage.access import Access
 from wdspec.stores.http.http_settings import HttpSettings
-from wdspec.streams.retrying import Patience
+from wdspec.streams.retrying import RetryPolicy
 
 DATA = os.urandom(3_000_000)
 PACKED = gzip.compress(DATA)
-QUICK = Patience(budget=1, delay=0.001, longest_delay=0.01, brief=0.05)
+QUICK = RetryPolicy(budget=1, delay=0.001, longest_delay=0.01, brief=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +30,8 @@ def server(nginx):
     return nginx
 
 
-def opened(url, settings=HttpSettings(), patience=QUICK):  # noqa: B008
-    return Access(http=settings, patience=patience).open_location(url)
+def opened(url, settings=HttpSettings(), retry_policy=QUICK):  # noqa: B008
+    return Access(http=settings, retry_policy=retry_policy).open_location(url)
 
 
 def read(url, **settings):

@@ -12,10 +12,10 @@ from servers.fault_proxy import Cut, NoRange, Said, Script, Stall, Status
 
 from wdspec.errors import ShardError
 from wdspec.storage.access import Access
-from wdspec.streams.retrying import Patience
+from wdspec.streams.retrying import RetryPolicy
 
 DATA = os.urandom(2_500_000)
-QUICK = Patience(budget=3, delay=0.001, longest_delay=0.01, read_timeout=0.3)
+QUICK = RetryPolicy(budget=3, delay=0.001, longest_delay=0.01, read_timeout=0.3)
 _runs = count()
 
 
@@ -24,10 +24,10 @@ def run(nginx, proxy):
     """Reads the data through the proxy under a script; `run.path` is what was asked for."""
     (nginx.root / "data.bin").write_bytes(DATA)
 
-    def read(first=(), then=None, patience=QUICK, seek=0):
+    def read(first=(), then=None, retry_policy=QUICK, seek=0):
         read.path = f"/run-http-{next(_runs)}/data.bin"
         proxy.scripts[read.path] = Script(list(first), then)
-        with Access(patience=patience).open_location(proxy.url + read.path) as stream:
+        with Access(retry_policy=retry_policy).open_location(proxy.url + read.path) as stream:
             if seek:
                 stream.read(10)
                 stream.seek(seek)
@@ -72,7 +72,7 @@ def test_a_cut_is_resumed_where_it_happened_and_names_what_it_resumes(run, proxy
 def test_a_wrong_answer_to_a_range_is_not_believed(run, lie):
     assert run([Cut(1_000_000), lie]) == DATA
     with pytest.raises(ShardError):
-        run([Cut(1_000_000)], lie, Patience(budget=0.1, delay=0.001, read_timeout=0.3))
+        run([Cut(1_000_000)], lie, RetryPolicy(budget=0.1, delay=0.001, read_timeout=0.3))
 
 
 def test_a_range_that_is_ignored_costs_reading_again_but_no_bytes(run, proxy):
@@ -83,7 +83,7 @@ def test_a_range_that_is_ignored_costs_reading_again_but_no_bytes(run, proxy):
 
 def test_an_object_that_was_replaced_meanwhile_is_an_error_that_says_so(run):
     with pytest.raises(ShardError, match=r"changed while it was read: .* before, .*\"new\" now; start again"):
-        run([Cut(1_000_000)], Said((("etag", '"new"'),)), Patience(brief=0.05, delay=0.001))
+        run([Cut(1_000_000)], Said((("etag", '"new"'),)), RetryPolicy(brief=0.05, delay=0.001))
 
 
 def test_without_an_etag_the_time_of_the_last_change_is_compared(run, proxy):
@@ -116,7 +116,7 @@ def test_what_does_not_pass_is_given_up_naming_the_url(run, fault):
     with pytest.raises(
         ShardError, match=r"given up after \d+ attempts? in .*\[location http://127.*/data.bin\]"
     ):
-        run(then=fault, patience=Patience(budget=0.2, delay=0.001, read_timeout=0.05))
+        run(then=fault, retry_policy=RetryPolicy(budget=0.2, delay=0.001, read_timeout=0.05))
 
 
 @pytest.mark.parametrize("code", [400, 401, 403, 405, 451])

@@ -10,17 +10,17 @@ import pytest
 from wdspec.errors import ShardError
 from wdspec.storage.access import Access
 from wdspec.stores import pipe
-from wdspec.streams.retrying import Patience
+from wdspec.streams.retrying import RetryPolicy
 
-QUICK = Patience(budget=1, delay=0.001, longest_delay=0.001, read_timeout=0.2)
-
-
-def opened(command, patience=QUICK):
-    return Access(patience=patience).open_location(f"pipe:{command}")
+QUICK = RetryPolicy(budget=1, delay=0.001, longest_delay=0.001, read_timeout=0.2)
 
 
-def failure(command, patience=QUICK):
-    with opened(command, patience) as file, pytest.raises(ShardError) as caught:
+def opened(command, retry_policy=QUICK):
+    return Access(retry_policy=retry_policy).open_location(f"pipe:{command}")
+
+
+def failure(command, retry_policy=QUICK):
+    with opened(command, retry_policy) as file, pytest.raises(ShardError) as caught:
         file.readall()
     return caught.value
 
@@ -130,11 +130,11 @@ def test_only_the_end_of_a_long_standard_error_is_kept_and_never_blocks_the_comm
 
 
 def test_a_silent_command_is_an_error_and_ended(tmp_path):
-    patience = Patience(budget=0.1, delay=0.001, longest_delay=0.001, read_timeout=0.1)
-    error = failure(f"echo $$ >{tmp_path}/pid; printf x; sleep 100", patience)
+    retry_policy = RetryPolicy(budget=0.1, delay=0.001, longest_delay=0.001, read_timeout=0.1)
+    error = failure(f"echo $$ >{tmp_path}/pid; printf x; sleep 100", retry_policy)
     assert "the command gave nothing for 0 s" in error.message
     assert not running(tmp_path / "pid")
-    error = failure(f"echo $$ >{tmp_path}/pid; printf x; exec >&-; sleep 100", patience)
+    error = failure(f"echo $$ >{tmp_path}/pid; printf x; exec >&-; sleep 100", retry_policy)
     assert "closed its output, but went on" in error.message
     assert not running(tmp_path / "pid")
 
@@ -149,7 +149,7 @@ def test_a_silent_command_is_an_error_and_ended(tmp_path):
 )
 def test_a_reader_that_stops_ends_the_command_and_all_its_children(tmp_path, monkeypatch, command):
     monkeypatch.setattr(pipe, "GRACE", 0.2)
-    file = opened(command.format(tmp_path / "pid"), Patience())
+    file = opened(command.format(tmp_path / "pid"), RetryPolicy())
     assert file.read(1) == b"x"
     waited_for(lambda: (tmp_path / "pid").read_text().strip())
     file.close()
@@ -177,7 +177,7 @@ def in_child(file, queue):
 
 
 def test_a_fork_leaves_the_command_to_its_parent():
-    file = opened("printf ab; cat", Patience())
+    file = opened("printf ab; cat", RetryPolicy())
     assert file.read(1) == b"a"
     context = multiprocessing.get_context("fork")
     queue = context.Queue()

@@ -23,10 +23,10 @@ from wdspec.storage.resolver import Resolver
 from wdspec.stores.fsspec import filesystems as filesystem
 from wdspec.stores.fsspec import fsspec_store as objects
 from wdspec.stores.user_stores import user_openers
-from wdspec.streams.retrying import Patience
+from wdspec.streams.retrying import RetryPolicy
 from wdspec.system.per_process import Table
 
-QUICK = Patience(budget=3, brief=0.2, delay=0.001, longest_delay=0.01)
+QUICK = RetryPolicy(budget=3, brief=0.2, delay=0.001, longest_delay=0.01)
 SHARDS = "data://pages/a-{000..002}.tar"
 STORES = ["memory", "s3", "gcs", "azure"]
 
@@ -90,13 +90,13 @@ def expected(monkeypatch, shards):
     return sequence(monkeypatch, f"data://pages/={shards}/")
 
 
-def opened(location, patience=QUICK):
-    return Access(patience=patience, openers=user_openers(False)).open_location(location)
+def opened(location, retry_policy=QUICK):
+    return Access(retry_policy=retry_policy, openers=user_openers(False)).open_location(location)
 
 
 def listed(*texts, rewrite=""):
     resolver = Resolver.of(UrlEnvironment.read({"WDS_REWRITE": rewrite}))
-    return [url.text for url in list_texts(texts, "/", resolver, Access(patience=QUICK))]
+    return [url.text for url in list_texts(texts, "/", resolver, Access(retry_policy=QUICK))]
 
 
 @each_store

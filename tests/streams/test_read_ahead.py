@@ -20,10 +20,10 @@ from wdspec.storage.environment import UrlEnvironment
 from wdspec.storage.resolver import Resolver
 from wdspec.storage.upcoming import Ahead
 from wdspec.streams import read_ahead as readahead
-from wdspec.streams.background import mover
+from wdspec.streams.background_fetcher import background_fetcher
 from wdspec.streams.read_ahead import ReadAhead
-from wdspec.streams.resumed_stream import PIECE, RemoteStream
-from wdspec.streams.retrying import Patience, TransientError
+from wdspec.streams.resuming_stream import PIECE, ResumingStream
+from wdspec.streams.retrying import RetryPolicy, TransientError
 from wdspec.urls.sequence import ShardUrl
 
 DATA = os.urandom(3_000_000)
@@ -259,7 +259,7 @@ def test_a_store_that_is_tried_again_and_again_is_left_when_its_stream_is_closed
         raise TransientError("out of order")
 
     stream = ReadAhead(
-        RemoteStream(refused, "http://h/o", Patience(budget=60, delay=0.001, longest_delay=0.01))
+        ResumingStream(refused, "http://h/o", RetryPolicy(budget=60, delay=0.001, longest_delay=0.01))
     )
     stream.start()
     eventually(lambda: len(asked) > 2)
@@ -303,11 +303,11 @@ def test_local_shards_are_read_as_they_are_and_start_no_thread(tmp_path):
 
 
 def test_a_forked_child_has_a_mover_of_its_own():
-    ours = mover()
+    ours = background_fetcher()
     pid = os.fork()
     if pid == 0:
         with ReadAhead(Slow()) as stream:
-            os._exit(0 if stream.read() == DATA and mover() is not ours else 1)
+            os._exit(0 if stream.read() == DATA and background_fetcher() is not ours else 1)
     assert os.waitpid(pid, 0)[1] == 0
 
 

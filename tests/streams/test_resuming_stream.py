@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wdspec.errors import ShardError
-from wdspec.streams.resumed_stream import Answer, RemoteStream
-from wdspec.streams.retrying import Patience, TransientError
+from wdspec.streams.resuming_stream import RangeResponse, ResumingStream
+from wdspec.streams.retrying import RetryPolicy, TransientError
 
 DATA = bytes(range(256)) * 20_000
-QUICK = Patience(budget=5, brief=0.02, delay=0.0001, longest_delay=0.001)
+QUICK = RetryPolicy(budget=5, brief=0.02, delay=0.0001, longest_delay=0.001)
 
 
-class Body:
+class ResponseBody:
     """Gives the data from an offset on, and stops or fails where told."""
 
     def __init__(self, data: bytes, at: int, cut: int | None, silent: bool) -> None:
@@ -44,20 +44,20 @@ class Store:
     def __init__(self, data: bytes = DATA, cuts=(), silent=False, **said) -> None:
         self.data, self.cuts, self.silent, self.said = data, sorted(cuts), silent, said
         self.asked: list[int] = []
-        self.bodies: list[Body] = []
+        self.bodies: list[ResponseBody] = []
 
-    def __call__(self, offset: int) -> Answer:
+    def __call__(self, offset: int) -> RangeResponse:
         self.asked.append(offset)
         start = offset if self.said.get("ranges", True) else 0
         cut = next((cut for cut in self.cuts if cut > start), None)
         if cut is not None:
             self.cuts.remove(cut)
-        self.bodies.append(Body(self.data, start, cut, self.silent))
+        self.bodies.append(ResponseBody(self.data, start, cut, self.silent))
         said = {"total": len(self.data), "validator": "v1", **self.said}
-        return Answer(self.bodies[-1], start, **said)
+        return RangeResponse(self.bodies[-1], start, **said)
 
-    def stream(self) -> RemoteStream:
-        return RemoteStream(self, "http://h/o", QUICK)
+    def stream(self) -> ResumingStream:
+        return ResumingStream(self, "http://h/o", QUICK)
 
 
 @settings(deadline=None)
@@ -128,17 +128,17 @@ def test_without_length_or_validator_a_cut_cannot_be_resumed():
 
 
 def test_patience_ends_with_the_last_cause_and_the_url():
-    def refused(offset: int) -> Answer:
+    def refused(offset: int) -> RangeResponse:
         raise TransientError("status 503")
 
     with pytest.raises(
         ShardError, match=r"given up after \d+ attempts in .* status 503 \[location http://h/o\]"
     ):
-        RemoteStream(refused, "http://h/o", Patience(budget=0.05, delay=0.001)).read(1)
+        ResumingStream(refused, "http://h/o", RetryPolicy(budget=0.05, delay=0.001)).read(1)
 
 
 def test_a_cut_after_every_few_bytes_is_no_progress():
     data = bytes(1000)
-    stream = RemoteStream(Store(data, range(1, 1000)), "u", Patience(budget=0.05, delay=0.001))
+    stream = ResumingStream(Store(data, range(1, 1000)), "u", RetryPolicy(budget=0.05, delay=0.001))
     with pytest.raises(ShardError, match="given up"):
         stream.read()

@@ -2,7 +2,7 @@
 
 Never at the pace of a reader. A worker that has filled its queue waits for the training loop, and the loop for
 another worker; if that one waited for a copy which the first only makes as fast as it reads, none would go on. So the
-mover's thread makes it, and every reader, the first too, reads behind it from the growing file.
+background thread makes it, and every reader, the first too, reads behind it from the growing file.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from wdspec.cache.cache_names import Copies
 from wdspec.cache.completeness import NO_TAR, check_whole
 from wdspec.cache.in_use import mark_in_use
 from wdspec.cache.index import Content, Index, key_of
-from wdspec.cache.store_stream import Rest
+from wdspec.cache.positioned_stream import PositionedStream
 from wdspec.errors import ShardError
-from wdspec.streams.background import mover
-from wdspec.streams.resumed_stream import PIECE
+from wdspec.streams.background_fetcher import background_fetcher
+from wdspec.streams.resuming_stream import PIECE
 from wdspec.system.file_locks import LockFile
 
 log = logging.getLogger("wdspec")
@@ -45,7 +45,7 @@ class Rules:
 
 
 class Fill:
-    """One copy being made by this process; a job of the mover.
+    """One copy being made by this process; a task of the background fetcher.
 
     Args:
         copies: where it goes.
@@ -79,20 +79,20 @@ class Fill:
         self._index = Index(copies.directory)
         self._key = key_of(copies.own)
         self._stream: BinaryIO | None = None
-        self._rest: Rest | None = None
+        self._rest: PositionedStream | None = None
         self._reserved: int | None = None
         self._part = -1
         self._pending: bytes | memoryview = b""  # what came last and is not written yet
 
     @property
-    def ahead(self) -> int:
+    def buffered(self) -> int:
         return max(0, self.written - self.reached)
 
     @property
     def ready(self) -> bool:
         return not self.done
 
-    def move(self) -> bool:
+    def fetch_piece(self) -> bool:
         """Fetches one piece; whoever calls holds the lock."""
         if self.done:
             return False
@@ -115,10 +115,10 @@ class Fill:
         """Waits until something has moved, or moves it where nobody else does."""
         if self.lock.acquire(blocking=False):
             try:
-                self.move()
+                self.fetch_piece()
             finally:
                 self.lock.release()
-            mover().wake()  # it passed this fill by while it was locked
+            background_fetcher().wake()  # it passed this fill by while it was locked
         else:
             self.watch(seconds)
 
@@ -133,7 +133,7 @@ class Fill:
         with self.moved:
             return os.dup(self._part) if self._part >= 0 else -1
 
-    def take_rest(self) -> tuple[Rest, int] | None:
+    def take_rest(self) -> tuple[PositionedStream, int] | None:
         """For a copy that was given up: the stream where it stands, for the first who asks.
 
         With it comes a descriptor of the file that has what went before, or -1 if that is nothing.
@@ -233,7 +233,7 @@ class Fill:
         """Lets the readers go on with the stream where it stands."""
         warn_once(self._copies.directory, error)
         assert self._stream is not None
-        self._rest = Rest(self._stream, self.written, bytes(self._pending))
+        self._rest = PositionedStream(self._stream, self.written, bytes(self._pending))
         self._stream, self.gave_up = None, True
         self._end()
 
@@ -249,7 +249,7 @@ class Fill:
             self._index.drop(self._key, self._reserved)
         self.done = True
         self._filling.release()
-        mover().remove(self)
+        background_fetcher().remove(self)
 
 
 _warned: set[tuple[str, int | None]] = set()

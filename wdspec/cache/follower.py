@@ -14,11 +14,11 @@ from wdspec.cache.cache_names import Copies
 from wdspec.cache.fill import Fill, Rules, warn_once
 from wdspec.cache.in_use import open_marked
 from wdspec.cache.index import Index, key_of
+from wdspec.cache.positioned_stream import PositionedStream
 from wdspec.cache.running_fills import start_fill
-from wdspec.cache.store_stream import Rest
 from wdspec.errors import ShardError, WdspecError
 from wdspec.streams.read_ahead import SOON
-from wdspec.streams.resumed_stream import PIECE
+from wdspec.streams.resuming_stream import PIECE
 from wdspec.system.raw_stream import RawStream
 
 POLL = 0.01
@@ -55,7 +55,7 @@ class Follower(RawStream):
         self._file = -1  # the growing file, or the copy
         self._whole = False
         self._before = -1  # the file of a maker that did not finish, until it is compared
-        self._rest: Rest | None = (
+        self._rest: PositionedStream | None = (
             None  # when no copy is made; the file then has what comes before `_rest_from`
         )
         self._rest_from = 0
@@ -72,7 +72,7 @@ class Follower(RawStream):
         return self._copies.path
 
     @property
-    def fetched(self) -> bool:
+    def nearly_fetched(self) -> bool:
         """Whether this process has no bytes of it left to fetch, or only few."""
         fill = self._fill
         if self._rest is not None or fill is None or fill.done:
@@ -233,7 +233,7 @@ class Follower(RawStream):
         if why is not None:
             warn_once(self._copies.directory, why)
         self._leave_file()
-        self._rest, self._rest_from, self._fill = Rest(self._fetch()), 0, None
+        self._rest, self._rest_from, self._fill = PositionedStream(self._fetch()), 0, None
         self._compare_rest()
 
     def _attach(self) -> bool:

@@ -13,7 +13,7 @@ from typing import BinaryIO
 from wdspec.cache.cache_names import Copies
 from wdspec.cache.fill import Fill, Rules
 from wdspec.cache.index import Index, key_of
-from wdspec.streams.background import mover
+from wdspec.streams.background_fetcher import background_fetcher
 from wdspec.system.per_process import PerProcess
 
 GRACE = 1.0
@@ -61,7 +61,7 @@ def start_fill(copies: Copies, fetch: Callable[[], BinaryIO], rules: Rules) -> F
     if not running.end_with_process:
         running.end_with_process = True
         _finish_with_process()
-    mover().add(fill)
+    background_fetcher().add(fill)
     return fill
 
 

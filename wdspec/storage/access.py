@@ -13,14 +13,14 @@ from wdspec.storage.resolver import Resolution
 from wdspec.stores.http.http_settings import HttpSettings
 from wdspec.stores.local.local_files import local_path, open_file
 from wdspec.stores.openers import opener_of
-from wdspec.streams.retrying import Patience
+from wdspec.streams.retrying import RetryPolicy
 
 
 @dataclass(frozen=True)
 class Access:
     """Describes only, and pickles: what it opens is made on first use, in the process that reads."""
 
-    patience: Patience = field(default_factory=Patience)
+    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
     openers: Mapping[str, Callable[[str], BinaryIO]] = field(default_factory=dict)
     """Users' own openers by scheme, found in the parent."""
     http: HttpSettings = field(default_factory=HttpSettings)

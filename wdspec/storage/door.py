@@ -10,7 +10,7 @@ from wdspec.storage.ais_cluster import AisCluster
 from wdspec.storage.environment import UrlEnvironment
 from wdspec.stores.http.http_settings import HttpSettings
 from wdspec.stores.user_stores import user_openers
-from wdspec.streams.retrying import Patience
+from wdspec.streams.retrying import RetryPolicy
 from wdspec.streams.watchdog import NO_PROGRESS
 
 
@@ -21,7 +21,7 @@ def access_of(spec: Spec | None, source: Source | None, environment: UrlEnvironm
         UsageError: an AIStore cluster whose address is not known.
     """
     return Access(
-        patience=_patience(source.errors if source else None),
+        retry_policy=_retry_policy(source.errors if source else None),
         openers=user_openers(environment.secure),
         http=HttpSettings.read(),
         ais=AisCluster.of(environment.ais, environment.home, spec, source),
@@ -29,11 +29,11 @@ def access_of(spec: Spec | None, source: Source | None, environment: UrlEnvironm
     )
 
 
-def _patience(errors: Errors | None) -> Patience:
+def _retry_policy(errors: Errors | None) -> RetryPolicy:
     """How long failures of a store are borne. No single wait is longer than what the watchdog bears."""
-    usual = Patience()
+    usual = RetryPolicy()
     if errors is None:
         return usual
     budget = usual.budget if errors.retry is None else errors.retry
     longest = NO_PROGRESS if errors.timeout is None else errors.timeout
-    return Patience(budget=budget, read_timeout=min(usual.read_timeout, longest))
+    return RetryPolicy(budget=budget, read_timeout=min(usual.read_timeout, longest))

@@ -10,8 +10,8 @@ from typing import Any, BinaryIO, cast
 from wdspec.storage.access import Access
 from wdspec.storage.resolver import Resolution, Resolver
 from wdspec.stores.local.local_files import local_path
-from wdspec.streams.background import mover
-from wdspec.streams.read_ahead import Fetching, ReadAhead, held
+from wdspec.streams.background_fetcher import background_fetcher
+from wdspec.streams.read_ahead import FetchesAhead, ReadAhead, interruptible
 from wdspec.urls.sequence import ShardUrl
 
 
@@ -28,7 +28,7 @@ class Ahead:
         self._expected: dict[str, _Expected] = {}
 
     def open(self, shard: ShardUrl) -> BinaryIO:
-        """The bytes of a shard, as `Access.open` gives them, fetched ahead unless they are local.
+        """The bytes of a shard, as `Access.open` gives them, nearly_fetched ahead unless they are local.
 
         Raises:
             MissingShardError, ShardError: as `Access.open`.
@@ -36,7 +36,7 @@ class Ahead:
         resolution = self._resolver(shard)
         expected = self._expected.pop(resolution.location, None)
         stream = _fetching(self._access.open(resolution)) if expected is None else expected.take()
-        if isinstance(stream, Fetching):
+        if isinstance(stream, FetchesAhead):
             self._reading.add(stream)
         return stream
 
@@ -69,13 +69,13 @@ class _Reading:
         self._streams: list[Any] = []
 
     def add(self, stream: Any) -> None:
-        # A new list each time: the mover's thread looks at the old one meanwhile.
+        # A new list each time: the fetching thread looks at the old one meanwhile.
         self._streams = [*(each for each in self._streams if not each.closed), stream]
 
     @property
     def there(self) -> bool:
         """Whether all their bytes are, or will be soon."""
-        return all(stream.fetched or stream.closed for stream in self._streams)
+        return all(stream.nearly_fetched or stream.closed for stream in self._streams)
 
 
 class _Expected:
@@ -87,10 +87,10 @@ class _Expected:
         self._stream: BinaryIO | None = None
         self._error: Exception | None = None
         self._given_up = False
-        mover().add(self)
+        background_fetcher().add(self)
 
     @property
-    def ahead(self) -> int:
+    def buffered(self) -> int:
         return -1  # what is being read comes in meanwhile, into the buffers of the system
 
     @property
@@ -101,11 +101,11 @@ class _Expected:
     def there(self) -> bool:
         """Whether all its bytes are, or will be soon."""
         stream = self._stream
-        if isinstance(stream, Fetching):
-            return stream.fetched or stream.closed
+        if isinstance(stream, FetchesAhead):
+            return stream.nearly_fetched or stream.closed
         return stream is not None or self._error is not None
 
-    def move(self) -> bool:
+    def fetch_piece(self) -> bool:
         if self._stream is None and self._error is None and not self._given_up:
             try:
                 self._stream = _fetching(self._access.open(self._resolution))
@@ -121,9 +121,9 @@ class _Expected:
 
     def take(self) -> BinaryIO:
         """The stream for its reader. Raises what opening raised."""
-        with held(self.lock):
-            self.move()
-            mover().remove(self)
+        with interruptible(self.lock):
+            self.fetch_piece()
+            background_fetcher().remove(self)
         self._before = _Reading()  # else every one would hold on to all before it
         if self._error is not None:
             raise self._error
@@ -133,13 +133,13 @@ class _Expected:
 
     def close(self) -> None:
         self._given_up = True
-        mover().remove(self)
+        background_fetcher().remove(self)
         if self._stream is not None:
             self._stream.close()
 
 
 def _fetching(stream: BinaryIO) -> BinaryIO:
     """The stream itself if it is a local file or fetches by itself, else one that reads ahead."""
-    if isinstance(stream, (io.FileIO, Fetching)):
+    if isinstance(stream, (io.FileIO, FetchesAhead)):
         return stream
     return cast(BinaryIO, ReadAhead(stream))

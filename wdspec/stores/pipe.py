@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from wdspec.errors import ShardError
-from wdspec.streams.retrying import Patience, TransientError, Trial
+from wdspec.streams.retrying import Retries, RetryPolicy, TransientError
 from wdspec.system.raw_stream import RawStream
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def open_pipe(location: str, access: Access) -> BinaryIO:
     command = location[len("pipe:") :].strip()
     if not command:
         raise ShardError("`pipe:` without a command; write one whose output is the shard", location=location)
-    return cast(BinaryIO, PipeStream(command, location, access.patience))
+    return cast(BinaryIO, PipeStream(command, location, access.retry_policy))
 
 
 class PipeStream(RawStream):
@@ -62,10 +62,10 @@ class PipeStream(RawStream):
         ShardError: on `read`, a command that cannot start, fails, or is silent for too long.
     """
 
-    def __init__(self, command: str, location: str, patience: Patience) -> None:
+    def __init__(self, command: str, location: str, retry_policy: RetryPolicy) -> None:
         self._command, self._location = command, location
-        self._trial = Trial(patience, location)
-        self._silence = patience.read_timeout + patience.budget
+        self._retries = Retries(retry_policy, location)
+        self._silence = retry_policy.read_timeout + retry_policy.budget
         self._process = os.getpid()
         self._attempts = 0
         self._given = 0
@@ -107,12 +107,12 @@ class PipeStream(RawStream):
                 if self._attempts >= ATTEMPTS or run.never_ran:
                     tried = f", {self._attempts} times in a row" if self._attempts > 1 else ""
                     raise ShardError(f"{error}{tried}", location=self._location) from None
-                self._trial.failed(error)
+                self._retries.failed(error)
 
     def abort(self, error: ShardError) -> None:
         """Called from another thread: kills the command, and a `read` under way, or the next, raises the error."""
         self._refusal = error
-        self._trial.give_up()
+        self._retries.stop()
         run = self._run
         if run is not None and os.getpid() == self._process:
             run.kill()

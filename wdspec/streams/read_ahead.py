@@ -11,31 +11,33 @@ from contextlib import contextmanager
 from typing import BinaryIO, Protocol, runtime_checkable
 
 from wdspec.errors import ShardError
-from wdspec.streams.background import mover
-from wdspec.streams.resumed_stream import NEAR, PIECE
+from wdspec.streams.background_fetcher import background_fetcher
+from wdspec.streams.resuming_stream import NEAR, PIECE
 from wdspec.system.per_process import PerProcess
 from wdspec.system.raw_stream import RawStream
 
 BUDGET = 64 * 1024 * 1024
 """Bytes that all streams of a process may hold together; each may hold an equal part."""
 LATER = 1 << 40
-"""Makes a shard that nobody reads yet come after all that are being read."""
+"""Bytes by which a shard that is not read yet comes after all that are being read."""
 SOON = 8 * 1024 * 1024
-"""Bytes before the end of one shard at which the next is asked for: an answer may take as long as these do."""
+"""Bytes before the end of one shard at which the next is requested: a response may take as long as these do."""
 
 
 @runtime_checkable
-class Fetching(Protocol):
-    """A stream that fetches by itself, and says when it has all its bytes, or will have them soon."""
+class FetchesAhead(Protocol):
+    """A stream that fetches its bytes without being read."""
 
     @property
-    def fetched(self) -> bool: ...
+    def nearly_fetched(self) -> bool:
+        """Whether it has all its bytes, or will have them soon."""
+        ...
 
 
 class ReadAhead(RawStream):
-    """The bytes of a stream, fetched by the mover as far as the budget goes.
+    """The bytes of a stream, fetched in the background as far as the budget goes.
 
-    The mover begins with the second piece: the first one is often only looked at, before a seek to elsewhere.
+    That begins with the second piece: the first one is often only looked at, before a seek to elsewhere.
 
     Args:
         inner: read and closed by this; may be slow, must not be used by others.
@@ -45,7 +47,7 @@ class ReadAhead(RawStream):
         self._inner = inner
         self.lock = threading.Lock()
         """Held by whoever reads the inner stream."""
-        self._came = threading.Condition()
+        self._arrived = threading.Condition()
         self._pieces: deque[bytes] = deque()
         self._held = 0
         self._next_at = 0  # offset of what the inner stream gives next
@@ -61,11 +63,11 @@ class ReadAhead(RawStream):
         _open.value.add(self)
 
     @property
-    def fetched(self) -> bool:
+    def nearly_fetched(self) -> bool:
         return self._ended or self._soon
 
     @property
-    def ahead(self) -> int:
+    def buffered(self) -> int:
         return self._held if self.wanted else self._held + LATER
 
     @property
@@ -73,11 +75,11 @@ class ReadAhead(RawStream):
         return not self._ended and not self.closed and self._held < share()
 
     def start(self) -> None:
-        """Has the mover fetch from now on."""
+        """Has it fetched in the background from now on."""
         self._started = True
-        mover().add(self)
+        background_fetcher().add(self)
 
-    def move(self) -> bool:
+    def fetch_piece(self) -> bool:
         """Fetches one piece; the caller holds the lock."""
         if self._ended or self.closed:
             return False
@@ -88,23 +90,23 @@ class ReadAhead(RawStream):
         if self.closed:
             self._inner.close()
             return False
-        with self._came:
+        with self._arrived:
             if piece:
                 self._pieces.append(piece)
                 self._held += len(piece)
                 self._next_at += len(piece)
             else:
                 self._ended = True
-            self._came.notify()
+            self._arrived.notify()
         left = getattr(self._inner, "left", None)
         soon = self._ended or (left is not None and left <= SOON)
         if soon and not self._soon:
             self._soon = True
-            mover().wake()  # whatever waits for that
+            background_fetcher().wake()  # whatever waits for that
         return not self._ended
 
     def seekable(self) -> bool:
-        with held(self.lock):
+        with interruptible(self.lock):
             return self._inner.seekable()
 
     def tell(self) -> int:
@@ -114,7 +116,7 @@ class ReadAhead(RawStream):
         if whence == io.SEEK_CUR:
             offset += self._position
         elif whence == io.SEEK_END:
-            with held(self.lock):
+            with interruptible(self.lock):
                 offset += self._inner.seek(0, io.SEEK_END)
                 self._inner.seek(self._next_at)
         if not self._piece_at <= offset <= self._next_at + NEAR:
@@ -140,7 +142,7 @@ class ReadAhead(RawStream):
             return
         super().close()
         _open.value.discard(self)
-        mover().remove(self)
+        background_fetcher().remove(self)
         self._pieces.clear()
         self._piece = b""
         if self.lock.acquire(blocking=False):
@@ -148,14 +150,14 @@ class ReadAhead(RawStream):
                 self._inner.close()
             finally:
                 self.lock.release()
-        else:  # whoever moves a piece just now closes it, and shall not go on trying
+        else:  # whoever fetches a piece just now closes it, and must not go on retrying
             self._abort_inner(ShardError("closed while it was read"))
 
     def abort(self, error: Exception) -> None:
-        """From another thread: a `read` under way raises the error, whoever moves its bytes just now."""
-        with self._came:
+        """From another thread: a `read` under way raises the error, whoever fetches its bytes just now."""
+        with self._arrived:
             self._error, self._ended = error, True
-            self._came.notify_all()
+            self._arrived.notify_all()
         self._abort_inner(error)
 
     def _abort_inner(self, error: Exception) -> None:
@@ -166,7 +168,7 @@ class ReadAhead(RawStream):
     def _take(self) -> bytes:
         """The next piece; b"" at the end. Raises what the inner stream raised there."""
         while True:
-            with self._came:
+            with self._arrived:
                 if self._pieces:
                     piece = self._pieces.popleft()
                     room = self._held >= share()
@@ -178,32 +180,32 @@ class ReadAhead(RawStream):
                     if self._error is not None:
                         raise self._error
                     return b""
-            self._move_or_wait()
+            self._fetch_or_wait()
         if room:
-            mover().wake()
+            background_fetcher().wake()
         if not self._started and self._position:
             self.start()
         return piece
 
-    def _move_or_wait(self) -> None:
+    def _fetch_or_wait(self) -> None:
         if self.lock.acquire(blocking=False):
             try:
                 if not self._pieces:
-                    self.move()
+                    self.fetch_piece()
             finally:
                 self.lock.release()
-            mover().wake()  # it has passed this by while the lock was held
+            background_fetcher().wake()  # it has passed this by while the lock was held
         else:
-            with self._came:
+            with self._arrived:
                 if not self._pieces and not self._ended:
-                    self._came.wait(0.1)
+                    self._arrived.wait(0.1)
 
     def _jump(self, offset: int) -> None:
-        with held(self.lock):
+        with interruptible(self.lock):
             if self._error is not None:
                 return
             self._inner.seek(offset)
-            with self._came:
+            with self._arrived:
                 self._pieces.clear()
                 self._held = 0
             was_ended, self._ended, self._soon = self._ended, False, False
@@ -214,7 +216,7 @@ class ReadAhead(RawStream):
 
 
 @contextmanager
-def held(lock: threading.Lock) -> Iterator[None]:
+def interruptible(lock: threading.Lock) -> Iterator[None]:
     """With the lock, waited for in such a way that the watchdog can end it."""
     while not lock.acquire(timeout=0.2):
         pass

@@ -1,4 +1,4 @@
-"""How long a store that fails is asked again, and what is said meanwhile."""
+"""How long requests to a store that fails are retried, and what is logged meanwhile."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class TransientError(Exception):
 
     Args:
         message: what was seen.
-        retry_after: seconds that the store asks to be left alone for.
-        brief: whether it is borne only for a short while: it looks as if it would not pass.
+        retry_after: seconds that the store asks to wait before the next request.
+        brief: whether it is retried only for a short while: it looks as if it would not pass.
     """
 
     def __init__(self, message: str, retry_after: float | None = None, brief: bool = False) -> None:
@@ -33,37 +33,40 @@ class TransientError(Exception):
 
 
 @dataclass(frozen=True)
-class Patience:
-    """Waits double from `delay` to `longest_delay` seconds, each shortened by a random part of up to a half."""
+class RetryPolicy:
+    """How long, and how often, failed requests are repeated.
+
+    Delays double from `delay` to `longest_delay` seconds, each shortened by a random part of up to a half.
+    """
 
     budget: float = 120.0
     """Seconds from the first failure without substantial progress to giving up."""
     brief: float = 30.0
-    """The same for what looks as if it would not pass: a host never heard of, an object that is another one now."""
+    """The same for what looks as if it would not pass: a host that has never answered, an object that has changed."""
     delay: float = 0.25
     """Seconds before the second attempt, at most."""
     longest_delay: float = 15.0
     """Seconds between two attempts, at most, unless the store asks for more."""
     connect_timeout: float = 10.0
-    """Seconds in which a connection must stand."""
+    """Seconds in which a connection must be made."""
     read_timeout: float = 60.0
     """Seconds in which the next bytes must come."""
 
 
-class Trial:
+class Retries:
     """The failures of one stream since it last made progress."""
 
-    def __init__(self, patience: Patience, url: str) -> None:
-        self._patience = patience
+    def __init__(self, policy: RetryPolicy, url: str) -> None:
+        self._policy = policy
         self._url = url
         self._attempts = 0
         self._first = 0.0
         self._bytes = 0
-        self._given_up = threading.Event()
+        self._stopped = threading.Event()
 
-    def give_up(self) -> None:
+    def stop(self) -> None:
         """Ends the waiting, from another thread."""
-        self._given_up.set()
+        self._stopped.set()
 
     def progressed(self, size: int) -> None:
         """So many bytes came."""
@@ -83,10 +86,10 @@ class Trial:
             self._first, self._bytes = now, 0
         self._attempts += 1
         spent = now - self._first
-        patience = self._patience
-        longest = min(patience.delay * 2 ** min(self._attempts - 1, 30), patience.longest_delay)
+        policy = self._policy
+        longest = min(policy.delay * 2 ** min(self._attempts - 1, 30), policy.longest_delay)
         wait = max(longest * random.uniform(0.5, 1), error.retry_after or 0.0)
-        budget = min(patience.budget, patience.brief) if error.brief else patience.budget
+        budget = min(policy.budget, policy.brief) if error.brief else policy.budget
         if spent + wait > budget:
             raise ShardError(
                 f"given up after {self._attempts} attempt{'s' if self._attempts > 1 else ''} in {spent:.0f} s: {error}",
@@ -99,4 +102,4 @@ class Trial:
             redacted(str(error)),
             wait,
         )
-        self._given_up.wait(wait)
+        self._stopped.wait(wait)

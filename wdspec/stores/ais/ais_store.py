@@ -18,7 +18,7 @@ from wdspec.storage.resolver import AIS_PREFIX
 from wdspec.stores.ais.checksums import Digest, digest_of
 from wdspec.stores.ais.client import AisClient, client_for
 from wdspec.stores.ais.refusals import Refusal
-from wdspec.streams.resumed_stream import Answer, RemoteStream
+from wdspec.streams.resuming_stream import RangeResponse, ResumingStream
 from wdspec.streams.retrying import TransientError
 
 MAX_INTERNAL = 5
@@ -39,14 +39,14 @@ def open_ais(location: str, access: Access) -> BinaryIO:
     url = location.removeprefix(AIS_PREFIX)
     if not cluster.object(url).name:
         raise ShardError("this names a bucket, not an object in it", location=url)
-    patience = replace(
-        access.patience, connect_timeout=cluster.connect_timeout, read_timeout=cluster.read_timeout
+    retry_policy = replace(
+        access.retry_policy, connect_timeout=cluster.connect_timeout, read_timeout=cluster.read_timeout
     )
-    return cast(BinaryIO, RemoteStream(AisShard(client_for(cluster), cluster, url), url, patience))
+    return cast(BinaryIO, ResumingStream(AisShard(client_for(cluster), cluster, url), url, retry_policy))
 
 
 class AisShard:
-    """Asks for one object, from any offset to its end: the `fetch` of a `RemoteStream`.
+    """Asks for one object, from any offset to its end: the `fetch` of a `ResumingStream`.
 
     What an ETL makes of an object has neither length nor version, and no ranges can be asked of it. If the spec says
     that it is deterministic, it is taken for the same each time.
@@ -58,7 +58,7 @@ class AisShard:
         self._first: dict[str, str] | None = None
         self._internal = 0
 
-    def __call__(self, offset: int) -> Answer:
+    def __call__(self, offset: int) -> RangeResponse:
         """The answer for the bytes from an offset on.
 
         Raises:
@@ -74,7 +74,7 @@ class AisShard:
             error.at(location=self._url)
             raise
 
-    def _answer(self, headers: dict[str, str]) -> Answer:
+    def _answer(self, headers: dict[str, str]) -> RangeResponse:
         reply = self._client.get(self._target, headers)
         if reply.response.status == 401 and self._client.renew_token():
             reply.response.close()
@@ -94,24 +94,26 @@ class AisShard:
         self._internal = 0
         return answer
 
-    def _whole(self, response: urllib3.BaseHTTPResponse, host: str) -> Answer:
+    def _whole(self, response: urllib3.BaseHTTPResponse, host: str) -> RangeResponse:
         length = response.headers.get("content-length")
         total = int(length) if length and length.isdigit() else None
         etl = self._cluster.etl
         if etl is not None:
             same = f"what the ETL {etl.name} makes of it" if etl.deterministic else None
-            return Answer(AisBody(response, host), total=total, validator=same, ranges=False)
+            return RangeResponse(AisBody(response, host), total=total, validator=same, ranges=False)
         check = digest_of(response.headers) if self._cluster.verifies and total else None
         body = AisBody(response, host, check, total or 0)
-        return Answer(body, total=total, validator=self._which(response.headers), ranges=total is not None)
+        return RangeResponse(
+            body, total=total, validator=self._which(response.headers), ranges=total is not None
+        )
 
-    def _part(self, response: urllib3.BaseHTTPResponse) -> Answer:
+    def _part(self, response: urllib3.BaseHTTPResponse) -> RangeResponse:
         said = response.headers.get("content-range", "")
         match = _RANGE.fullmatch(said.strip())
         if match is None:
             raise TransientError(f"a part of the object came, but its Content-Range is `{said}`")
         body = AisBody(response, "")  # the checksum is that of the whole object
-        return Answer(body, int(match[1]), int(match[2]), self._which(response.headers))
+        return RangeResponse(body, int(match[1]), int(match[2]), self._which(response.headers))
 
     def _which(self, headers: Mapping[str, str]) -> str | None:
         """What says which bytes these are.

@@ -14,7 +14,7 @@ from wdspec.storage.resolver import AIS_PREFIX
 from wdspec.stores.ais.client import AisClient, client_for
 from wdspec.stores.ais.refusals import Refusal
 from wdspec.stores.openers import NO_CLUSTER
-from wdspec.streams.retrying import TransientError, Trial
+from wdspec.streams.retrying import Retries, TransientError
 
 _DIRECTORY = 256
 """The flag of an entry that is no object."""
@@ -28,20 +28,20 @@ def names_in_ais(root: str, start: str, access: Access) -> Iterator[str]:
         start: only those that go on with it; a part of a name.
 
     Raises:
-        ShardError: the cluster fails for longer than patience lasts.
+        ShardError: the cluster fails for longer than is retried.
         StoreError: it refuses, or there is none.
     """
     cluster, url = access.ais, root.removeprefix(AIS_PREFIX)
     if cluster is None:
         raise StoreError(NO_CLUSTER, location=root)
     asked = cluster.object(url)
-    client, trial = client_for(cluster), Trial(access.patience, url)
+    client, retries = client_for(cluster), Retries(access.retry_policy, url)
     page: dict[str, Any] = {"prefix": asked.name + start, "props": "name,size"}
     while True:
         try:
             found = _page(client, f"/v1/buckets/{asked.bucket}?{asked.query}", page, access)
         except TransientError as error:
-            trial.failed(error)
+            retries.failed(error)
             continue
         except StoreError as error:
             error.at(location=url)

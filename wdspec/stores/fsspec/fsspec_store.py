@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from wdspec.errors import ShardError
 from wdspec.stores.fsspec.filesystems import alone, explained, filesystem_of, heard, validator_of
-from wdspec.streams.resumed_stream import Answer, RemoteStream
-from wdspec.streams.retrying import Patience, TransientError, Trial
+from wdspec.streams.resuming_stream import RangeResponse, ResumingStream
+from wdspec.streams.retrying import Retries, RetryPolicy, TransientError
 from wdspec.urls.schemes import scheme_of
 
 if TYPE_CHECKING:
@@ -43,20 +43,22 @@ def open_object(location: str, access: Access) -> BinaryIO:
     """
     with contextlib.suppress(TransientError):  # it comes again with the first `read`, which is patient
         filesystem_of(location)
-    return cast(BinaryIO, RemoteStream(_Fetch(location, access.patience), location, access.patience))
+    return cast(
+        BinaryIO, ResumingStream(_Fetch(location, access.retry_policy), location, access.retry_policy)
+    )
 
 
 class _Fetch:
-    """Asks the store for an object from an offset on; see `wdspec.streams.resumed_stream.Fetch`."""
+    """Asks the store for an object from an offset on; see `wdspec.streams.resuming_stream.Fetch`."""
 
-    def __init__(self, location: str, patience: Patience) -> None:
-        self._location, self._patience = location, patience
+    def __init__(self, location: str, retry_policy: RetryPolicy) -> None:
+        self._location, self._retry_policy = location, retry_policy
 
-    def __call__(self, offset: int) -> Answer:
+    def __call__(self, offset: int) -> RangeResponse:
         system, path = filesystem_of(self._location)
         try:
             with alone(system):
-                info = _info(system, path, self._patience)
+                info = _info(system, path, self._retry_policy)
                 heard.add(scheme_of(self._location))
                 if info.get("type") == "directory":
                     raise IsADirectoryError(path)
@@ -65,7 +67,7 @@ class _Fetch:
                 body = self._body(system, path, offset, total, info)
         except Exception as error:  # whatever a file system raises
             raise explained(error, self._location) from error
-        return Answer(body, offset, total, validator)
+        return RangeResponse(body, offset, total, validator)
 
     def _body(self, system: Any, path: str, offset: int, total: int | None, info: Mapping[str, Any]) -> Any:
         from fsspec import AbstractFileSystem  # type: ignore[import-untyped]  # has none
@@ -92,7 +94,7 @@ class _Fetch:
                         raise _changed(self._location)
                 return data
 
-            return _Pieces(piece, system.loop, offset, total, self._patience.read_timeout, self._location)
+            return _Pieces(piece, system.loop, offset, total, self._retry_policy.read_timeout, self._location)
         if total is not None and type(system).cat_file is not AbstractFileSystem.cat_file:
             return _PlainPieces(system, path, offset, info, self._location)
         return _OpenFile(system, path, offset, self._location)
@@ -223,7 +225,7 @@ def list_objects(root: str, start: str, access: Access, depth: int | None) -> li
     """
     inner = start[: start.rfind("/") + 1]
     levels = None if depth is None else max(depth - inner.count("/"), 1)
-    trial = Trial(access.patience, root)
+    retries = Retries(access.retry_policy, root)
     while True:
         try:
             return [
@@ -233,7 +235,7 @@ def list_objects(root: str, start: str, access: Access, depth: int | None) -> li
             seen = explained(error, root)
             if not isinstance(seen, TransientError):
                 raise seen from error
-            trial.failed(seen)
+            retries.failed(seen)
 
 
 def _listed(location: str, levels: int | None) -> list[str]:
@@ -251,11 +253,11 @@ def _listed(location: str, levels: int | None) -> list[str]:
     return [name[len(bare) + 1 :] for name in names if name.startswith(bare + "/") and not name.endswith("/")]
 
 
-def _info(system: Any, path: str, patience: Patience) -> Mapping[str, Any]:
+def _info(system: Any, path: str, retry_policy: RetryPolicy) -> Mapping[str, Any]:
     if not system.async_impl:
         system.invalidate_cache()
         return cast(Mapping[str, Any], system.info(path))
     from fsspec.asyn import sync
 
-    timeout = patience.connect_timeout + patience.read_timeout
+    timeout = retry_policy.connect_timeout + retry_policy.read_timeout
     return cast(Mapping[str, Any], sync(system.loop, system._info, path, timeout=timeout))

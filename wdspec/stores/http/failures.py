@@ -9,19 +9,19 @@ from typing import TypeVar
 from urllib3 import exceptions
 
 from wdspec.errors import ShardError
-from wdspec.streams.retrying import Patience, TransientError
+from wdspec.streams.retrying import RetryPolicy, TransientError
 
 _E = TypeVar("_E", bound=BaseException)
 _OBJECT = re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>:? ?|\w+\(host='[^']*', port=[^)]*\): ?")
 
 
-def classified(error: Exception, host: str, patience: Patience, heard: bool = True) -> Exception:
+def classified(error: Exception, host: str, retry_policy: RetryPolicy, heard: bool = True) -> Exception:
     """Our error for one of urllib3's.
 
     Args:
         error: what a request or a `read` raised.
         host: that was asked, for the message.
-        patience: what was borne.
+        retry_policy: its time-outs go into messages.
         heard: whether this host has ever answered this process.
 
     Returns:
@@ -47,13 +47,15 @@ def classified(error: Exception, host: str, patience: Patience, heard: bool = Tr
     if _cause(error, exceptions.ConnectTimeoutError) is not None and not isinstance(
         error, exceptions.NewConnectionError
     ):
-        return TransientError(f"no connection to {host} in {patience.connect_timeout:g} s", brief=not heard)
+        return TransientError(
+            f"no connection to {host} in {retry_policy.connect_timeout:g} s", brief=not heard
+        )
     if _cause(error, ConnectionRefusedError) is not None:
         return TransientError(f"{host} refuses the connection: is a server running there?", brief=not heard)
     if isinstance(error, exceptions.NewConnectionError):
         return TransientError(f"no connection to {host}: {_words(error)}", brief=not heard)
     if isinstance(error, exceptions.ReadTimeoutError):
-        return TransientError(f"{host} gave nothing for {patience.read_timeout:g} s")
+        return TransientError(f"{host} gave nothing for {retry_policy.read_timeout:g} s")
     if isinstance(error, exceptions.LocationValueError):
         return ShardError(f"this is no URL that can be asked for: {_words(error)}")
     cut = _cause(error, exceptions.IncompleteRead)

@@ -17,8 +17,8 @@ from wdspec.stores.http.connections import authorization, manager_for
 from wdspec.stores.http.failures import classified
 from wdspec.stores.http.http_settings import HttpSettings
 from wdspec.stores.http.transfer_encoding import transferred
-from wdspec.streams.resumed_stream import Answer, Body, RemoteStream
-from wdspec.streams.retrying import Patience, TransientError
+from wdspec.streams.resuming_stream import RangeResponse, ResponseBody, ResumingStream
+from wdspec.streams.retrying import RetryPolicy, TransientError
 
 MAX_REDIRECTS = 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -42,22 +42,22 @@ def open_http(location: str, access: Access) -> BinaryIO:
         raise ShardError(f"this is no URL that can be asked for: {error}", location=location) from None
     if not url.host:
         raise ShardError("this URL names no host", location=location)
-    fetch = HttpObject(url, access.http, access.patience)
-    return cast(BinaryIO, RemoteStream(fetch, location, access.patience))
+    fetch = HttpObject(url, access.http, access.retry_policy)
+    return cast(BinaryIO, ResumingStream(fetch, location, access.retry_policy))
 
 
 class HttpObject:
-    """Asks a server for one object, from any offset to its end: the `fetch` of a `RemoteStream`.
+    """Asks a server for one object, from any offset to its end: the `fetch` of a `ResumingStream`.
 
     Redirects are followed anew each time: what they point to may be signed, and expire.
     """
 
-    def __init__(self, url: Url, settings: HttpSettings, patience: Patience) -> None:
-        self._url, self._settings, self._patience = url, settings, patience
-        self._timeout = Timeout(connect=patience.connect_timeout, read=patience.read_timeout)
+    def __init__(self, url: Url, settings: HttpSettings, retry_policy: RetryPolicy) -> None:
+        self._url, self._settings, self._retry_policy = url, settings, retry_policy
+        self._timeout = Timeout(connect=retry_policy.connect_timeout, read=retry_policy.read_timeout)
         self._known: Extent | None = None
 
-    def __call__(self, offset: int) -> Answer:
+    def __call__(self, offset: int) -> RangeResponse:
         """The answer for the bytes from an offset on.
 
         Raises:
@@ -69,14 +69,14 @@ class HttpObject:
             excerpt = "" if response.status in (200, 206, 416) else _excerpt(response)
             raise_for_status(response.status, response.headers, excerpt)
             extent = extent_of(response.status, response.headers, offset)
-            answer = self._answer(HttpBody(response, url.netloc or "", self._patience), extent)
+            answer = self._answer(HttpBody(response, url.netloc or "", self._retry_policy), extent)
         except BaseException:
             response.close()
             raise
         self._known = self._known or extent
         return answer
 
-    def _answer(self, body: Body, extent: Extent) -> Answer:
+    def _answer(self, body: ResponseBody, extent: Extent) -> RangeResponse:
         total = extent.total
         if total is None and extent.start and self._known is not None:
             total = self._known.total  # `bytes 5-9/*`
@@ -85,8 +85,8 @@ class HttpObject:
             if changed and extent.start:
                 raise TransientError("the server compressed a range of bytes for the transfer")
             if changed:
-                return Answer(body, validator=extent.validator, ranges=False)
-        return Answer(body, extent.start, total, extent.validator, extent.ranges)
+                return RangeResponse(body, validator=extent.validator, ranges=False)
+        return RangeResponse(body, extent.start, total, extent.validator, extent.ranges)
 
     def _asked(self, offset: int) -> tuple[urllib3.BaseHTTPResponse, Url]:
         """The answer, and the URL that gave it in the end."""
@@ -121,7 +121,7 @@ class HttpObject:
                 timeout=self._timeout,
             )
         except (HTTPError, OSError) as error:
-            raise classified(error, host, self._patience, heard=(host, id(manager)) in _heard) from error
+            raise classified(error, host, self._retry_policy, heard=(host, id(manager)) in _heard) from error
         _heard.add((host, id(manager)))
         return response
 
@@ -129,14 +129,14 @@ class HttpObject:
 class HttpBody:
     """The bytes of one answer, as they come over the wire."""
 
-    def __init__(self, response: urllib3.BaseHTTPResponse, host: str, patience: Patience) -> None:
-        self._response, self._host, self._patience = response, host, patience
+    def __init__(self, response: urllib3.BaseHTTPResponse, host: str, retry_policy: RetryPolicy) -> None:
+        self._response, self._host, self._retry_policy = response, host, retry_policy
 
     def read(self, size: int) -> bytes:
         try:
             return self._response.read(size, decode_content=False)
         except (HTTPError, OSError) as error:
-            raise classified(error, self._host, self._patience) from error
+            raise classified(error, self._host, self._retry_policy) from error
 
     def close(self) -> None:
         self._response.close()

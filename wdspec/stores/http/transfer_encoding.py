@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 
 from wdspec.errors import ShardError
-from wdspec.streams.resumed_stream import Body
+from wdspec.streams.resuming_stream import ResponseBody
 from wdspec.streams.retrying import TransientError
 
 ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
@@ -16,7 +16,7 @@ _GZIP = b"\x1f\x8b"
 _GZIP_SUFFIXES = (".gz", ".tgz")
 
 
-def transferred(body: Body, encoding: str, path: str) -> tuple[Body, bool]:
+def transferred(body: ResponseBody, encoding: str, path: str) -> tuple[ResponseBody, bool]:
     """The body as it was before the transfer, and whether it had to be changed for that.
 
     Some servers put `Content-Encoding: gzip` on a `.tar.gz` that they send as it is. So for such names the
@@ -49,7 +49,7 @@ def transferred(body: Body, encoding: str, path: str) -> tuple[Body, bool]:
 class DecodedBody:
     """A body without the gzip or deflate around it; its checksum is checked."""
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: ResponseBody) -> None:
         self._body = body
         self._decoder = _decoder()
         self._input = b""
@@ -84,7 +84,7 @@ class DecodedBody:
 class _Rejoined:
     """A body with the bytes already read from its start put back."""
 
-    def __init__(self, start: bytes, body: Body) -> None:
+    def __init__(self, start: bytes, body: ResponseBody) -> None:
         self._start, self._body = start, body
 
     def read(self, size: int) -> bytes:

@@ -6,10 +6,10 @@ import os
 from typing import BinaryIO
 
 from wdspec.errors import ShardError
-from wdspec.streams.resumed_stream import PIECE
+from wdspec.streams.resuming_stream import PIECE
 
 
-class Rest:
+class PositionedStream:
     """A store's stream, from `at` on: first what was taken from it already, then the stream itself.
 
     Args:

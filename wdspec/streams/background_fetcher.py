@@ -1,0 +1,100 @@
+"""One thread a process that fetches bytes from stores ahead of their readers.
+
+One, because every thread that touches Python objects takes the GIL from the decoding one, 5 ms at a time. And no
+reader depends on it: one that finds no bytes fetches a piece itself, unless the thread is fetching for it just then. So
+a store that stalls, or that is waited for between two retries, delays its own reader only.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Protocol
+
+from wdspec.system.per_process import PerProcess
+
+log = logging.getLogger("wdspec")
+
+
+class FetchTask(Protocol):
+    """One stream that is fetched ahead of its reader."""
+
+    lock: threading.Lock
+    """Held by whoever fetches: the thread, or the reader."""
+
+    @property
+    def buffered(self) -> int:
+        """Bytes fetched and not read yet; the task with the fewest comes first."""
+        ...
+
+    @property
+    def ready(self) -> bool:
+        """Whether a piece may be fetched now."""
+        ...
+
+    def fetch_piece(self) -> bool:
+        """Fetches one piece, waiting for the store. False when there is no more to fetch. Raises nothing."""
+        ...
+
+
+class BackgroundFetcher:
+    """Serves tasks piece by piece; the thread starts with the first task, and ends with the process."""
+
+    def __init__(self) -> None:
+        self._tasks: list[FetchTask] = []
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def add(self, task: FetchTask) -> None:
+        """Takes a task on, until its `fetch_piece` returns False or it is removed."""
+        with self._changed:
+            self._tasks.append(task)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="wdspec-fetcher", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def remove(self, task: FetchTask) -> None:
+        """Drops a task; a piece under way is fetched to its end."""
+        with self._changed:
+            if task in self._tasks:
+                self._tasks.remove(task)
+
+    def wake(self) -> None:
+        """Looks at the tasks again: one of them may have become ready."""
+        with self._changed:
+            self._changed.notify()
+
+    def _serve(self) -> None:
+        while True:
+            task = self._next()
+            try:
+                more = task.fetch_piece()
+            except Exception:  # the thread must go on for the others, and the reader will meet it by itself
+                log.exception("a task of the fetching thread failed")
+                more = False
+            finally:
+                task.lock.release()
+            if not more:
+                self.remove(task)
+
+    def _next(self) -> FetchTask:
+        """The task to serve, with its lock taken."""
+        with self._changed:
+            while True:
+                for task in sorted(self._tasks, key=_buffered):
+                    if task.ready and task.lock.acquire(blocking=False):
+                        return task
+                self._changed.wait()
+
+
+def _buffered(task: FetchTask) -> int:
+    return task.buffered
+
+
+_of_process = PerProcess(BackgroundFetcher)
+
+
+def background_fetcher() -> BackgroundFetcher:
+    """The fetcher of this process."""
+    return _of_process.value

@@ -1,0 +1,224 @@
+"""One object of a store as a stream, by as many range requests as it takes: complete and unchanged, or an error."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from wdspec.errors import ShardError
+from wdspec.streams.retrying import Retries, RetryPolicy, TransientError
+from wdspec.system.raw_stream import RawStream
+
+PIECE = 256 * 1024
+NEAR = 1024 * 1024
+"""Bytes that are read and dropped rather than asked anew for: a request costs as much as this many."""
+
+
+class ResponseBody(Protocol):
+    """The bytes of one response. `read` gives b"" at its end, and raises TransientError where it is cut or stalls.
+
+    `abort`, from another thread, ends a `read` under way; what that returns or raises is not looked at.
+    """
+
+    def read(self, size: int) -> bytes: ...
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class RangeResponse:
+    """What a store returned for one request of an object, or of a range of it."""
+
+    body: ResponseBody
+    start: int = 0
+    """Offset in the object of the body's first byte: 0 where a range was asked for and ignored."""
+    total: int | None = None
+    """Bytes of the whole object; None where the store does not say, and the body's end must speak for itself."""
+    validator: str | None = None
+    """Equal in two responses only if they give the bytes of the same object: an ETag, a version, a time."""
+    ranges: bool = True
+    """Whether the store serves ranges of it."""
+
+
+Fetch = Callable[[int], RangeResponse]
+"""Requests an object from an offset to its end. Raises TransientError, MissingShardError or ShardError."""
+
+
+class ResumingStream(RawStream):
+    """The bytes of one object, from any offset, through as many requests as it takes.
+
+    `read` returns b"" only at the true end. After a cut the stream resumes at that offset if the store serves ranges
+    and can show that the object is the same; otherwise what was read is read again and dropped.
+
+    Args:
+        fetch: makes one request.
+        url: for errors.
+        policy: how long failed requests are retried.
+
+    Raises:
+        ShardError: on `read` or `seek`, when retries are used up, or the object changed meanwhile.
+        MissingShardError: there is no such object.
+    """
+
+    def __init__(self, fetch: Fetch, url: str, policy: RetryPolicy) -> None:
+        self._fetch, self._url = fetch, url
+        self._retries = Retries(policy, url)
+        self._response: RangeResponse | None = None
+        self._first: RangeResponse | None = None  # what it says of the object holds for all
+        self._at = 0  # offset in the object of what the response's body gives next
+        self._position = 0
+        self._piece = b""  # bytes just read, from `_piece_at` on: the beginning is looked at, then read again
+        self._piece_at = 0
+        self._refusal: ShardError | None = None
+
+    def seekable(self) -> bool:
+        first = self._first or self._request_first()
+        return first.ranges and first.total is not None
+
+    def tell(self) -> int:
+        return self._position
+
+    @property
+    def left(self) -> int | None:
+        """Bytes from the position to the end; None where that is not known (yet)."""
+        first = self._first
+        return None if first is None or first.total is None else max(0, first.total - self._position)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_CUR:
+            offset += self._position
+        elif whence == io.SEEK_END:
+            total = (self._first or self._request_first()).total
+            if total is None:
+                raise ShardError("the store does not say how long this object is", location=self._url)
+            offset += total
+        self._position = offset
+        return offset
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            return self.readall()
+        at = self._position - self._piece_at
+        if not 0 <= at < len(self._piece):
+            self._piece = b""  # freed before the next one comes
+            self._piece, self._piece_at, at = self._next_piece(max(size, PIECE)), self._position, 0
+        data = self._piece[at : at + size] if at or size < len(self._piece) else self._piece
+        self._position += len(data)
+        return data
+
+    def close(self) -> None:
+        self._drop()
+        super().close()
+
+    def abort(self, error: ShardError) -> None:
+        """Called from another thread: a `read` under way, and every later one, raises the error."""
+        self._refusal = error
+        self._retries.stop()
+        response = self._response
+        if response is not None:
+            response.body.abort()
+
+    def _request_first(self) -> RangeResponse:
+        position, self._position = self._position, 0
+        self._piece, self._piece_at = self._next_piece(PIECE), 0
+        self._position = position
+        assert self._first is not None
+        return self._first
+
+    def _next_piece(self, size: int) -> bytes:
+        """Bytes from the position on; b"" at the end of the object."""
+        while True:
+            try:
+                data = self._attempt(min(size, PIECE))
+            except TransientError as error:
+                self._drop()
+                if self._refusal is None:
+                    self._retries.failed(error)
+                    continue
+            except ShardError as error:
+                self._drop()
+                raise error.at(location=self._url) from error.__cause__
+            if self._refusal is not None:
+                raise self._refusal
+            return data
+
+    def _attempt(self, size: int) -> bytes:
+        first = self._first
+        if first is not None and first.total is not None and self._position >= first.total:
+            self._drop()
+            return b""
+        response = self._response
+        if response is None or not self._reaches(response):
+            self._drop()
+            response = self._begin()
+        while self._at < self._position:
+            self._at += len(self._pull(response, min(self._position - self._at, PIECE), needed=True))
+        data = self._pull(response, size, needed=False)
+        self._at += len(data)
+        return data
+
+    def _reaches(self, response: RangeResponse) -> bool:
+        """Whether the position is best reached by reading on."""
+        ranges = self._first is None or self._first.ranges
+        return self._at <= self._position and (not ranges or self._position <= self._at + NEAR)
+
+    def _pull(self, response: RangeResponse, size: int, needed: bool) -> bytes:
+        data = response.body.read(size)
+        self._retries.progressed(len(data))
+        if data:
+            if response.total is not None and self._at + len(data) > response.total:
+                raise TransientError(f"more than the {response.total} bytes that were announced came")
+            return data
+        if response.total is not None and self._at < response.total:
+            raise TransientError(f"the bytes stopped after {self._at} of {response.total}")
+        if needed:
+            raise ShardError(
+                f"the object ends at byte {self._at}, before byte {self._position}", location=self._url
+            )
+        return b""
+
+    def _begin(self) -> RangeResponse:
+        first = self._first
+        start = self._position if first is None or first.ranges else 0
+        response = self._fetch(start)
+        try:
+            if response.start > start:
+                raise TransientError(
+                    f"bytes from {response.start} came, where those from {start} were asked for"
+                )
+            if first is None:
+                self._first = first = response
+            elif self._position == 0 and not first.ranges:
+                self._first = first = response  # nothing was given yet of the object as it was before
+            elif response.total != first.total or response.validator != first.validator:
+                seen = f"{_described(first)} before, {_described(response)} now"
+                changed = f"the object changed while it was read: {seen}"
+                # Replicas and proxies give stale responses, so it is asked again for a while.
+                raise TransientError(f"{changed}; start again from a saved state", brief=True)
+            elif response.validator is None and response.total is None:
+                raise ShardError(
+                    f"cut after {self._at} bytes, and the store says nothing by which to tell that the object is "
+                    "still the same; copy it to a store that gives lengths or ETags, or use a cache",
+                    location=self._url,
+                )
+            if response.start < start:  # ranges are ignored, so nothing further ahead need be asked for
+                self._first = replace(first, ranges=False)
+        except BaseException:
+            response.body.close()
+            raise
+        self._response, self._at = response, response.start
+        return response
+
+    def _drop(self) -> None:
+        if self._response is not None:
+            self._response.body.close()
+            self._response = None
+
+
+def _described(response: RangeResponse) -> str:
+    length = "of unknown length" if response.total is None else f"{response.total} bytes"
+    return f"{length}, {response.validator}" if response.validator else length
