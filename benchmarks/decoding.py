@@ -24,8 +24,8 @@ from PIL import Image
 from webdataset.autodecode import Decoder as TheirDecoder
 from webdataset.autodecode import ImageHandler
 
-from wdspec.fields.decoders.images import ImageDecoder
-from wdspec.fields.decoders.jpeg import simplejpeg
+from wdspec.fields.codecs.images.image_decoder import ImageDecoder
+from wdspec.fields.codecs.images.jpeg import simplejpeg
 from wdspec.fields.sample_fields import SampleFields
 
 SIZES = {"224×224": (224, 224), "500×375": (500, 375), "1920×1080": (1920, 1080)}

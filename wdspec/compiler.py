@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from wdspec.cache.survey import with_surveyed_caches
+from wdspec.decoders.libraries import require_libraries
 from wdspec.errors import SpecError, UsageError
-from wdspec.fields.decode_rules import require_libraries
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.fields.scale import Scaling
 from wdspec.listing.shard_listing import list_shards

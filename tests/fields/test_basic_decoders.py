@@ -7,16 +7,18 @@ import io
 import json
 import pickle
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 import pytest
 
+from wdspec.decoders.image_formats import FORMAT_OF, IMAGE_FIELDS, IMAGE_FORMATS
+from wdspec.decoders.row import DecoderRow
+from wdspec.decoders.table import BASIC, BY_NAME, IMAGES, ROWS
 from wdspec.errors import FieldError
 from wdspec.fields.decode_rules import DecodeRules
 from wdspec.fields.decoders import compressed_fields as unpacking
-from wdspec.fields.decoders.by_extension import BASIC
-from wdspec.fields.decoders.images import IMAGE_SPECS, IMAGE_SUFFIXES
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.spec.language import vocabulary
 
@@ -34,20 +36,31 @@ def npy(array: Any, **options: Any) -> bytes:
     return file.getvalue()
 
 
-def test_the_tables_hold_what_the_language_promises() -> None:
-    assert set(BASIC) == vocabulary.BASIC_DECODERS
-    assert {name for name, reader in BASIC.items() if reader.read is None} == vocabulary.PICKLE_DECODERS
-    assert set(IMAGE_SPECS) == vocabulary.IMAGE_DECODERS
+def test_the_table_holds_what_the_language_promises() -> None:
+    assert sum(len(row.names) for row in ROWS) == len(BY_NAME)
+    assert set(BY_NAME) == vocabulary.DECODERS | vocabulary.LEFT_OUT_DECODERS
+    assert {name for row in BASIC if not row.read for name in row.names} == vocabulary.PICKLE_DECODERS
+    assert vocabulary.PICKLE_DECODERS == {"pkl", "pickle", "pyd"} == vocabulary.SECURE_REFUSES - {"pth"}
+    assert {name for row in IMAGES for name in row.names} == vocabulary.IMAGE_DECODERS
     assert not vocabulary.LEFT_OUT_DECODERS & vocabulary.DECODERS
 
 
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.names[0])
+def test_every_function_that_a_row_names_is_there(row: DecoderRow) -> None:
+    for name in filter(None, (row.read, row.read_trusting, row.write, row.write_trusting)):
+        assert callable(resolve_name(name))
+
+
 def test_validation_and_decoding_know_the_same_images() -> None:
-    assert set(IMAGE_SUFFIXES) == vocabulary.IMAGE_EXTENSIONS
-    assert not {"h5", "hdf", "mpg", "mpeg", "ps", "eps", "fits"} & set(IMAGE_SUFFIXES)
+    assert sum(len(format.extensions) for format in IMAGE_FORMATS) == len(FORMAT_OF)
+    assert all(row.extensions == tuple(sorted(FORMAT_OF)) for row in IMAGES)
+    assert set(FORMAT_OF) == IMAGE_FIELDS - {"img", "image"}
+    assert not {"h5", "hdf", "mpg", "mpeg", "ps", "eps", "fits"} & set(FORMAT_OF)
 
 
 def test_no_extension_is_of_two_kinds() -> None:
-    kinds = [BASIC, vocabulary.IMAGE_EXTENSIONS, vocabulary.AUDIO_EXTENSIONS, vocabulary.VIDEO_EXTENSIONS]
+    basic = {name for row in BASIC for name in row.names}
+    kinds = [basic, set(FORMAT_OF), BY_NAME["audio"].extensions, BY_NAME["video"].extensions]
     assert sum(map(len, kinds)) == len(set().union(*kinds))
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +15,14 @@ from decoded import decode
 from fieldfiles import whole_files
 from PIL import Image
 
+from wdspec.decoders.image_formats import FORMAT_OF
+from wdspec.decoders.table import BASIC, BY_NAME, IMAGES
 from wdspec.errors import FieldError
-from wdspec.fields.decoders.by_extension import BASIC
-from wdspec.fields.decoders.images import IMAGE_SPECS
 from wdspec.fields.decoders_page import decoders_text
 from wdspec.spec.language import vocabulary
 
-PAGE = Path(__file__).parents[2] / "docs" / "decoders.md"
+REPOSITORY = Path(__file__).parents[2]
+PAGE = REPOSITORY / "docs" / "decoders.md"
 
 
 def test_the_page_is_made_from_the_tables() -> None:
@@ -29,19 +33,21 @@ def test_the_page_is_made_from_the_tables() -> None:
 
 def test_the_page_names_every_decoder_and_extension() -> None:
     named = set(re.findall(r"`([a-z0-9_]+)`", decoders_text()))
-    assert named >= vocabulary.DECODERS | vocabulary.LEFT_OUT_DECODERS | vocabulary.IMAGE_EXTENSIONS
+    assert named >= vocabulary.DECODERS | vocabulary.LEFT_OUT_DECODERS | set(FORMAT_OF)
 
 
 def test_every_decoder_has_a_file_in_the_tests() -> None:
-    read = {name for name, reader in BASIC.items() if reader.read} - {"torch_safetensors"}
-    extensions = vocabulary.IMAGE_EXTENSIONS | vocabulary.AUDIO_EXTENSIONS | vocabulary.VIDEO_EXTENSIONS
+    read = {name for row in BASIC if row.read and not row.left_out for name in row.names} - {
+        "torch_safetensors"
+    }
+    extensions = {*FORMAT_OF, *BY_NAME["audio"].extensions, *BY_NAME["video"].extensions}
     assert read | extensions <= set(whole_files())
 
 
 KINDS: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(vocabulary.TEXT_DECODERS, str),
-    **dict.fromkeys(vocabulary.INTEGER_DECODERS, int),
-    **dict.fromkeys(vocabulary.JSON_DECODERS | vocabulary.PACKED_DECODERS, dict),
+    **dict.fromkeys(BY_NAME["txt"].names, str),
+    **dict.fromkeys(BY_NAME["cls"].names, int),
+    **dict.fromkeys((*BY_NAME["json"].names, *BY_NAME["mp"].names, "cbor"), dict),
     "npy": np.ndarray,
     "npz": dict,
     "pth": dict,
@@ -63,7 +69,7 @@ def test_tenbin_is_refused_aloud(name: str) -> None:
     assert decode(name, b"~TenBin~", fields={name: "raw"}) == b"~TenBin~"
 
 
-@pytest.mark.parametrize("spec", sorted(IMAGE_SPECS))
+@pytest.mark.parametrize("spec", sorted(name for row in IMAGES for name in row.names))
 def test_each_image_decoder_gives_what_its_row_says(spec: str) -> None:
     row = next(line for line in decoders_text().splitlines() if line.startswith(f"| `{spec}` |"))
     value = decode("png", whole_files()["png"], names=(spec,))
@@ -74,3 +80,66 @@ def test_each_image_decoder_gives_what_its_row_says(spec: str) -> None:
     dtype = str(value.dtype).removeprefix("torch.") + (" in 0..1" if "float" in str(value.dtype) else "")
     shape = str(tuple(value.shape)).replace("12", "height").replace("20", "width")
     assert row == f"| `{spec}` | {kind} {dtype} | {shape} |"
+
+
+NEW_ROW = """
+    yield DecoderRow(
+        ("qp",),
+        "the bytes of quoted-printable text",
+        read="quopri:decodestring",
+        write="quopri:encodestring",
+        by_default=True,
+        needs={"no_such_library": "mail"},
+    )
+"""
+USES_OF_IT = """
+import array
+import wdspec
+from wdspec.decoders.libraries import require_libraries
+from wdspec.fields.decoders_page import decoders_text
+from wdspec.fields.field_encoder import make_encoder
+from wdspec.fields.sample_fields import SampleFields
+from wdspec.spec.language.vocabulary import DECODERS
+
+assert "qp" in DECODERS
+spec = wdspec.load({"dataset": [{"shards": "a.tar", "extensions": "mail", "decode": {"mail": "qp"}}]})
+assert spec.sources[0].decode.fields == {"mail": "qp"}
+assert SampleFields()({"__key__": "k", "qp": b"h=C3=A9"})["qp"].decode() == "h\u00e9"
+assert SampleFields(fields={"mail": "qp"})({"__key__": "k", "mail": b"a=3Db"})["mail"] == b"a=b"
+assert make_encoder()({"qp": bytearray(b"kept")}) == {"qp": b"kept"}
+assert make_encoder()({"qp": array.array("B", b"a=b")}) == {"qp": b"a=3Db"}
+assert "| `qp` | the bytes of quoted-printable text | `wdspec[mail]` |" in decoders_text()
+try:
+    require_libraries("qp")
+except wdspec.UsageError as error:
+    assert "pip install 'wdspec[mail]'" in str(error), error
+else:
+    raise AssertionError("no hint")
+print("all of it")
+"""
+
+
+def python(code: str, *, package: Path) -> str:
+    """What a fresh process prints that has the package of a folder."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=package, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_decoder_is_one_row(tmp_path: Path) -> None:
+    shutil.copytree(REPOSITORY / "wdspec", tmp_path / "wdspec", ignore=shutil.ignore_patterns("__pycache__"))
+    table = tmp_path / "wdspec" / "decoders" / "table.py"
+    before = table.read_text()
+    start = before.index("    yield DecoderRow(")
+    table.write_text(before[:start] + NEW_ROW.lstrip("\n") + before[start:])
+    assert python(USES_OF_IT, package=tmp_path) == "all of it\n"
+
+
+def test_a_spec_with_decoders_is_validated_without_their_libraries() -> None:
+    code = """
+import sys, wdspec
+for name in ("rgb8", "torch", "npy", "audio", "video+torchcodec", "msgpack"):
+    wdspec.load({"dataset": [{"shards": "a.tar", "decode": name}]})
+print(sorted({"numpy", "PIL", "torch", "av", "soundfile", "msgpack", "wdspec.fields"} & set(sys.modules)))
+"""
+    assert python(code, package=REPOSITORY) == "[]\n"

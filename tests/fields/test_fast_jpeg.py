@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from wdspec.fields.decoders import jpeg
-from wdspec.fields.decoders.images import IMAGE_SPECS, ImageDecoder
+from wdspec.decoders.table import IMAGES
+from wdspec.fields.codecs.images import jpeg
+from wdspec.fields.codecs.images.image_decoder import ImageDecoder
+
+IMAGE_SPECS = {name: row.image for row in IMAGES for name in row.names}
 
 simplejpeg = pytest.importorskip("simplejpeg")
 RNG = np.random.default_rng(5)
@@ -97,7 +100,8 @@ def test_of_damaged_files_pillow_has_the_last_word() -> None:
 
 def test_a_switch_keeps_it_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "wdspec.fields.decoders.images.read_jpeg", lambda data, mode: pytest.fail("simplejpeg was used")
+        "wdspec.fields.codecs.images.image_decoder.read_jpeg",
+        lambda data, mode: pytest.fail("simplejpeg was used"),
     )
     assert ImageDecoder("rgb8+pillow")(FILES["4:2:0"]).shape == (65, 97, 3)
     assert ImageDecoder("pil")(FILES["4:2:0"]).size == (97, 65)

@@ -13,8 +13,11 @@ import torch
 from PIL import Image, ImageFile
 from webdataset.autodecode import ImageHandler
 
-from wdspec.fields.decoders import image_files, jpeg
-from wdspec.fields.decoders.images import IMAGE_SPECS, ImageDecoder
+from wdspec.decoders.table import IMAGES
+from wdspec.fields.codecs.images import image_files, jpeg
+from wdspec.fields.codecs.images.image_decoder import ImageDecoder
+
+IMAGE_SPECS = {name: row.image for row in IMAGES for name in row.names}
 
 RNG = np.random.default_rng(17)
 COLOURS = RNG.integers(0, 256, (5, 7, 4), dtype=np.uint8)

@@ -15,16 +15,17 @@ from decoded import decode
 from fieldfiles import CODECS, FRAMES, RATE, SOUND, film, sound
 
 from wdspec import Decoder, torch_audio, torch_video
+from wdspec.decoders.libraries import require_libraries
+from wdspec.decoders.table import BY_NAME
 from wdspec.errors import FieldError, SpecError, UsageError
-from wdspec.fields.decode_rules import DecodeRules, require_libraries
-from wdspec.fields.decoders import audio, video
-from wdspec.fields.decoders.video import FilmDecoder
-from wdspec.spec.language.vocabulary import AUDIO_EXTENSIONS, VIDEO_EXTENSIONS
+from wdspec.fields.codecs import audio, video
+from wdspec.fields.codecs.video import FilmDecoder
+from wdspec.fields.decode_rules import DecodeRules
 
 ASK = ("audio", "video")
 
 
-@pytest.mark.parametrize("suffix", sorted(AUDIO_EXTENSIONS))
+@pytest.mark.parametrize("suffix", sorted(BY_NAME["audio"].extensions))
 def test_sound_is_channels_by_samples_in_floats_and_the_rate(suffix: str) -> None:
     samples, rate = decode(suffix, sound(suffix), names=ASK)
     assert (samples.dtype, samples.shape[0]) == (np.float32, 2)
@@ -48,7 +49,7 @@ def test_any_field_may_be_declared_sound(name: str) -> None:
     assert (tuple(samples.shape), rate) == (SOUND.shape, RATE)
 
 
-@pytest.mark.parametrize("suffix", sorted(VIDEO_EXTENSIONS))
+@pytest.mark.parametrize("suffix", sorted(BY_NAME["video"].extensions))
 def test_films_are_frames_sound_and_facts(suffix: str) -> None:
     container, codec, has_sound = CODECS[suffix]
     frames, samples, facts = decode(suffix, film(container, codec, has_sound), names=ASK)
@@ -159,7 +160,7 @@ def test_a_library_that_is_not_there_is_named_with_its_extra(
 def test_decoders_that_a_spec_names_are_missed_before_the_first_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("wdspec.fields.decode_rules.find_spec", lambda name: None)
+    monkeypatch.setattr("wdspec.decoders.libraries.find_spec", lambda name: None)
     for name, extra in {
         "audio": "audio",
         "wma": "video",

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from wdspec.decoders.table import IMAGES
 from wdspec.errors import SpecError
-from wdspec.fields.decoders.images import IMAGE_SPECS, ImageDecoder
+from wdspec.fields.codecs.images.image_decoder import ImageDecoder
 from wdspec.fields.sample_fields import SampleFields
+
+IMAGE_SPECS = {name: row.image for row in IMAGES for name in row.names}
 
 PICTURE = np.kron(np.arange(6, dtype=np.uint8).reshape(2, 3) * 40, np.ones((16, 16), np.uint8))
 """32×48: six flat blocks, all different, so that each of the eight orientations is another picture."""

@@ -18,7 +18,7 @@ from decoded import decode
 from fieldfiles import VALUE, npy, pth
 
 from wdspec.errors import FieldError, UsageError
-from wdspec.fields.decoders import msgpack_and_cbor as packed
+from wdspec.fields.codecs import msgpack_and_cbor as packed
 
 
 @pytest.mark.parametrize("suffix", ["mp", "msg", "msgpack", "meta.mp"])

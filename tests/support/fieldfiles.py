@@ -19,8 +19,8 @@ import torch
 import zstandard
 from PIL import Image
 
-from wdspec.fields.decoders.image_files import IMAGE_SUFFIXES
-from wdspec.spec.language.vocabulary import INTEGER_DECODERS, JSON_DECODERS, TEXT_DECODERS
+from wdspec.decoders.image_formats import FORMAT_OF
+from wdspec.decoders.table import BY_NAME
 
 VALUE = {"a": [1, -2, 3.5, None, True], "b": {"c": "ü", "d": ""}}
 """What the structured formats hold."""
@@ -42,7 +42,7 @@ def picture(suffix: str) -> bytes:
     image = Image.fromarray(np.stack([x * 12, y * 20, (x + y) * 7], axis=-1).astype(np.uint8))
     image = image.convert({"pgm": "L", "pbm": "1"}.get(suffix, "RGB"))
     file = io.BytesIO()
-    image.save(file, {"JPEG2000": "JPEG2000"}.get(IMAGE_SUFFIXES[suffix].upper(), IMAGE_SUFFIXES[suffix]))
+    image.save(file, FORMAT_OF[suffix].pillow)
     return file.getvalue()
 
 
@@ -133,13 +133,13 @@ def film(container: str, video: str | None, audio: str | None, rate: int = 16000
 @cache
 def whole_files() -> dict[str, bytes]:
     """Extension → a file that is decoded without an error."""
-    files = dict.fromkeys(sorted(TEXT_DECODERS), "héllo\n".encode())
-    files |= dict.fromkeys(sorted(INTEGER_DECODERS), b" 12\n")
-    files |= dict.fromkeys(sorted(JSON_DECODERS), json.dumps(VALUE).encode())
+    files = dict.fromkeys(sorted(BY_NAME["txt"].names), "héllo\n".encode())
+    files |= dict.fromkeys(sorted(BY_NAME["cls"].names), b" 12\n")
+    files |= dict.fromkeys(sorted(BY_NAME["json"].names), json.dumps(VALUE).encode())
     files |= {"npy": npy(np.arange(6.0).reshape(2, 3)), "npz": npz(), "pth": pth()}
     files |= dict.fromkeys(["mp", "msg", "msgpack"], msgpack.packb(VALUE)) | {"cbor": cbor2.dumps(VALUE)}
     files |= {"safetensors": safetensors.numpy.save({"a": np.arange(6.0).reshape(2, 3)})}
-    files |= {suffix: picture(suffix) for suffix in sorted(IMAGE_SUFFIXES)}
+    files |= {suffix: picture(suffix) for suffix in sorted(FORMAT_OF)}
     for suffix in ("flac", "mp3", "wav", "ogg", "oga", "opus", "aif", "aiff", "au", "m4a", "aac", "wma"):
         files[suffix] = sound(suffix)
     files |= {suffix: film(*codecs) for suffix, codecs in CODECS.items()}

@@ -4,35 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
+from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
+from wdspec.decoders.image_formats import FORMAT_OF
+from wdspec.decoders.table import BY_NAME, DEFAULT_IMAGE_DECODER, RAW, split_decoder
 from wdspec.errors import SpecError
-from wdspec.fields.decoders.audio import read_audio, read_torch_audio
-from wdspec.fields.decoders.by_extension import BASIC, reader_of
+from wdspec.fields.codecs.pickles import refuse_to_read
 from wdspec.fields.decoders.compressed_fields import UNPACKERS, unpacked
-from wdspec.fields.decoders.images import IMAGE_SPECS, IMAGE_SUFFIXES, ImageDecoder
-from wdspec.fields.decoders.optional_libraries import absent
-from wdspec.fields.decoders.user_functions import UserDecoder
-from wdspec.fields.decoders.video import FilmDecoder
 from wdspec.fields.file_patterns import endings
-from wdspec.spec.language.vocabulary import (
-    AUDIO_DECODERS,
-    AUDIO_EXTENSIONS,
-    DECODERS,
-    DEFAULT_IMAGE_DECODER,
-    LEFT_OUT_DECODERS,
-    PICKLE_DECODERS,
-    RAW,
-    SECURE_REFUSES,
-    VIDEO_DECODERS,
-    VIDEO_EXTENSIONS,
-    options_of,
-    split_decoder,
-)
-
-LABELS = frozenset({"seg", "mask"})
-"""Parts of a field's name, between dots, that mark an image of labels: rescaled by nearest neighbour."""
+from wdspec.fields.user_functions import UserDecoder
 
 
 @dataclass(frozen=True)
@@ -134,10 +116,10 @@ class DecodeRules:
         last = plain.rpartition(".")[2]
         key = self.key_for(name, suffix)
         chosen = self._general(last) if key is None else self.fields[key]
-        if self.scales and last in IMAGE_SUFFIXES:
+        if self.scales and last in FORMAT_OF:
             chosen = chosen or DEFAULT_IMAGE_DECODER
             self._refuse_unscalable(repr(name), chosen)
-        if chosen is None and (last in BASIC or last in LEFT_OUT_DECODERS):
+        if chosen is None and last in BY_NAME and BY_NAME[last].by_default:
             chosen = last
         return chosen
 
@@ -145,25 +127,26 @@ class DecodeRules:
         return next((name for name in self.names if _fits(name, last)), None)
 
     def _build(self, chosen: str | None, name: str, plain: str) -> FieldDecoder | None:
-        last = plain.rpartition(".")[2]
         if chosen is None:
             return None
         if ":" in chosen:
             return FieldDecoder(chosen, UserDecoder(chosen))
-        base, options = split_decoder(chosen)
-        if base in IMAGE_SPECS:
-            parts = {*name.lower().split("."), *plain.split(".")}
-            image = ImageDecoder(chosen, nearest=bool(LABELS & parts))
-            return FieldDecoder(IMAGE_SUFFIXES.get(last, f"image ({base})"), image, image)
-        if base in AUDIO_DECODERS:
-            return FieldDecoder(base, read_torch_audio if base == "torch_audio" else read_audio)
-        if base in VIDEO_DECODERS:
-            suffix = last if last in VIDEO_EXTENSIONS else base
-            return FieldDecoder(base, FilmDecoder(base == "torch_video", suffix, "torchcodec" in options))
-        return FieldDecoder(base, reader_of(base, self.allow_pickle, self.secure))
+        base = split_decoder(chosen)[0]
+        row = BY_NAME[base]
+        target = row.read_trusting if self.allow_pickle and row.read_trusting else row.read
+        if not target or (self.secure and row.is_pickle):
+            return FieldDecoder(base, partial(refuse_to_read, base, self.secure))
+        read = resolve_name(target)
+        if row.made:
+            read = read(chosen, name, plain)
+        if row.image is None:
+            return FieldDecoder(base, read)
+        format = FORMAT_OF.get(plain.rpartition(".")[2])
+        return FieldDecoder(format.pillow.lower() if format else f"image ({base})", read, read)
 
     def _refuse_unscalable(self, what: str, chosen: str) -> None:
-        if split_decoder(chosen)[0] not in IMAGE_SPECS:
+        row = BY_NAME.get(split_decoder(chosen)[0])
+        if row is None or row.image is None:
             raise SpecError(
                 f"`scale` needs {what} decoded by wdspec, but `decode` says {chosen!r}; use an image decoder "
                 f"such as {DEFAULT_IMAGE_DECODER!r} there, or switch scaling off with `scale: 1`"
@@ -175,32 +158,29 @@ class DecodeRules:
                 raise SpecError(f"WDS_SECURE=1 forbids the decoder {name}: it is code that the spec names")
             return
         base, options = split_decoder(name)
-        if base in PICKLE_DECODERS and not self.allow_pickle:
+        row = BY_NAME.get(base)
+        if row is None:
+            raise SpecError(f"there is no decoder {base!r}")
+        if row.pickle and not self.allow_pickle:
             raise SpecError(
                 f"the decoder {base!r} runs what the data says; if you trust it, add `allow: [pickle]`"
             )
-        if base in SECURE_REFUSES and self.secure:
+        if row.is_pickle and self.secure:
             raise SpecError(f"WDS_SECURE=1 forbids the decoder {base!r}: such files are pickles")
-        if base in LEFT_OUT_DECODERS:
+        if row.left_out:
             raise SpecError(f"the decoder {base!r} (tenbin) is left out on purpose; use npz or safetensors")
-        if base not in DECODERS:
-            raise SpecError(f"there is no decoder {base!r}")
-        for option in options - options_of(base):
+        for option in options - row.options.keys():
             raise SpecError(f"the decoder {base!r} has no option {option!r}")
+        if row.read:
+            resolve_name(
+                row.read
+            )  # now, so that forked workers share the libraries of the decoders that are named
 
 
 def _fits(name: str, last: str) -> bool:
     """Whether a decoder for the whole sample takes a field of this extension."""
     base = split_decoder(name)[0]
-    if base in IMAGE_SPECS:
-        return last in IMAGE_SUFFIXES
-    if base in ("audio", "torch_audio"):
-        return last in AUDIO_EXTENSIONS
-    if base in ("video", "torch_video"):
-        return last in VIDEO_EXTENSIONS
-    if base == "torch_safetensors":
-        return last == "safetensors"
-    return base in (RAW, last) or ":" in name
+    return ":" in name or BY_NAME[base].takes(base, last)
 
 
 def _behind(packing: str, decoder: FieldDecoder | None) -> FieldDecoder:
@@ -208,22 +188,3 @@ def _behind(packing: str, decoder: FieldDecoder | None) -> FieldDecoder:
         return FieldDecoder(packing, Unpacked(packing, None))
     rescale = Unpacked(packing, decoder.rescale) if decoder.rescale else None
     return FieldDecoder(f"{decoder.label}.{packing}", Unpacked(packing, decoder.decode), rescale)
-
-
-def require_libraries(name: str) -> None:
-    """Checks that the libraries of a decoder can be imported, without importing them.
-
-    Raises:
-        UsageError: one is not installed; names it, and the extra.
-    """
-    base, options = split_decoder(name)
-    needed = [BASIC[base].needs] if base in BASIC else []
-    if base in AUDIO_DECODERS:
-        needed.append("av" if base in ("m4a", "aac", "wma") else "soundfile")
-    if base in VIDEO_DECODERS:
-        needed.append("torchcodec" if "torchcodec" in options else "av")
-    if base.startswith("torch") and ":" not in name:
-        needed.append("torch")
-    for module in filter(None, needed):
-        if find_spec(module) is None:
-            raise absent(module, f"`decode: {name}`")

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from wdspec.decoders.image_formats import FORMAT_OF
+from wdspec.decoders.table import BY_NAME
 from wdspec.errors import FieldError, SpecError, WdspecError
+from wdspec.fields.codecs.audio import read_torch_audio
+from wdspec.fields.codecs.video import FilmDecoder
 from wdspec.fields.decode_rules import DecodeRules
-from wdspec.fields.decoders.audio import read_torch_audio
 from wdspec.fields.decoders.compressed_fields import UNPACKERS, unpacked
-from wdspec.fields.decoders.images import IMAGE_SUFFIXES
-from wdspec.fields.decoders.video import FilmDecoder
 from wdspec.fields.file_patterns import endings, is_reserved
 from wdspec.fields.sample_fields import said
 from wdspec.secure import secure_mode
-from wdspec.spec.language.vocabulary import AUDIO_EXTENSIONS, VIDEO_EXTENSIONS
 
 Handler = Callable[[str, bytes], Any]
 Sample = dict[str, Any]
@@ -70,11 +70,11 @@ def handle_extension(extensions: str | Sequence[str], function: Callable[[bytes]
     return ForExtensions(extensions, function)
 
 
-def imagehandler(spec: str, extensions: Sequence[str] = tuple(sorted(IMAGE_SUFFIXES))) -> ForExtensions:
+def imagehandler(spec: str, extensions: Sequence[str] = tuple(sorted(FORMAT_OF))) -> ForExtensions:
     """A handler for images.
 
     Args:
-        spec: what they become, such as ``rgb8`` or ``torchrgb+upright``; see `wdspec.fields.decoders.images`.
+        spec: what they become, such as ``rgb8`` or ``torchrgb+upright``; see docs/decoders.md.
         extensions: the extensions it takes.
 
     Raises:
@@ -88,13 +88,13 @@ def imagehandler(spec: str, extensions: Sequence[str] = tuple(sorted(IMAGE_SUFFI
 
 def torch_audio(key: str, data: bytes) -> Any:
     """A handler that turns sound into (samples, rate): a float32 tensor (channels, samples), and Hz."""
-    return read_torch_audio(data) if _extension(key) in AUDIO_EXTENSIONS else None
+    return read_torch_audio(data) if _extension(key) in BY_NAME["audio"].extensions else None
 
 
 def torch_video(key: str, data: bytes) -> Any:
-    """A handler that turns films into (frames, samples, facts); see `wdspec.fields.decoders.video`."""
+    """A handler that turns films into (frames, samples, facts); see `wdspec.fields.codecs.video`."""
     suffix = _extension(key)
-    return FilmDecoder(torch=True, suffix=suffix)(data) if suffix in VIDEO_EXTENSIONS else None
+    return FilmDecoder(torch=True, suffix=suffix)(data) if suffix in BY_NAME["video"].extensions else None
 
 
 def _extension(key: str) -> str:

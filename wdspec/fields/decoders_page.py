@@ -1,22 +1,21 @@
-"""The table of decoders as Markdown, made from the tables that decode: `docs/decoders.md`.
+"""The table of decoders as Markdown, made from the table of decoders: `docs/decoders.md`.
 
 python -m wdspec.fields.decoders_page > docs/decoders.md
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from wdspec.fields.decoders.by_extension import BASIC
+from wdspec.decoders.image_formats import FORMAT_OF
+from wdspec.decoders.row import DecoderRow
+from wdspec.decoders.table import BASIC, IMAGES, MEDIA
 from wdspec.fields.decoders.compressed_fields import UNPACKERS
-from wdspec.fields.decoders.images import IMAGE_SPECS, IMAGE_SUFFIXES
-from wdspec.fields.decoders.optional_libraries import EXTRAS
-from wdspec.spec.language.vocabulary import AUDIO_EXTENSIONS, LEFT_OUT_DECODERS, VIDEO_EXTENSIONS
 
 _START = """\
 # Decoders
 
-Made by `python -m wdspec.fields.decoders_page` from the tables that decode; do not edit it by hand.
+Made by `python -m wdspec.fields.decoders_page` from the table of decoders; do not edit it by hand.
 
 `decode` says how fields become values: one name for whatever it fits (`decode: rgb8`), a list of which the first that
 fits a field wins (`decode: [rgb8, audio]`), or a map by field name or suffix (`decode: {image: rgb8, meta: raw}`). A
@@ -58,18 +57,13 @@ _MEDIA = """\
 
 | decoder | value | needs |
 |--|--|--|
-| `audio`, or an extension below | (samples, rate): numpy float32 in -1..1 of shape (channels, samples), and Hz | \
-`wdspec[audio]`; m4a, aac and wma `wdspec[video]` |
-| `torch_audio` | the same with a torch tensor | also `wdspec[torch]` |
-| `video`, or an extension below | (frames, samples, facts): numpy uint8 of shape (frames, height, width, 3), sound as \
-above, or of shape (1, 0) if there is none, and `{"video_fps": …, "audio_fps": …}` | `wdspec[video]` |
-| `torch_video` | the same with torch tensors | also `wdspec[torch]` |
-| `video+torchcodec`, `torch_video+torchcodec` | the same, read by torchcodec instead of PyAV | \
-`wdspec[torchcodec]`, and the ffmpeg it needs |
-
-Nothing is resampled, all frames are kept, and rotation is not applied. Frames may take 4 GiB, sound 1 GiB. By PyAV,
-playlists that name other files or URLs are never followed; torchcodec gives no such promise.
-
+"""
+_AFTER_MEDIA = """
+- Nothing is resampled, all frames are kept, and rotation is not applied. Frames may take 4 GiB, sound 1 GiB.
+- `audio` reads m4a, aac and wma as well: with `wdspec[video]`.
+- `video+torchcodec` and `torch_video+torchcodec` read by torchcodec instead of PyAV. They need `wdspec[torchcodec]`,
+  and the ffmpeg it needs. By PyAV, playlists that name other files or URLs are never followed; torchcodec gives no
+  such promise.
 """
 _END = """\
 
@@ -91,41 +85,27 @@ goes on. A library that is not installed is an error that names its extra, and i
 
 def decoders_text() -> str:
     """The whole page."""
-    parts = [_START, "| extension | value | needs |\n|--|--|--|\n"]
-    rows: dict[tuple[str, str], list[str]] = {}
-    for name, reader in BASIC.items():
-        needs = f"`wdspec[{EXTRAS[reader.needs]}]`" if reader.needs else ""
-        rows.setdefault((reader.gives, needs), []).append(name)
-    parts += [f"| {_listed(names)} | {gives} | {needs} |\n" for (gives, needs), names in rows.items()]
-    left_out = _listed(sorted(LEFT_OUT_DECODERS))
-    parts.append(f"| {left_out} | left out on purpose: an error that says so; `raw` keeps the bytes | |\n")
+    parts = [_START, "| extension | value | needs |\n|--|--|--|\n", *_rows(BASIC)]
     parts.append(
         f"\nA suffix that ends in {_listed(UNPACKERS)} is unpacked first: `json.gz` is read as json, and the field "
         "keeps\nthe name `json.gz`. Unpacked it may have 1 GiB; zst needs `wdspec[zstd]` before Python 3.14.\n"
     )
     parts += [_IMAGES, "| decoder | value | shape |\n|--|--|--|\n"]
-    parts += [_image_row(name) for name in sorted(IMAGE_SPECS, key=_image_order)]
-    parts += [_AFTER_IMAGES, _listed(sorted(IMAGE_SUFFIXES)), ".\n", _MEDIA]
-    parts += ["Audio: ", _listed(sorted(AUDIO_EXTENSIONS)), ".\n"]
-    parts += ["Video: ", _listed(sorted(VIDEO_EXTENSIONS)), ".\n"]
+    for row in IMAGES:
+        if row.image:
+            shape = f" {row.image.shape}".rstrip()
+            parts += [f"| `{name}` | {row.gives} |{shape} |\n" for name in row.names]
+    parts += [_AFTER_IMAGES, _listed(sorted(FORMAT_OF)), ".\n", _MEDIA, *_rows(MEDIA), _AFTER_MEDIA]
     return "".join([*parts, _END])
 
 
-def _image_row(name: str) -> str:
-    container, mode, dtype = IMAGE_SPECS[name]
-    if container == "pil":
-        return f"| `{name}` | `PIL.Image`, mode {mode} | |\n"
-    channels = len(mode) if mode != "L" else 0
-    if container == "numpy":
-        shape = "(height, width" + (f", {channels})" if channels else ")")
-    else:
-        shape = (f"({channels}, " if channels else "(") + "height, width)"
-    return f"| `{name}` | {container} {dtype}{' in 0..1' if dtype == 'float32' else ''} | {shape} |\n"
-
-
-def _image_order(name: str) -> tuple[int, int, str, str]:
-    container, mode, dtype = IMAGE_SPECS[name]
-    return ("numpy", "torch", "pil").index(container), ("uint8", "uint16", "float32").index(dtype), mode, name
+def _rows(rows: Iterable[DecoderRow]) -> Iterator[str]:
+    """Lines of a table, one for all decoders that give the same and need the same."""
+    lines: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        needs = " ".join(f"`wdspec[{extra}]`" for extra in dict.fromkeys(row.needs.values()))
+        lines.setdefault((row.gives, needs), []).extend(row.names)
+    return (f"| {_listed(names)} | {gives} | {needs} |\n" for (gives, needs), names in lines.items())
 
 
 def _listed(names: Iterable[str]) -> str:

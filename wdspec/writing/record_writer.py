@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from wdspec.decoders.libraries import library
 from wdspec.errors import FieldError, UsageError
-from wdspec.fields.encoders.encoder_table import Encode, EncodeSample, make_encoder
-from wdspec.fields.encoders.value_encoders import write_json
+from wdspec.fields.codecs.json_text import write_json
+from wdspec.fields.field_encoder import Encode, EncodeSample, make_encoder
 from wdspec.formats.format_names import Format
 from wdspec.writing.sample_writer import OF_THE_READER, Packed, SampleWriter, check_fields
 from wdspec.writing.sink import Sink, Target
@@ -114,13 +114,7 @@ def _dumps(format: Format) -> Callable[[Any], bytes]:
     if format not in names:
         raise UsageError(f"{format!r} is no format of records; there are cbor, msgpack and jsonl")
     module, function = names[format]
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except ImportError as error:
-        raise UsageError(
-            f"writing {format} needs {module}, which is not installed: `pip install 'wdspec[formats]'`"
-        ) from error
-    return cast("Callable[[Any], bytes]", found)
+    return cast("Callable[[Any], bytes]", getattr(library(module, f"writing {format}"), function))
 
 
 def _line(value: Any) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from wdspec.errors import FieldError, UsageError
-from wdspec.fields.encoders.encoder_table import Encode, EncodeSample, make_encoder
+from wdspec.fields.field_encoder import Encode, EncodeSample, make_encoder
 from wdspec.formats.tar.header_writing import END, HeaderMaker, dialect, padding
 from wdspec.writing.member_names import KeySplit, MemberNames
 from wdspec.writing.sample_writer import OF_THE_READER, Packed, SampleWriter, check_fields

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from wdspec.fields.codecs.images.image_decoder import ImageDecoder
 from wdspec.fields.decode_rules import DecodeRules, FieldDecoder, Unpacked
-from wdspec.fields.decoders.images import ImageDecoder
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.spec.language.models import Call, Source
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from wdspec.fields.decoders.optional_libraries import library
+from wdspec.decoders.libraries import library
 
 MAX_DECOMPRESSED = 1 << 30
 """Bytes to which one compressed field may grow (1 GiB); beyond, it is taken for a decompression bomb."""

@@ -7,7 +7,7 @@ import lzma
 import zlib
 from collections.abc import Callable
 
-from wdspec.fields.decoders.optional_libraries import library
+from wdspec.decoders.libraries import library
 
 
 def gzipped(data: bytes) -> bytes:

@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from wdspec.decoders.table import DEFAULT_IMAGE_DECODER, RAW, split_decoder
 from wdspec.spec.compose.draft import Draft
 from wdspec.spec.language.models import Source, Spec
 from wdspec.spec.language.options import Decode
-from wdspec.spec.language.vocabulary import (
-    DEFAULT_IMAGE_DECODER,
-    DEFAULT_SCALE,
-    IMAGE_DECODERS,
-    RAW,
-    split_decoder,
-)
+from wdspec.spec.language.vocabulary import DEFAULT_SCALE, IMAGE_DECODERS
 
 
 def fill_in_effective_values(spec: Spec, leaves: Iterable[Draft]) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from wdspec.decoders.table import BY_NAME, split_decoder
 from wdspec.spec.language.value_kinds import (
     TEXT_OR_LIST,
     Boolean,
@@ -28,7 +29,7 @@ from wdspec.spec.language.value_kinds import (
     read_text,
     refuse,
 )
-from wdspec.spec.language.vocabulary import ALLOWABLE, DECODERS, LEFT_OUT_DECODERS, options_of, split_decoder
+from wdspec.spec.language.vocabulary import ALLOWABLE, DECODERS, LEFT_OUT_DECODERS
 from wdspec.spec.problems.wording import quoted, shown
 from wdspec.suggestions import did_you_mean
 
@@ -68,7 +69,7 @@ def read_decoder(value: Any) -> Any:
     if base not in DECODERS:
         hint = did_you_mean(base, sorted(DECODERS)) or "see the reference for the list of decoders"
         refuse("E209", f"there is no decoder {quoted(base)}", hint)
-    known = sorted(options_of(base))
+    known = sorted(BY_NAME[base].options)
     for option in sorted(options - set(known)):
         hint = did_you_mean(option, known) or (
             f"its options: {', '.join(f'`{base}+{each}`' for each in known)}" if known else "it takes none"

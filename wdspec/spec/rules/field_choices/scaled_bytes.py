@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from wdspec.decoders.table import DEFAULT_IMAGE_DECODER, RAW
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.language.vocabulary import DEFAULT_IMAGE_DECODER, RAW
 from wdspec.spec.problems.codes import Code
 from wdspec.spec.rules.rule import Finding, LintRule
 from wdspec.spec.rules.visible_fields import is_image

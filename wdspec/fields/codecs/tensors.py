@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Mapping
 from typing import Any
 
+from wdspec.decoders.libraries import library
 from wdspec.errors import UsageError
-from wdspec.fields.decoders.optional_libraries import library
+from wdspec.fields.codecs.pickles import REFUSED, write_torch_objects
 
 _SAFE_TORCH = (2, 10)
 """Data could make `weights_only` run code before 2.6 (CVE-2025-32434), and again before 2.10 (CVE-2026-24747)."""
@@ -53,3 +55,33 @@ def read_torch(data: bytes) -> Any:
             "it holds more than tensors and plain containers, or is no torch file; "
             f"if you trust it, add `allow: [pickle]` ({str(cause).strip().splitlines()[0][:100]})"
         ) from cause
+
+
+def write_safetensors(value: Any) -> bytes:
+    """Tensors (or arrays) by name. Raises TypeError for what is no dict of them."""
+    import numpy as np
+
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise TypeError(f"safetensors holds tensors by name; give a dict, not {type(value).__name__}")
+    if all(isinstance(item, np.ndarray) for item in value.values()):
+        save = library("safetensors.numpy", "writing safetensors").save
+        arrays = {name: np.ascontiguousarray(item) for name, item in value.items()}
+        return save(arrays)  # type: ignore[no-any-return]  # of an untyped library
+    torch = library("torch", "writing tensors")
+    save = library("safetensors.torch", "writing safetensors").save
+    tensors = {name: torch.as_tensor(item).contiguous() for name, item in value.items()}
+    return save(tensors)  # type: ignore[no-any-return]  # of an untyped library
+
+
+def write_torch(value: Any) -> bytes:
+    """A `torch.save` file that can be read without unpickling: tensors and plain containers.
+
+    Raises:
+        TypeError: it holds anything else.
+    """
+    data = write_torch_objects(value)
+    try:
+        read_torch(data)
+    except ValueError as error:
+        raise TypeError(f"{REFUSED}; without that, pth holds tensors and plain containers only") from error
+    return data

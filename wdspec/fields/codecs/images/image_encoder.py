@@ -14,8 +14,11 @@ collection costs as little as it can.
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from wdspec.decoders.image_formats import FORMAT_OF, IMAGE_FORMATS, ImageFormat
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -34,7 +37,7 @@ class ImageEncoder:
     """
 
     format: str
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, value: Any) -> bytes:
         """The file for one image.
@@ -52,24 +55,30 @@ class ImageEncoder:
 
     def _suited(self, image: Image.Image) -> Image.Image:
         """The image in a mode that the format has, where that loses nothing; ValueError where it would."""
+        format = _FORMATS.get(self.format, _OTHER)
         wide = image.mode.startswith("I;16") or image.mode == "I"
-        if wide and self.format not in _WIDE:
+        if wide and not format.wide:
             raise ValueError(
                 f"{self.format} holds 8 bits a sample, the image has more; use png, or scale it to uint8"
             )
-        if image.mode in ("RGBA", "LA", "PA") and self.format not in _ALPHA:
+        if image.mode in ("RGBA", "LA", "PA") and not format.alpha:
             raise ValueError(f"{self.format} holds no alpha; use png, or drop the fourth channel")
-        if image.mode in ("P", "1") and self.format in ("JPEG", "PPM", "WEBP", "AVIF", "JPEG2000"):
-            return (
-                image
-                if (image.mode, self.format) == ("1", "PPM")
-                else image.convert("RGB" if image.mode == "P" else "L")
-            )
+        if image.mode == "P" and not format.palette:
+            return image.convert("RGB")
+        if image.mode == "1" and not (format.palette or self.format == "PPM"):
+            return image.convert("L")
         return image
 
 
-_ALPHA = frozenset({"PNG", "TIFF", "WEBP", "GIF", "JPEG2000", "AVIF"})
-_WIDE = frozenset({"PNG", "TIFF", "PPM", "JPEG2000"})
+def image_encoder(extension: str) -> ImageEncoder:
+    """What writes fields of an extension: JPEG where it names no format, as `img`."""
+    format = FORMAT_OF.get(extension, FORMAT_OF["jpg"])
+    return ImageEncoder(format.pillow, format.saving)
+
+
+_FORMATS = {format.pillow: format for format in IMAGE_FORMATS}
+_OTHER = ImageFormat("", "", (), palette=True)
+"""What is taken for granted of formats that we know nothing of."""
 
 
 def as_image(value: Any) -> Image.Image:
@@ -136,22 +145,3 @@ def _in_bits(array: Any) -> Any:
     raise TypeError(
         f"an array of {array.dtype} is no image; make it uint8 (0..255), uint16 or float (0..1), or use npy"
     )
-
-
-_LOSSLESS_WEBP = {"lossless": True, "exact": True}
-_FORMATS: tuple[tuple[str, ImageEncoder], ...] = (
-    ("jpg jpeg jpe jfif img image", ImageEncoder("JPEG", {"quality": 100, "subsampling": 0})),
-    ("png apng", ImageEncoder("PNG")),
-    ("ppm pgm pbm pnm", ImageEncoder("PPM")),
-    ("bmp dib", ImageEncoder("BMP")),
-    ("gif", ImageEncoder("GIF")),
-    ("tif tiff", ImageEncoder("TIFF", {"compression": "tiff_adobe_deflate"})),
-    ("webp", ImageEncoder("WEBP", _LOSSLESS_WEBP)),
-    ("jp2 j2k jpx", ImageEncoder("JPEG2000", {"irreversible": False})),
-    ("avif", ImageEncoder("AVIF", {"quality": 100, "subsampling": "4:4:4"})),
-)
-
-IMAGE_ENCODERS: dict[str, ImageEncoder] = {
-    suffix: encoder for suffixes, encoder in _FORMATS for suffix in suffixes.split()
-}
-"""Suffix → encoder."""

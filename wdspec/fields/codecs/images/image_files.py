@@ -10,25 +10,8 @@ from typing import Any
 
 from PIL import Image, ImageFile, UnidentifiedImageError
 
+from wdspec.decoders.image_formats import IMAGE_FORMATS
 from wdspec.fields.scale import MAX_PIXELS
-
-# Pillow's own list takes in h5, fits, mpg, ps and eps, and it would start Ghostscript for the last two.
-_PLUGINS = {
-    "Jpeg": ("JPEG", ("jpg", "jpeg", "jpe", "jfif")),
-    "Png": ("PNG", ("png", "apng")),
-    "Gif": ("GIF", ("gif",)),
-    "Bmp": ("BMP", ("bmp", "dib")),
-    "Ppm": ("PPM", ("ppm", "pgm", "pbm", "pnm")),
-    "Tiff": ("TIFF", ("tif", "tiff")),
-    "WebP": ("WEBP", ("webp",)),
-    "Jpeg2K": ("JPEG2000", ("jp2", "j2k", "jpx")),
-    "Avif": ("AVIF", ("avif",)),
-}
-
-IMAGE_SUFFIXES: dict[str, str] = {
-    suffix: name.lower() for name, suffixes in _PLUGINS.values() for suffix in suffixes
-}
-"""Suffixes that an image decoder takes by default → the format's name for messages."""
 
 _NATIVE = "L" if sys.byteorder == "little" else "B"
 _OTHER_BYTE = {"B": "L", "L": "B", "N": "B" if _NATIVE == "L" else "L"}
@@ -114,11 +97,11 @@ def _checked(data: bytes) -> io.BytesIO:
 def _formats() -> tuple[str, ...]:
     """The formats that this Pillow can read; `Image.init` would import forty plugins instead of these."""
     found = []
-    for plugin, (name, _) in _PLUGINS.items():
+    for format in IMAGE_FORMATS:
         try:
-            importlib.import_module(f"PIL.{plugin}ImagePlugin")
+            importlib.import_module(f"PIL.{format.plugin}ImagePlugin")
         except ImportError:
             continue
-        if name in Image.OPEN:
-            found.append(name)
+        if format.pillow in Image.OPEN:
+            found.append(format.pillow)
     return tuple(found)

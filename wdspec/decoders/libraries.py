@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
 from typing import Any
 
+from wdspec.decoders.table import BY_NAME, ROWS, split_decoder
 from wdspec.errors import UsageError
 
 EXTRAS = {
-    "av": "video",
-    "cbor2": "formats",
-    "msgpack": "formats",
-    "safetensors": "safetensors",
-    "soundfile": "audio",
-    "torch": "torch",
-    "torchcodec": "torchcodec",
     "zstandard": "zstd",
+    **{
+        library: extra
+        for row in ROWS
+        for needs in (row.needs, *row.options.values())
+        for library, extra in needs.items()
+    },
 }
 """Library → the extra of wdspec that installs it."""
 
@@ -37,8 +38,20 @@ def library(module: str, user: str) -> Any:
         raise absent(module.partition(".")[0], user, cause) from cause
 
 
+def require_libraries(name: str) -> None:
+    """Checks that the libraries of a decoder can be imported, without importing them.
+
+    Raises:
+        UsageError: one is not installed; names it, and the extra.
+    """
+    base, options = split_decoder(name)
+    for module in BY_NAME[base].libraries(options) if base in BY_NAME else ():
+        if find_spec(module) is None:
+            raise absent(module, f"`decode: {name}`")
+
+
 def absent(name: str, user: str, cause: BaseException | None = None) -> UsageError:
-    """The error for a library that is not there; one that is there and does not load says why."""
+    """The error for a library that is not installed; for one that is and does not load, it says why."""
     if cause is None or (
         isinstance(cause, ModuleNotFoundError) and str(cause.name).partition(".")[0] == name
     ):

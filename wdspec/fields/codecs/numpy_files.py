@@ -1,10 +1,11 @@
-"""Files of numpy: npy is one array, npz several by name. They come back writable."""
+"""Files of numpy: npy is one array, npz several by name. What is read is writable."""
 
 from __future__ import annotations
 
 import io
 import math
 import zipfile
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -74,4 +75,37 @@ _HEADS = {b"\x01\x00": 10, b"\x02\x00": 12}
 
 def _later_npy(data: bytes) -> Array:
     array: Array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    return array
+
+
+def write_npy(value: Any) -> bytes:
+    """One array, or what makes one: a tensor, a list, a number. Raises TypeError for an array of objects."""
+    out = io.BytesIO()
+    np.lib.format.write_array(out, _array(value), allow_pickle=False)
+    return out.getvalue()
+
+
+def write_npz(value: Any) -> bytes:
+    """Arrays by name, compressed. Raises TypeError for what is no dict of arrays."""
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise TypeError(f"npz holds arrays by name; give a dict of str to array, not {type(value).__name__}")
+    out = io.BytesIO()
+    # Not np.savez: it takes the names as arguments, and so has no room for one called `file`.
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, item in value.items():
+            entry = zipfile.ZipInfo(f"{name}.npy")  # dated 1980, so the same bytes each time
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(entry, "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, _array(item), allow_pickle=False)
+    return out.getvalue()
+
+
+def _array(value: Any) -> Any:
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    array = np.asanyarray(value)
+    if array.dtype.hasobject:
+        raise TypeError(
+            f"{type(value).__name__} makes an array of objects, which npy stores as a pickle; give it a dtype"
+        )
     return array

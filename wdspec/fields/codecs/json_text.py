@@ -58,3 +58,21 @@ def choose_reader() -> Callable[[bytes], Any]:
 
 read_json = choose_reader()
 """Bytes → value; see `read_json_with_stdlib`."""
+
+
+def write_json(value: Any) -> bytes:
+    """JSON in UTF-8: a str becomes a JSON string, None becomes ``null``; arrays and tensors become lists.
+
+    Raises:
+        TypeError: JSON has no such value. (ValueError: it holds itself.)
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, default=_listed).encode("utf-8")
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can spell and UTF-8 cannot
+        return json.dumps(value, default=_listed).encode("ascii")
+
+
+def _listed(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"JSON has no {type(value).__name__}")

@@ -1,24 +1,20 @@
-"""Python values → the bytes of their files, by the extension: the table of encoders, in step with the decoders."""
+"""Python values → the bytes of their files, by the last part of a field's name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pkgutil import resolve_name
 from typing import Any
 
+from wdspec.decoders.table import WRITTEN_BY
 from wdspec.errors import FieldError, UsageError, WdspecError
 from wdspec.fields.decoders.compressed_fields import unpacked
-from wdspec.fields.encoders.audio_encoder import AUDIO_ENCODERS
 from wdspec.fields.encoders.compressed_output import PACKERS
-from wdspec.fields.encoders.image_encoder import IMAGE_ENCODERS
-from wdspec.fields.encoders.value_encoders import BASIC_ENCODERS, PICKLE_ENCODERS
 
 Encode = Callable[[Any], bytes]
 Sample = Mapping[str, Any]
 EncodeSample = Callable[[Sample], Sample]
 """A sample with values → the same with bytes; entries that begin with ``_`` pass as they are."""
-
-ENCODERS: dict[str, Encode] = {**IMAGE_ENCODERS, **AUDIO_ENCODERS, **BASIC_ENCODERS}
-"""Extension → what writes it, but for pickles."""
 
 _BYTES = (bytes, bytearray, memoryview)
 
@@ -117,13 +113,20 @@ class FieldEncoder:
             own = self._own.get(".".join(parts[start:]))
             if own is not None:
                 return own, layers
-        last = parts[-1]
-        if self._allow_pickle and last in PICKLE_ENCODERS:
-            return PICKLE_ENCODERS[last], layers
-        return ENCODERS.get(last), layers
+        return encoder_of(parts[-1], self._allow_pickle), layers
 
     def __repr__(self) -> str:
         return f"FieldEncoder({self._own!r}, allow_pickle={self._allow_pickle})"
+
+
+def encoder_of(extension: str, allow_pickle: bool = False) -> Encode | None:
+    """What writes values under an extension, or None where only bytes can be."""
+    row = WRITTEN_BY.get(extension)
+    if row is None:
+        return None
+    found: Any = resolve_name(row.write_trusting if allow_pickle and row.write_trusting else row.write)
+    encode: Encode = found(extension) if row.made else found
+    return encode
 
 
 def _unknown(name: str, value: Any) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from wdspec.fields.decoders.optional_libraries import library
+from wdspec.decoders.libraries import library
 
 
 def read_msgpack(data: bytes) -> Any:
@@ -26,6 +26,18 @@ def read_cbor(data: bytes) -> Any:
     if file.tell() != len(data):
         raise ValueError(f"{len(data) - file.tell():,} bytes follow the CBOR item")
     return value
+
+
+def write_msgpack(value: Any) -> bytes:
+    """MessagePack, with bytes apart from text. Raises TypeError for what it has not."""
+    packb = library("msgpack", "writing mp").packb
+    return packb(value, use_bin_type=True)  # type: ignore[no-any-return]  # of an untyped library
+
+
+def write_cbor(value: Any) -> bytes:
+    """CBOR. Raises an error of cbor2's for what it has not."""
+    dumps = library("cbor2", "writing cbor").dumps
+    return dumps(value)  # type: ignore[no-any-return]  # of an untyped library
 
 
 @lru_cache(maxsize=1)

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from wdspec.fields.decoders.optional_libraries import library
+from wdspec.decoders.libraries import library
+from wdspec.decoders.table import BY_NAME, split_decoder
 
 MAX_FRAME_BYTES = 1 << 32
 """Bytes of frames that one field may become (4 GiB): 690 frames of 1080p, 4,600 of 640×480."""
@@ -67,6 +68,14 @@ class FilmDecoder:
 
     def __repr__(self) -> str:
         return f"FilmDecoder(torch={self.torch}, suffix={self.suffix!r}, torchcodec={self.torchcodec})"
+
+
+def film_decoder(decoder: str, field: str, suffix: str) -> FilmDecoder:
+    """The reader of a field, by the name of its decoder (`torch_video+torchcodec`) and its suffix."""
+    base, options = split_decoder(decoder)
+    last = suffix.rpartition(".")[2]
+    extension = last if last in BY_NAME["video"].extensions else base
+    return FilmDecoder(base == "torch_video", extension, "torchcodec" in options)
 
 
 def read_streams(
@@ -148,7 +157,7 @@ class _Sound:
         self._count = 0
 
     def take(self, frame: Any) -> None:
-        from wdspec.fields.decoders.audio import MAX_SAMPLES, too_long
+        from wdspec.fields.codecs.audio import MAX_SAMPLES, too_long
 
         for each in self._resampler.resample(frame):
             part = each.to_ndarray()

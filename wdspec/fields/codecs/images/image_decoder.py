@@ -21,14 +21,15 @@ Pillow even where simplejpeg is installed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
 
-from wdspec.fields.decoders.image_files import IMAGE_SUFFIXES, open_deep_image, open_image
-from wdspec.fields.decoders.jpeg import read_jpeg
-from wdspec.fields.decoders.pixels import (
+from wdspec.decoders.table import BY_NAME, split_decoder
+from wdspec.fields.codecs.images.image_files import open_deep_image, open_image
+from wdspec.fields.codecs.images.jpeg import read_jpeg
+from wdspec.fields.codecs.images.pixels import (
     NEAREST,
     SMOOTH,
     colours_of_16_bits,
@@ -38,36 +39,19 @@ from wdspec.fields.decoders.pixels import (
     with_channels,
 )
 from wdspec.fields.scale import scaled_size
-from wdspec.spec.language.vocabulary import split_decoder
-
-__all__ = ["IMAGE_SPECS", "IMAGE_SUFFIXES", "ImageDecoder", "ImageSpec"]
 
 Array = np.ndarray[Any, Any]
 _WHITE = np.float32(255)
 
 
-class ImageSpec(NamedTuple):
-    """What an image decoder's name stands for."""
-
-    container: str
-    """``numpy``, ``torch`` or ``pil``."""
-    mode: str
-    """Pillow's name of the channels: ``L``, ``RGB`` or ``RGBA``."""
-    dtype: str
-    """``uint8``, ``uint16``, or ``float32`` for values in 0..1."""
+LABELS = frozenset({"seg", "mask"})
+"""Parts of a field's name, between dots, that mark an image of labels: rescaled by nearest neighbour."""
 
 
-_MODES = ("L", "RGB", "RGBA")
-IMAGE_SPECS: dict[str, ImageSpec] = {
-    "torch": ImageSpec("torch", "RGB", "float32"),
-    "pil": ImageSpec("pil", "RGB", "uint8"),
-    **{f"{mode.lower()}8": ImageSpec("numpy", mode, "uint8") for mode in _MODES},
-    **{f"{mode.lower()}16": ImageSpec("numpy", mode, "uint16") for mode in _MODES},
-    **{mode.lower(): ImageSpec("numpy", mode, "float32") for mode in _MODES},
-    **{f"torch{mode.lower()}8": ImageSpec("torch", mode, "uint8") for mode in _MODES},
-    **{f"torch{mode.lower()}": ImageSpec("torch", mode, "float32") for mode in _MODES},
-    **{f"pil{mode.lower()}": ImageSpec("pil", mode, "uint8") for mode in _MODES},
-}
+def image_decoder(decoder: str, field: str, suffix: str) -> ImageDecoder:
+    """The reader of a field, by the name of its decoder, its own name and its suffix."""
+    parts = {*field.lower().split("."), *suffix.split(".")}
+    return ImageDecoder(decoder, nearest=bool(LABELS & parts))
 
 
 class ImageDecoder:
@@ -82,7 +66,9 @@ class ImageDecoder:
         self.spec = spec
         self.nearest = nearest
         base, options = split_decoder(spec)
-        self._container, self._mode, self._dtype = IMAGE_SPECS[base]
+        image = BY_NAME[base].image
+        assert image is not None, f"{base} is an image decoder"
+        self._container, self._mode, self._dtype = image
         self._upright = "upright" in options
         self._fast = self._container != "pil" and "pillow" not in options
         self._finish = _FINISH[self._container, self._dtype]

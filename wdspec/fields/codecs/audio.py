@@ -1,4 +1,4 @@
-"""Sound: bytes → (samples, rate), the samples as float32 in -1..1 of shape (channels, samples).
+"""Sound: bytes → (samples, rate), the samples as float32 in -1..1 of shape (channels, samples); and back.
 
 libsndfile reads it (`wdspec[audio]`); what that does not know, m4a, aac and wma, PyAV does (`wdspec[video]`).
 """
@@ -6,11 +6,12 @@ libsndfile reads it (`wdspec[audio]`); what that does not know, m4a, aac and wma
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from wdspec.fields.decoders.optional_libraries import library
+from wdspec.decoders.libraries import library
 
 MAX_SAMPLES = 1 << 28
 """Samples of all channels together that one field may hold: 1 GiB as float32, 93 minutes of 48 kHz mono."""
@@ -68,7 +69,7 @@ class _Seekable(io.BytesIO):
 
 
 def _by_ffmpeg(data: bytes) -> tuple[Array, int]:
-    from wdspec.fields.decoders.video import read_streams
+    from wdspec.fields.codecs.video import read_streams
 
     _, sound, about = read_streams(data, None, frames=False, user="reading m4a, aac or wma")
     if "audio_fps" not in about:
@@ -79,3 +80,52 @@ def _by_ffmpeg(data: bytes) -> tuple[Array, int]:
 def too_long(count: int) -> ValueError:
     """The error for more samples than are taken."""
     return ValueError(f"{count:,} samples are more than {MAX_SAMPLES:,}; read it as `raw`")
+
+
+@dataclass(frozen=True)
+class AudioEncoder:
+    """Writes sound in one format.
+
+    Args:
+        format: libsndfile's name of it, such as ``FLAC``.
+        subtype: its name of the coding, such as ``PCM_16``.
+    """
+
+    format: str
+    subtype: str
+
+    def __call__(self, value: Any) -> bytes:
+        """The file for a pair of samples and their rate in Hz.
+
+        The samples are floats in -1..1 (or int16), of shape (channels, samples) or (samples,): an array or a tensor.
+
+        Raises:
+            TypeError, ValueError: it is no such pair, or louder than 1. (UsageError: soundfile is not installed.)
+        """
+        soundfile = library("soundfile", "writing audio")
+        if not isinstance(value, (tuple, list)) or len(value) != 2:
+            raise TypeError(f"{type(value).__name__} is no sound; give (samples, rate in Hz), or bytes")
+        samples, rate = value
+        if hasattr(samples, "detach"):
+            samples = samples.detach().cpu().numpy()
+        samples = np.asarray(samples)
+        if samples.ndim not in (1, 2) or samples.dtype.kind not in "fi":
+            raise TypeError(
+                f"an array of {samples.dtype} of shape {samples.shape} is no sound; give floats (channels, samples)"
+            )
+        if samples.dtype.kind == "f":
+            samples = samples.astype(np.float32, copy=False)
+            if samples.size and not float(np.abs(samples).max()) <= 1:
+                raise ValueError("its samples go beyond -1..1, and would be cut off; scale them")
+        out = io.BytesIO()
+        soundfile.write(out, samples.T, int(rate), format=self.format, subtype=self.subtype)
+        return out.getvalue()
+
+
+# flac keeps 24 bits of a sample, the others but mp3 keep 32. Not ogg, nor wav and aiff of floats: libsndfile writes
+# random numbers and the time into these, and the same samples would give other bytes each time.
+write_wav = AudioEncoder("WAV", "PCM_32")
+write_aiff = AudioEncoder("AIFF", "PCM_32")
+write_au = AudioEncoder("AU", "PCM_32")
+write_flac = AudioEncoder("FLAC", "PCM_24")
+write_mp3 = AudioEncoder("MP3", "MPEG_LAYER_III")
