@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pydantic_core import PydanticCustomError
 
@@ -39,8 +40,7 @@ class Draft:
         return [key for key in SHARE_KEYS if self.node.get(key) is not None]
 
 
-@dataclass(frozen=True)
-class SourceList:
+class SourceList(NamedTuple):
     """One `dataset:` list, that of the top level or of a nested mix."""
 
     drafts: list[Draft]
@@ -96,8 +96,7 @@ class Variant:
     """Whether AIS_ENDPOINT is set."""
 
 
-@dataclass(frozen=True)
-class Composed:
+class Composed(NamedTuple):
     """A spec with effective values, beside the trees that it was made from."""
 
     spec: Spec

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(NamedTuple):
     """One kind of problem. E0: the file; E1: files and variables; E2: keys and values; E3: meaning; W: doubtful."""
 
     code: str

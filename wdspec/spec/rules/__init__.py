@@ -5,8 +5,8 @@ write a file into one of the folders (or a new folder) that defines `RULE`: code
 spec, and `check`. `table.py` finds it; `wdspec rule CODE`, docs/spec.md and the tests of examples take it from there.
 Read `rule.py` first, then `source_shares/probability_sums.py` as an example.
 
-A rule reports under one code alone, so that a code can be looked up, counted or ignored as one thing. What several rules
-share is not a rule, and stands in the modules beside the folders. Most rules own their code; those under general codes
-(E105, E206, E207, E212, E214) collect all that is checked under it, since one walk over a spec is cheap (a rule takes
-some ten microseconds a source) and one sentence explains them all.
+A rule reports under one code alone, so that a code can be looked up, counted or ignored as one thing. What several
+rules share is no rule, and stands in the modules beside the folders. Most rules own their code; those under general
+codes (E105, E206, E207, E212, E214) collect all that is checked under it, however unlike the keys, since one page
+explains them all. Each rule walks the sources anew: that costs some microseconds a source, and keeps the files apart.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from wdspec.spec.compose.draft import Composed
@@ -27,8 +26,7 @@ class Finding(NamedTuple):
 Check = Callable[[Composed], Iterable[Finding]]
 
 
-@dataclass(frozen=True)
-class LintRule:
+class LintRule(NamedTuple):
     """What a file of this folder defines as its `RULE`.
 
     A rule reports under one code, whose first letter says how grave it is. Most rules own their code, and give its

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
+from wdspec.errors import UrlError
 from wdspec.spec.compose.draft import Composed
 from wdspec.spec.tree.nodes import ListNode, Scalar
+from wdspec.urls.sequence import Part, parse_shards
 
 
-def shard_texts(composed: Composed) -> Iterator[Scalar]:
-    """Every entry of every `shards` that is a text with something in it."""
+def shard_texts(composed: Composed) -> Iterator[tuple[Scalar, Sequence[Part] | UrlError]]:
+    """Every entry of every `shards` that is a text with something in it, and the URLs that it stands for."""
     for leaf in composed.leaves:
         shards = leaf.node.get("shards")
         for item in shards.items if isinstance(shards, ListNode) else (shards,):
             if isinstance(item, Scalar) and isinstance(item.value, str) and item.value.strip():
-                yield item
+                yield item, _parsed(item.value, item.base)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str, base: str) -> Sequence[Part] | UrlError:
+    try:
+        return parse_shards((text,), base)
+    except UrlError as error:
+        return error

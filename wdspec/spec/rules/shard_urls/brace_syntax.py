@@ -9,15 +9,12 @@ from wdspec.spec.compose.draft import Composed
 from wdspec.spec.problems.codes import Code
 from wdspec.spec.rules.rule import Finding, LintRule
 from wdspec.spec.rules.shard_texts import shard_texts
-from wdspec.urls.sequence import parse_shards
 
 
 def check(composed: Composed) -> Iterator[Finding]:
     """Each wrong text, at the character where it is wrong."""
-    for text in shard_texts(composed):
-        try:
-            parse_shards((text.value,), text.base)
-        except UrlError as error:
+    for text, error in shard_texts(composed):
+        if isinstance(error, UrlError):
             column = None if error.column is None else text.column_at(error.column)
             yield Finding(text, error.message, column=column)
 

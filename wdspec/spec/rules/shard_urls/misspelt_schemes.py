@@ -10,15 +10,12 @@ from wdspec.spec.problems.codes import Code
 from wdspec.spec.rules.rule import Finding, LintRule
 from wdspec.spec.rules.shard_texts import shard_texts
 from wdspec.urls.schemes import slip_in
-from wdspec.urls.sequence import parse_shards
 
 
 def check(composed: Composed) -> Iterator[Finding]:
     """Each slip once in a text."""
-    for text in shard_texts(composed):
-        try:
-            parts = parse_shards((text.value,), text.base)
-        except UrlError:
+    for text, parts in shard_texts(composed):
+        if isinstance(parts, UrlError):
             continue  # E213
         for slip in dict.fromkeys(slip_in(part.text.removeprefix("@")) for part in parts):
             if slip is not None:
