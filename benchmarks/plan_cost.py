@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 BARE = "pass"
-IMPORTS = "import wdspec.spec.loading, wdspec.planning.plan, wdspec.listing.shard_listing"
+IMPORTS = "import wdspec.spec.loading, wdspec.planning.plan, wdspec.storage.shard_listing"
 PLAN = """
 import pickle
 import wdspec

@@ -12,8 +12,8 @@ from wdspec.fields.decoder_handlers import Decoder
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.secure import secure_mode
 from wdspec.spec.language.models import Source, Spec
-from wdspec.storage.environment import UrlEnvironment
-from wdspec.storage.resolver import Resolver
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
 from wdspec.urls.sequence import ShardUrl
 
 FORBIDS = ["1", "true", "True", "yes", "on", "ON", "2", " 1 ", "forbid", "truee"]
@@ -26,7 +26,7 @@ def load_a_map() -> None:
 
 def resolve_a_program() -> None:
     spec = Spec(dataset=(Source(name="a", shards=("x",)),))
-    Resolver.of(UrlEnvironment.read(), spec, spec.sources[0])(ShardUrl("pipe:cat x", "/"))
+    Storage.of(Environment.read(), spec, spec.sources[0])(ShardUrl("pipe:cat x", "/"))
 
 
 def decode_by_a_function() -> None:

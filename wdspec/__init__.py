@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from wdspec.running.run_state import merge_states
     from wdspec.spec.language.models import Spec
     from wdspec.spec.loading import load
-    from wdspec.stores.user_stores import opener
+    from wdspec.stores.user_stores import opener, store
     from wdspec.webdataset import WebDataset
     from wdspec.writing.record_writer import RecordWriter
     from wdspec.writing.shard_writer import ShardWriter
@@ -151,6 +151,7 @@ _HOMES = {
     "WdspecError": "wdspec.errors",
     "Spec": "wdspec.spec.language.models",
     "opener": "wdspec.stores.user_stores",
+    "store": "wdspec.stores.user_stores",
     "WebDataset": "wdspec.webdataset",
     "RecordWriter": "wdspec.writing.record_writer",
     "ShardWriter": "wdspec.writing.shard_writer",
@@ -226,6 +227,7 @@ __all__ = [
     "slice",
     "split_by_node",
     "split_by_worker",
+    "store",
     "tar_file_expander",
     "tarfile_to_samples",
     "to_tuple",

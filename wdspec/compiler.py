@@ -10,21 +10,17 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from wdspec.cache.survey import with_surveyed_caches
 from wdspec.decoders.libraries import require_libraries
 from wdspec.errors import SpecError, UsageError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.fields.scale import Scaling
-from wdspec.listing.shard_listing import list_shards
 from wdspec.planning.plan import Plan, make_plan
 from wdspec.planning.schedule import largest_shares
 from wdspec.planning.topology import Topology
 from wdspec.spec.language.models import Source, Spec
 from wdspec.spec.loading import load
-from wdspec.storage.door import access_of
-from wdspec.storage.environment import UrlEnvironment
-from wdspec.storage.resolver import Resolver
-from wdspec.streams.watchdog import NO_PROGRESS
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage, with_surveyed_caches
 from wdspec.urls.sequence import UrlSequence
 
 if TYPE_CHECKING:
@@ -73,9 +69,9 @@ def plan(spec: SpecLike, *, ranks: int | None = None, workers: int | None = None
             max(1, checked.loader.workers if workers is None else workers),
         )
     )
-    environment = UrlEnvironment.read()
-    shards = list_sources(checked, environment)
-    return make_plan(checked, shards, topology, count_pass(checked, shards, environment))
+    storages = storages_of(checked)
+    shards = list_sources(checked, storages)
+    return make_plan(checked, shards, topology, count_pass(checked, shards, storages))
 
 
 def compile(
@@ -198,7 +194,7 @@ def blueprint(spec: Spec) -> Blueprint:
 
 
 def count_pass(
-    spec: Spec, shards: Mapping[str, UrlSequence], environment: UrlEnvironment
+    spec: Spec, shards: Mapping[str, UrlSequence], storages: Mapping[str, Storage]
 ) -> dict[str, SourceCount] | None:
     """The samples of every source of a spec with `epoch: pass`, from the headers of its shards; else None.
 
@@ -207,7 +203,7 @@ def count_pass(
     """
     if spec.epoch is None or spec.epoch.remainder is None:
         return None
-    return _count(spec, shards, _all_parts(spec, shards, environment))
+    return _count(spec, shards, _all_parts(spec, shards, storages))
 
 
 def _count(
@@ -231,34 +227,28 @@ def require_torch(what: str) -> None:
 
 
 def shards_and_parts(spec: Spec) -> tuple[dict[str, UrlSequence], dict[str, SourceParts]]:
-    environment = UrlEnvironment.read()
-    if environment.secure:
+    storages = storages_of(spec)
+    if any(storage.environment.secure for storage in storages.values()):
         _refuse_user_code(spec)
     for source in spec.sources:
         decoders = (*source.decode.names, *source.decode.fields.values()) if source.decode else ()
         for name in decoders:
             require_libraries(name)
-    shards = list_sources(spec, environment)
-    return shards, _all_parts(spec, shards, environment)
+    shards = list_sources(spec, storages)
+    return shards, _all_parts(spec, shards, storages)
 
 
-def resolvers_of(
-    spec: Spec, shards: Mapping[str, UrlSequence], environment: UrlEnvironment
-) -> dict[str, Resolver]:
-    """The resolver of every source, which knows what is in the cache directories; creates nothing."""
-    return with_surveyed_caches(
-        {source.name: Resolver.of(environment, spec, source) for source in spec.sources}, shards
-    )
+def storages_of(spec: Spec) -> dict[str, Storage]:
+    """The storage of every source, as the environment of this process says now.
+
+    Raises:
+        UrlError, UsageError: rewrite rules or settings of AIStore that cannot be understood.
+    """
+    environment = Environment.read()
+    return {source.name: Storage.of(environment, spec, source) for source in spec.sources}
 
 
-def _all_parts(
-    spec: Spec, shards: Mapping[str, UrlSequence], environment: UrlEnvironment
-) -> dict[str, SourceParts]:
-    resolvers = resolvers_of(spec, shards, environment)
-    return {source.name: _parts(spec, source, environment, resolvers[source.name]) for source in spec.sources}
-
-
-def list_sources(spec: Spec, environment: UrlEnvironment) -> dict[str, UrlSequence]:
+def list_sources(spec: Spec, storages: Mapping[str, Storage]) -> dict[str, UrlSequence]:
     """The frozen shards of every source; a source whose share is 0 is not looked for.
 
     Raises:
@@ -266,16 +256,19 @@ def list_sources(spec: Spec, environment: UrlEnvironment) -> dict[str, UrlSequen
     """
     shares = largest_shares(spec, lambda source: 1)
     return {
-        source.name: list_shards(
-            source, Resolver.of(environment, spec, source), access_of(spec, source, environment)
-        )
-        if shares[source.name]
-        else UrlSequence(())
+        source.name: storages[source.name].shards_of(source) if shares[source.name] else UrlSequence(())
         for source in spec.sources
     }
 
 
-def _parts(spec: Spec, source: Source, environment: UrlEnvironment, resolver: Resolver) -> SourceParts:
+def _all_parts(
+    spec: Spec, shards: Mapping[str, UrlSequence], storages: Mapping[str, Storage]
+) -> dict[str, SourceParts]:
+    surveyed = with_surveyed_caches(storages, shards)
+    return {source.name: _parts(spec, source, surveyed[source.name]) for source in spec.sources}
+
+
+def _parts(spec: Spec, source: Source, storage: Storage) -> SourceParts:
     from wdspec.reading.shard_opener import ShardOpener
     from wdspec.reading.source_stream import SourceParts
     from wdspec.reading.transform import Transform
@@ -292,7 +285,7 @@ def _parts(spec: Spec, source: Source, environment: UrlEnvironment, resolver: Re
         allow=spec.allow,
         required=() if late else asked,
         only=[entry for entry in kept if not entry.startswith("__")] if prunes and kept else None,
-        secure=environment.secure,
+        secure=storage.environment.secure,
     )
     transform = Transform(
         fields=fields,
@@ -307,13 +300,11 @@ def _parts(spec: Spec, source: Source, environment: UrlEnvironment, resolver: Re
     )
     opener = ShardOpener(
         source=source.name,
-        resolver=resolver,
-        access=access_of(spec, source, environment),
+        storage=storage,
         fields=fields,
         key=source.key,
         lenient_end=source.tar.end == "lenient",
         format=source.format,
-        timeout=NO_PROGRESS if source.errors.timeout is None else source.errors.timeout,
     )
     return SourceParts(opener, transform, source.errors)
 

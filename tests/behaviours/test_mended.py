@@ -70,7 +70,7 @@ def test_05_the_cache_of_the_environment_is_used_and_home_is_expanded(monkeypatc
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("WDS_CACHE", "~/copies")
     dataset = wds.WebDataset("http://h/a.tar")
-    copies = dataset.stages[-1].args[0].resolver(dataset.stages[0].urls[0]).copies
+    copies = dataset.stages[-1].args[0].storage.resolve(dataset.stages[0].urls[0]).copies
     assert copies.path.startswith(f"{tmp_path}/copies/")
 
 
@@ -136,14 +136,14 @@ def test_13_rules_may_end_in_a_semicolon_hold_an_equals_sign_and_reach_files(tar
 def test_14_different_urls_have_different_copies(tmp_path):
     urls = ["s3://b/x/0.tar", "s3://b/y/0.tar", "https://h/0.tar?sig=1", "https://h/0.tar"]
     dataset = wds.WebDataset(urls, cache_dir=tmp_path)
-    resolver = dataset.stages[-1].args[0].resolver
+    resolver = dataset.stages[-1].args[0].storage.resolve
     assert len({resolver(url).copies.path for url in dataset.stages[0].urls}) == 4
 
 
 def test_16_the_copies_used_last_stay(tmp_path):
     # What counts is use, not age: tests/cache shows it; here that there is a limit at all.
     reader = wds.WebDataset("http://h/a.tar", cache_dir=tmp_path, cache_size=1000).stages[-1].args[0]
-    assert reader.access.cache.rules.limit == 1000
+    assert reader.storage.cache.rules.limit == 1000
 
 
 def decoded(sample, *handlers, **options):

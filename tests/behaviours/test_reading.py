@@ -200,4 +200,4 @@ def test_18_rules_reach_local_paths_and_commands_keep_their_scheme(monkeypatch, 
 def location_of(url):
     """Where a dataset of one URL would read its bytes from."""
     dataset = wds.WebDataset(url)
-    return dataset.stages[-1].args[0].resolver(dataset.stages[0].urls[0]).location
+    return dataset.stages[-1].args[0].storage.resolve(dataset.stages[0].urls[0]).location

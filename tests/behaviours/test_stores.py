@@ -37,7 +37,9 @@ def test_19_gs_is_read_through_aistore_and_other_schemes_are_not(stores, url, mo
     assert stores.requests[-1].partition(stores.url)[2] or stores.requests[-1].startswith("/v1/objects/")
     assert "provider=gcp" in stores.requests[-1]
     dataset = wds.WebDataset("s3://bucket/o.tar")
-    assert dataset.stages[-1].args[0].resolver(dataset.stages[0].urls[0]).location == "s3://bucket/o.tar"
+    assert (
+        dataset.stages[-1].args[0].storage.resolve(dataset.stages[0].urls[0]).location == "s3://bucket/o.tar"
+    )
     monkeypatch.delenv("AIS_ENDPOINT")
     with pytest.raises(UsageError, match="AIS_ENDPOINT"):
         wds.WebDataset("gs://b/o.tar")

@@ -58,7 +58,7 @@ def test_the_last_step_says_how_a_location_is_opened(monkeypatch):
     assert "open     az://b/a.tar  (AzureBlobFileSystem of adlfs)" in run("az://b/a.tar")
     assert "(no opener for vault://; register one with" in run("vault://b/a.tar")
     assert "did you mean `pipe`?" in run("pip://b/a.tar")
-    monkeypatch.setitem(registry._registered, "vault", run)
+    monkeypatch.setitem(registry._registered, "vault", registry.UserStore("vault", run))
     assert "test_resolve_command:run`)" in run("vault://b/a.tar")
     output = run("gs://b/a.tar", USE_AIS_FOR="gs", AIS_ENDPOINT="http://nix:51080")
     request = "http://nix:51080/v1/objects/b/a.tar?provider=gcp"

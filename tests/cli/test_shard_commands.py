@@ -10,6 +10,7 @@ import tarfile
 import pytest
 from commandline import PROGRAM, environment
 from commandline import within as wdspec
+from servers.aistore_double import AisDouble
 from shardmaking import write_shard, write_source
 
 import wdspec as wds
@@ -177,3 +178,32 @@ def test_a_reader_that_leaves_early_ends_cat_in_silence(folder):
     )  # fmt: skip
     assert done.stdout.strip() == "141"
     assert "Traceback" not in done.stderr
+
+
+COMMANDS = {
+    "ls": ["--summary", "--format", "json"],
+    "cat": ["-o", "out.tar"],
+    "split": ["-o", "out-%06d.tar", "--maxcount", "4"],
+    "sort": ["-o", "out.tar"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_shards_are_read_through_the_cluster_and_the_cache_of_the_environment(folder, command):
+    with AisDouble() as double:
+        for n in range(3):
+            double.put(f"gs://imgs/a-{n:03d}.tar", (folder / f"a-{n:03d}.tar").read_bytes())
+        variables = {"AIS_ENDPOINT": double.endpoint, "USE_AIS_FOR": "gs", "WDS_CACHE": str(folder / "cache")}
+        wdspec(command, "gs://imgs/*.tar", *COMMANDS[command], folder=folder, **variables)
+    assert sorted(path.name for path in (folder / "cache").rglob("*.tar")) == [
+        f"a-{n:03d}.tar" for n in range(3)
+    ]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_proxies_of_the_environment_count(folder, command):
+    url = "http://nowhere.invalid/a.tar"
+    _, said = wdspec(
+        command, url, *COMMANDS[command], folder=folder, code=1, HTTP_PROXY="socks5://127.0.0.1:1"
+    )
+    assert "only http and https proxies are known" in said

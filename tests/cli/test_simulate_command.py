@@ -10,8 +10,8 @@ from commandline import on_terminal, wdspec
 from shardmaking import reference, write_source
 
 from wdspec import load
+from wdspec.cli.simulate import results as outcome
 from wdspec.cli.spec_commands import simulate as command
-from wdspec.cli.spec_commands.simulate import results as outcome
 from wdspec.cli.spec_commands.simulate import simulate
 
 NESTED = """\

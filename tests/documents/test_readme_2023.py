@@ -178,7 +178,7 @@ def test_25_sends_gs_to_aistore(readme, monkeypatch, stores):
 def rewritten(readme, block, monkeypatch):
     value = readme.blocks[block][1].strip().partition("=")[2]
     monkeypatch.setenv("WDS_REWRITE", value.strip('"'))
-    return wds.WebDataset("gs://bucket/object.tar").stages[-1].args[0].resolver
+    return wds.WebDataset("gs://bucket/object.tar").stages[-1].args[0].storage.resolve
 
 
 def test_26_rewrites_buckets_to_a_directory(readme, monkeypatch):
@@ -195,7 +195,7 @@ def test_27_as_it_stands_loses_the_scheme(readme, monkeypatch):
     # The rule takes `gs://` away, so gsutil is asked for a local file. What works puts it back.
     assert location == "pipe:ssh proxyhost gsutil cat bucket/object.tar"
     monkeypatch.setenv("WDS_REWRITE", "gs://=pipe:ssh proxyhost gsutil cat gs://")
-    resolver = wds.WebDataset("gs://bucket/object.tar").stages[-1].args[0].resolver
+    resolver = wds.WebDataset("gs://bucket/object.tar").stages[-1].args[0].storage.resolve
     location = resolver(wds.SimpleShardList("gs://bucket/object.tar").urls[0]).location
     assert location == "pipe:ssh proxyhost gsutil cat gs://bucket/object.tar"
 

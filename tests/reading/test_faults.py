@@ -52,8 +52,8 @@ def samples(spec, patience=PATIENCE):
     """The samples of a spec, with a patience of one's own."""
     reader = sample_reader(load(spec))
     for name, parts in reader._parts.items():
-        access = replace(parts.open.access, retry_policy=patience)
-        reader._parts[name] = replace(parts, open=replace(parts.open, access=access))
+        storage = replace(parts.open.storage, retry_policy=patience)
+        reader._parts[name] = replace(parts, open=replace(parts.open, storage=storage))
     try:
         for number in range(SAMPLES):
             [sample] = reader.batch(number)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from servers.aistore_double import AisDouble, cut, fine, redirect, status
 
 from wdspec.errors import MissingShardError, ShardError, StoreError
-from wdspec.storage.access import Access
-from wdspec.storage.ais_cluster import AisCluster
+from wdspec.storage.storage import Storage
+from wdspec.stores.ais.ais_cluster import AisCluster
 from wdspec.streams.retrying import RetryPolicy
 
 DATA = random.Random(0).randbytes(3_000_000)
@@ -30,7 +30,7 @@ def double():
 def stream(double, url=URL, retry_policy=QUICK, **settings):
     settings.setdefault("schemes", frozenset({"ais", "gs", "s3"}))
     cluster = AisCluster((double.endpoint,), **settings)
-    return Access(retry_policy=retry_policy, ais=cluster).open_location(f"ais+{url}")
+    return Storage(retry_policy=retry_policy, ais=cluster).open_location(f"ais+{url}")
 
 
 def read(double, url=URL, **settings):
@@ -217,11 +217,11 @@ def test_gateways_are_asked_in_turn_until_one_answers(double):
     with socket.create_server(("127.0.0.1", 0)) as free:
         dead = f"http://127.0.0.1:{free.getsockname()[1]}"
     cluster = AisCluster((dead, double.endpoint), schemes=frozenset({"gs"}))
-    access = Access(retry_policy=QUICK, ais=cluster)
+    access = Storage(retry_policy=QUICK, ais=cluster)
     for _ in range(2):
         with access.open_location(f"ais+{URL}") as file:
             assert file.read() == DATA
-    nobody = Access(retry_policy=RetryPolicy(budget=0.1), ais=AisCluster((dead,)))
+    nobody = Storage(retry_policy=RetryPolicy(budget=0.1), ais=AisCluster((dead,)))
     with pytest.raises(
         ShardError, match=r"no gateway of AIStore answers: 127.*refused; is the endpoint right"
     ):

@@ -10,11 +10,9 @@ from reading import reader_of
 from servers.aistore_anywhere import REAL, ais_of_kind
 from shardmaking import write_source
 
-from wdspec.compiler import access_of
 from wdspec.errors import MissingShardError, StoreError
-from wdspec.listing.shard_listing import list_texts
-from wdspec.storage.environment import UrlEnvironment
-from wdspec.storage.resolver import Resolver
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
 from wdspec.urls.sequence import ShardUrl
 
 DATA = random.Random(1).randbytes(1_500_000)
@@ -32,14 +30,14 @@ def endpoint(ais, monkeypatch):
 
 
 def opened(url):
-    environment = UrlEnvironment.read()
-    resolution = Resolver.of(environment)(ShardUrl(url, "/"))
-    return access_of(None, None, environment).open(resolution)
+    environment = Environment.read()
+    storage = Storage.of(environment)
+    return storage.open(storage.resolve(ShardUrl(url, "/")))
 
 
 def listed(url):
-    environment = UrlEnvironment.read()
-    found = list_texts([url], "/", Resolver.of(environment), access_of(None, None, environment))
+    environment = Environment.read()
+    found = Storage.of(environment).shards([url], "/")
     return [each.text for each in found]
 
 

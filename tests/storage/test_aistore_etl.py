@@ -12,8 +12,8 @@ from wdspec.errors import ShardError, StoreError
 from wdspec.formats.compression.decompress import decompressed
 from wdspec.formats.tar.tar_reader import TarSamples
 from wdspec.spec.language.aistore import Etl as EtlOptions
-from wdspec.storage.access import Access
-from wdspec.storage.ais_cluster import AisCluster
+from wdspec.storage.storage import Storage
+from wdspec.stores.ais.ais_cluster import AisCluster
 from wdspec.streams.retrying import RetryPolicy
 
 URL = "gs://imgs/a/x.tar"
@@ -38,7 +38,7 @@ def double(tar):
 def opened(double, etl, url=URL, **settings):
     options = EtlOptions.model_validate({"name": "upper-case", **etl})
     cluster = AisCluster((double.endpoint,), schemes=frozenset({"gs"}), etl=options, **settings)
-    access = Access(retry_policy=RetryPolicy(budget=5, delay=0.001, longest_delay=0.02), ais=cluster)
+    access = Storage(retry_policy=RetryPolicy(budget=5, delay=0.001, longest_delay=0.02), ais=cluster)
     return access.open_location(f"ais+{url}")
 
 

@@ -1,14 +1,14 @@
 """Globs and directories in AIStore: listed page by page, in the parent, spelt as in the spec."""
 
+from dataclasses import replace
+
 import pytest
 from servers.aistore_double import AisDouble, cut, status
 
 from wdspec.errors import ShardError, StoreError
-from wdspec.listing.shard_listing import list_texts
-from wdspec.storage.access import Access
-from wdspec.storage.ais_cluster import AisCluster
-from wdspec.storage.environment import UrlEnvironment
-from wdspec.storage.resolver import Resolver
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
+from wdspec.stores.ais.ais_cluster import AisCluster
 from wdspec.streams.retrying import RetryPolicy
 
 NAMES = [
@@ -35,8 +35,12 @@ def double():
 def listed(double, text, rewrite="", **settings):
     environ = {"AIS_ENDPOINT": double.endpoint, "USE_AIS_FOR": "gs", "WDS_REWRITE": rewrite}
     cluster = AisCluster((double.endpoint,), schemes=frozenset({"gs", "ais"}), **settings)
-    access = Access(retry_policy=RetryPolicy(budget=2, delay=0.001, longest_delay=0.01), ais=cluster)
-    return [each.text for each in list_texts([text], "/", Resolver.of(UrlEnvironment.read(environ)), access)]
+    storage = replace(
+        Storage.of(Environment.read(environ)),
+        retry_policy=RetryPolicy(budget=2, delay=0.001, longest_delay=0.01),
+        ais=cluster,
+    )
+    return [each.text for each in storage.shards([text], "/")]
 
 
 def test_a_directory_gives_its_shards_in_order(double):

@@ -7,8 +7,8 @@ import pytest
 from servers.aistore_double import AisDouble, redirect
 
 from wdspec.errors import StoreError
-from wdspec.storage.access import Access
-from wdspec.storage.ais_cluster import AisCluster, AisVariables
+from wdspec.storage.storage import Storage
+from wdspec.stores.ais.ais_cluster import AisCluster, AisVariables
 
 DATA = b"whole" * 1000
 
@@ -43,7 +43,7 @@ def double(certificate):
 def read(double, **environ):
     variables = AisVariables.read({"AIS_ENDPOINT": double.endpoint, **environ})
     cluster = AisCluster.of(variables, "/nowhere")
-    with Access(ais=cluster).open_location("ais+ais://b/o") as file:
+    with Storage(ais=cluster).open_location("ais+ais://b/o") as file:
         return file.read()
 
 

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from wdspec.errors import MissingShardError, ShardError
-from wdspec.storage.access import Access
+from wdspec.storage.storage import Storage
 from wdspec.stores.http.http_settings import HttpSettings
 from wdspec.streams.retrying import RetryPolicy
 
@@ -31,7 +31,7 @@ def server(nginx):
 
 
 def opened(url, settings=HttpSettings(), retry_policy=QUICK):  # noqa: B008
-    return Access(http=settings, retry_policy=retry_policy).open_location(url)
+    return Storage(http=settings, retry_policy=retry_policy).open_location(url)
 
 
 def read(url, **settings):

@@ -11,7 +11,7 @@ import pytest
 from servers.fault_proxy import Cut, NoRange, Said, Script, Stall, Status
 
 from wdspec.errors import ShardError
-from wdspec.storage.access import Access
+from wdspec.storage.storage import Storage
 from wdspec.streams.retrying import RetryPolicy
 
 DATA = os.urandom(2_500_000)
@@ -27,7 +27,7 @@ def run(nginx, proxy):
     def read(first=(), then=None, retry_policy=QUICK, seek=0):
         read.path = f"/run-http-{next(_runs)}/data.bin"
         proxy.scripts[read.path] = Script(list(first), then)
-        with Access(retry_policy=retry_policy).open_location(proxy.url + read.path) as stream:
+        with Storage(retry_policy=retry_policy).open_location(proxy.url + read.path) as stream:
             if seek:
                 stream.read(10)
                 stream.seek(seek)

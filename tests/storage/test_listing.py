@@ -7,12 +7,10 @@ import warnings
 import pytest
 
 from wdspec.errors import MissingShardError, ShardError, UrlError
-from wdspec.listing import list_files as lists
-from wdspec.listing.shard_listing import list_shards
 from wdspec.spec.language.models import Source
-from wdspec.storage.access import Access
-from wdspec.storage.environment import UrlEnvironment
-from wdspec.storage.resolver import Resolver
+from wdspec.storage import list_files as lists
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
 
 
 def source_of(shards, base):
@@ -21,9 +19,8 @@ def source_of(shards, base):
 
 
 def shards_of(shards, base, rewrite="", secure=""):
-    environment = UrlEnvironment.read({"WDS_REWRITE": rewrite, "WDS_SECURE": secure})
-    resolver = Resolver.of(environment)
-    sequence = list_shards(source_of(shards, base), resolver, Access())
+    environment = Environment.read({"WDS_REWRITE": rewrite, "WDS_SECURE": secure})
+    sequence = Storage.of(environment).shards_of(source_of(shards, base))
     assert all(url.base == str(base) for url in sequence)
     return [url.text for url in sequence]
 
@@ -43,12 +40,12 @@ def folder(tmp_path):
 
 def test_braces_cost_no_look_at_the_disk(monkeypatch, tmp_path):
     few, many = source_of("x-{0..1}.tar", tmp_path), source_of("gs://b/a-{000000..999999}.tar", tmp_path)
-    resolver = Resolver.of(UrlEnvironment.read({}))
+    storage = Storage.of(Environment.read({}))
     with monkeypatch.context() as patch:
         for name in ("scandir", "listdir", "stat", "lstat", "open"):
             patch.setattr(os, name, None)
-        assert [url.text for url in list_shards(few, resolver, Access())] == ["x-0.tar", "x-1.tar"]
-        assert len(list_shards(many, resolver, Access())) == 1_000_000
+        assert [url.text for url in storage.shards_of(few)] == ["x-0.tar", "x-1.tar"]
+        assert len(storage.shards_of(many)) == 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -277,7 +274,7 @@ def test_what_is_forbidden_is_so_before_anything_is_read(folder):
 
 def test_a_long_list_is_one_run(tmp_path):
     (tmp_path / "l.txt").write_text("".join(f"x-{i}.tar\n" for i in range(5000)))
-    shards = list_shards(source_of("@l.txt", tmp_path), Resolver.of(UrlEnvironment.read({})), Access())
+    shards = Storage.of(Environment.read({})).shards_of(source_of("@l.txt", tmp_path))
     assert len(shards) == 5000
     assert len(shards.parts) == 1
     assert shards[4999].text == "x-4999.tar"

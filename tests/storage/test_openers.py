@@ -12,10 +12,9 @@ from shardmaking import write_source
 
 import wdspec
 from wdspec.errors import MissingShardError, ShardError, UsageError
-from wdspec.storage.access import Access
+from wdspec.storage.storage import Storage
 from wdspec.stores import user_stores as registry
-from wdspec.stores.openers import how_opened
-from wdspec.stores.user_stores import user_openers
+from wdspec.stores.user_stores import user_stores
 
 PACKAGE = """\
 import io
@@ -31,9 +30,9 @@ def broken(url):
 @pytest.fixture(autouse=True)
 def clean(monkeypatch):
     monkeypatch.setattr(registry, "_registered", {})
-    registry._offers.cache_clear()
+    registry.package_offers.cache_clear()
     yield
-    registry._offers.cache_clear()
+    registry.package_offers.cache_clear()
 
 
 @pytest.fixture
@@ -54,7 +53,7 @@ def package(tmp_path, monkeypatch):
 
 
 def opened(url, secure=False):
-    return Access(openers=user_openers(secure)).open_location(url)
+    return Storage(users=user_stores(secure)).open_location(url)
 
 
 def test_a_decorated_function_opens_its_scheme_and_stays_the_function():
@@ -139,11 +138,11 @@ def test_what_an_opener_raises_is_shown_with_the_url():
 
 def test_a_package_brings_openers_which_are_imported_when_used(package):
     package("vault = vaultkit:open_vault\n")
-    openers = pickle.loads(pickle.dumps(user_openers(False)))
+    openers = pickle.loads(pickle.dumps(user_stores(False)))
     assert "vaultkit" not in sys.modules
-    assert how_opened("vault://b", Access(openers=openers)) == "the opener `vaultkit:open_vault` of vaultkit"
+    assert Storage(users=openers).describe("vault://b") == "the opener `vaultkit:open_vault` of vaultkit"
     assert "vaultkit" not in sys.modules
-    with Access(openers=openers).open_location("vault://b") as file:
+    with Storage(users=openers).open_location("vault://b") as file:
         assert file.read() == b"vault://b"
 
 

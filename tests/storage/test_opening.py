@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from wdspec.errors import MissingShardError, ShardError
-from wdspec.storage.access import Access
+from wdspec.storage.storage import Storage
 
 
 @pytest.mark.parametrize("name", ["a.tar", "a#1?%20 b.tar", "new\nline.tar", "caf\udce9.tar", "a:b.tar", "-"])
@@ -15,7 +15,7 @@ def test_a_file_with_any_name_is_opened_unbuffered(tmp_path, name):
     path = os.path.join(tmp_path, name)
     with open(path, "wb") as file:
         file.write(b"bytes")
-    with Access().open_location(path) as file:
+    with Storage().open_location(path) as file:
         assert file.read() == b"bytes"
         assert file.seekable()
         assert not hasattr(file, "peek")
@@ -23,7 +23,7 @@ def test_a_file_with_any_name_is_opened_unbuffered(tmp_path, name):
 
 def test_a_file_url_is_decoded(tmp_path):
     (tmp_path / "a b#.tar").write_bytes(b"bytes")
-    with Access().open_location(f"file://{tmp_path}/a%20b%23.tar") as file:
+    with Storage().open_location(f"file://{tmp_path}/a%20b%23.tar") as file:
         assert file.read() == b"bytes"
 
 
@@ -47,7 +47,7 @@ def test_a_missing_file_is_an_error_that_says_how_far_its_path_exists(tmp_path, 
     (tmp_path / "sub").mkdir()
     (tmp_path / "broken.tar").symlink_to("gone")
     with pytest.raises(MissingShardError) as caught:
-        Access().open_location(f"{tmp_path}/{name}")
+        Storage().open_location(f"{tmp_path}/{name}")
     assert caught.value.message == message.format(tmp_path)
     assert caught.value.place == {"location": f"{tmp_path}/{name}"}
     assert isinstance(pickle.loads(pickle.dumps(caught.value)), FileNotFoundError)
@@ -55,14 +55,14 @@ def test_a_missing_file_is_an_error_that_says_how_far_its_path_exists(tmp_path, 
 
 def test_other_faults_are_shard_errors_too(tmp_path, monkeypatch):
     with pytest.raises(ShardError, match="a directory, not a file; end its name with `/`"):
-        Access().open_location(str(tmp_path))
+        Storage().open_location(str(tmp_path))
     with pytest.raises(ShardError, match="cannot be opened: File name too long"):
-        Access().open_location(str(tmp_path / ("x" * 300)))
+        Storage().open_location(str(tmp_path / ("x" * 300)))
     with pytest.raises(ShardError, match="cannot be opened: embedded null byte"):
-        Access().open_location("/a\0b")
+        Storage().open_location("/a\0b")
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(ShardError, match="cannot be opened: Too many levels of symbolic links"):
-        Access().open_location(str(tmp_path / "loop"))
+        Storage().open_location(str(tmp_path / "loop"))
 
 
 def test_a_file_that_may_not_be_read_is_a_shard_error(tmp_path, monkeypatch):
@@ -71,4 +71,4 @@ def test_a_file_that_may_not_be_read_is_a_shard_error(tmp_path, monkeypatch):
 
     monkeypatch.setattr(builtins, "open", refuse)
     with pytest.raises(ShardError, match="no permission to read it"):
-        Access().open_location(str(tmp_path / "a.tar"))
+        Storage().open_location(str(tmp_path / "a.tar"))

@@ -7,8 +7,14 @@ import sys
 import pytest
 
 from wdspec.errors import UrlError, UsageError
-from wdspec.outputs.destinations import OBJECT_STORES, open_output
 from wdspec.outputs.local_output import LocalOutput
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
+from wdspec.urls.schemes import ROWS
+
+
+def open_output(url, **options):
+    return Storage.of(Environment.read()).output(str(url), **options)
 
 
 def put(path, data=b"data", **options):
@@ -112,7 +118,7 @@ def test_where_uploads_are_seen_while_they_last_a_temporary_name_is_moved(monkey
     store = fsspec.filesystem("memory")
     names = []
     put_file = type(store).put_file
-    monkeypatch.setattr("wdspec.outputs.destinations.OBJECT_STORES", OBJECT_STORES - {"memory"})
+    monkeypatch.setitem(ROWS, "memory", ROWS["memory"]._replace(uploads_whole=False))
     monkeypatch.setattr(
         type(store), "put_file", lambda self, a, b, **k: (names.append(b), put_file(self, a, b, **k))[1]
     )

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from wdspec.errors import ShardError
-from wdspec.storage.access import Access
+from wdspec.storage.storage import Storage
 from wdspec.stores import pipe
 from wdspec.streams.retrying import RetryPolicy
 
@@ -16,7 +16,7 @@ QUICK = RetryPolicy(budget=1, delay=0.001, longest_delay=0.001, read_timeout=0.2
 
 
 def opened(command, retry_policy=QUICK):
-    return Access(retry_policy=retry_policy).open_location(f"pipe:{command}")
+    return Storage(retry_policy=retry_policy).open_location(f"pipe:{command}")
 
 
 def failure(command, retry_policy=QUICK):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from dataclasses import replace
 
 import fsspec
 import pytest
@@ -16,13 +17,11 @@ from shardmaking import write_shard
 
 import wdspec
 from wdspec.errors import MissingShardError, ShardError
-from wdspec.listing.shard_listing import list_texts
-from wdspec.storage.access import Access
-from wdspec.storage.environment import UrlEnvironment
-from wdspec.storage.resolver import Resolver
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
 from wdspec.stores.fsspec import filesystems as filesystem
 from wdspec.stores.fsspec import fsspec_store as objects
-from wdspec.stores.user_stores import user_openers
+from wdspec.stores.user_stores import user_stores
 from wdspec.streams.retrying import RetryPolicy
 from wdspec.system.per_process import Table
 
@@ -91,12 +90,12 @@ def expected(monkeypatch, shards):
 
 
 def opened(location, retry_policy=QUICK):
-    return Access(retry_policy=retry_policy, openers=user_openers(False)).open_location(location)
+    return Storage(retry_policy=retry_policy, users=user_stores(False)).open_location(location)
 
 
 def listed(*texts, rewrite=""):
-    resolver = Resolver.of(UrlEnvironment.read({"WDS_REWRITE": rewrite}))
-    return [url.text for url in list_texts(texts, "/", resolver, Access(retry_policy=QUICK))]
+    storage = Storage.of(Environment.read({"WDS_REWRITE": rewrite}))
+    return [url.text for url in replace(storage, retry_policy=QUICK).shards(texts, "/")]
 
 
 @each_store
@@ -182,7 +181,7 @@ def read_by_threads(locations):
 
     def read(location):
         for _ in range(10):
-            with Access().open_location(location) as stream:
+            with Storage().open_location(location) as stream:
                 found[location] = stream.read()
 
     threads = [threading.Thread(target=read, args=(each,), daemon=True) for each in locations]
@@ -321,8 +320,8 @@ def test_a_store_whose_package_is_not_installed_names_the_extra(url, install):
     program = (
         "import sys\n"
         "for name in ('s3fs', 'gcsfs', 'adlfs', 'huggingface_hub'): sys.modules[name] = None\n"
-        "from wdspec.storage.access import Access\n"
-        f"try: Access().open_location({url!r})\n"
+        "from wdspec.storage.storage import Storage\n"
+        f"try: Storage().open_location({url!r})\n"
         "except Exception as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -15,10 +15,9 @@ from shardmaking import write_shard
 
 from wdspec.errors import ShardError
 from wdspec.formats.tar.tar_reader import TarSamples
-from wdspec.storage.access import Access
-from wdspec.storage.environment import UrlEnvironment
-from wdspec.storage.resolver import Resolver
+from wdspec.storage.storage import Storage
 from wdspec.storage.upcoming import Ahead
+from wdspec.stores.user_stores import UserStore
 from wdspec.streams import read_ahead as readahead
 from wdspec.streams.background_fetcher import background_fetcher
 from wdspec.streams.read_ahead import ReadAhead
@@ -61,7 +60,7 @@ class Stores:
         return self.stores[name]
 
     def ahead(self):
-        return Ahead(Resolver.of(UrlEnvironment.read({})), Access(openers={"slow": self}))
+        return Ahead(Storage(users={"slow": UserStore("slow", self)}))
 
 
 def shard(name):
@@ -197,10 +196,13 @@ def test_the_next_shard_is_opened_once_this_one_is_there_and_not_before():
 
 
 class Direct:
-    """Stands in for Access where nothing may come between the reader and the stream of a store."""
+    """Stands in for a Storage where nothing may come between the reader and the stream of a store."""
 
     def __init__(self, stores):
         self.stores = stores
+
+    def resolve(self, url):
+        return Storage().resolve(url)
 
     def open(self, resolution):
         return self.stores(resolution.location)
@@ -219,7 +221,7 @@ def test_the_next_shard_is_asked_for_while_the_last_bytes_of_this_one_are_on_the
     monkeypatch.setattr(readahead, "BUDGET", 1)
     a = Sized()
     stores = Stores(a=a, b=Slow())
-    ahead = Ahead(Resolver.of(UrlEnvironment.read({})), Direct(stores))
+    ahead = Ahead(Direct(stores))
     stream = ahead.open(shard("a"))
     ahead.expect([shard("b")])
     while a.left > 1_400_000:
@@ -295,7 +297,7 @@ def test_an_expected_shard_that_cannot_be_opened_fails_when_its_turn_comes():
 def test_local_shards_are_read_as_they_are_and_start_no_thread(tmp_path):
     (tmp_path / "a.tar").write_bytes(DATA)
     before = threading.active_count()
-    ahead = Ahead(Resolver.of(UrlEnvironment.read({})), Access())
+    ahead = Ahead(Storage())
     with ahead.open(ShardUrl("a.tar", str(tmp_path))) as file:
         ahead.expect([ShardUrl("a.tar", str(tmp_path))])
         assert isinstance(file, io.FileIO)

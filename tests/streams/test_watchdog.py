@@ -86,7 +86,9 @@ def test_an_opener_of_ones_own_that_waits_before_it_opens():
 
 
 def test_the_mover_being_stuck_does_not_hold_the_reader(monkeypatch):
-    monkeypatch.setitem(registry._registered, "stuckatall", lambda url: Stuck())
+    monkeypatch.setitem(
+        registry._registered, "stuckatall", registry.UserStore("stuckatall", lambda url: Stuck())
+    )
     with pytest.raises(ShardError, match=STALLED):
         first_sample(spec_of("stuckatall://x"))
 

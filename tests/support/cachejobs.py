@@ -51,20 +51,17 @@ def read_all(task, seed):
     from wdspec.cache.cache import Cache
     from wdspec.cache.cache_names import CacheNames
     from wdspec.cache.fill import Rules
-    from wdspec.storage.access import Access
-    from wdspec.storage.environment import UrlEnvironment
-    from wdspec.storage.resolver import Resolver
+    from wdspec.storage.storage import Storage
     from wdspec.urls.sequence import ShardUrl
 
-    resolver = Resolver(UrlEnvironment.read({}), cache=CacheNames(task["cache"]))
-    access = Access(cache=Cache(Rules(task["limit"])))
+    storage = Storage(cache=Cache(CacheNames(task["cache"]), Rules(task["limit"])))
     order = random.Random(seed)
     for _ in range(task["passes"]):
         urls = list(task["urls"])
         order.shuffle(urls)
         for url in urls:
             seen = hashlib.sha256()
-            with access.open(resolver(ShardUrl(url, "/"))) as stream:
+            with storage.open(storage.resolve(ShardUrl(url, "/"))) as stream:
                 while piece := stream.read(100_000):
                     seen.update(piece)
             if seen.hexdigest() != task["urls"][url]:

@@ -74,8 +74,8 @@ class Caching:
 
     def __init__(self, directory, limit=None, ambiguous=None, **rules):
         self.directory = Path(directory)
-        self.cache = Cache(Rules(limit, **rules))
         self.names = CacheNames(str(directory), ambiguous=ambiguous)
+        self.cache = Cache(self.names, Rules(limit, **rules))
 
     def copies(self, url):
         return self.names(ShardUrl(url, "/"), url)

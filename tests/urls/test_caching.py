@@ -6,10 +6,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wdspec.cache.cache_names import CacheNames, CacheSettings, own_name, shared_names
+from wdspec.cache.cache_names import CacheNames, own_name, shared_names
 from wdspec.errors import UsageError
 from wdspec.spec.language.models import Source, Spec
-from wdspec.storage.environment import UrlEnvironment
+from wdspec.storage.cache_settings import CacheSettings
+from wdspec.storage.environment import Environment
 from wdspec.urls.sequence import ShardUrl
 
 
@@ -117,7 +118,7 @@ def settings_of(environ=(), top=None, **source):
     leaf = Source.model_validate({"name": "a", "shards": ["x"], **source})
     top = {} if top is None else {"cache": top}
     return CacheSettings.of(
-        UrlEnvironment.read(dict(environ)), Spec.model_validate({"dataset": (leaf,), **top}), leaf
+        Environment.read(dict(environ)), Spec.model_validate({"dataset": (leaf,), **top}), leaf
     )
 
 
@@ -148,4 +149,4 @@ def test_a_tilde_is_the_home_directory_and_a_relative_variable_starts_at_the_wor
 
 def test_a_size_that_is_none_is_refused():
     with pytest.raises(UsageError, match=r"WDS_CACHE_SIZE=lots: .*is not a size; write for example `500GB`"):
-        UrlEnvironment.read({"WDS_CACHE_SIZE": "lots"})
+        Environment.read({"WDS_CACHE_SIZE": "lots"})

@@ -7,10 +7,10 @@ import pytest
 
 from wdspec.errors import UrlError, UsageError
 from wdspec.spec.loading import check, load
-from wdspec.storage.ais_cluster import NO_LIMIT, AisCluster, AisVariables
-from wdspec.storage.ais_objects import ais_object
-from wdspec.storage.environment import UrlEnvironment
-from wdspec.storage.resolver import Resolver
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
+from wdspec.stores.ais.ais_cluster import NO_LIMIT, AisCluster, AisVariables
+from wdspec.stores.ais.object_names import ais_object
 from wdspec.urls.sequence import ShardUrl
 
 HOME = "/home/me"
@@ -26,8 +26,8 @@ def cluster(environ=None, top=None, **source):
 def resolved(url, environ=None, top=None, **source):
     settings = {} if top is None else {"aistore": top}
     spec = load({"dataset": [{"shards": url, **source}], **settings})
-    environment = UrlEnvironment.read(environ or {})
-    return Resolver.of(environment, spec, spec.sources[0])(ShardUrl(url, "/"))
+    environment = Environment.read(environ or {})
+    return Storage.of(environment, spec, spec.sources[0]).resolve(ShardUrl(url, "/"))
 
 
 def request(url, environ=None, top=None, **source):
@@ -123,7 +123,7 @@ def test_false_switches_it_off_for_all_or_for_one_source():
 )
 def test_variables_that_cannot_be_meant_are_errors(environ, message):
     with pytest.raises(UsageError, match=message):
-        UrlEnvironment.read(environ)
+        Environment.read(environ)
 
 
 @pytest.mark.parametrize("text", ["gs:s3", "gs,s3", "gs s3", " gs : s3://"])
@@ -170,11 +170,11 @@ def test_rewriting_comes_before_aistore():
 
 def test_tokens_are_carried_and_never_shown():
     environ = {"AIS_ENDPOINT": "http://x", "AIS_AUTHN_TOKEN": "s3cret"}
-    environment = UrlEnvironment.read(environ)
-    resolver = Resolver.of(environment)
-    assert pickle.loads(pickle.dumps(resolver)).ais.token == "s3cret"
-    assert "s3cret" not in repr((environment, resolver, resolver.ais))
-    assert "s3cret" not in repr(resolver(ShardUrl("ais://b/o", "/")))
+    environment = Environment.read(environ)
+    storage = Storage.of(environment)
+    assert pickle.loads(pickle.dumps(storage)).ais.token == "s3cret"
+    assert "s3cret" not in repr((environment, storage, storage.ais))
+    assert "s3cret" not in repr(storage.resolve(ShardUrl("ais://b/o", "/")))
 
 
 def test_a_token_in_a_spec_is_refused_and_not_shown(tmp_path):
@@ -188,7 +188,7 @@ def test_a_token_in_a_spec_is_refused_and_not_shown(tmp_path):
     assert [problem.code for problem in found] == ["E219"]
     assert "s3cret" not in "".join(map(str, found))
     with pytest.raises(UsageError, match=r"^AIS_ENDPOINT: ") as caught:
-        UrlEnvironment.read({"AIS_ENDPOINT": "http://me:s3cret@h"})
+        Environment.read({"AIS_ENDPOINT": "http://me:s3cret@h"})
     assert "s3cret" not in str(caught.value)
 
 

@@ -8,17 +8,17 @@ import pytest
 
 from wdspec.errors import UrlError, UsageError
 from wdspec.spec.language.models import RewriteRule, Source, Spec
-from wdspec.storage.environment import UrlEnvironment
-from wdspec.storage.resolver import Resolver
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
 from wdspec.urls.sequence import ShardUrl
 
 
 def location(url, base="/spec/dir", environ=None, **rules):
-    return resolver(environ, **rules)(ShardUrl(url, base)).location
+    return storage(environ, **rules).resolve(ShardUrl(url, base)).location
 
 
-def resolver(environ=None, **rules):
-    return Resolver.of(UrlEnvironment.read(environ or {}), *spec_with(**rules))
+def storage(environ=None, **rules):
+    return Storage.of(Environment.read(environ or {}), *spec_with(**rules))
 
 
 def spec_with(overlay=(), source=(), top=(), **options):
@@ -72,7 +72,7 @@ def test_gopen_rewrite_counts_only_where_wds_rewrite_is_unset():
     assert location("gs://b", environ={"GOPEN_REWRITE": "gs://=/g/", "WDS_REWRITE": "gs://=/w/"}) == "/w/b"
     assert location("gs://b", environ={"GOPEN_REWRITE": "gs://=/g/", "WDS_REWRITE": ""}) == "gs://b"
     with pytest.raises(UrlError, match="GOPEN_REWRITE rule 1"):
-        UrlEnvironment.read({"GOPEN_REWRITE": "x"})
+        Environment.read({"GOPEN_REWRITE": "x"})
 
 
 def test_a_relative_result_starts_at_the_working_directory_for_the_variable(tmp_path, monkeypatch):
@@ -89,13 +89,13 @@ def test_a_rule_sees_the_url_as_written_and_its_result_is_expanded_no_further():
 
 
 def test_every_step_names_what_did_it():
-    result = resolver(top=[("gs://", "file:///a%20b/")])(ShardUrl("gs://o.tar", "/"))
+    result = storage(top=[("gs://", "file:///a%20b/")]).resolve(ShardUrl("gs://o.tar", "/"))
     assert [tuple(step) for step in result.steps] == [
         ("rewrite", "file:///a%20b/o.tar", "s.yaml:9: gs:// -> file:///a%20b/"),
         ("path", "/a b/o.tar", "what the `file:` URL stands for"),
     ]
-    assert resolver()(ShardUrl("/a.tar", "/")).steps == ()
-    assert resolver()(ShardUrl("a.tar", "/b")).steps == (("path", "/b/a.tar", "relative to /b"),)
+    assert storage().resolve(ShardUrl("/a.tar", "/")).steps == ()
+    assert storage().resolve(ShardUrl("a.tar", "/b")).steps == (("path", "/b/a.tar", "relative to /b"),)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_pipes_are_forbidden_where_the_environment_asks_for_security():
 
 def test_schemes_are_routed_to_aistore_only_where_asked():
     environ = {"USE_AIS_FOR": "gs:az, s3", "AIS_ENDPOINT": "http://nix:51080/"}
-    result = resolver(environ)(ShardUrl("gs://b/o.tar", "/"))
+    result = storage(environ).resolve(ShardUrl("gs://b/o.tar", "/"))
     assert result.location == "ais+gs://b/o.tar"
     assert result.steps[-1].why == "AIStore at http://nix:51080 serves gs://"
     assert location("s3://b/o", environ=environ) == "ais+s3://b/o"
@@ -136,16 +136,16 @@ def test_schemes_are_routed_to_aistore_only_where_asked():
 
 def test_aistore_without_an_endpoint_is_an_error():
     with pytest.raises(UsageError, match="USE_AIS_FOR=gs is set, but AIS_ENDPOINT is not"):
-        resolver({"USE_AIS_FOR": "gs"})
+        storage({"USE_AIS_FOR": "gs"})
 
 
-def test_a_resolver_pickles_and_keeps_what_the_parent_read(monkeypatch, tmp_path):
-    before = resolver({"WDS_REWRITE": "gs://=data/"})
+def test_a_storage_pickles_and_keeps_what_the_parent_read(monkeypatch, tmp_path):
+    before = storage({"WDS_REWRITE": "gs://=data/"})
     after = pickle.loads(pickle.dumps(before))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/elsewhere")
     assert after == before
     for url in ("gs://b", "~/x"):
-        assert after(ShardUrl(url, "/")).location == before(ShardUrl(url, "/")).location
-    assert str(tmp_path) not in after(ShardUrl("gs://b", "/")).location
-    assert "/elsewhere" not in after(ShardUrl("~/x", "/")).location
+        assert after.resolve(ShardUrl(url, "/")).location == before.resolve(ShardUrl(url, "/")).location
+    assert str(tmp_path) not in after.resolve(ShardUrl("gs://b", "/")).location
+    assert "/elsewhere" not in after.resolve(ShardUrl("~/x", "/")).location

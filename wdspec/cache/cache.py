@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import BinaryIO, cast
 
-from wdspec.cache.cache_names import CacheSettings, Copies
+from wdspec.cache.cache_names import CacheNames, Copies
 from wdspec.cache.copies import find_copy
 from wdspec.cache.fill import Rules
 from wdspec.cache.follower import Follower
 from wdspec.cache.index import Index
-from wdspec.spec.language.models import Source
 from wdspec.system.per_process import PerProcess
 
 
@@ -20,6 +19,7 @@ from wdspec.system.per_process import PerProcess
 class Cache:
     """Describes only, and pickles. With a limit of 0 copies are used but none is made."""
 
+    names: CacheNames
     rules: Rules = field(default_factory=Rules)
 
     def open(self, copies: Copies, fetch: Callable[[], BinaryIO]) -> BinaryIO:
@@ -41,15 +41,6 @@ class Cache:
         if limit is not None:
             _keep_to(limit, copies.directory)
         return cast(BinaryIO, Follower(copies, fetch, self.rules))
-
-
-def cache_of(settings: CacheSettings | None, source: Source | None = None) -> Cache | None:
-    """The cache of a source; None where there is none."""
-    if settings is None:
-        return None
-    if source is None:
-        return Cache(Rules(settings.size))
-    return Cache(Rules(settings.size, format=source.format, lenient_end=source.tar.end == "lenient"))
 
 
 _kept_to: PerProcess[set[tuple[str, int]]] = PerProcess(set)

@@ -13,8 +13,6 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from wdspec.spec.language.models import Source, Spec
-from wdspec.storage.environment import UrlEnvironment
 from wdspec.urls.schemes import path_of_file_url, scheme_of
 from wdspec.urls.sequence import ShardUrl
 
@@ -28,45 +26,6 @@ _LONGEST_NAME = 1000
 _ODD = re.compile(r"[^A-Za-z0-9._+=@,-]+")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _QUERY = re.compile(r"[?#]")
-
-
-@dataclass(frozen=True)
-class CacheSettings:
-    """The cache of a source, as the spec and the environment say."""
-
-    directory: str
-    """Absolute."""
-    size: int | None = None
-    """The most that wdspec's own files in it may take, in bytes."""
-
-    @classmethod
-    def of(
-        cls, environment: UrlEnvironment, spec: Spec | None = None, source: Source | None = None
-    ) -> CacheSettings | None:
-        """The cache of a source of a spec; without them, that of the environment.
-
-        ``WDS_CACHE`` and ``WDS_CACHE_SIZE`` go before what the spec says, but `cache: false` is always heeded.
-        """
-        directory, size = None, None
-        for holder in (spec, source):
-            if holder is not None and "cache" in holder.model_fields_set:
-                if holder.cache is None:
-                    if holder is source:
-                        return None
-                    directory, size = "", None
-                else:
-                    same = holder.cache.dir == directory
-                    directory = holder.cache.dir
-                    size = holder.cache.size if holder.cache.size is not None or not same else size
-        if directory == "":
-            return None
-        directory = environment.cache_dir or directory
-        if directory is None:
-            return None
-        if directory == "~" or directory.startswith("~/"):
-            directory = environment.home + directory[1:]
-        directory = os.path.normpath(os.path.join(environment.directory, os.path.expanduser(directory)))
-        return cls(directory, size if environment.cache_size is None else environment.cache_size)
 
 
 class Copies(NamedTuple):

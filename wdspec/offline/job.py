@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 from wdspec.compiler import shards_and_parts
 from wdspec.errors import UsageError
-from wdspec.outputs.destinations import destination
 from wdspec.reading.source_stream import SourceParts
 from wdspec.spec.language.locations import Output
 from wdspec.spec.language.models import Spec
-from wdspec.storage.environment import UrlEnvironment
-from wdspec.storage.resolver import Resolver
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
 from wdspec.urls.rewrite import Rule
 from wdspec.urls.schemes import is_relative, scheme_of
 from wdspec.urls.sequence import ShardUrl
@@ -43,6 +42,8 @@ class Job:
     limit: int | None
     """Samples written of each shard, at most."""
     allow_pickle: bool
+    outputs: Storage
+    """Where shards are written; the rewrite rules of the environment apply, not those of the spec."""
 
 
 def job_of(spec: Spec) -> Job:
@@ -57,14 +58,15 @@ def job_of(spec: Spec) -> Job:
             "this spec does not say where to write; add `output: out/` to it, or give --output out/"
         )
     shards, parts = shards_and_parts(spec)
-    resolver = Resolver.of(UrlEnvironment.read(), spec)
+    environment = Environment.read()
+    outputs = Storage.of(environment)
     tasks = tuple(
         ShardTask(source.name, number, shard, place_of(spec.output, shard))
         for source in spec.sources
         for number, shard in enumerate(shards[source.name])
     )
-    _check(tasks, resolver)
-    return Job(parts, tasks, spec.seed, spec.limit, "pickle" in spec.allow)
+    _check(tasks, outputs, Storage.of(environment, spec))
+    return Job(parts, tasks, spec.seed, spec.limit, "pickle" in spec.allow, outputs)
 
 
 def place_of(output: Output, shard: ShardUrl) -> str:
@@ -92,10 +94,10 @@ def place_of(output: Output, shard: ShardUrl) -> str:
     return os.path.normpath(os.path.join(output.base, place)) if is_relative(place) else place
 
 
-def _check(tasks: tuple[ShardTask, ...], resolver: Resolver) -> None:
+def _check(tasks: tuple[ShardTask, ...], outputs: Storage, storage: Storage) -> None:
     taken: dict[str, ShardTask] = {}
     for task in tasks:
-        other = taken.setdefault(destination(task.output), task)
+        other = taken.setdefault(outputs.destination(task.output), task)
         if other is not task:
             twice = "the same shard is listed twice" if other.shard == task.shard else "two shards"
             raise UsageError(
@@ -103,12 +105,12 @@ def _check(tasks: tuple[ShardTask, ...], resolver: Resolver) -> None:
                 f"`{task.shard.text}` of {task.source}; tell them apart with `output: {{from: …, to: …}}`"
             )
     written = taken.keys() | {task.output for task in tasks}
-    for place in _read(tasks, resolver):
+    for place in _read(tasks, storage):
         if place in written:
             raise UsageError(f"`{place}` would be read and written; write elsewhere with `output`")
 
 
-def _read(tasks: tuple[ShardTask, ...], resolver: Resolver) -> Iterator[str]:
+def _read(tasks: tuple[ShardTask, ...], storage: Storage) -> Iterator[str]:
     for task in tasks:
         yield task.shard.text
-        yield resolver(task.shard).location
+        yield storage.resolve(task.shard).location

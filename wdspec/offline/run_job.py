@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from wdspec.offline.engines import Engine
 from wdspec.offline.job import Job, ShardTask
-from wdspec.offline.shard_work import Outcome, ShardDone, ShardFailed, ShardWork, is_there
+from wdspec.offline.shard_work import Outcome, ShardDone, ShardFailed, ShardWork
 
 
 @dataclass
@@ -42,7 +42,7 @@ def run_job(
     report = Report()
     pending: list[ShardTask] = []
     for task in job.tasks:
-        if not force and is_there(task.output):
+        if not force and job.outputs.is_written(task.output):
             report.there.append(task)
             told(task, None, True)
         else:
@@ -51,7 +51,15 @@ def run_job(
     try:
         for left in range(retries, -1, -1):
             works = [
-                ShardWork(task, job.parts[task.source], job.seed, job.limit, job.allow_pickle, directory)
+                ShardWork(
+                    task,
+                    job.parts[task.source],
+                    job.seed,
+                    job.limit,
+                    job.allow_pickle,
+                    job.outputs,
+                    directory,
+                )
                 for task in pending
             ]
             pending = []

@@ -12,6 +12,7 @@ from wdspec.errors import WdspecError
 from wdspec.offline.job import ShardTask
 from wdspec.reading.error_budget import Budget
 from wdspec.reading.source_stream import SourceParts
+from wdspec.storage.storage import Storage
 from wdspec.writing.writer_choice import open_writer
 
 
@@ -49,6 +50,7 @@ class ShardWork(NamedTuple):
     seed: int
     limit: int | None
     allow_pickle: bool
+    outputs: Storage
     directory: str
     """Joins `sys.path`, last: the user's modules may lie there."""
 
@@ -94,7 +96,8 @@ def process_shard(work: ShardWork) -> ShardDone:
         on_error=lambda error: budget(error, url=task.shard.text),
     )
     try:
-        with open_writer(task.output, allow_pickle=work.allow_pickle) as writer:
+        output = work.outputs.output(task.output)
+        with open_writer(output, name=task.output, allow_pickle=work.allow_pickle) as writer:
             for raw in opened:
                 sample = process(raw, opened.next_index - 1)
                 if sample is not None:
@@ -114,21 +117,3 @@ def _write(writer: Any, sample: dict[str, Any], budget: Budget) -> None:
         budget(error, url=sample.get("__url__"), key=sample.get("__key__"))
     else:
         writer.put(packed)
-
-
-def is_there(output: str) -> bool:
-    """Whether a shard was written already: it has its name only when it is whole."""
-    from wdspec.outputs.destinations import destination
-    from wdspec.storage.resolver import AIS_PREFIX
-    from wdspec.stores.local.local_files import local_path
-
-    place = destination(output)
-    if place.startswith((AIS_PREFIX, "pipe:")):
-        return False  # whoever opens it says what is wrong with it
-    path = local_path(place)
-    if path is not None:
-        return os.path.exists(path)
-    from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # fsspec has no annotations
-
-    system, inner = url_to_fs(place)
-    return bool(system.exists(inner))

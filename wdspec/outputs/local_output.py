@@ -10,23 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from typing import IO, Any, Protocol
+from typing import IO
 
 from wdspec.errors import UsageError
 from wdspec.system.file_locks import lock_open_file
-
-
-class Output(Protocol):
-    """Something being written; nobody sees it before `commit`, and never after `abort`."""
-
-    def write(self, data: bytes, /) -> Any:
-        """Takes more bytes."""
-
-    def commit(self) -> None:
-        """Makes what was written appear, whole and durable. Raises OSError or UsageError, and then has aborted."""
-
-    def abort(self) -> None:
-        """Forgets what was written. Never raises, and may be called again, also after `commit`."""
 
 
 class LocalOutput:

@@ -14,10 +14,9 @@ from wdspec.formats.records.boundaries import splitter_of
 from wdspec.formats.records.record_reader import RecordSamples
 from wdspec.formats.tar.tar_reader import TarSamples
 from wdspec.spec.language.models import KeyRule
-from wdspec.storage.access import Access
-from wdspec.storage.resolver import Resolver
+from wdspec.storage.storage import Storage
 from wdspec.storage.upcoming import Ahead
-from wdspec.streams.watchdog import NO_PROGRESS, open_watched
+from wdspec.streams.watchdog import open_watched
 from wdspec.urls.sequence import ShardUrl
 
 
@@ -27,15 +26,12 @@ class ShardOpener:
 
     source: str
     """Its name, for `__source__`; "" for shards that are no source's."""
-    resolver: Resolver
-    access: Access
+    storage: Storage
     fields: SampleFields
     key: KeyRule
     lenient_end: bool
     format: str = "auto"
     """Of all shards, or ``auto`` to go by the name of each."""
-    timeout: float = NO_PROGRESS
-    """Seconds that one read may take before it is given up."""
 
     def __call__(
         self,
@@ -57,7 +53,7 @@ class ShardOpener:
 
     def ahead(self) -> Ahead:
         """What a reader of this source opens its shards through, to have the next ones fetched meanwhile."""
-        return Ahead(self.resolver, self.access)
+        return Ahead(self.storage)
 
     def headers(self, shard: ShardUrl, on_error: Callable[[ShardError], None]) -> OpenedShard:
         """Opens a shard to count its samples: they come without fields, and their data is not read.
@@ -79,7 +75,7 @@ class ShardOpener:
         ahead: Ahead | None,
     ) -> OpenedShard:
         through = ahead or self.ahead()
-        raw = open_watched(lambda: through.open(shard), self.timeout, self.source, shard.text)
+        raw = open_watched(lambda: through.open(shard), self.storage.timeout, self.source, shard.text)
         try:
             file = decompressed(raw)
             samples = self._samples(
@@ -102,7 +98,7 @@ class ShardOpener:
         format = format_of(shard.text, self.format)
         if format == "tar":
             return TarSamples(file, key_rule=self.key, lenient_end=self.lenient_end, **options)
-        etl = self.access.ais.etl if self.access.ais else None
+        etl = self.storage.ais.etl if self.storage.ais else None
         if etl is not None:
             raise StoreError(
                 f"the ETL `{etl.name}` must give tar, but this shard is read as {format}, in which an answer that "

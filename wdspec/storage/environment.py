@@ -12,20 +12,22 @@ from pydantic_core import PydanticCustomError
 from wdspec.errors import UsageError
 from wdspec.secure import secure_mode
 from wdspec.spec.language.value_kinds import read_size
-from wdspec.storage.ais_cluster import AisVariables
+from wdspec.stores.ais.ais_cluster import AisVariables
+from wdspec.stores.http.http_settings import HttpSettings
 from wdspec.urls.rewrite import Rule, parse_rules
 
 
 @dataclass(frozen=True)
-class UrlEnvironment:
-    """What ``WDS_REWRITE``, ``WDS_SECURE``, ``WDS_CACHE``, the variables of AIStore and the process say about URLs.
+class Environment:
+    """What ``WDS_REWRITE``, ``WDS_SECURE``, ``WDS_CACHE``, the variables of AIStore and HTTP, and the process
+    say about URLs.
 
     It travels with the plan, so that all workers and ranks agree.
     """
 
-    directory: str
+    directory: str = "/"
     """Working directory: where relative results of the variable's rules start."""
-    home: str
+    home: str = "/"
     """What `~` stands for."""
     rules: tuple[Rule, ...] = ()
     """Of ``WDS_REWRITE``, or of ``GOPEN_REWRITE`` where that is unset."""
@@ -36,9 +38,10 @@ class UrlEnvironment:
     """``WDS_CACHE``, as written."""
     cache_size: int | None = None
     """``WDS_CACHE_SIZE``, in bytes."""
+    http: HttpSettings = field(default_factory=HttpSettings)
 
     @classmethod
-    def read(cls, environ: Mapping[str, str] | None = None) -> UrlEnvironment:
+    def read(cls, environ: Mapping[str, str] | None = None) -> Environment:
         """Reads the variables, from ``os.environ`` by default.
 
         Raises:
@@ -56,6 +59,7 @@ class UrlEnvironment:
             ais=AisVariables.read(environ),
             cache_dir=environ.get("WDS_CACHE") or None,
             cache_size=_cache_size(environ.get("WDS_CACHE_SIZE", "").strip()),
+            http=HttpSettings.read(environ),
         )
 
 

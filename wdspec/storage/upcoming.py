@@ -7,11 +7,11 @@ import threading
 from collections.abc import Iterable
 from typing import Any, BinaryIO, cast
 
-from wdspec.storage.access import Access
-from wdspec.storage.resolver import Resolution, Resolver
-from wdspec.stores.local.local_files import local_path
+from wdspec.storage.resolution import Resolution
+from wdspec.storage.storage import Storage
 from wdspec.streams.background_fetcher import background_fetcher
 from wdspec.streams.read_ahead import FetchesAhead, ReadAhead, interruptible
+from wdspec.urls.schemes import local_path
 from wdspec.urls.sequence import ShardUrl
 
 
@@ -19,23 +19,23 @@ class Ahead:
     """The shards of one reader: those it reads, and the ones it is going to.
 
     Args:
-        resolver, access: of the source that it reads.
+        storage: of the source that it reads.
     """
 
-    def __init__(self, resolver: Resolver, access: Access) -> None:
-        self._resolver, self._access = resolver, access
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
         self._reading = _Reading()
         self._expected: dict[str, _Expected] = {}
 
     def open(self, shard: ShardUrl) -> BinaryIO:
-        """The bytes of a shard, as `Access.open` gives them, nearly_fetched ahead unless they are local.
+        """The bytes of a shard, as `Storage.open` gives them, fetched ahead unless they are local.
 
         Raises:
-            MissingShardError, ShardError: as `Access.open`.
+            MissingShardError, ShardError: as `Storage.open`.
         """
-        resolution = self._resolver(shard)
+        resolution = self._storage.resolve(shard)
         expected = self._expected.pop(resolution.location, None)
-        stream = _fetching(self._access.open(resolution)) if expected is None else expected.take()
+        stream = _fetching(self._storage.open(resolution)) if expected is None else expected.take()
         if isinstance(stream, FetchesAhead):
             self._reading.add(stream)
         return stream
@@ -43,14 +43,16 @@ class Ahead:
     def expect(self, shards: Iterable[ShardUrl]) -> None:
         """Says what will be opened next, each when all before it is there, or will be soon."""
         wanted = {
-            each.location: each for each in map(self._resolver, shards) if local_path(each.location) is None
+            each.location: each
+            for each in map(self._storage.resolve, shards)
+            if local_path(each.location) is None
         }
         for location in self._expected.keys() - wanted.keys():
             self._expected.pop(location).close()
         before: _Reading | _Expected = self._reading
         for location, resolution in wanted.items():
             if location not in self._expected:
-                self._expected[location] = _Expected(self._access, resolution, before)
+                self._expected[location] = _Expected(self._storage, resolution, before)
             before = self._expected[location]
 
     def close(self) -> None:
@@ -81,9 +83,9 @@ class _Reading:
 class _Expected:
     """Opens a shard once its turn is near, and goes on with its bytes."""
 
-    def __init__(self, access: Access, resolution: Resolution, before: _Reading | _Expected) -> None:
+    def __init__(self, storage: Storage, resolution: Resolution, before: _Reading | _Expected) -> None:
         self.lock = threading.Lock()
-        self._access, self._resolution, self._before = access, resolution, before
+        self._storage, self._resolution, self._before = storage, resolution, before
         self._stream: BinaryIO | None = None
         self._error: Exception | None = None
         self._given_up = False
@@ -108,7 +110,7 @@ class _Expected:
     def fetch_piece(self) -> bool:
         if self._stream is None and self._error is None and not self._given_up:
             try:
-                self._stream = _fetching(self._access.open(self._resolution))
+                self._stream = _fetching(self._storage.open(self._resolution))
             except Exception as error:
                 self._error = error
                 return False

@@ -14,14 +14,14 @@ import select
 import signal
 import subprocess
 import time
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from wdspec.errors import ShardError
+from wdspec.outputs.output import Output
+from wdspec.outputs.pipe_output import PipeOutput
+from wdspec.stores.store import Store, StoreSettings
 from wdspec.streams.retrying import Retries, RetryPolicy, TransientError
 from wdspec.system.raw_stream import RawStream
-
-if TYPE_CHECKING:
-    from wdspec.storage.access import Access
 
 log = logging.getLogger("wdspec")
 
@@ -37,16 +37,23 @@ TAIL = 2000
 _NOT_RUN = {126: "the shell may not run it", 127: "the shell finds no such program"}
 
 
-def open_pipe(location: str, access: Access) -> BinaryIO:
-    """The output of the command of a `pipe:` URL; starts it.
+class PipeStore(Store):
+    """The output of the command of a `pipe:` URL; or its input, for what is written."""
 
-    Raises:
-        ShardError: there is no command.
-    """
-    command = location[len("pipe:") :].strip()
-    if not command:
-        raise ShardError("`pipe:` without a command; write one whose output is the shard", location=location)
-    return cast(BinaryIO, PipeStream(command, location, access.retry_policy))
+    def open(self, location: str, settings: StoreSettings) -> BinaryIO:
+        """Starts the command. Raises ShardError where there is none."""
+        command = location[len("pipe:") :].strip()
+        if not command:
+            raise ShardError(
+                "`pipe:` without a command; write one whose output is the shard", location=location
+            )
+        return cast(BinaryIO, PipeStream(command, location, settings.retry_policy))
+
+    def output(self, location: str, *, overwrite: bool = True, since: int | None = None) -> Output:
+        return PipeOutput(location[len("pipe:") :])
+
+    def describe(self, location: str, settings: StoreSettings) -> str:
+        return "the output of this command"
 
 
 class PipeStream(RawStream):

@@ -1,31 +1,82 @@
-"""What kind of URL a text is: its scheme, whether it is relative, and what `file:` stands for."""
+"""URL schemes: the table of what is known of each, and what a text says about its own."""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from wdspec.errors import UrlError
 
-WELL_KNOWN = (
-    *("file", "pipe", "http", "https", "ais", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf"),
-    *(
-        "ftp",
-        "sftp",
-        "ssh",
-        "smb",
-        "hdfs",
-        "webhdfs",
-        "memory",
-        "github",
-        "gdrive",
-        "dbfs",
-        "oci",
-        "oss",
-        "r2",
-        "tos",
+AIS_PREFIX = "ais+"
+"""Marks a location that is read through an AIStore cluster: `ais+gs://bucket/object`."""
+
+_FSSPEC = "wdspec.stores.fsspec.fsspec_store:FsspecStore"
+
+
+class StoreRow(NamedTuple):
+    """What is known of some URL schemes, as data: nothing is imported before a store is used."""
+
+    schemes: tuple[str, ...]
+    store: str = _FSSPEC
+    """`module:class` of the `Store`."""
+    globs: bool = True
+    """Whether `*`, `?` and `[` make a glob; not where `?` begins a query or a shell expands them."""
+    uploads_whole: bool = False
+    """Whether an object appears only when its upload is complete; elsewhere a temporary name is moved."""
+    install: str | None = None
+    """What `pip install` brings the reader."""
+    advice: str | None = None
+    """What to do where the store refuses to answer."""
+
+
+STORES = (
+    StoreRow(("file", ""), "wdspec.stores.local.local_store:LocalStore"),
+    StoreRow(("http", "https"), "wdspec.stores.http.http_store:HttpStore", globs=False),
+    StoreRow(("pipe",), "wdspec.stores.pipe:PipeStore", globs=False),
+    StoreRow(("-",), "wdspec.stores.standard_streams:StandardStreams"),
+    StoreRow(("ais",), "wdspec.stores.ais.ais_store:AisStore"),
+    StoreRow(
+        ("s3", "s3a"),
+        uploads_whole=True,
+        install="wdspec[s3]",
+        advice="give credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE), or set "
+        "FSSPEC_S3_ANON=true for a public bucket",
     ),
+    StoreRow(
+        ("gs", "gcs"),
+        uploads_whole=True,
+        install="wdspec[gcs]",
+        advice="give credentials (`gcloud auth application-default login`, or GOOGLE_APPLICATION_CREDENTIALS), or set "
+        "FSSPEC_GCS_TOKEN=anon for a public bucket",
+    ),
+    StoreRow(
+        ("az", "abfs", "abfss"),
+        uploads_whole=True,
+        install="wdspec[azure]",
+        advice="set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME with AZURE_STORAGE_ACCOUNT_KEY or "
+        "AZURE_STORAGE_SAS_TOKEN; FSSPEC_ABFS_ANON=true for a public container",
+    ),
+    StoreRow(
+        ("hf",),
+        uploads_whole=True,
+        install="wdspec[hf]",
+        advice="log in with `hf auth login`, or set HF_TOKEN",
+    ),
+    StoreRow(
+        ("sftp", "ssh"),
+        install="paramiko",
+        advice="give the user and the key that the host wants (`sftp://user@host/path`)",
+    ),
+    StoreRow(("smb",), install="smbprotocol"),
+    StoreRow(("adl", "oci", "oss", "obs", "r2", "memory"), uploads_whole=True),
+    StoreRow(("ftp", "hdfs", "webhdfs", "github", "gdrive", "dbfs", "tos")),
 )
+"""Every scheme that wdspec knows, one row for each store; `""` is a path, `-` standard input, and `ais` stands for what
+a cluster serves. fsspec may know more, and users add theirs (`wdspec.stores.store_table`)."""
+
+ROWS = {scheme: row for row in STORES for scheme in row.schemes}
+WELL_KNOWN = tuple(scheme for scheme in ROWS if scheme.isalnum())
 """Schemes that most shards have, for telling slips of the pen; there may be others."""
 
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/(?!/)")
@@ -39,6 +90,26 @@ def scheme_of(url: str) -> str:
     """
     match = _SCHEME.match(url)
     return (match.group(1) or match.group(2)).lower() if match else ""
+
+
+def store_key(location: str) -> str:
+    """The scheme by which a location finds its store: `ais` for what a cluster serves, `-` for standard input."""
+    if location == "-":
+        return "-"
+    return "ais" if location.startswith(AIS_PREFIX) else scheme_of(location)
+
+
+def local_path(location: str) -> str | None:
+    """The path of a local file or directory; None for what is not local."""
+    scheme = store_key(location)
+    if scheme == "file":
+        return path_of_file_url(location)
+    return None if scheme else location
+
+
+def has_globs(scheme: str) -> bool:
+    """Whether `*`, `?` and `[` in a URL of this scheme make a glob."""
+    return scheme not in ROWS or ROWS[scheme].globs
 
 
 def is_relative(url: str) -> bool:

@@ -1,7 +1,7 @@
 """Shard lists as lazy sequences: a run of texts after the other, each braces or a frozen list.
 
 `a-{000000..999999}.tar::b.tar` is two runs; nothing is materialised. What the store must be asked for (globs,
-directories, `@file`) is told apart here and listed by ``wdspec.listing.shard_listing``.
+directories, `@file`) is told apart here and listed by ``wdspec.storage.shard_listing``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, overload
 from wdspec.errors import UrlError
 from wdspec.redaction import redacted_urls
 from wdspec.urls.braces import MAX_STRINGS, Braces
-from wdspec.urls.schemes import scheme_of
+from wdspec.urls.schemes import has_globs, scheme_of
 
 Kind = Literal["url", "list", "glob", "directory"]
 
@@ -24,7 +24,6 @@ _CUT = re.compile(r"\\.|//\[[^\]/]*\]|(::)", re.DOTALL)
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _MAGIC = re.compile(r"[*?[]")
 _ENDS_IN_SLASH = re.compile(r"/[,}]")
-_UNLISTED = frozenset({"pipe", "http", "https"})
 
 
 class ShardUrl(NamedTuple):
@@ -149,7 +148,7 @@ def kind_of(text: str) -> Kind:
         return "url"
     if text.endswith("/"):
         return "directory"
-    return "glob" if scheme not in _UNLISTED and _MAGIC.search(text) else "url"
+    return "glob" if has_globs(scheme) and _MAGIC.search(text) else "url"
 
 
 def magic_start(text: str) -> int:
@@ -189,4 +188,4 @@ def _may_need_listing(piece: str) -> bool:
         return True
     if literal.startswith("@") or (literal.startswith("{") and "@" in literal):
         return True
-    return scheme not in _UNLISTED and _MAGIC.search(literal) is not None
+    return has_globs(scheme) and _MAGIC.search(literal) is not None

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
 
 from wdspec.errors import UsageError
-from wdspec.outputs.destinations import OpenedOutput
+from wdspec.outputs.output import OpenedOutput
 from wdspec.writing.sample_writer import SampleWriter
 from wdspec.writing.writer_choice import open_writer
 

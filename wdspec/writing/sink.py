@@ -7,8 +7,9 @@ from typing import Any, BinaryIO
 
 from wdspec.errors import UsageError
 from wdspec.formats.compression.compress import Compressor, compression_of, compressor
-from wdspec.outputs.destinations import StreamOutput, open_output
-from wdspec.outputs.local_output import Output
+from wdspec.outputs.output import Output, StreamOutput
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
 
 Target = str | os.PathLike[str] | BinaryIO | Output
 """A path or URL, an open file, or an output."""
@@ -18,9 +19,9 @@ class Sink:
     """The bytes of one shard on their way.
 
     Args:
-        target: a path or URL, see `open_output`; or an open binary file, which is left open.
+        target: a path or URL, see `Storage.output`; or an open binary file, which is left open.
         compress: see `compression_of`.
-        overwrite, since: see `open_output`.
+        overwrite, since: see `Storage.output`.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class Sink:
 
 def _output(target: Any, overwrite: bool, since: int | None) -> Output:
     if isinstance(target, (str, os.PathLike)):
-        return open_output(target, overwrite=overwrite, since=since)
+        return Storage.of(Environment.read()).output(os.fspath(target), overwrite=overwrite, since=since)
     if hasattr(target, "commit") and hasattr(target, "abort"):
         return target  # type: ignore[no-any-return]  # an Output by its methods
     if hasattr(target, "write"):

@@ -25,7 +25,7 @@ class TarWriter(SampleWriter):
     key, hidden and meta files), absolute paths and `..`, and a key that comes twice.
 
     Args:
-        fileobj: a path or URL (`storage.sending.open_output` says which; ``WDS_REWRITE`` applies), or an open
+        fileobj: a path or URL (`Storage.output` says which; ``WDS_REWRITE`` applies), or an open
             binary file, which stays open, and gets the bytes at once.
         user, group: names of the owner.
         mode: permissions of the members.

@@ -12,8 +12,9 @@ from wdspec.formats.compression.decompress import decompressed
 from wdspec.formats.tar.members import iter_members
 from wdspec.formats.tar.sample_keys import splitter
 from wdspec.spec.language.models import Source
-from wdspec.storage.resolver import Resolver
-from wdspec.stores.local.local_files import local_path, open_file
+from wdspec.storage.storage import Storage
+from wdspec.stores.local.local_files import open_file
+from wdspec.urls.schemes import local_path
 from wdspec.urls.sequence import UrlSequence
 
 MOST_MEMBERS = 100_000
@@ -35,21 +36,21 @@ class Measure:
 
 
 def measure(
-    source: Source, shards: UrlSequence, resolver: Resolver, field_of: Callable[[str], str | None]
+    source: Source, shards: UrlSequence, storage: Storage, field_of: Callable[[str], str | None]
 ) -> Measure | WdspecError | None:
     """Measures the first shard of a source.
 
     Args:
         source: the source.
         shards: its shards, listed.
-        resolver: of this source.
+        storage: of this source.
         field_of: None for the suffix of a member that no field wants.
 
     Returns:
         The measure; the error that reading would meet; None for a shard that is not local, or no regular file.
     """
     try:
-        location = resolver(shards[0]).location
+        location = storage.resolve(shards[0]).location
         path = local_path(location)
         if path is None or (os.path.exists(path) and not os.path.isfile(path)):
             return None

@@ -8,15 +8,13 @@ from dataclasses import replace
 from wdspec.cli.explain.explanation import PER_UNENDING, Meaning, Run, SlotMeaning, SourceMeaning, Turn
 from wdspec.cli.explain.sample_sizes import Measure, measure
 from wdspec.cli.explain.wording import field_meanings, fields_in_words, steps_in_words
-from wdspec.compiler import count_pass, list_sources
+from wdspec.compiler import count_pass, list_sources, storages_of
 from wdspec.errors import WdspecError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.planning.plan import Plan, SourcePlan, make_plan
 from wdspec.planning.topology import Seat, Topology
 from wdspec.running.seat import find_seat
 from wdspec.spec.language.models import Source, Spec
-from wdspec.storage.environment import UrlEnvironment
-from wdspec.storage.resolver import Resolver
 
 TURNS = 3
 """First shards named of each slot and source."""
@@ -39,19 +37,18 @@ def meaning_of(
         WdspecError: as planning and listing raise.
     """
     run = _run(spec, ranks, workers)
-    environment = UrlEnvironment.read()
-    shards = list_sources(spec, environment)
-    plan = make_plan(spec, shards, run.topology, count_pass(spec, shards, environment))
+    storages = storages_of(spec)
+    shards = list_sources(spec, storages)
+    plan = make_plan(spec, shards, run.topology, count_pass(spec, shards, storages))
     planned = {source.name: source for source in plan.sources}
     errors: list[str] = []
     leaves: dict[str, SourceMeaning] = {}
     for source in spec.sources:
-        fields = SampleFields.of(source, allow=spec.allow, secure=environment.secure)
+        fields = SampleFields.of(source, allow=spec.allow, secure=storages[source.name].environment.secure)
         leaf = _described(source, fields)
         if source.name in planned:
-            resolver = Resolver.of(environment, spec, source)
-            listed = shards[source.name]
-            measured = measure(source, listed, resolver, fields.field_of) if probe else None
+            listed, storage = shards[source.name], storages[source.name]
+            measured = measure(source, listed, storage, fields.field_of) if probe else None
             if isinstance(measured, WdspecError):
                 errors.append(str(measured))
                 measured = None

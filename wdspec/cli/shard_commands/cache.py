@@ -20,7 +20,7 @@ from wdspec.cli.support.tables import Row, Table, show
 
 if TYPE_CHECKING:
     from wdspec.cache.index import Content, Entry, Index
-    from wdspec.cache.prefetch import Prefetched
+    from wdspec.storage.prefetch import Prefetched
 
 SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 _PIECE = 1024 * 1024
@@ -147,21 +147,20 @@ def prune(where: str | None, size: int | None, older_than: float | None) -> None
 )
 def prefetch(choice: Choice, form: str, jobs: int) -> None:
     """Fetch all shards of a spec into its cache. Exits with 1 if one cannot be fetched."""
-    from wdspec.cache.prefetch import prefetch as fetch_all
-    from wdspec.compiler import list_sources, resolvers_of
-    from wdspec.storage.door import access_of
-    from wdspec.storage.environment import UrlEnvironment
+    from wdspec.compiler import list_sources, storages_of
+    from wdspec.storage.prefetch import prefetch as fetch_all
+    from wdspec.storage.storage import with_surveyed_caches
 
     spec = choice.load()
-    environment = UrlEnvironment.read()
-    shards = list_sources(spec, environment)
-    resolvers = resolvers_of(spec, shards, environment)
-    if all(resolver.cache is None for resolver in resolvers.values()):
+    storages = storages_of(spec)
+    shards = list_sources(spec, storages)
+    storages = with_surveyed_caches(storages, shards)
+    if all(storage.cache is None for storage in storages.values()):
         raise click.UsageError("the spec has no cache; add `cache: DIR` to it, or set WDS_CACHE")
     wanted = {
-        resolution.location: (access_of(spec, source, environment), resolution)
+        resolution.location: (storages[source.name], resolution)
         for source in spec.sources
-        for resolution in map(resolvers[source.name], shards[source.name])
+        for resolution in map(storages[source.name].resolve, shards[source.name])
     }
     with _progress("fetching shards", len(wanted)) as told:
         done = fetch_all(wanted.values(), jobs, lambda each: told(each.error and f"{each.url}: {each.error}"))
@@ -201,15 +200,15 @@ def _indexes(where: str | None) -> list[Index]:
 
 
 def _directories(where: str) -> list[str]:
-    from wdspec.cache.cache_names import CacheSettings
-    from wdspec.storage.environment import UrlEnvironment
+    from wdspec.storage.cache_settings import CacheSettings
+    from wdspec.storage.environment import Environment
 
     if not where.split("#", 1)[0].endswith(SPEC_SUFFIXES):
         return [os.path.abspath(os.path.expanduser(where))]
     from wdspec.spec.loading import load
 
     spec = load(where)
-    environment = UrlEnvironment.read()
+    environment = Environment.read()
     settings = [CacheSettings.of(environment, spec, source) for source in spec.sources]
     directories = list(dict.fromkeys(each.directory for each in settings if each is not None))
     if not directories:

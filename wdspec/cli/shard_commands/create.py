@@ -201,9 +201,9 @@ def _assigned(texts: tuple[str, ...], option: str) -> dict[str, str]:
 
 
 def _check_pipes_allowed() -> None:
-    from wdspec.storage.environment import UrlEnvironment
+    from wdspec.storage.environment import Environment
 
-    if UrlEnvironment.read().secure:
+    if Environment.read().secure:
         raise UsageError(
             "WDS_SECURE forbids running the commands of a recipe; unset it if you trust the recipe"
         )

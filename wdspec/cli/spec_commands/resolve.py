@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wdspec.cache.copies import path_of_copy
-from wdspec.cache.survey import with_surveyed_caches
 from wdspec.cli.support.json_output import print_json
 from wdspec.errors import UsageError, WdspecError
-from wdspec.listing.shard_listing import list_shards, list_texts
 from wdspec.redaction import redacted_urls
-from wdspec.storage.access import Access
-from wdspec.storage.door import access_of
-from wdspec.storage.environment import UrlEnvironment
-from wdspec.storage.resolver import Resolution, Resolver, Step
-from wdspec.stores.openers import how_opened
+from wdspec.storage.environment import Environment
+from wdspec.storage.resolution import Resolution, ResolutionStep
+from wdspec.storage.storage import Storage, with_surveyed_caches
 from wdspec.urls.sequence import UrlSequence
 
 if TYPE_CHECKING:
@@ -70,15 +66,14 @@ def resolve(
         raise click.UsageError("--source, --env, --split, --var and --set need a spec; add --spec FILE")
     if source and file is None:
         raise click.UsageError("--source goes with a URL and --spec FILE")
-    environment = UrlEnvironment.read()
+    environment = Environment.read()
     spec = None if given is None else _loaded(given, env, split, variables, overrides)
     if file is None and spec is not None:
         resolved = _resolved_sources(spec, environment, limit)
     else:
         owner = _source_named(source, spec) if source and spec else None
         base = owner.base if owner else environment.directory
-        resolver, access = Resolver.of(environment, spec, owner), access_of(spec, owner, environment)
-        resolved = [_resolved_url(what, base, resolver, access, limit)]
+        resolved = [_resolved_url(what, base, Storage.of(environment, spec, owner), limit)]
     if form == "json":
         print_json({"resolved": [_as_json(each) for each in resolved]})
     elif sys.stdout.isatty():
@@ -118,47 +113,40 @@ def _source_named(name: str, spec: Spec) -> Source:
     raise UsageError(f"the spec has no source `{name}`; its sources are {names}")
 
 
-def _resolved_sources(spec: Spec, environment: UrlEnvironment, limit: int) -> list[Resolved]:
+def _resolved_sources(spec: Spec, environment: Environment, limit: int) -> list[Resolved]:
     """All sources; the error of one is part of the result, so that the others are shown too."""
-    resolvers, shards, wrong = {}, {}, {}
+    storages, shards, wrong = {}, {}, {}
     for source in spec.sources:
         try:
-            resolvers[source.name] = Resolver.of(environment, spec, source)
-            access = access_of(spec, source, environment)
-            shards[source.name] = list_shards(source, resolvers[source.name], access)
+            storages[source.name] = Storage.of(environment, spec, source)
+            shards[source.name] = storages[source.name].shards_of(source)
         except WdspecError as error:
             wrong[source.name] = Resolved(source.name, 0, (), str(error))
-    resolvers = with_surveyed_caches(resolvers, shards)
+    storages = with_surveyed_caches(storages, shards)
     return [
         wrong[source.name]
         if source.name in wrong
-        else _first(
-            source.name,
-            shards[source.name],
-            resolvers[source.name],
-            access_of(spec, source, environment),
-            limit,
-        )
+        else _first(source.name, shards[source.name], storages[source.name], limit)
         for source in spec.sources
     ]
 
 
-def _resolved_url(url: str, base: str, resolver: Resolver, access: Access, limit: int) -> Resolved:
+def _resolved_url(url: str, base: str, storage: Storage, limit: int) -> Resolved:
     try:
-        return _first(None, list_texts([url], base, resolver, access), resolver, access, limit)
+        return _first(None, storage.shards([url], base), storage, limit)
     except WdspecError as error:
         return Resolved(None, 0, (), str(error))
 
 
-def _first(name: str | None, shards: UrlSequence, resolver: Resolver, access: Access, limit: int) -> Resolved:
+def _first(name: str | None, shards: UrlSequence, storage: Storage, limit: int) -> Resolved:
     """The first shards, with how each location is opened as their last step."""
     first = []
-    for each in (resolver(shards[i]) for i in range(min(limit, len(shards)))):
-        copy = None if each.copies is None or access.cache is None else path_of_copy(each.copies)
+    for each in (storage.resolve(shards[i]) for i in range(min(limit, len(shards)))):
+        copy = None if each.copies is None else path_of_copy(each.copies)
         if copy is not None:
-            opened = Step("open", copy, "a copy in the cache")
+            opened = ResolutionStep("open", copy, "a copy in the cache")
         else:
-            opened = Step("open", each.location, how_opened(each.location, access))
+            opened = ResolutionStep("open", each.location, storage.describe(each.location))
         first.append(each._replace(steps=(*each.steps, opened)))
     return Resolved(name, len(shards), tuple(first))
 

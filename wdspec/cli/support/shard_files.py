@@ -13,11 +13,9 @@ from wdspec.formats.format_names import format_of
 from wdspec.formats.records.boundaries import splitter_of
 from wdspec.formats.records.record_reader import RecordSamples
 from wdspec.formats.tar.tar_reader import TarSamples
-from wdspec.listing.shard_listing import list_texts
 from wdspec.spec.language.options import KeyRule
-from wdspec.storage.access import Access
-from wdspec.storage.environment import UrlEnvironment
-from wdspec.storage.resolver import Resolver
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
 from wdspec.urls.sequence import ShardUrl, UrlSequence
 
 ABOUT_RECORDS = frozenset({"__key__", "__url__"})
@@ -54,17 +52,11 @@ class ShardFiles:
     """Paths and URLs as in a spec: braces, globs, directories, `@file`s, `a::b`."""
     format: str = "auto"
     key: str = "first_dot"
-    environment: UrlEnvironment = field(default_factory=UrlEnvironment.read)
-    access: Access = field(default_factory=Access)
-
-    @property
-    def resolver(self) -> Resolver:
-        """From a URL to where its bytes are."""
-        return Resolver.of(self.environment)
+    storage: Storage = field(default_factory=lambda: Storage.of(Environment.read()))
 
     def listed(self) -> UrlSequence:
         """The shards, in order. Raises WdspecError where there are none."""
-        return list_texts(self.texts, self.environment.directory, self.resolver, self.access)
+        return self.storage.shards(self.texts, self.storage.environment.directory)
 
     def samples(self, fields: Callable[[str], str | None] = str) -> Iterator[dict[str, Any]]:
         """The raw samples of all shards, one after the other; `fields` as for `TarSamples`."""
@@ -93,7 +85,7 @@ class ShardFiles:
 
     def opened(self, shard: ShardUrl) -> BinaryIO:
         """The uncompressed bytes of a shard."""
-        raw = self.access.open(self.resolver(shard))
+        raw = self.storage.open(self.storage.resolve(shard))
         try:
             return decompressed(raw)
         except BaseException:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -14,7 +14,8 @@ import click
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.tables import counted, size
 from wdspec.errors import UsageError, WdspecError
-from wdspec.outputs.destinations import take_back
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
 from wdspec.writing.sample_writer import SampleWriter
 from wdspec.writing.shard_writer import ShardWriter, Written
 from wdspec.writing.writer_choice import open_writer
@@ -118,7 +119,8 @@ class Outputs:
         (self._shards or self._writer).abort()
         if not self._force:
             for shard in self.made:
-                take_back(shard.name)
+                with suppress(Exception):  # whatever a store raises; the error that led here is what counts
+                    Storage.of(Environment.read()).delete(shard.name)
 
 
 @contextmanager

@@ -10,13 +10,11 @@ from typing import Any
 
 from wdspec.errors import UrlError, UsageError
 from wdspec.fluent.stages.splitting import worker_place
-from wdspec.listing.shard_listing import list_texts
 from wdspec.planning.keys import key64, random64
 from wdspec.planning.permutation import Permutation
 from wdspec.running.seat import find_seat
-from wdspec.storage.door import access_of
-from wdspec.storage.environment import UrlEnvironment
-from wdspec.storage.resolver import Resolver
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
 from wdspec.urls.schemes import scheme_of
 from wdspec.urls.sequence import UrlSequence
 
@@ -36,13 +34,8 @@ def list_urls(urls: Urls) -> UrlSequence:
     if not isinstance(urls, (str, os.PathLike)) and not hasattr(urls, "__iter__"):
         raise UsageError(f"shards are given as a URL or a list of URLs, not as {type(urls).__name__}")
     texts = [os.fspath(url) for url in ([urls] if isinstance(urls, (str, os.PathLike)) else urls)]
-    environment = UrlEnvironment.read()
-    return list_texts(
-        [with_variables(text) for text in texts],
-        os.getcwd(),
-        Resolver.of(environment),
-        access_of(None, None, environment),
-    )
+    environment = Environment.read()
+    return Storage.of(environment).shards([with_variables(text) for text in texts], environment.directory)
 
 
 def with_variables(text: str, environ: Mapping[str, str] = os.environ) -> str:

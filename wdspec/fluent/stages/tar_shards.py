@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from wdspec.cache.copies import find_copy
-from wdspec.cache.survey import with_surveyed_caches
 from wdspec.errors import ShardError, UsageError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.fluent.handlers import Handler, reraise_exception
@@ -23,10 +22,8 @@ from wdspec.formats.tar.sample_keys import splitter
 from wdspec.formats.tar.tar_reader import TarSamples
 from wdspec.reading.shard_opener import ShardOpener
 from wdspec.spec.language.options import KeyRule
-from wdspec.storage.access import Access
-from wdspec.storage.door import access_of
-from wdspec.storage.environment import UrlEnvironment
-from wdspec.storage.resolver import Resolver
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage, with_surveyed_caches
 from wdspec.urls.sequence import ShardUrl
 
 Rename = Callable[[str], str]
@@ -39,10 +36,9 @@ _DEFAULT_KEY = splitter(KeyRule())
 
 @dataclass(frozen=True)
 class ShardReader:
-    """How URLs become bytes: the environment's rules and the door to all stores, as they were in the parent."""
+    """How URLs become samples: the storage of the environment, as it was in the parent."""
 
-    resolver: Resolver
-    access: Access
+    storage: Storage
     base: str
     """Absolute directory that relative paths start at."""
     format: str = "tar"
@@ -64,17 +60,17 @@ class ShardReader:
             urls: the shards, as far as known: copies under their bare names are looked for in the cache.
             cache_dir, cache_size: go before `WDS_CACHE` and `WDS_CACHE_SIZE`.
         """
-        environment = UrlEnvironment.read()
+        environment = Environment.read()
         if cache_dir is not None:
             environment = replace(environment, cache_dir=os.fspath(cache_dir))
         if cache_size is not None:
             environment = replace(environment, cache_size=cache_size)
-        resolver = with_surveyed_caches({"": Resolver.of(environment)}, {"": urls})[""]
-        return cls(resolver, access_of(None, None, environment), os.getcwd(), format)
+        storage = with_surveyed_caches({"": Storage.of(environment)}, {"": urls})[""]
+        return cls(storage, environment.directory, format)
 
     def copy_of(self, url: str) -> str | None:
         """The path of the copy of a shard in the cache; None where it is not cached."""
-        copies = self.resolver(ShardUrl(url, self.base)).copies if self.resolver.cache else None
+        copies = self.storage.resolve(ShardUrl(url, self.base)).copies if self.storage.cache else None
         if copies is None:
             return None
         found = find_copy(copies)
@@ -88,13 +84,11 @@ class ShardReader:
 
     def open(self, url: str) -> BinaryIO:
         """The bytes of a shard."""
-        return self.access.open(self.resolver(ShardUrl(url, self.base)))
+        return self.storage.open(self.storage.resolve(ShardUrl(url, self.base)))
 
     def opener(self) -> ShardOpener:
         """Opens whole samples."""
-        return ShardOpener(
-            "", self.resolver, self.access, self.fields, KeyRule(), lenient_end=False, format=self.format
-        )
+        return ShardOpener("", self.storage, self.fields, KeyRule(), lenient_end=False, format=self.format)
 
 
 class Stop(Exception):  # noqa: N818  # no error: it carries a handler's "stop" out of the reader

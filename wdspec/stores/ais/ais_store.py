@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import BinaryIO, cast
 
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from wdspec.errors import ShardError, StoreError
-from wdspec.storage.access import Access
-from wdspec.storage.ais_cluster import AisCluster
-from wdspec.storage.resolver import AIS_PREFIX
+from wdspec.errors import ShardError, StoreError, UsageError
+from wdspec.outputs.output import Output
+from wdspec.stores.ais.ais_cluster import AisCluster
 from wdspec.stores.ais.checksums import Digest, digest_of
 from wdspec.stores.ais.client import AisClient, client_for
+from wdspec.stores.ais.object_listing import listed_names
 from wdspec.stores.ais.refusals import Refusal
+from wdspec.stores.store import KeyStore, StoreSettings
 from wdspec.streams.resuming_stream import RangeResponse, ResumingStream
 from wdspec.streams.retrying import TransientError
+from wdspec.urls.schemes import AIS_PREFIX
 
 MAX_INTERNAL = 5
 """Answers 500 in a row that are borne: a store that is only overloaded says 503 or 429."""
@@ -27,22 +29,45 @@ _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 _SAYS_WHICH = ("ais-version", "ais-checksum-value", "etag")
 
 
-def open_ais(location: str, access: Access) -> BinaryIO:
-    """A stream of the object at `ais+gs://bucket/object`; nothing is asked before it is read.
+NO_CLUSTER = "nothing says where AIStore is; set AIS_ENDPOINT, or `aistore: {endpoint: …}` in the spec"
 
-    Raises:
-        StoreError: the cluster's certificates cannot be read.
-        UrlError: a name that AIStore cannot have.
-    """
-    cluster = access.ais
-    assert cluster is not None
-    url = location.removeprefix(AIS_PREFIX)
-    if not cluster.object(url).name:
-        raise ShardError("this names a bucket, not an object in it", location=url)
-    retry_policy = replace(
-        access.retry_policy, connect_timeout=cluster.connect_timeout, read_timeout=cluster.read_timeout
-    )
-    return cast(BinaryIO, ResumingStream(AisShard(client_for(cluster), cluster, url), url, retry_policy))
+
+class AisStore(KeyStore):
+    """Objects that an AIStore cluster serves: `ais+gs://bucket/object`."""
+
+    def open(self, location: str, settings: StoreSettings) -> BinaryIO:
+        """A stream; nothing is asked before it is read.
+
+        Raises:
+            StoreError: nothing says where the cluster is, or its certificates cannot be read.
+            UrlError: a name that AIStore cannot have.
+        """
+        cluster, url = _cluster(location, settings), location.removeprefix(AIS_PREFIX)
+        if not cluster.object(url).name:
+            raise ShardError("this names a bucket, not an object in it", location=url)
+        retry_policy = replace(
+            settings.retry_policy, connect_timeout=cluster.connect_timeout, read_timeout=cluster.read_timeout
+        )
+        return cast(BinaryIO, ResumingStream(AisShard(client_for(cluster), cluster, url), url, retry_policy))
+
+    def keys(self, root: str, start: str, settings: StoreSettings, depth: int | None) -> Iterator[str]:
+        cluster = _cluster(root, settings)
+        return listed_names(cluster, root.removeprefix(AIS_PREFIX), start, settings.retry_policy)
+
+    def output(self, location: str, *, overwrite: bool = True, since: int | None = None) -> Output:
+        raise UsageError(
+            "writing to AIStore is not built; write local shards and upload them, or unset USE_AIS_FOR to write "
+            "to the store behind it"
+        )
+
+    def describe(self, location: str, settings: StoreSettings) -> str:
+        return "AIStore" if settings.ais is not None else NO_CLUSTER
+
+
+def _cluster(location: str, settings: StoreSettings) -> AisCluster:
+    if settings.ais is None:
+        raise StoreError(NO_CLUSTER, location=location)
+    return settings.ais
 
 
 class AisShard:

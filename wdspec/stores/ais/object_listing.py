@@ -9,37 +9,31 @@ from typing import Any
 from urllib3.exceptions import HTTPError
 
 from wdspec.errors import ShardError, StoreError
-from wdspec.storage.access import Access
-from wdspec.storage.resolver import AIS_PREFIX
+from wdspec.stores.ais.ais_cluster import AisCluster
 from wdspec.stores.ais.client import AisClient, client_for
 from wdspec.stores.ais.refusals import Refusal
-from wdspec.stores.openers import NO_CLUSTER
-from wdspec.streams.retrying import Retries, TransientError
+from wdspec.streams.retrying import Retries, RetryPolicy, TransientError
 
 _DIRECTORY = 256
 """The flag of an entry that is no object."""
 
 
-def names_in_ais(root: str, start: str, access: Access) -> Iterator[str]:
-    """The names of all objects below a root, in any depth, without it.
+def listed_names(cluster: AisCluster, url: str, start: str, retry_policy: RetryPolicy) -> Iterator[str]:
+    """The names of all objects below `gs://bucket/directory/`, in any depth, without it.
 
     Args:
-        root: `ais+gs://bucket/directory/`.
         start: only those that go on with it; a part of a name.
 
     Raises:
-        ShardError: the cluster fails for longer than is retried.
-        StoreError: it refuses, or there is none.
+        ShardError: the cluster fails for longer than patience lasts.
+        StoreError: it refuses.
     """
-    cluster, url = access.ais, root.removeprefix(AIS_PREFIX)
-    if cluster is None:
-        raise StoreError(NO_CLUSTER, location=root)
     asked = cluster.object(url)
-    client, retries = client_for(cluster), Retries(access.retry_policy, url)
+    client, retries = client_for(cluster), Retries(retry_policy, url)
     page: dict[str, Any] = {"prefix": asked.name + start, "props": "name,size"}
     while True:
         try:
-            found = _page(client, f"/v1/buckets/{asked.bucket}?{asked.query}", page, access)
+            found = _page(client, f"/v1/buckets/{asked.bucket}?{asked.query}", page, cluster)
         except TransientError as error:
             retries.failed(error)
             continue
@@ -54,8 +48,7 @@ def names_in_ais(root: str, start: str, access: Access) -> Iterator[str]:
         page = {**page, "uuid": found.get("uuid", ""), "continuation_token": found["continuation_token"]}
 
 
-def _page(client: AisClient, target: str, value: dict[str, Any], access: Access) -> dict[str, Any]:
-    assert access.ais is not None
+def _page(client: AisClient, target: str, value: dict[str, Any], cluster: AisCluster) -> dict[str, Any]:
     headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "wdspec"}
     body = json.dumps({"action": "list", "value": value}).encode()
     reply = client.get(target, headers, body)
@@ -63,7 +56,7 @@ def _page(client: AisClient, target: str, value: dict[str, Any], access: Access)
         reply.response.close()
         reply = client.get(target, headers, body)
     if reply.response.status != 200:
-        error = Refusal.of(reply).error(access.ais)
+        error = Refusal.of(reply).error(cluster)
         # A listing has no object that could be missing, and a server error may pass.
         raise TransientError(error.message) if type(error) is ShardError else error
     try:

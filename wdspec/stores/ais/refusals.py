@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 from wdspec.errors import MissingShardError, ShardError, StoreError
-from wdspec.storage.ais_cluster import AisCluster
+from wdspec.stores.ais.ais_cluster import AisCluster
 from wdspec.stores.ais.client import Reply, settle
 from wdspec.streams.retrying import TransientError
 

@@ -20,40 +20,7 @@ from typing import Any
 from wdspec.errors import MissingShardError, ShardError
 from wdspec.streams.retrying import TransientError
 from wdspec.system.per_process import PerProcess, Table
-from wdspec.urls.schemes import scheme_of
-
-EXTRAS = {
-    **dict.fromkeys(("s3", "s3a"), "wdspec[s3]"),
-    **dict.fromkeys(("gs", "gcs"), "wdspec[gcs]"),
-    **dict.fromkeys(("az", "abfs", "abfss"), "wdspec[azure]"),
-    "hf": "wdspec[hf]",
-    **dict.fromkeys(("sftp", "ssh"), "paramiko"),
-    "smb": "smbprotocol",
-}
-"""What to install for a scheme."""
-
-ADVICE = {
-    **dict.fromkeys(
-        ("s3", "s3a"),
-        "give credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE), or set FSSPEC_S3_ANON=true "
-        "for a public bucket",
-    ),
-    **dict.fromkeys(
-        ("gs", "gcs"),
-        "give credentials (`gcloud auth application-default login`, or GOOGLE_APPLICATION_CREDENTIALS), or set "
-        "FSSPEC_GCS_TOKEN=anon for a public bucket",
-    ),
-    **dict.fromkeys(
-        ("az", "abfs", "abfss"),
-        "set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME with AZURE_STORAGE_ACCOUNT_KEY or "
-        "AZURE_STORAGE_SAS_TOKEN; FSSPEC_ABFS_ANON=true for a public container",
-    ),
-    "hf": "log in with `hf auth login`, or set HF_TOKEN",
-    **dict.fromkeys(
-        ("sftp", "ssh"), "give the user and the key that the host wants (`sftp://user@host/path`)"
-    ),
-}
-"""What to do where a store refuses to answer."""
+from wdspec.urls.schemes import ROWS, scheme_of
 
 _NO_ACCESS = frozenset(
     {
@@ -193,8 +160,8 @@ def explained(error: BaseException, location: str) -> Exception:
             location=location,
         )
     if isinstance(error, PermissionError) or name in _NO_ACCESS or status in (401, 403):
-        advice = ADVICE.get(scheme, "ask its owner, or give credentials")
-        return ShardError(f"the store refuses to give it ({said}); {advice}", location=location)
+        todo = _advice(scheme) or "ask its owner, or give credentials"
+        return ShardError(f"the store refuses to give it ({said}); {todo}", location=location)
     if isinstance(error, IsADirectoryError):
         return ShardError(
             "a directory, not an object; end its name with `/` to read the shards in it", location=location
@@ -202,7 +169,7 @@ def explained(error: BaseException, location: str) -> Exception:
     if status is not None and 400 <= status < 500 and status not in _PASSING:
         return ShardError(f"the store does not understand the request ({said})", location=location)
     if isinstance(error, _MISTAKES) and status is None:
-        hint = f"; {ADVICE[scheme]}" if scheme in ADVICE else ""
+        hint = f"; {advice}" if (advice := _advice(scheme)) else ""
         return ShardError(f"it cannot be opened ({said}){hint}", location=location)
     if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
         return TransientError(f"no answer in time ({said})")
@@ -230,8 +197,13 @@ def _first_line(error: BaseException) -> str:
     return lines[0][:300] if lines else "no message"
 
 
+def _advice(scheme: str) -> str | None:
+    """What to do where the store of a scheme refuses to answer."""
+    return ROWS[scheme].advice if scheme in ROWS else None
+
+
 def _to_install(scheme: str) -> str:
-    package = EXTRAS.get(scheme)
+    package = ROWS[scheme].install if scheme in ROWS else None
     if package is None:
         advice = known_schemes()[scheme].get("err", "install the package that reads it")
         return f"nothing installed reads {scheme}://: {advice}"

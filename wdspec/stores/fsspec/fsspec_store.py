@@ -12,16 +12,16 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from wdspec.errors import ShardError
-from wdspec.stores.fsspec.filesystems import alone, explained, filesystem_of, heard, validator_of
+from wdspec.outputs.output import Output
+from wdspec.stores.fsspec.filesystems import alone, described, explained, filesystem_of, heard, validator_of
+from wdspec.stores.fsspec.upload import Upload
+from wdspec.stores.store import KeyStore, StoreSettings
 from wdspec.streams.resuming_stream import RangeResponse, ResumingStream
 from wdspec.streams.retrying import Retries, RetryPolicy, TransientError
 from wdspec.urls.schemes import scheme_of
-
-if TYPE_CHECKING:
-    from wdspec.storage.access import Access
 
 log = logging.getLogger("wdspec")
 
@@ -35,17 +35,58 @@ _PINS = {"S3FileSystem": ("VersionId", "version_id"), "GCSFileSystem": ("generat
 """Where one version of an object can be asked for: what the store calls it, and the argument that says so."""
 
 
-def open_object(location: str, access: Access) -> BinaryIO:
-    """An object of a store that fsspec reads; it may be missed only on the first `read`.
+class FsspecStore(KeyStore):
+    """Objects of all stores that fsspec reads."""
 
-    Raises:
-        ShardError: the package for it is not installed, or its settings are wrong.
-    """
-    with contextlib.suppress(TransientError):  # it comes again with the first `read`, which is patient
-        filesystem_of(location)
-    return cast(
-        BinaryIO, ResumingStream(_Fetch(location, access.retry_policy), location, access.retry_policy)
-    )
+    def open(self, location: str, settings: StoreSettings) -> BinaryIO:
+        """A stream; a missing object may show only on the first `read`.
+
+        Raises:
+            ShardError: the package for it is not installed, or its settings are wrong.
+        """
+        with contextlib.suppress(TransientError):  # it comes again with the first `read`, which tries again
+            filesystem_of(location)
+        return cast(
+            BinaryIO, ResumingStream(_Fetch(location, settings.retry_policy), location, settings.retry_policy)
+        )
+
+    def keys(self, root: str, start: str, settings: StoreSettings, depth: int | None) -> list[str]:
+        """Where all depths are wanted they are listed at once, which is what object stores do best; else level by
+        level, so that `bucket/*.tar` does not list what lies deeper.
+        """
+        inner = start[: start.rfind("/") + 1]
+        levels = None if depth is None else max(depth - inner.count("/"), 1)
+        retries = Retries(settings.retry_policy, root)
+        while True:
+            try:
+                names = [inner + name for name in _listed(root + inner, levels)]
+                return [name for name in names if name.startswith(start)]
+            except Exception as error:  # whatever a file system raises
+                seen = explained(error, root)
+                if not isinstance(seen, TransientError):
+                    raise seen from error
+                retries.failed(seen)
+
+    def output(self, location: str, *, overwrite: bool = True, since: int | None = None) -> Output:
+        return Upload(location, overwrite=overwrite)
+
+    def describe(self, location: str, settings: StoreSettings) -> str:
+        return described(scheme_of(location))
+
+    def exists(self, location: str) -> bool:
+        system, path = _system_and_path(location)
+        return bool(system.exists(path))
+
+    def delete(self, location: str) -> None:
+        system, path = _system_and_path(location)
+        system.rm_file(path)
+
+
+def _system_and_path(location: str) -> tuple[Any, str]:
+    from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # has none
+
+    system, path = url_to_fs(location)
+    return system, str(path)
 
 
 class _Fetch:
@@ -211,31 +252,6 @@ def _changed(location: str) -> ShardError:
     return ShardError(
         "the object changed while it was read; start again from a saved state", location=location
     )
-
-
-def list_objects(root: str, start: str, access: Access, depth: int | None) -> list[str]:
-    """The names of the objects below a root, as `wdspec.stores.listers.names_below` has it.
-
-    Where all depths are wanted they are listed at once, which is what object stores do best; else level by level, so
-    that `bucket/*.tar` does not list what lies deeper.
-
-    Raises:
-        MissingShardError: there is no such directory.
-        ShardError: the store refuses, or its package is not installed.
-    """
-    inner = start[: start.rfind("/") + 1]
-    levels = None if depth is None else max(depth - inner.count("/"), 1)
-    retries = Retries(access.retry_policy, root)
-    while True:
-        try:
-            return [
-                inner + name for name in _listed(root + inner, levels) if (inner + name).startswith(start)
-            ]
-        except Exception as error:  # whatever a file system raises
-            seen = explained(error, root)
-            if not isinstance(seen, TransientError):
-                raise seen from error
-            retries.failed(seen)
 
 
 def _listed(location: str, levels: int | None) -> list[str]:

@@ -10,15 +10,17 @@ import urllib3
 from urllib3.exceptions import HTTPError
 from urllib3.util import Timeout, Url, parse_url
 
-from wdspec.errors import ShardError
-from wdspec.storage.access import Access
+from wdspec.errors import ShardError, UsageError
+from wdspec.outputs.output import Output
 from wdspec.stores.http.answers import Extent, extent_of, raise_for_status
 from wdspec.stores.http.connections import authorization, manager_for
 from wdspec.stores.http.failures import classified
 from wdspec.stores.http.http_settings import HttpSettings
 from wdspec.stores.http.transfer_encoding import transferred
+from wdspec.stores.store import Store, StoreSettings
 from wdspec.streams.resuming_stream import RangeResponse, ResponseBody, ResumingStream
 from wdspec.streams.retrying import RetryPolicy, TransientError
+from wdspec.urls.schemes import scheme_of
 
 MAX_REDIRECTS = 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -30,20 +32,28 @@ _heard: set[tuple[str, int]] = set()
 """Hosts that have answered this process, and through whose connections."""
 
 
-def open_http(location: str, access: Access) -> BinaryIO:
-    """A stream of the object at an http or https URL; nothing is asked before it is read.
+class HttpStore(Store):
+    """Objects at http and https URLs."""
 
-    Raises:
-        ShardError: no URL that could be asked for.
-    """
-    try:
-        url = parse_url(location)
-    except HTTPError as error:
-        raise ShardError(f"this is no URL that can be asked for: {error}", location=location) from None
-    if not url.host:
-        raise ShardError("this URL names no host", location=location)
-    fetch = HttpObject(url, access.http, access.retry_policy)
-    return cast(BinaryIO, ResumingStream(fetch, location, access.retry_policy))
+    def open(self, location: str, settings: StoreSettings) -> BinaryIO:
+        """A stream; nothing is asked before it is read. Raises ShardError for no URL that could be asked for."""
+        try:
+            url = parse_url(location)
+        except HTTPError as error:
+            raise ShardError(f"this is no URL that can be asked for: {error}", location=location) from None
+        if not url.host:
+            raise ShardError("this URL names no host", location=location)
+        fetch = HttpObject(url, settings.http, settings.retry_policy)
+        return cast(BinaryIO, ResumingStream(fetch, location, settings.retry_policy))
+
+    def output(self, location: str, *, overwrite: bool = True, since: int | None = None) -> Output:
+        raise UsageError(
+            "there is no agreed way to write to an HTTP server; name a program that does, such as "
+            "`pipe:curl -fsS -T - URL`, or write a local shard"
+        )
+
+    def describe(self, location: str, settings: StoreSettings) -> str:
+        return f"{scheme_of(location).upper()}, in ranges where the server gives them"
 
 
 class HttpObject:

@@ -9,8 +9,6 @@ from itertools import islice
 from typing import BinaryIO
 
 from wdspec.errors import MissingShardError, ShardError
-from wdspec.storage.resolver import AIS_PREFIX
-from wdspec.urls.schemes import path_of_file_url, scheme_of
 
 _ONE_SLASH = re.compile(r"/([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 
@@ -26,16 +24,6 @@ def open_file(path: str) -> BinaryIO:
         return open(path, "rb", buffering=0)
     except (OSError, ValueError) as error:
         raise explained(error, path) from None
-
-
-def local_path(location: str) -> str | None:
-    """The path of a local file or directory; None for what is not local."""
-    if location == "-" or location.startswith(AIS_PREFIX):
-        return None
-    scheme = scheme_of(location)
-    if scheme == "file":
-        return path_of_file_url(location)
-    return None if scheme else location
 
 
 def explained(error: OSError | ValueError, path: str) -> ShardError:

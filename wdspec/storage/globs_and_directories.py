@@ -8,27 +8,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import BinaryIO, Protocol
 from urllib.parse import unquote
 
 from wdspec.errors import ShardError
-from wdspec.storage.access import Access
-from wdspec.storage.resolver import Resolution, Resolver, tidy
-from wdspec.stores.key_listing import keys_matching, literal_start, shards_among
-from wdspec.stores.listers import names_below
-from wdspec.stores.local.globbing import SHARD_SUFFIXES, files_matching, shards_in
-from wdspec.stores.local.local_files import local_path
-from wdspec.urls.schemes import quoted_for, scheme_of
+from wdspec.storage.resolution import Resolution, tidy
+from wdspec.stores.local.globbing import SHARD_SUFFIXES
+from wdspec.urls.schemes import local_path, quoted_for, scheme_of
 from wdspec.urls.sequence import ShardUrl, kind_of, magic_start
 
 
-def found_in_store(text: str, prefix: str, base: str, resolver: Resolver, access: Access) -> Sequence[str]:
+class Listable(Protocol):
+    """What listing needs of a `Storage`."""
+
+    def resolve(self, shard: ShardUrl) -> Resolution: ...
+
+    def open_location(self, location: str) -> BinaryIO: ...
+
+    def list(self, root: str, pattern: str) -> list[str]: ...
+
+
+def found_in_store(text: str, prefix: str, base: str, storage: Listable) -> Sequence[str]:
     """The texts that an expanded one stands for: itself, or what the glob or directory holds, sorted.
 
     Args:
         text: a URL, a glob or a directory.
         prefix: stands before it literally.
         base: absolute directory that relative paths start at.
-        resolver, access: of the source.
 
     Raises:
         MissingShardError: the directory does not exist.
@@ -40,18 +46,16 @@ def found_in_store(text: str, prefix: str, base: str, resolver: Resolver, access
     start = magic_start(text) if kind == "glob" else len(text)
     head, tail = text[:start], text[start:]
     url = ShardUrl(prefix + text, base)
-    resolution = resolver(url)
+    resolution = storage.resolve(url)
     try:
         root = _root(resolution, tail)
-        local = local_path(resolution.location) is not None
-        found = _on_disk if local else _in_store
-        names = found(root, _unquoted(url, tail), kind, access)
+        names = storage.list(root, _unquoted(url, tail))
         if not names:
-            raise ShardError(_nothing(kind, root, tail, os.listdir(root) if local else None))
+            raise ShardError(_nothing(root, tail))
         scheme = scheme_of(url.text)
         spelt = [head + quoted_for(scheme, name) for name in names]
         if resolution.rule:
-            _check_spelling(spelt, [root + name for name in names], prefix, resolution, resolver)
+            _check_spelling(spelt, [root + name for name in names], prefix, resolution, storage)
     except ShardError as error:
         raise error.at(url=url.text) from None
     return spelt
@@ -70,23 +74,12 @@ def _root(resolution: Resolution, tail: str) -> str:
     return place[: len(place) - len(ending)] if path is None else place[: len(place) - len(ending) + 1]
 
 
-def _on_disk(root: str, tail: str, kind: str, access: Access) -> list[str]:
-    return files_matching(root, tail) if kind == "glob" else shards_in(root)
-
-
-def _in_store(root: str, tail: str, kind: str, access: Access) -> list[str]:
-    if kind == "glob":
-        depth = None if "**" in tail.split("/") else tail.count("/") + 1
-        return keys_matching(names_below(root, literal_start(tail), access, depth), tail)
-    return shards_among(names_below(root, "", access, 1))
-
-
 def _check_spelling(
-    texts: Sequence[str], paths: Sequence[str], prefix: str, resolution: Resolution, resolver: Resolver
+    texts: Sequence[str], paths: Sequence[str], prefix: str, resolution: Resolution, storage: Listable
 ) -> None:
     """What was found under a rewritten name must be what its spelling in the spec leads to."""
     for text, path in zip(texts, paths, strict=True):
-        if resolver(ShardUrl(prefix + text, resolution.url.base)).location != path:
+        if storage.resolve(ShardUrl(prefix + text, resolution.url.base)).location != path:
             raise _misspelt(resolution)
 
 
@@ -99,10 +92,10 @@ def _misspelt(resolution: Resolution) -> ShardError:
     )
 
 
-def _nothing(kind: str, root: str, tail: str, others: Sequence[str] | None) -> str:
-    if kind == "glob":
+def _nothing(root: str, tail: str) -> str:
+    if tail:
         return f"no file in `{root}` matches `{tail}`; correct the pattern or the directory"
-    where = "in" if others is None else f"among the {len(others)} entries of"
+    where = f"among the {len(os.listdir(root))} entries of" if os.path.isdir(root) else "in"
     return (
         f"no shards {where} the directory `{root}`: the names of shards end in "
         f"{', '.join(SHARD_SUFFIXES)}; for others write a glob such as `*.dat`, for those in "

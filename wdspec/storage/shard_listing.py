@@ -12,11 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from wdspec.errors import ShardError, UrlError, WdspecError
-from wdspec.listing.globs_and_directories import found_in_store
-from wdspec.listing.list_files import lines_of_list
-from wdspec.spec.language.models import Source
-from wdspec.storage.access import Access
-from wdspec.storage.resolver import Resolver
+from wdspec.storage.globs_and_directories import Listable, found_in_store
+from wdspec.storage.list_files import lines_of_list
 from wdspec.urls.braces import Braces
 from wdspec.urls.schemes import is_relative, path_of_file_url, scheme_of
 from wdspec.urls.sequence import Part, Run, ShardUrl, UrlSequence, kind_of, parse_shards
@@ -27,50 +24,40 @@ MAX_LISTED = 1_000_000
 _PLAIN = re.compile(r"(?:(?!::)[^\\{}*?\[@])*[^\\{}*?\[@/]")
 
 
-def list_shards(source: Source, resolver: Resolver, access: Access) -> UrlSequence:
-    """The shards of a source, in order: as written for braces, in code point order for globs and directories.
+def list_shards(texts: Sequence[str], base: str, storage: Listable) -> UrlSequence:
+    """The shards that texts stand for, in order: as written for braces, in code point order for globs and directories.
 
     A shard that is listed twice is read twice; if nobody wrote it twice, a warning says so.
-
-    Args:
-        source: one with ``shards``.
-        resolver, access: of this source.
 
     Raises:
         UrlError: a text that cannot be understood.
         MissingShardError: a directory or `@file` that does not exist.
-        ShardError: nothing found, or a store that cannot be listed. All name the source.
+        ShardError: nothing found, or a store that cannot be listed.
     """
-    try:
-        return list_texts(source.shards or (), source.base, resolver, access)
-    except WdspecError as error:
-        raise error.at(source=source.name) from None
-
-
-def list_texts(texts: Sequence[str], base: str, resolver: Resolver, access: Access) -> UrlSequence:
-    """The shards that texts stand for, as :func:`list_shards` has it, for texts that are no source's."""
     parts = parse_shards(texts, base)
-    found = {part: _runs(part, resolver, access) for part in parts}
+    found = {part: _runs(part, storage) for part in parts}
     runs = list(itertools.chain.from_iterable(found.values()))
     for run in runs:
-        resolver(ShardUrl(run.prefix + run.texts[0], run.base))  # forbidden URLs fail before anything is read
+        storage.resolve(
+            ShardUrl(run.prefix + run.texts[0], run.base)
+        )  # forbidden URLs fail before anything is read
     _warn_of_repeats(runs)
     return UrlSequence(run for part in parts for run in found[part])
 
 
-def _runs(part: Part, resolver: Resolver, access: Access) -> list[Run]:
+def _runs(part: Part, storage: Listable) -> list[Run]:
     if not part.listed:
         return [part.run]
     frozen = _Frozen(part.base)
     for text in _expanded(part):
         if kind_of(text) == "list":
-            frozen.extend(_runs_of_list(text, part.base, resolver, access))
+            frozen.extend(_runs_of_list(text, part.base, storage))
         else:
-            frozen.add(found_in_store(text, part.prefix, part.base, resolver, access), part.prefix)
+            frozen.add(found_in_store(text, part.prefix, part.base, storage), part.prefix)
     return frozen.runs()
 
 
-def _runs_of_list(text: str, base: str, resolver: Resolver, access: Access) -> list[Run]:
+def _runs_of_list(text: str, base: str, storage: Listable) -> list[Run]:
     """The shards of an `@file`; its lines are relative to it, as it is spelt."""
     prefix = _directory_of(text[1:])
     frozen = _Frozen(base)
@@ -78,12 +65,12 @@ def _runs_of_list(text: str, base: str, resolver: Resolver, access: Access) -> l
     try:
         if text.endswith(("@", "/")):
             raise UrlError("`@` stands before the name of a text file with one URL a line")
-        for number, line in lines_of_list(resolver(ShardUrl(text[1:], base)).location, access):
+        for number, line in lines_of_list(storage.resolve(ShardUrl(text[1:], base)).location, storage):
             reached = number
             if _PLAIN.fullmatch(line):
                 frozen.add((line,), prefix if is_relative(line) else "")
             else:
-                _add_line(line, prefix, frozen, resolver, access)
+                _add_line(line, prefix, frozen, storage)
     except WdspecError as error:
         raise error.at(list=text, line=reached) from None
     if reached is None:
@@ -91,7 +78,7 @@ def _runs_of_list(text: str, base: str, resolver: Resolver, access: Access) -> l
     return frozen.runs()
 
 
-def _add_line(line: str, prefix: str, frozen: _Frozen, resolver: Resolver, access: Access) -> None:
+def _add_line(line: str, prefix: str, frozen: _Frozen, storage: Listable) -> None:
     for part in parse_shards([line], frozen.base):
         mixed = part.text.startswith("{")  # the strings may be relative or not, each for itself
         within = prefix if mixed or is_relative(part.text) else ""
@@ -102,7 +89,7 @@ def _add_line(line: str, prefix: str, frozen: _Frozen, resolver: Resolver, acces
             if kind_of(text) == "list":
                 raise UrlError(f"`{text}` is a list within a list; put its lines here")
             own = within if is_relative(text) else ""
-            frozen.add(found_in_store(text, own, frozen.base, resolver, access), own)
+            frozen.add(found_in_store(text, own, frozen.base, storage), own)
 
 
 def _directory_of(url: str) -> str:

@@ -1,21 +1,34 @@
-"""`-`: a shard from standard input, once, in the process that was started with it."""
+"""`-`: a shard from standard input, once, in the process that was started with it; or to standard output."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-from typing import TYPE_CHECKING, BinaryIO, cast
+import sys
+from typing import BinaryIO, cast
 
 from wdspec.errors import ShardError
+from wdspec.outputs.output import Output, StreamOutput
+from wdspec.stores.store import Store, StoreSettings
 from wdspec.system.raw_stream import RawStream
-
-if TYPE_CHECKING:
-    from wdspec.storage.access import Access
 
 _taken_by = 0
 
 
-def open_standard_input(location: str, access: Access) -> BinaryIO:
+class StandardStreams(Store):
+    """Standard input, forward only, and standard output."""
+
+    def open(self, location: str, settings: StoreSettings) -> BinaryIO:
+        return _open_standard_input(location)
+
+    def output(self, location: str, *, overwrite: bool = True, since: int | None = None) -> Output:
+        return StreamOutput(sys.stdout.buffer)
+
+    def describe(self, location: str, settings: StoreSettings) -> str:
+        return "standard input"
+
+
+def _open_standard_input(location: str) -> BinaryIO:
     """The bytes of standard input, forward only.
 
     Raises:

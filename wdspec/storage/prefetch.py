@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 
 from wdspec.cache.copies import find_copy
 from wdspec.errors import WdspecError
-from wdspec.storage.access import Access
-from wdspec.storage.resolver import Resolution
+from wdspec.storage.resolution import Resolution
+from wdspec.storage.storage import Storage
 
 _MOST = 4 * 1024 * 1024
 
@@ -27,7 +27,7 @@ class Prefetched(NamedTuple):
 
 
 def prefetch(
-    shards: Iterable[tuple[Access, Resolution]], jobs: int, told: Callable[[Prefetched], None]
+    shards: Iterable[tuple[Storage, Resolution]], jobs: int, told: Callable[[Prefetched], None]
 ) -> list[Prefetched]:
     """Fetches the shards of which there is no copy, so many at a time.
 
@@ -35,10 +35,10 @@ def prefetch(
         told: called with each outcome, by whichever thread.
     """
 
-    def fetch(shard: tuple[Access, Resolution]) -> Prefetched:
-        access, resolution = shard
+    def fetch(shard: tuple[Storage, Resolution]) -> Prefetched:
+        storage, resolution = shard
         try:
-            outcome = _fetched(access, resolution)
+            outcome = _fetched(storage, resolution)
         except (WdspecError, OSError) as error:
             outcome = Prefetched(resolution.url.text, "failed", error=str(error))
         told(outcome)
@@ -48,16 +48,16 @@ def prefetch(
         return list(pool.map(fetch, shards))
 
 
-def _fetched(access: Access, resolution: Resolution) -> Prefetched:
+def _fetched(storage: Storage, resolution: Resolution) -> Prefetched:
     url, copies = resolution.url.text, resolution.copies
-    if copies is None or access.cache is None:
+    if copies is None or storage.cache is None:
         return Prefetched(url, "not cached")
     found = find_copy(copies)
     if found is not None:
         found.close()
         return Prefetched(url, "there")
     size = 0
-    with access.open(resolution) as stream:
+    with storage.open(resolution) as stream:
         while piece := stream.read(_MOST):
             size += len(piece)
     return Prefetched(url, "fetched" if os.path.exists(copies.path) else "not kept", size)

@@ -1,0 +1,155 @@
+"""Stores that users write: one class, and everything that reads, lists, writes and explains URLs knows it."""
+
+import io
+import json
+import pickle
+import tarfile
+
+import pytest
+from commandline import within as program
+from shardmaking import write_shard
+
+import wdspec
+from wdspec.errors import FieldError, MissingShardError, ShardError, UsageError
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
+from wdspec.stores import user_stores
+
+OBJECTS = {}
+"""URL -> bytes."""
+
+
+class Attic:
+    """A store with all four verbs, over `OBJECTS`."""
+
+    def open(self, url):
+        if url not in OBJECTS:
+            raise FileNotFoundError(url)
+        return io.BytesIO(OBJECTS[url])
+
+    def list(self, root):
+        return [url[len(root) :] for url in OBJECTS if url.startswith(root)]
+
+    def output(self, url, overwrite):
+        if url in OBJECTS and not overwrite:
+            raise FileExistsError(url)
+        return Upload(url)
+
+    def describe(self, url):
+        return "a box under the roof"
+
+
+class Upload(io.BytesIO):
+    """Appears when it is closed, unless it was aborted."""
+
+    def __init__(self, url):
+        super().__init__()
+        self.url = url
+
+    def close(self):
+        if not self.closed:
+            OBJECTS[self.url] = self.getvalue()
+        super().close()
+
+    def abort(self):
+        super().close()
+
+
+@pytest.fixture(autouse=True)
+def attic(monkeypatch):
+    monkeypatch.setattr(user_stores, "_registered", {})
+    OBJECTS.clear()
+    wdspec.store("attic")(Attic)
+
+
+def shard(tmp_path, name, samples=3):
+    write_shard(tmp_path / name, [(f"{name[0]}{i}", {"txt": b"x", "cls": b"%d" % i}) for i in range(samples)])
+    return (tmp_path / name).read_bytes()
+
+
+def test_a_spec_lists_and_reads_it(tmp_path):
+    for name in ("b", "a"):
+        OBJECTS[f"attic://box/{name}.tar"] = shard(tmp_path, f"{name}.tar")
+    OBJECTS["attic://box/.hidden.tar"] = b""
+    OBJECTS["attic://box/deep/c.tar"] = shard(tmp_path, "c.tar")
+    spec = {"dataset": [{"shards": "attic://box/", "order": "sequential", "shuffle": 0}]}
+    assert [s.text for s in wdspec.plan(spec).sources[0].shards] == ["attic://box/a.tar", "attic://box/b.tar"]
+    spec["dataset"][0]["shards"] = "attic://box/**/?.tar"
+    assert len(wdspec.plan(spec).sources[0].shards) == 3
+    assert next(iter(wdspec.compile(spec)))["__key__"] == "a0"
+
+
+def test_writers_write_to_it_whole_or_not_at_all(tmp_path):
+    with wdspec.TarWriter("attic://box/new.tar") as writer:
+        writer.write({"__key__": "0", "txt": "hello"})
+        assert not OBJECTS
+    with tarfile.open(fileobj=io.BytesIO(OBJECTS["attic://box/new.tar"])) as tar:
+        assert tar.getnames() == ["0.txt"]
+    with pytest.raises(FieldError), wdspec.TarWriter("attic://box/half.tar") as writer:
+        writer.write({"__key__": "0", "txt": object()})
+    assert list(OBJECTS) == ["attic://box/new.tar"]
+
+
+def test_commands_know_it(tmp_path):
+    OBJECTS["attic://box/a.tar"] = shard(tmp_path, "a.tar")
+    shown, _ = program("ls", "-s", "attic://box/*.tar", "--format", "json")
+    assert json.loads(shown)["shards"][0]["samples"] == 3
+    program("sort", "attic://box/a.tar", "-o", "attic://box/sorted.tar")
+    assert "attic://box/sorted.tar" in OBJECTS
+    assert "a box under the roof" in program("resolve", "attic://box/a.tar")[0]
+
+
+def test_it_goes_to_workers():
+    storage = pickle.loads(pickle.dumps(Storage.of(Environment.read())))
+    OBJECTS["attic://box/a.tar"] = b"bytes"
+    with storage.open_location("attic://box/a.tar") as file:
+        assert file.read() == b"bytes"
+
+
+def test_what_is_not_there_is_a_missing_shard():
+    with pytest.raises(MissingShardError, match=r"test_user_stores:Attic` failed: FileNotFoundError"):
+        Storage.of(Environment.read()).open_location("attic://box/none.tar")
+
+
+def test_a_store_that_cannot_list_says_so():
+    wdspec.opener("attic")(lambda url: io.BytesIO())
+    with pytest.raises(
+        ShardError,
+        match=r"globs and directories cannot be listed there \(the opener `tests\.storage\.test_user",
+    ):
+        Storage.of(Environment.read()).shards(["attic://box/*.tar"], "/")
+
+
+@pytest.mark.parametrize("names", [["/a.tar"], [""], [3], [b"a.tar"]])
+def test_names_that_are_none_are_refused(names, monkeypatch):
+    monkeypatch.setattr(Attic, "list", lambda self, root: names)
+    with pytest.raises(
+        ShardError, match=r"`list` of the store `tests\.storage\.test_user_stores:Attic` gave"
+    ):
+        Storage.of(Environment.read()).shards(["attic://box/"], "/")
+
+
+def test_what_is_no_output_is_refused(monkeypatch):
+    monkeypatch.setattr(Attic, "output", lambda self, url, overwrite: "text")
+    with pytest.raises(UsageError, match=r"`output` of the store .* returned 'str'; return a file opened"):
+        wdspec.TarWriter("attic://box/a.tar")
+
+
+def test_what_is_no_store_is_refused():
+    with pytest.raises(UsageError, match="has no method `open`"):
+        wdspec.store("attic")(dict)
+    with pytest.raises(UsageError, match="is no scheme that"):
+        wdspec.store("file")(Attic)
+
+
+def test_an_opener_alone_leaves_writing_to_wdspec(tmp_path):
+    wdspec.opener("memory")(lambda url: io.BytesIO(b"read by the opener"))
+    storage = Storage.of(Environment.read())
+    output = storage.output("memory://user-stores/a.bin")
+    output.write(b"written by fsspec")
+    output.commit()
+    assert storage.is_written("memory://user-stores/a.bin")
+    with storage.open_location("memory://user-stores/a.bin") as file:
+        assert file.read() == b"read by the opener"
+    storage.delete("memory://user-stores/a.bin")
+    assert not storage.is_written("memory://user-stores/a.bin")

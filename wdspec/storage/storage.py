@@ -1,0 +1,226 @@
+"""Everything that the spec and the environment say about reaching the bytes of one source's shards, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from typing import BinaryIO
+
+from wdspec.cache.cache import Cache
+from wdspec.cache.cache_names import CacheNames
+from wdspec.cache.fill import Rules
+from wdspec.cache.survey import surveyed
+from wdspec.errors import ShardError, UsageError, WdspecError
+from wdspec.outputs.output import Output
+from wdspec.spec.language.models import RewriteRule, Source, Spec
+from wdspec.spec.language.options import Errors
+from wdspec.storage.cache_settings import CacheSettings
+from wdspec.storage.environment import Environment
+from wdspec.storage.resolution import Resolution, ResolutionStep, locate
+from wdspec.storage.shard_listing import list_shards
+from wdspec.stores.ais.ais_cluster import AisCluster
+from wdspec.stores.store import Store, StoreSettings, unlistable
+from wdspec.stores.store_table import store_of
+from wdspec.stores.user_stores import user_stores
+from wdspec.streams.retrying import RetryPolicy
+from wdspec.streams.watchdog import NO_PROGRESS
+from wdspec.urls.rewrite import Rule
+from wdspec.urls.schemes import AIS_PREFIX
+from wdspec.urls.sequence import ShardUrl, UrlSequence
+
+_OVERLAY = "environment "
+
+
+@dataclass(frozen=True)
+class Storage(StoreSettings):
+    """Where the shards of one source are, and how they are opened.
+
+    Describes only, and pickles: it is made once, in the parent, and clients and connections on first use in the process
+    that reads. Engine, fluent pipelines and commands all reach bytes through one of these.
+    """
+
+    environment: Environment = field(default_factory=Environment)
+    rules: tuple[Rule, ...] = ()
+    """Rewrite rules, in order; the first that changes a URL wins, and wins once."""
+    users: Mapping[str, Store] = field(default_factory=dict)
+    """Stores that users have added, by scheme."""
+    cache: Cache | None = None
+    """Where copies of remote shards are kept."""
+    timeout: float = NO_PROGRESS
+    """Seconds that one read may take before it is given up."""
+
+    @classmethod
+    def of(cls, environment: Environment, spec: Spec | None = None, source: Source | None = None) -> Storage:
+        """The storage of a source of a spec; without them, that of URLs that stand in no spec.
+
+        The order of rewrite rules: environment variable, overlay, source, top level.
+
+        Raises:
+            UrlError: a rule with a wrong regex or template.
+            UsageError: an AIStore cluster whose address is not known.
+        """
+        written = [*_rules(source.rewrite if source else ()), *_rules(spec.rewrite if spec else ())]
+        overlaid = [rule for rule in written if rule.origin.startswith(_OVERLAY)]
+        others = [rule for rule in written if not rule.origin.startswith(_OVERLAY)]
+        errors = source.errors if source else Errors()
+        return cls(
+            retry_policy=_retry_policy(errors),
+            http=environment.http,
+            ais=AisCluster.of(environment.ais, environment.home, spec, source),
+            environment=environment,
+            rules=(*environment.rules, *overlaid, *others),
+            users=user_stores(environment.secure),
+            cache=_cache(CacheSettings.of(environment, spec, source), source),
+            timeout=NO_PROGRESS if errors.timeout is None else errors.timeout,
+        )
+
+    def resolve(self, shard: ShardUrl) -> Resolution:
+        """Where the bytes of a shard come from, and where copies of it may be; see `locate` for errors."""
+        found = locate(shard, self.rules, self.environment, self.ais)
+        if self.cache is None or found.location == "-" or found.location.startswith("/"):
+            return found
+        rewritten = next((step.url for step in found.steps if step.stage == "rewrite"), shard.text)
+        variant = ""
+        if self.ais is not None and found.location.startswith(AIS_PREFIX):
+            variant = "&".join(filter(None, (self.ais.variant, self.ais.namespace)))
+        copies = self.cache.names(shard, rewritten, variant)
+        step = ResolutionStep("cache", copies.path, "read from this copy, which is made if there is none")
+        return found._replace(copies=copies, steps=(*found.steps, step))
+
+    def shards(self, texts: Sequence[str], base: str) -> UrlSequence:
+        """The shards that texts stand for, in order: braces, globs, directories, `@file`s.
+
+        Args:
+            texts: as in `shards:` of a spec.
+            base: absolute directory that relative paths start at.
+
+        Raises:
+            UrlError: a text that cannot be understood.
+            MissingShardError: a directory or `@file` that does not exist.
+            ShardError: nothing found, or a store that cannot be listed.
+        """
+        return list_shards(texts, base, self)
+
+    def shards_of(self, source: Source) -> UrlSequence:
+        """The shards of a source. Raises as `shards`; the error names the source."""
+        try:
+            return self.shards(source.shards or (), source.base)
+        except WdspecError as error:
+            raise error.at(source=source.name) from None
+
+    def open(self, resolution: Resolution) -> BinaryIO:
+        """The bytes of a shard, unbuffered: the reader takes large pieces.
+
+        `read` may return fewer bytes than asked for, and b"" only at the true end. Local files can seek, and so
+        can what comes from stores that give ranges. With a cache, remote shards are read from their copies, which
+        are made meanwhile.
+
+        Raises:
+            MissingShardError: there is no such shard; some stores say so only on the first `read`.
+            ShardError: it cannot be read, or nothing opens its scheme.
+        """
+        copies = resolution.copies
+        if copies is None or self.cache is None:
+            return self.open_location(resolution.location)
+        return self.cache.open(copies, partial(self.open_location, resolution.location))
+
+    def open_location(self, location: str) -> BinaryIO:
+        """As `open`, for a location of which nothing else is known; never cached."""
+        return store_of(location, self.users).open(location, self)
+
+    def list(self, root: str, pattern: str) -> list[str]:
+        """What matches a glob below a location, or the shards directly in it; see `Store.list`."""
+        try:
+            store = store_of(root, self.users)
+        except ShardError as error:
+            raise unlistable(root, error.message) from None
+        return store.list(root, pattern, self)
+
+    def describe(self, location: str) -> str:
+        """What opens a location, or why nothing does; opens nothing."""
+        try:
+            return store_of(location, self.users).describe(location, self)
+        except ShardError as error:
+            return error.message
+
+    def output(self, url: str, *, overwrite: bool = True, since: int | None = None) -> Output:
+        """Opens a path or URL to be written; rewrite rules apply to it as they do to what is read.
+
+        Args:
+            url: a path, `file:`, a URL of a store that can be written, ``pipe:command`` (which gets the bytes on its
+                standard input) or ``-`` for standard output. Neither of the last two can be taken back.
+            overwrite: whether something of this name may be replaced.
+            since: see `LocalOutput`.
+
+        Raises:
+            UsageError: the name is taken, another writer is at it, or its kind of URL cannot be written.
+            UrlError: the URL cannot be understood, or WDS_SECURE forbids it.
+            OSError: it cannot be opened.
+        """
+        location = self.destination(url)
+        try:
+            return self._written(location).output(location, overwrite=overwrite, since=since)
+        except UsageError as error:
+            if not error.place:
+                error.at(url=url)
+            raise
+
+    def destination(self, url: str) -> str:
+        """The absolute path or URL where something is written by this name."""
+        return self.resolve(ShardUrl(url, self.environment.directory)).location
+
+    def is_written(self, url: str) -> bool:
+        """Whether something was written by this name: it has its name only when it is whole."""
+        location = self.destination(url)
+        return self._written(location).exists(location)
+
+    def delete(self, url: str) -> None:
+        """Deletes what was written by this name, where that can be. Raises what the store raises."""
+        location = self.destination(url)
+        self._written(location).delete(location)
+
+    def _written(self, location: str) -> Store:
+        try:
+            return store_of(location, self.users, to_write=True)
+        except ShardError as error:
+            raise UsageError(f"this URL cannot be written: {error.message}", location=location) from error
+
+
+def with_surveyed_caches(
+    storages: Mapping[str, Storage], shards: Mapping[str, Iterable[ShardUrl]]
+) -> dict[str, Storage]:
+    """The storages of all sources of a plan, which know what is in their cache directories (`cache.survey`)."""
+    seen: dict[str, CacheNames] = {}
+
+    def knowing(storage: Storage) -> Storage:
+        if storage.cache is None:
+            return storage
+        names = storage.cache.names
+        if names.directory not in seen:
+            seen[names.directory] = surveyed(names, chain.from_iterable(shards.values()))
+        return replace(storage, cache=replace(storage.cache, names=seen[names.directory]))
+
+    return {name: knowing(storage) for name, storage in storages.items()}
+
+
+def _rules(rules: Iterable[RewriteRule]) -> Iterable[Rule]:
+    return (Rule(rule.pattern, rule.replacement, rule.origin or "`rewrite`") for rule in rules)
+
+
+def _cache(settings: CacheSettings | None, source: Source | None) -> Cache | None:
+    if settings is None:
+        return None
+    rules = Rules(settings.size)
+    if source is not None:
+        rules = Rules(settings.size, format=source.format, lenient_end=source.tar.end == "lenient")
+    return Cache(CacheNames(settings.directory), rules)
+
+
+def _retry_policy(errors: Errors) -> RetryPolicy:
+    """How long failures of a store are retried. No single wait is longer than what the watchdog bears."""
+    usual = RetryPolicy()
+    budget = usual.budget if errors.retry is None else errors.retry
+    longest = NO_PROGRESS if errors.timeout is None else errors.timeout
+    return RetryPolicy(budget=budget, read_timeout=min(usual.read_timeout, longest))

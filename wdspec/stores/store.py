@@ -1,0 +1,118 @@
+"""What a store is: a kind of place that shards are read from and written to."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from wdspec.errors import ShardError, UsageError
+from wdspec.outputs.output import Output
+from wdspec.stores.ais.ais_cluster import AisCluster
+from wdspec.stores.http.http_settings import HttpSettings
+from wdspec.stores.key_listing import keys_matching, literal_start, shards_among
+from wdspec.streams.retrying import RetryPolicy
+
+
+@dataclass(frozen=True)
+class StoreSettings:
+    """What stores are told, beside the location: all that the spec and the environment say about reaching them."""
+
+    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
+    http: HttpSettings = field(default_factory=HttpSettings)
+    ais: AisCluster | None = None
+    """What serves the locations marked `ais+…`."""
+
+
+class Store(ABC):
+    """Four verbs. A location is a URL after rewriting, or the path of a local file.
+
+    Stores are found by scheme (`wdspec.urls.schemes.STORES`), made once a process and without state of their own.
+    """
+
+    @abstractmethod
+    def open(self, location: str, settings: StoreSettings) -> BinaryIO:
+        """The bytes of an object, unbuffered; nothing need be asked before the first `read`.
+
+        Raises:
+            MissingShardError: there is no such object.
+            ShardError: it cannot be read.
+            StoreError: no object of this store could be read, for want of settings.
+        """
+
+    def list(self, root: str, pattern: str, settings: StoreSettings) -> list[str]:
+        """The names of the files below a root that match a glob, in code point order; without the root.
+
+        Args:
+            root: ends with `/`; its characters are literal.
+            pattern: relative to it, with `*`, `?`, `[…]` and `**`; "" for the shards directly in it.
+
+        Raises:
+            MissingShardError: there is no such directory, in a store that knows.
+            ShardError: it cannot be listed.
+        """
+        raise unlistable(root, self.describe(root, settings))
+
+    def output(self, location: str, *, overwrite: bool = True, since: int | None = None) -> Output:
+        """Opens an object to be written, which appears when it is whole.
+
+        Args:
+            overwrite: whether something of this name may be replaced.
+            since: see `LocalOutput`; other stores cannot tell.
+
+        Raises:
+            UsageError: the name is taken, or nothing can be written there.
+            OSError: it cannot be opened.
+        """
+        raise UsageError("nothing can be written there; name a local file, or a store that can be written to")
+
+    @property
+    def writes(self) -> bool:
+        """Whether it has an `output` of its own; a user's store that has none leaves that to wdspec's."""
+        return True
+
+    @abstractmethod
+    def describe(self, location: str, settings: StoreSettings) -> str:
+        """What reads a location, in a few words, or why nothing does; opens nothing."""
+
+    def exists(self, location: str) -> bool:
+        """Whether an object of this name was written; False where that cannot be known."""
+        return False
+
+    def delete(self, location: str) -> None:
+        """Deletes an object that was written, where that can be. Raises what the store raises."""
+        return
+
+
+def unlistable(root: str, why: str) -> ShardError:
+    """The error for globs and directories where nothing can be listed."""
+    return ShardError(
+        f"globs and directories cannot be listed there ({why}); write the shards out with braces such as "
+        "`{000000..000123}`, or in an `@file`",
+        location=root,
+    )
+
+
+class KeyStore(Store):
+    """A store that only has keys: names with slashes, in one flat list."""
+
+    @abstractmethod
+    def keys(self, root: str, start: str, settings: StoreSettings, depth: int | None) -> Iterable[str]:
+        """The names of the objects below a root, without the root.
+
+        Args:
+            root: ends with `/`.
+            start: only names that go on with it are wanted.
+            depth: names of more segments are not wanted, but may come; None wants all.
+
+        Raises:
+            MissingShardError: there is no such directory, in a store that knows.
+            ShardError: it cannot be listed.
+        """
+
+    def list(self, root: str, pattern: str, settings: StoreSettings) -> list[str]:
+        if not pattern:
+            return shards_among(self.keys(root, "", settings, 1))
+        depth = None if "**" in pattern.split("/") else pattern.count("/") + 1
+        return keys_matching(self.keys(root, literal_start(pattern), settings, depth), pattern)
