@@ -5,17 +5,17 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 ALSO = {
-    1: ["shards/test_keys.py::test_a_name_splits_at_the_first_dot_of_its_base"],
+    1: ["formats/test_keys.py::test_a_name_splits_at_the_first_dot_of_its_base"],
     5: ["urls/test_sequence.py::test_texts_are_cut_at_double_colons_and_then_expanded"],
-    7: ["shards/test_samples.py::test_hard_links_are_resolved"],
-    13: ["shards/test_damage.py::test_a_cut_anywhere_is_an_error_after_whole_samples"],
-    14: ["shards/test_damage.py::test_a_truncated_shard_never_merges_with_the_next"],
-    15: ["storage/test_pipe.py::test_the_status_is_checked_every_time_also_when_it_comes_late"],
+    7: ["formats/test_samples.py::test_hard_links_are_resolved"],
+    13: ["formats/test_damage.py::test_a_cut_anywhere_is_an_error_after_whole_samples"],
+    14: ["formats/test_damage.py::test_a_truncated_shard_never_merges_with_the_next"],
+    15: ["stores/test_pipe.py::test_the_status_is_checked_every_time_also_when_it_comes_late"],
     17: ["urls/test_rewrite.py::test_rules_rewrite_as_the_table_says"],
-    20: ["urls/test_caching.py::test_urls_with_the_same_file_name_have_different_copies"],
-    22: ["storage/cache/test_reading.py::test_what_is_no_whole_shard_is_an_error_and_leaves_nothing"],
+    20: ["cache/test_cache_names.py::test_urls_with_the_same_file_name_have_different_copies"],
+    22: ["cache/test_reading.py::test_what_is_no_whole_shard_is_an_error_and_leaves_nothing"],
     23: [
-        "storage/cache/test_reading.py"
+        "cache/test_reading.py"
         "::test_the_directory_never_holds_more_than_the_limit_and_keeps_what_was_used_last"
     ],
     24: ["fields/test_images.py::test_every_spec_gives_what_webdataset_gives"],

@@ -115,7 +115,7 @@ def test_a_store_that_cannot_list_says_so():
     wdspec.opener("attic")(lambda url: io.BytesIO())
     with pytest.raises(
         ShardError,
-        match=r"globs and directories cannot be listed there \(the opener `tests\.storage\.test_user",
+        match=r"globs and directories cannot be listed there \(the opener `tests\.stores\.test_user",
     ):
         Storage.of(Environment.read()).shards(["attic://box/*.tar"], "/")
 
@@ -123,9 +123,7 @@ def test_a_store_that_cannot_list_says_so():
 @pytest.mark.parametrize("names", [["/a.tar"], [""], [3], [b"a.tar"]])
 def test_names_that_are_none_are_refused(names, monkeypatch):
     monkeypatch.setattr(Attic, "list", lambda self, root: names)
-    with pytest.raises(
-        ShardError, match=r"`list` of the store `tests\.storage\.test_user_stores:Attic` gave"
-    ):
+    with pytest.raises(ShardError, match=r"`list` of the store `tests\.stores\.test_user_stores:Attic` gave"):
         Storage.of(Environment.read()).shards(["attic://box/"], "/")
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import uuid
 import weakref
 from dataclasses import replace
 
@@ -47,7 +48,7 @@ def shards(tmp_path_factory):
 
 @pytest.fixture
 def root(request, monkeypatch, shards):
-    """URL of a store that holds the shards, for each store."""
+    """URL of a folder of a store that holds the shards, for each store, of this test alone: tests share buckets."""
     monkeypatch.setattr(filesystem._systems, "value", Table())
     if request.param == "memory":
         system = fsspec.filesystem("memory")
@@ -58,9 +59,10 @@ def root(request, monkeypatch, shards):
         return
     store = request.getfixturevalue(request.param)
     use(store, monkeypatch)
+    folder = uuid.uuid4().hex
     for each in shards.iterdir():
-        put(store, f"pages/{each.name}", each.read_bytes())
-    yield store.root
+        put(store, f"{folder}/pages/{each.name}", each.read_bytes())
+    yield f"{store.root}{folder}/"
 
 
 each_store = pytest.mark.parametrize("root", STORES, indirect=True)
