@@ -1,9 +1,9 @@
 """What the order of a run depends on, written down so that a change is found and can be named.
 
-Covered: everything that decides which sample comes when. Left out: where bytes come from (rewrite, aistore,
-cache), how many at a time (loader), errors, epoch, environments. `decode`, `map` and the like change the
-samples but not their order, so a change there is a warning. `rename`, `fields` and `to_tuple` are covered where
-`missing: skip` lets them choose the samples.
+Covered is every key that declares, where it is defined, that it affects the order (`spec.language.effects`): most
+enter through what the plan makes of them, as listed in `IN_PLAN` and `IN_SOURCE`; any other is written down by its
+name where it is not the default, so that a new key leaves the digests of specs without it as they are. Keys that affect
+the samples alone (`decode`, `map`, …) go into a digest of their own: a change there is a warning.
 """
 
 from __future__ import annotations
@@ -11,15 +11,60 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
+
+from pydantic import BaseModel
 
 from wdspec.planning.finite_pass import Pass
 from wdspec.planning.plan import Plan
+from wdspec.spec.language.effects import DeclaredKey, declared_keys
 from wdspec.spec.language.models import Source, Spec
 from wdspec.urls.sequence import ShardUrl, UrlSequence
 
 EXPAND_UP_TO = 1 << 16
 """Shard lists up to this length are hashed shard by shard; longer ones by their patterns, in an instant."""
+
+IN_PLAN = {
+    "seed": "seed",
+    "elastic.ranks": "elastic",
+    "elastic.workers": "elastic",
+    "batch.size": "batch",
+    "batch.global_size": "batch",
+    "mix.draw": "mix",
+    "mix.unit": "unit",
+    "mix.schedule.at": "schedule",
+    "mix.schedule.shares": "schedule",
+    "mix.by": "sources",
+    "mix.cap": "sources",
+    "mix.temperature": "sources",
+    "epoch.pass": "pass",
+    "limit": "pass",
+}
+"""Top-level key -> the entry of the description that holds its effect."""
+
+IN_SOURCE = {
+    "name": "",
+    "probability": "share",
+    "weight": "share",
+    "upsample": "share",
+    "samples": "share",
+    **{f"mix.{key}": "share" for key in ("draw", "unit", "schedule.at", "schedule.shares")},
+    **{f"mix.{key}": "share" for key in ("by", "cap", "temperature")},
+    "shards": "shards",
+    "order": "order",
+    "shuffle": "window",
+    "extensions": "extensions",
+    "missing": "missing",
+    "select": "select",
+    "key.kind": "key",
+    "key.regex": "key",
+    "interleave": "interleave",
+}
+"""Key of a source -> the entry of its description, likewise; the name is the key of that description."""
+
+_SAMPLES_OF_SOURCE = ("decode", "rename", "map", "scale", "scaleprob", "tags")
+_SAMPLES_OF_SPEC = ("map", "fields", "to_tuple")
 
 
 def describe_order(spec: Spec, plan: Plan) -> dict[str, Any]:
@@ -32,13 +77,15 @@ def describe_order(spec: Spec, plan: Plan) -> dict[str, Any]:
         "batch": plan.batching.per_slot if plan.batching.batched else None,
         "mix": plan.draw,
         **_mixing(plan),
+        **_stated(spec, "order", frozenset(IN_PLAN)),
         "sources": {
             source.name: {
                 "share": str(source.share),
                 "shards": digest_shards(source.shards),
                 "order": source.order.kind,
                 "window": source.windows.size,
-                **_reading(options[source.name], spec),
+                **_choice_of_samples(options[source.name], spec),
+                **_stated(options[source.name], "order", frozenset(IN_SOURCE)),
             }
             for source in plan.sources
         },
@@ -47,11 +94,15 @@ def describe_order(spec: Spec, plan: Plan) -> dict[str, Any]:
 
 def describe_samples(spec: Spec) -> str:
     """A digest of what changes the samples but not their order."""
-    parts = [
-        [source.name, source.decode, source.rename, source.map, source.scale, source.scaleprob, source.tags]
-        for source in spec.sources
-    ]
-    return _hash(repr((parts, spec.map, spec.fields, spec.to_tuple)))
+    parts = [[source.name, *(getattr(source, key) for key in _SAMPLES_OF_SOURCE)] for source in spec.sources]
+    described: list[Any] = [parts, *(getattr(spec, key) for key in _SAMPLES_OF_SPEC)]
+    others = {
+        source.name: _stated(source, "samples", frozenset(_SAMPLES_OF_SOURCE)) for source in spec.sources
+    }
+    others[""] = _stated(spec, "samples", frozenset(_SAMPLES_OF_SPEC))
+    if any(others.values()):
+        described.append(others)
+    return _hash(repr(tuple(described)))
 
 
 def digest(description: dict[str, Any]) -> str:
@@ -105,21 +156,47 @@ def _mixing(plan: Plan) -> dict[str, Any]:
     return said
 
 
-def _reading(source: Source, spec: Spec) -> dict[str, Any]:
-    # What is asked for decides which samples are left out, if that is what happens to those that lack it.
-    asked = {
-        "rename": {name: list(old) for name, old in source.rename.items()},
-        "fields": None if spec.fields is None else list(spec.fields),
-        "to_tuple": None if spec.to_tuple is None else list(spec.to_tuple),
-    }
-    return {
+def _choice_of_samples(source: Source, spec: Spec) -> dict[str, Any]:
+    """What decides which samples of a source are left out, and where it splits a name into key and field."""
+    described: dict[str, Any] = {
         "extensions": list(source.extensions) if source.extensions is not None else None,
         "missing": source.missing,
         "select": source.select,
         "key": source.key.regex or source.key.kind,
         "interleave": source.interleave,
-        **(asked if source.missing == "skip" else {}),
     }
+    if source.missing == "skip":  # then fields that are asked for leave out the samples that lack them
+        for holder in (source, spec):
+            for key in declared_keys(type(holder)):
+                if key.affects is not None and key.affects.order_if_skipping:
+                    described[key.name] = _plain(getattr(holder, key.name))
+    return described
+
+
+def _stated(holder: Source | Spec, effect: str, covered: frozenset[str]) -> dict[str, Any]:
+    """The keys with an effect that nothing else covers, where they are not the default."""
+    stated = ((key.name, key.stated(holder)) for key in _uncovered(type(holder), effect, covered))
+    return {name: _plain(values[0] if len(values) == 1 else values) for name, values in stated if values}
+
+
+@cache
+def _uncovered(model: type[Source | Spec], effect: str, covered: frozenset[str]) -> tuple[DeclaredKey, ...]:
+    return tuple(
+        key
+        for key in declared_keys(model)
+        if key.affects is not None
+        and key.affects.what == effect
+        and not covered & {key.name, key.attributes[0]}
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A value of a model as JSON has it."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def _shown(value: Any) -> str:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from wdspec.spec.language.effects import AffectsNeither, AffectsSamples
 from wdspec.spec.language.options import Model
 from wdspec.spec.language.value_kinds import (
     Boolean,
@@ -118,18 +119,22 @@ EtlName = Annotated[str, BeforeValidator(read_etl_name)]
 class Etl(Model):
     """A transformation that runs in the cluster: it gets whole shards and gives whole shards."""
 
-    name: EtlName = Field(description="Its name in the cluster, where it must be running.")
-    args: Annotated[
-        str,
-        BeforeValidator(read_etl_args),
-        WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]}),
+    name: AffectsSamples[EtlName] = Field(description="Its name in the cluster, where it must be running.")
+    args: AffectsSamples[
+        Annotated[
+            str,
+            BeforeValidator(read_etl_args),
+            WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]}),
+        ]
     ] = Field("", description="What it is given: text, or a map, which is sent as JSON.")
-    pipeline: Annotated[
-        tuple[EtlName, ...],
-        BeforeValidator(read_list),
-        _texts(["second-etl"]),
+    pipeline: AffectsSamples[
+        Annotated[
+            tuple[EtlName, ...],
+            BeforeValidator(read_list),
+            _texts(["second-etl"]),
+        ]
     ] = Field((), description="ETLs that follow it, in order.")
-    deterministic: Boolean = Field(
+    deterministic: AffectsNeither[Boolean] = Field(
         False,
         description="It always gives the same bytes, so that a stream that was cut may be read again from its "
         "beginning. Without it a cut in the middle of a shard is an error.",
@@ -146,54 +151,60 @@ def read_etl(value: Any) -> Any:
 class AIStore(Model):
     """An AIStore cluster that serves remote shards."""
 
-    endpoint: Annotated[
-        tuple[Annotated[str, BeforeValidator(read_endpoint)], ...],
-        Field(min_length=1),
-        BeforeValidator(read_list),
-        _texts(["http://aistore:51080"]),
+    endpoint: AffectsNeither[
+        Annotated[
+            tuple[Annotated[str, BeforeValidator(read_endpoint)], ...],
+            Field(min_length=1),
+            BeforeValidator(read_list),
+            _texts(["http://aistore:51080"]),
+        ]
     ] = Field((), description="The URL of its gateway, or of several. By default AIS_ENDPOINT.")
-    use_for: Annotated[tuple[str, ...], BeforeValidator(read_schemes), _texts(["gs", "all"])] = Field(
+    use_for: AffectsNeither[
+        Annotated[tuple[str, ...], BeforeValidator(read_schemes), _texts(["gs", "all"])]
+    ] = Field(
         (),
         description="The URL schemes it serves beside `ais`: `[gs, s3]`, or `all` of them (`gs`, `s3`, `az`, `oc` and "
         "their other names). By default USE_AIS_FOR.",
     )
-    token_file: Text | None = Field(
+    token_file: AffectsNeither[Text | None] = Field(
         None,
         description="A file with the token that `ais auth login` wrote; by default AIS_AUTHN_TOKEN, else the file "
         "AIS_AUTHN_TOKEN_FILE, else ~/.config/ais/cli/auth.token if it exists.",
     )
-    client_ca: Text | None = Field(
+    client_ca: AffectsNeither[Text | None] = Field(
         None,
         description="A file with the certificates to trust. By default AIS_CLIENT_CA, else the system's.",
     )
-    client_crt: Text | None = Field(
+    client_crt: AffectsNeither[Text | None] = Field(
         None, description="The client's own certificate, a file. By default AIS_CRT."
     )
-    client_key: Text | None = Field(None, description="The key to it, a file. By default AIS_CRT_KEY.")
-    skip_verify_crt: Boolean = Field(
+    client_key: AffectsNeither[Text | None] = Field(
+        None, description="The key to it, a file. By default AIS_CRT_KEY."
+    )
+    skip_verify_crt: AffectsNeither[Boolean] = Field(
         False, description="Trust any certificate. By default AIS_SKIP_VERIFY_CRT."
     )
-    connect_timeout: Duration = Field(
+    connect_timeout: AffectsNeither[Duration] = Field(
         10.0,
         description="Seconds in which a connection must stand, or text such as `10s`. By default "
         "AIS_CONNECT_TIMEOUT.",
     )
-    read_timeout: Duration = Field(
+    read_timeout: AffectsNeither[Duration] = Field(
         300.0,
         description="Seconds in which the next bytes must come, or text such as `5m`: a shard that the cluster does "
         "not hold yet starts only when it has fetched it. By default AIS_READ_TIMEOUT.",
     )
-    checksum: Literal["verify", "ignore"] = Field(
+    checksum: AffectsNeither[Literal["verify", "ignore"]] = Field(
         "verify", description="Whether shards that are read whole must have the checksum that AIStore keeps."
     )
     etl: Annotated[Etl | None, BeforeValidator(read_etl)] = Field(
         None,
         description="An ETL of the cluster through which shards are read: its name, a map, or `false` for none.",
     )
-    latest: Boolean = Field(
+    latest: AffectsNeither[Boolean] = Field(
         False, description="Ask the cluster to compare its copy with the remote bucket's object each time."
     )
-    namespace: Annotated[str, BeforeValidator(read_namespace)] | None = Field(
+    namespace: AffectsNeither[Annotated[str, BeforeValidator(read_namespace)] | None] = Field(
         None, description="Namespace of the buckets: `'@cluster'`, `'@cluster#name'` or `'#name'`."
     )
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
-from wdspec.spec.language.options import Model, check_regex
-from wdspec.spec.language.value_kinds import Size, Text, read_text, refuse
+from wdspec.spec.language.effects import AffectsNeither
+from wdspec.spec.language.options import Model, Regex
+from wdspec.spec.language.value_kinds import Size, Text, refuse
 from wdspec.spec.problems.wording import shown
 
 
 class RewriteRule(Model):
     """A regex, anchored at the start of a URL, and what takes the place of the match."""
 
-    pattern: Annotated[
-        str, AfterValidator(lambda value: check_regex(value) and value), BeforeValidator(read_text)
-    ] = Field(alias="from", description="A regex, matched at the start of the URL.")
-    replacement: Annotated[str, Field(strict=True)] = Field(
+    pattern: AffectsNeither[Regex] = Field(
+        alias="from", description="A regex, matched at the start of the URL."
+    )
+    replacement: AffectsNeither[Annotated[str, Field(strict=True)]] = Field(
         alias="to", description=r"What takes its place; `\1` stands for the first group."
     )
     origin: str = ""
@@ -33,10 +34,10 @@ def _local(directory: str) -> str:
 class Cache(Model):
     """A local directory that keeps copies of remote shards."""
 
-    dir: Annotated[Text, AfterValidator(_local)] = Field(
+    dir: AffectsNeither[Annotated[Text, AfterValidator(_local)]] = Field(
         description="The directory, made when it is needed. Copies that somebody put there are used too."
     )
-    size: Size | None = Field(
+    size: AffectsNeither[Size | None] = Field(
         None,
         description="The most that copies made by wdspec may take there: bytes, or text such as `500GB`. With 0 none "
         "is made.",
@@ -46,18 +47,15 @@ class Cache(Model):
 class Output(Model):
     """Where `wdspec process` writes: one shard for each shard read."""
 
-    dir: Text | None = Field(
+    dir: AffectsNeither[Text | None] = Field(
         None, description="A directory, or the URL of one; shards keep their file names."
     )
-    pattern: (
-        Annotated[str, AfterValidator(lambda value: check_regex(value) and value), BeforeValidator(read_text)]
-        | None
-    ) = Field(
+    pattern: AffectsNeither[Regex | None] = Field(
         None,
         alias="from",
         description="A regex, matched at the start of a shard's URL as the spec spells it.",
     )
-    replacement: Annotated[str, Field(strict=True)] | None = Field(
+    replacement: AffectsNeither[Annotated[str, Field(strict=True)] | None] = Field(
         None, alias="to", description=r"What takes the place of the match; `\1` stands for the first group."
     )
     base: str = ""

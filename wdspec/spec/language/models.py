@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, SkipValidation, WithJsonSchema
 
 from wdspec.redaction import redacted_urls
 from wdspec.spec.language.aistore import AIStore, read_aistore
+from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, AffectsSamples, AsksForFields
 from wdspec.spec.language.locations import Cache, Output, RewriteRule, read_cache, read_output
 from wdspec.spec.language.options import (
     Allowances,
@@ -121,30 +122,30 @@ Scale = Annotated[
 class SourceOptions(Model):
     """The keys that a source takes, and that `defaults` may give to all sources."""
 
-    probability: Share | None = Field(
+    probability: AffectsOrder[Share | None] = Field(
         None, description="Share of this source in its list, absolute: the list's must sum to 1."
     )
-    weight: Share | None = Field(
+    weight: AffectsOrder[Share | None] = Field(
         None, description="Share of this source in its list, relative to the others."
     )
-    upsample: Share | None = Field(
+    upsample: AffectsOrder[Share | None] = Field(
         None,
         description="Multiplies the size of this source where shares go by size (no probability or weight).",
     )
-    extensions: FieldPatterns | None = Field(
+    extensions: AffectsOrder[FieldPatterns | None] = Field(
         None,
         description="Which files of a sample are wanted, others are never read: `jpg;png txt` is two fields, the "
         "first with an alternative. All files if left out.",
     )
-    missing: Literal["error", "skip", "none"] = Field(
+    missing: AffectsOrder[Literal["error", "skip", "none"]] = Field(
         "error",
         description="What happens to a sample that lacks a field asked for by `extensions`, `rename`, `fields` or "
         "`to_tuple`: an error; dropped and counted; or the value None.",
     )
-    rename: dict[str, RenameTargets] = Field(
+    rename: AsksForFields[dict[str, RenameTargets]] = Field(
         {}, description="New name of a field: `{image: jpg;png}`, the first present wins. Other fields stay."
     )
-    decode: (
+    decode: AffectsSamples[
         Annotated[
             Decode,
             BeforeValidator(read_decode),
@@ -160,7 +161,7 @@ class SourceOptions(Model):
             ),
         ]
         | None
-    ) = Field(
+    ] = Field(
         None,
         description="How fields become values: an image decoder (`rgb8`, `rgb`, `torchrgb`, `pil`, `l8`, …), `audio`, "
         "`video`, the extension of what a field holds (`json`, `npy`, …), `package.module:function` of its bytes, or "
@@ -169,28 +170,30 @@ class SourceOptions(Model):
         "`rgb8+upright` turns images as their EXIF orientation says, `rgb8+pillow` keeps faster readers of JPEG out, "
         "`video+torchcodec` reads by torchcodec. docs/decoders.md has the table.",
     )
-    scale: Scale | None = Field(
+    scale: AffectsSamples[Scale | None] = Field(
         None,
         description="Factor by which images are rescaled, or the range [lo, hi] from which it is drawn "
         "log-uniformly for each sample; all images of a sample get the same. `1` switches it off.",
     )
-    scaleprob: Fraction = Field(
+    scaleprob: AffectsSamples[Fraction] = Field(
         1.0,
         description="The probability that a sample is rescaled at all; never a share of the mix. Alone, the range "
         "is that of `defaults.scale`, else [0.5, 2.0]. `0` switches rescaling off.",
     )
-    select: CallableName | None = Field(
+    select: AffectsOrder[CallableName | None] = Field(
         None, description="`package.module:function`; keeps the samples for which it is true."
     )
     map: Calls = Field((), description="Functions applied to each sample after decode, scale and select.")
-    shuffle: Count = Field(
+    shuffle: AffectsOrder[Count] = Field(
         1000, description="Samples a slot would hold for shuffling if this were its only source."
     )
-    order: Literal["shuffled", "resampled", "sequential"] = Field(
+    order: AffectsOrder[Literal["shuffled", "resampled", "sequential"]] = Field(
         "shuffled",
         description="Order of the shards: a fresh permutation each pass; with replacement; as listed.",
     )
-    interleave: Positive = Field(1, description="How many shards a slot reads in turn, sample by sample.")
+    interleave: AffectsOrder[Positive] = Field(
+        1, description="How many shards a slot reads in turn, sample by sample."
+    )
     key: Annotated[
         KeyRule,
         BeforeValidator(read_key_rule),
@@ -225,9 +228,11 @@ class SourceOptions(Model):
         default_factory=shared(Errors),
         description="What happens when a sample of this source cannot be read, merged over the top `errors`.",
     )
-    tags: dict[str, Any] = Field({}, description="Constants added to every sample.")
-    samples: Positive | None = Field(None, description="How many samples the source has, as declared.")
-    format: Literal["auto", "tar", "cbor", "msgpack", "jsonl"] = Field(
+    tags: AffectsSamples[dict[str, Any]] = Field({}, description="Constants added to every sample.")
+    samples: AffectsOrder[Positive | None] = Field(
+        None, description="How many samples the source has, as declared."
+    )
+    format: AffectsNeither[Literal["auto", "tar", "cbor", "msgpack", "jsonl"]] = Field(
         "auto",
         description="Format of the shards; `auto` goes by the name of each: `.cbors`, `.cbor`, `.msgpack`, `.mps`, "
         "`.jsonl` and `.ndjson` (compressed or not) are sequences of records, all else is tar.",
@@ -250,10 +255,10 @@ class _Discreet(Model):
 class Source(_Discreet, SourceOptions):
     """A collection of shards, or a nested mix of such collections."""
 
-    name: Text = Field(
+    name: AffectsOrder[Text] = Field(
         "", description="Unique; the key of the source's order. By default from the shards' name."
     )
-    shards: Texts | None = Field(
+    shards: AffectsOrder[Texts | None] = Field(
         None,
         description="Where the shards are: `{000..123}` braces, `a::b`, `${variable}`, globs, `@file.txt` with one "
         "URL a line, a directory ending in `/`; or a list of these.",
@@ -278,17 +283,19 @@ class Source(_Discreet, SourceOptions):
 class Spec(_Discreet):
     """A whole spec, for one split and one environment."""
 
-    wdspec: Integer = Field(1, description="Version of the format.", json_schema_extra={"const": 1})
-    name: Text | None = Field(None, description="Name of the spec.")
-    description: Text | None = Field(None, description="What it is for.")
+    wdspec: AffectsNeither[Integer] = Field(
+        1, description="Version of the format.", json_schema_extra={"const": 1}
+    )
+    name: AffectsNeither[Text | None] = Field(None, description="Name of the spec.")
+    description: AffectsNeither[Text | None] = Field(None, description="What it is for.")
     dataset: tuple[Source, ...] = Field(description="The sources.")
     mix: Mix = Field(default_factory=shared(Mix), description="How the sources are mixed.")
-    seed: Seed = Field(0, description="Seed of all order and randomness.")
+    seed: AffectsOrder[Seed] = Field(0, description="Seed of all order and randomness.")
     map: Calls = Field((), description="Functions applied to each sample after mixing.")
-    fields: FieldPatterns | None = Field(
+    fields: AsksForFields[FieldPatterns | None] = Field(
         None, description="The fields to keep: `image text`, or a list; `a;b` takes the first present."
     )
-    to_tuple: FieldPatterns | None = Field(
+    to_tuple: AsksForFields[FieldPatterns | None] = Field(
         None, description="Deliver tuples of these fields instead of dicts: `image;jpg text`, or a list."
     )
     batch: (
@@ -326,8 +333,10 @@ class Spec(_Discreet):
         None,
         description="Where `wdspec process` writes the samples, shard by shard. Training has no use for it.",
     )
-    allow: Allowances = Field((), description="What is off by default and wanted: `pickle`.")
-    limit: Positive | None = Field(None, description="Stop after so many samples, for smoke runs.")
+    allow: AffectsNeither[Allowances] = Field((), description="What is off by default and wanted: `pickle`.")
+    limit: AffectsOrder[Positive | None] = Field(
+        None, description="Stop after so many samples, for smoke runs."
+    )
     split: str | None = None
     """The split that was chosen."""
     environment: str | None = None

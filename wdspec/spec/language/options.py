@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from wdspec.decoders.table import BY_NAME, split_decoder
+from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, AffectsSamples
 from wdspec.spec.language.value_kinds import (
     TEXT_OR_LIST,
     Boolean,
@@ -84,10 +85,10 @@ DecoderName = Annotated[str, BeforeValidator(read_decoder)]
 class Decode(Model):
     """How the fields of a sample become Python values."""
 
-    names: tuple[DecoderName, ...] = Field(
-        (), description="Decoders for the whole sample, the first that fits wins."
-    )
-    fields: dict[str, DecoderName] = Field({}, description="The decoder of each field named here.")
+    names: tuple[DecoderName, ...] = ()
+    """Decoders for the whole sample, the first that fits wins."""
+    fields: dict[str, DecoderName] = {}
+    """The decoder of each field named here."""
 
 
 def read_decode(value: Any) -> Any:
@@ -106,8 +107,8 @@ def read_decode(value: Any) -> Any:
 class Call(Model):
     """A function of the user's own, with arguments bound to it."""
 
-    call: CallableName = Field(description="The function or class, `package.module:name`.")
-    args: dict[str, Any] = Field({}, description="Keyword arguments to bind.")
+    call: AffectsSamples[CallableName] = Field(description="The function or class, `package.module:name`.")
+    args: AffectsSamples[dict[str, Any]] = Field({}, description="Keyword arguments to bind.")
 
 
 def read_calls(value: Any) -> Any:
@@ -168,13 +169,16 @@ def check_regex(value: str) -> re.Pattern[str]:
         )
 
 
+Regex = Annotated[str, AfterValidator(lambda value: check_regex(value) and value), BeforeValidator(read_text)]
+
+
 class KeyRule(Model):
     """Where the name of a file splits into the sample's key and the field."""
 
-    kind: Literal["first_dot", "last_dot", "regex"] = "first_dot"
+    kind: AffectsOrder[Literal["first_dot", "last_dot", "regex"]] = "first_dot"
     """The rule."""
-    regex: Annotated[str, AfterValidator(_two_groups), BeforeValidator(read_text)] | None = Field(
-        None, description="A regex over the whole name with two groups: key and field."
+    regex: AffectsOrder[Annotated[str, AfterValidator(_two_groups), BeforeValidator(read_text)] | None] = (
+        Field(None, description="A regex over the whole name with two groups: key and field.")
     )
 
 
@@ -192,14 +196,25 @@ def read_key_rule(value: Any) -> Any:
     return {"kind": value}
 
 
+class Step(Model):
+    """The shares from one point of the stream on."""
+
+    at: AffectsOrder[Count] = Field(
+        description="The global sample at which these shares begin, or rather the next batch; 0 first."
+    )
+    shares: AffectsOrder[dict[str, Share]] = Field(
+        description="Relative share by name of a source or nested mix of the top list; 0 if left out."
+    )
+
+
 class Mix(Model):
     """How the sources of one list are mixed."""
 
-    draw: Literal["even", "random", "round_robin"] = Field(
+    draw: AffectsOrder[Literal["even", "random", "round_robin"]] = Field(
         "even",
         description="`even` keeps every batch at the asked shares; `random` draws; `round_robin` takes turns.",
     )
-    unit: Literal["sample", "batch"] = Field(
+    unit: AffectsOrder[Literal["sample", "batch"]] = Field(
         "sample",
         description="`batch` draws one source for each global batch, for sources whose shapes differ. Needs `batch`.",
     )
@@ -207,30 +222,19 @@ class Mix(Model):
         None,
         description="Shares of the top list that change with the samples seen, instead of its sources' own.",
     )
-    by: Literal["shards", "samples", "equal"] = Field(
+    by: AffectsOrder[Literal["shards", "samples", "equal"]] = Field(
         "shards", description="What the size of a source is counted in where no share is given."
     )
-    cap: Positive | None = Field(None, description="Sizes above this count as this.")
-    temperature: PositiveNumber | None = Field(None, description="T: size becomes size^(1/T).")
-
-
-class Step(Model):
-    """The shares from one point of the stream on."""
-
-    at: Count = Field(
-        description="The global sample at which these shares begin, or rather the next batch; 0 first."
-    )
-    shares: dict[str, Share] = Field(
-        description="Relative share by name of a source or nested mix of the top list; 0 if left out."
-    )
+    cap: AffectsOrder[Positive | None] = Field(None, description="Sizes above this count as this.")
+    temperature: AffectsOrder[PositiveNumber | None] = Field(None, description="T: size becomes size^(1/T).")
 
 
 class Batch(Model):
     """How many samples make a batch."""
 
-    size: Positive | None = Field(None, description="Samples for each rank.")
-    global_size: Positive | None = Field(None, description="Samples over all ranks together.")
-    accumulate: Boolean = Field(
+    size: AffectsOrder[Positive | None] = Field(None, description="Samples for each rank.")
+    global_size: AffectsOrder[Positive | None] = Field(None, description="Samples over all ranks together.")
+    accumulate: AffectsNeither[Boolean] = Field(
         False,
         description="With fewer ranks than `elastic.ranks`, give a rank its part of a global batch as several "
         "batches of `size` in a row, instead of one big one.",
@@ -245,9 +249,9 @@ def read_batch(value: Any) -> Any:
 class Epoch(Model):
     """The length of an epoch."""
 
-    samples: Positive | None = Field(None, description="Samples over all ranks together.")
-    batches: Positive | None = Field(None, description="Global batches.")
-    remainder: Literal["pad", "drop"] | None = Field(
+    samples: AffectsNeither[Positive | None] = Field(None, description="Samples over all ranks together.")
+    batches: AffectsNeither[Positive | None] = Field(None, description="Global batches.")
+    remainder: AffectsOrder[Literal["pad", "drop"] | None] = Field(
         None,
         alias="pass",
         description="One finite pass over every sample, for evaluation, the same each time: `pad` (also plain "
@@ -272,28 +276,30 @@ def read_epoch(value: Any) -> Any:
 class Elastic(Model):
     """The canonical topology, to which every run keeps the order."""
 
-    ranks: Positive = Field(description="Ranks of the canonical topology.")
-    workers: Positive = Field(1, description="Workers for each rank of the canonical topology.")
+    ranks: AffectsOrder[Positive] = Field(description="Ranks of the canonical topology.")
+    workers: AffectsOrder[Positive] = Field(1, description="Workers for each rank of the canonical topology.")
 
 
 class Errors(Model):
     """What happens when a sample cannot be read."""
 
-    skip: Boolean = Field(False, description="Drop and count it, instead of raising.")
-    max_count: Count | None = Field(None, description="Raise after this many skips of a source.")
-    max_rate: Fraction | None = Field(
+    skip: AffectsNeither[Boolean] = Field(False, description="Drop and count it, instead of raising.")
+    max_count: AffectsNeither[Count | None] = Field(
+        None, description="Raise after this many skips of a source."
+    )
+    max_rate: AffectsNeither[Fraction | None] = Field(
         None, description="Raise when more than this part of the samples was skipped."
     )
-    log: Text | None = Field(
+    log: AffectsNeither[Text | None] = Field(
         None,
         description="A file to which every skip is added, as a line of JSON: source, cause, message, URL, key.",
     )
-    retry: Duration | None = Field(
+    retry: AffectsNeither[Duration | None] = Field(
         None,
         description="How long a store that fails in a way that may pass is asked again, from its first failure: `2m` "
         "if left out.",
     )
-    timeout: Duration | None = Field(
+    timeout: AffectsNeither[Duration | None] = Field(
         None,
         description="How long one read may take that gives nothing before it is given up, with an error that names "
         "source and URL: `10m` if left out.",
@@ -335,17 +341,19 @@ Allowances = Annotated[
 class LoaderOptions(Model):
     """Arguments of the torch DataLoader."""
 
-    workers: Count = Field(0, description="Worker processes for each rank.")
-    prefetch: Positive | None = Field(None, description="Batches each worker prepares ahead.")
-    pin_memory: Boolean = Field(False, description="Copy tensors into page-locked memory.")
-    persistent: Boolean | None = Field(None, description="Keep workers alive between epochs.")
-    timeout: Duration | None = Field(None, description="Seconds to wait for a batch, or text such as `5m`.")
+    workers: AffectsNeither[Count] = Field(0, description="Worker processes for each rank.")
+    prefetch: AffectsNeither[Positive | None] = Field(None, description="Batches each worker prepares ahead.")
+    pin_memory: AffectsNeither[Boolean] = Field(False, description="Copy tensors into page-locked memory.")
+    persistent: AffectsNeither[Boolean | None] = Field(None, description="Keep workers alive between epochs.")
+    timeout: AffectsNeither[Duration | None] = Field(
+        None, description="Seconds to wait for a batch, or text such as `5m`."
+    )
 
 
 class TarOptions(Model):
     """How strictly tar shards are read."""
 
-    end: Literal["strict", "lenient"] = Field(
+    end: AffectsNeither[Literal["strict", "lenient"]] = Field(
         "strict", description="`lenient` turns a missing end marker into one warning."
     )
 

@@ -1,0 +1,251 @@
+"""Every key declares what it affects, the declaration is true, and the digests of states are made from it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import Field
+from shardmaking import write_shard
+
+import wdspec
+from wdspec.planning.order_digest import (
+    IN_PLAN,
+    IN_SOURCE,
+    describe_order,
+    describe_samples,
+    differences,
+    digest,
+)
+from wdspec.spec.language.effects import Affects, AffectsOrder, AffectsSamples, declared_keys
+from wdspec.spec.language.known_keys import MERGED_SOURCE, MERGED_TOP, keys_of
+from wdspec.spec.language.models import Source, Spec
+
+KEYS = {
+    f"{kind} {key.name}": key
+    for kind, model in (("top", Spec), ("source", Source))
+    for key in declared_keys(model)
+}
+
+BASE = {"elastic": {"ranks": 2, "workers": 1}, "batch": {"size": 4}, "epoch": {"batches": 9}}
+SOURCES = {"a": {"shards": "a-{0..3}.tar"}, "b": {"shards": "b-{0..5}.tar"}}
+
+AIS = {"endpoint": "http://ais:51080", "use_for": "gs"}
+CERTIFIED = {"client_crt": "c", "client_key": "k"}
+ANYWHERE: dict[str, tuple[Any, Any]] = {
+    "rewrite.from": ({"rewrite": [{"from": "x", "to": "y"}]}, {"rewrite": [{"from": "z", "to": "y"}]}),
+    "rewrite.to": ({"rewrite": [{"from": "x", "to": "y"}]}, {"rewrite": [{"from": "x", "to": "z"}]}),
+    "aistore.endpoint": ({"aistore": AIS}, {"aistore": {**AIS, "endpoint": "http://other:51080"}}),
+    "aistore.use_for": ({"aistore": AIS}, {"aistore": {**AIS, "use_for": "s3"}}),
+    **{
+        f"aistore.{key}": ({"aistore": AIS}, {"aistore": {**AIS, key: value}})
+        for key, value in {
+            "token_file": "t",
+            "client_ca": "c",
+            "skip_verify_crt": True,
+            "connect_timeout": 3,
+            "read_timeout": 3,
+            "checksum": "ignore",
+            "latest": True,
+            "namespace": "#n",
+        }.items()
+    },
+    **{
+        f"aistore.{key}": ({"aistore": AIS | CERTIFIED}, {"aistore": AIS | CERTIFIED | {key: "other"}})
+        for key in CERTIFIED
+    },
+    "aistore.etl.name": ({"aistore": {**AIS, "etl": "first-etl"}}, {"aistore": {**AIS, "etl": "second-etl"}}),
+    **{
+        f"aistore.etl.{key}": (
+            {"aistore": {**AIS, "etl": "first-etl"}},
+            {"aistore": {**AIS, "etl": {"name": "first-etl", key: value}}},
+        )
+        for key, value in {"args": {"size": 224}, "pipeline": ["second-etl"], "deterministic": True}.items()
+    },
+    "cache.dir": ({"cache": "x"}, {"cache": "y"}),
+    "cache.size": ({"cache": {"dir": "x"}}, {"cache": {"dir": "x", "size": 9}}),
+    "errors.skip": ({}, {"errors": "skip"}),
+    "errors.max_count": ({"errors": "skip"}, {"errors": {"max_count": 3}}),
+    "errors.max_rate": ({"errors": "skip"}, {"errors": {"max_rate": 0.1}}),
+    "errors.log": ({}, {"errors": {"log": "x"}}),
+    "errors.retry": ({}, {"errors": {"retry": 3}}),
+    "errors.timeout": ({}, {"errors": {"timeout": 3}}),
+    "map.call": ({"map": "m:f"}, {"map": "m:g"}),
+    "map.args": ({"map": "m:f"}, {"map": [{"call": "m:f", "args": {"a": 1}}]}),
+}
+SCHEDULE = [{"at": 0, "shares": {"a": 1, "b": 1}}]
+EXAMPLES: dict[str, tuple[Any, Any]] = {
+    **{f"top {key}": values for key, values in ANYWHERE.items()},
+    **{f"source {key}": values for key, values in ANYWHERE.items()},
+    "top wdspec": ({}, {"wdspec": 1}),
+    "top name": ({}, {"name": "n"}),
+    "top description": ({}, {"description": "d"}),
+    "top mix.draw": ({}, {"mix": {"draw": "random"}}),
+    "top mix.unit": ({}, {"mix": {"unit": "batch"}}),
+    "top mix.schedule.at": (
+        {"mix": {"schedule": [*SCHEDULE, {"at": 80, "shares": {"a": 1}}]}},
+        {"mix": {"schedule": [*SCHEDULE, {"at": 160, "shares": {"a": 1}}]}},
+    ),
+    "top mix.schedule.shares": (
+        {"mix": {"schedule": SCHEDULE}},
+        {"mix": {"schedule": [{"at": 0, "shares": {"a": 1, "b": 2}}]}},
+    ),
+    "top mix.by": ({}, {"mix": {"by": "equal"}}),
+    "top mix.cap": ({}, {"mix": {"cap": 4}}),
+    "top mix.temperature": ({}, {"mix": {"temperature": 2}}),
+    "top seed": ({}, {"seed": 1}),
+    "top fields": ({}, {"fields": "txt"}),
+    "top to_tuple": ({}, {"to_tuple": "txt"}),
+    "top batch.size": ({}, {"batch": {"size": 6}}),
+    "top batch.global_size": ({"batch": {"global_size": 8}}, {"batch": {"global_size": 16}}),
+    "top batch.accumulate": ({}, {"batch": {"size": 4, "accumulate": True}}),
+    "top epoch.samples": ({"epoch": 80}, {"epoch": 160}),
+    "top epoch.batches": ({}, {"epoch": {"batches": 10}}),
+    "top epoch.pass": ({"epoch": {"pass": "pad"}}, {"epoch": {"pass": "drop"}}),
+    "top elastic.ranks": ({}, {"elastic": {"ranks": 4, "workers": 1}}),
+    "top elastic.workers": ({}, {"elastic": {"ranks": 2, "workers": 2}}),
+    "top loader.workers": ({}, {"loader": {"workers": 2}}),
+    "top loader.prefetch": ({}, {"loader": {"prefetch": 2}}),
+    "top loader.pin_memory": ({}, {"loader": {"pin_memory": True}}),
+    "top loader.persistent": ({}, {"loader": {"persistent": True}}),
+    "top loader.timeout": ({}, {"loader": {"timeout": 3}}),
+    "top output.dir": ({}, {"output": "out/"}),
+    "top output.from": ({"output": {"from": "a", "to": "b"}}, {"output": {"from": "c", "to": "b"}}),
+    "top output.to": ({"output": {"from": "a", "to": "b"}}, {"output": {"from": "a", "to": "c"}}),
+    "top allow": ({}, {"allow": ["pickle"]}),
+    "top limit": ({"epoch": "pass"}, {"epoch": "pass", "limit": 11}),
+    "source probability": ("a 0.5 b 0.5", "a 0.4 b 0.6"),
+    "source weight": ("a 1 b 1", "a 1 b 2"),
+    "source upsample": ({}, {"upsample": 2}),
+    "source extensions": ({}, {"extensions": "txt"}),
+    "source missing": ({}, {"missing": "skip"}),
+    "source rename": ({}, {"rename": {"text": "txt"}}),
+    "source decode": ({}, {"decode": "raw"}),
+    "source scale": ({}, {"scale": 0.5}),
+    "source scaleprob": ({"scale": 0.5}, {"scale": 0.5, "scaleprob": 0.1}),
+    "source select": ({}, {"select": "m:f"}),
+    "source shuffle": ({}, {"shuffle": 10}),
+    "source order": ({}, {"order": "sequential"}),
+    "source interleave": ({}, {"interleave": 2}),
+    "source key.kind": ({}, {"key": "last_dot"}),
+    "source key.regex": ({"key": {"regex": "(.)(.)"}}, {"key": {"regex": "(..)(.)"}}),
+    "source tags": ({}, {"tags": {"lang": "en"}}),
+    "source samples": (10, 20),
+    "source format": ({}, {"format": "tar"}),
+    "source tar.end": ({}, {"tar": {"end": "lenient"}}),
+    "source name": ({}, {"name": "c"}),
+    "source shards": ({}, {"shards": "a-{0..2}.tar"}),
+    # a nested mix alone has these
+    "source mix.by": ("nested", {"by": "equal"}),
+    "source mix.cap": ("nested", {"cap": 4}),
+    "source mix.temperature": ("nested", {"temperature": 2}),
+}
+NOT_IN_SOURCES = {f"source mix.{key}" for key in ("draw", "unit", "schedule.at", "schedule.shares")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shards")
+    for name, shards in (("a", 4), ("b", 6)):
+        for shard in range(shards):
+            samples = [(f"{name}{shard}{i}", {"txt": b"x"}) for i in range(3)]
+            write_shard(folder / f"{name}-{shard}.tar", samples)
+    return folder
+
+
+def described(spec: dict[str, Any]) -> tuple[str, str]:
+    loaded = wdspec.load(spec)
+    # no cluster is asked: it would have to serve the shards
+    local = {**spec, "aistore": None, "dataset": [{**each, "aistore": None} for each in spec["dataset"]]}
+    order = describe_order(loaded, wdspec.plan(local))
+    json.dumps(order)  # plain
+    return digest(order), describe_samples(loaded)
+
+
+def made(name: str, change: Any) -> dict[str, Any]:
+    kind, _, key = name.partition(" ")
+    a, b = ({"name": each, **options} for each, options in SOURCES.items())
+    if kind == "top":
+        return {**BASE, **change, "dataset": [a, b]}
+    if key.startswith("mix."):
+        mix = {} if change == "nested" else {"mix": change}
+        return {**BASE, "dataset": [{"name": "in", "dataset": [a, b], **mix}]}
+    if key == "samples":
+        return {
+            **BASE,
+            "mix": {"by": "samples"},
+            "dataset": [a | {"samples": change}, b | {"samples": 9}],
+        }
+    if key in ("probability", "weight"):
+        _, first, _, second = change.split()
+        return {**BASE, "dataset": [a | {key: float(first)}, b | {key: float(second)}]}
+    return {**BASE, "dataset": [a | change, b]}
+
+
+@pytest.mark.parametrize("name", sorted(KEYS))
+def test_every_key_declares_what_it_affects(name):
+    assert KEYS[name].affects is not None, (
+        f"say what `{name}` affects where it is defined: AffectsOrder[…] or another"
+    )
+
+
+def test_all_keys_of_the_language_are_among_them():
+    for model, kind, merged in ((Spec, "top", MERGED_TOP), (Source, "source", MERGED_SOURCE)):
+        firsts = {name.split()[1].split(".")[0] for name in KEYS if name.startswith(kind)}
+        assert firsts | {"dataset"} | set(merged) == {*keys_of(model), *merged}
+
+
+@pytest.mark.parametrize("name", sorted(set(KEYS) - NOT_IN_SOURCES))
+def test_a_change_of_a_key_shows_where_it_says(name, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    before, after = (described(made(name, change)) for change in EXAMPLES[name])
+    what = KEYS[name].affects.what
+    assert (before[0] != after[0]) == (what == "order")
+    if what != "order":
+        assert (before[1] != after[1]) == (what == "samples")
+
+
+@pytest.mark.parametrize("name", ["source rename", "top fields", "top to_tuple"])
+def test_with_samples_skipped_that_lack_fields_asking_for_other_fields_changes_the_order(
+    name, folder, monkeypatch
+):
+    monkeypatch.chdir(folder)
+    skipping = {"defaults": {"missing": "skip"}}
+    before, after = (described({**made(name, change), **skipping}) for change in EXAMPLES[name])
+    assert KEYS[name].affects.order_if_skipping
+    assert before[0] != after[0]
+
+
+def test_what_enters_through_the_plan_is_declared_to_affect_the_order():
+    for kind, table in (("top", IN_PLAN), ("source", IN_SOURCE)):
+        assert {KEYS[f"{kind} {key}"].affects for key in table} == {Affects("order")}
+
+
+class WithNewKeys(Source):
+    """A source as it would be with two keys more, defined nowhere else."""
+
+    jitter: AffectsOrder[int] = Field(0, description="A new key that affects the order.")
+    hue: AffectsSamples[float] = Field(0.0, description="A new key that affects the samples.")
+
+
+def with_new_keys(**values: Any) -> Spec:
+    spec = wdspec.load({"elastic": {"ranks": 1, "workers": 1}, "dataset": [{"name": "a", **SOURCES["a"]}]})
+    source = WithNewKeys.model_construct(**dict(spec.sources[0]), **values)
+    return spec.model_copy(update={"dataset": (source,)})
+
+
+def test_a_new_key_is_in_the_digests_by_its_declaration_alone():
+    plain, other = with_new_keys(), with_new_keys(jitter=3, hue=0.5)
+    plan = wdspec.plan(wdspec.load({"elastic": {"ranks": 1}, "dataset": [{"name": "a", **SOURCES["a"]}]}))
+    assert list(differences(describe_order(plain, plan), describe_order(other, plan))) == [
+        "sources.a.jitter: added"
+    ]
+    assert describe_samples(plain) != describe_samples(other)
+
+
+def test_a_key_that_is_not_used_leaves_the_digests_as_they_were():
+    plain = wdspec.load({"elastic": {"ranks": 1}, "dataset": [{"name": "a", **SOURCES["a"]}]})
+    plan = wdspec.plan(plain)
+    assert describe_order(with_new_keys(), plan) == describe_order(plain, plan)
+    assert describe_samples(with_new_keys()) == describe_samples(plain)

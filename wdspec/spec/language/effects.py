@@ -1,0 +1,85 @@
+"""What a change of a key does to the reading: declared where the key is defined, and digested into states from there.
+
+A key without a declaration would be a wrong resume in silence: `tests/planning/test_order_digest.py` demands one of
+every key, and an example that shows that it is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+T = TypeVar("T")
+
+
+class Affects(NamedTuple):
+    """The effect of a key, as a mark in the annotation of its field."""
+
+    what: Literal["order", "samples", "neither"]
+    """`order`: which samples come, and when. A state does not fit a spec that differs in it.
+    `samples`: what is in them. A run may go on with a change, and warns of it.
+    `neither`: where bytes come from, how fast, how an epoch is cut, what happens to failures."""
+    order_if_skipping: bool = False
+    """With `missing: skip` it chooses the samples, too, since it asks for fields."""
+
+
+AffectsOrder = Annotated[T, Affects("order")]
+AffectsSamples = Annotated[T, Affects("samples")]
+AsksForFields = Annotated[T, Affects("samples", order_if_skipping=True)]
+AffectsNeither = Annotated[T, Affects("neither")]
+
+
+class DeclaredKey(NamedTuple):
+    """A key with a value of its own, no map of further keys."""
+
+    name: str
+    """From the holder on, as it is written: `epoch.pass`."""
+    attributes: tuple[str, ...]
+    """The same in the models: `epoch`, `remainder`."""
+    affects: Affects | None
+    default: Any
+
+    def stated(self, holder: Any) -> list[Any]:
+        """Its values in a model: those that are not the default; several where it is a key of a list of maps."""
+        *outer, last = self.attributes
+        held = [holder]
+        for attribute in outer:
+            maps = [getattr(each, attribute) for each in held if each is not None]
+            held = [each for value in maps for each in (value if isinstance(value, tuple) else (value,))]
+        values = [getattr(each, last) for each in held if each is not None]
+        return [value for value in values if value is not None and value != self.default]
+
+
+@cache
+def declared_keys(model: type[BaseModel]) -> tuple[DeclaredKey, ...]:
+    """The keys of a model and of the maps in it; `dataset` is left out, whose sources declare their own."""
+    return tuple(_declared(model))
+
+
+def inner_model(field: FieldInfo) -> type[BaseModel] | None:
+    """The model of the maps that a key takes, or of the maps in the list that it takes; None for other values."""
+    return _model_in(field.annotation)
+
+
+def _declared(model: type[BaseModel]) -> Iterator[DeclaredKey]:
+    for attribute, field in model.model_fields.items():
+        affects = next((mark for mark in field.metadata if isinstance(mark, Affects)), None)
+        if attribute == "dataset" or (affects is None and not field.description):
+            continue
+        name, inner = field.alias or attribute, inner_model(field)
+        if inner is None or affects is not None:
+            default = None if field.is_required() else field.get_default(call_default_factory=True)
+            yield DeclaredKey(name, (attribute,), affects, default)
+            continue
+        for key in declared_keys(inner):
+            yield key._replace(name=f"{name}.{key.name}", attributes=(attribute, *key.attributes))
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((model for each in get_args(annotation) if (model := _model_in(each))), None)
