@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from wdspec import load
-from wdspec.errors import SpecError, UrlError
-from wdspec.fields.decoder_handlers import Decoder
+import wdspec
+from wdspec import Decoder, load
+from wdspec.errors import FieldError, SpecError, UrlError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.secure import secure_mode
 from wdspec.spec.language.models import Source, Spec
@@ -26,7 +26,7 @@ def load_a_map() -> None:
 
 def resolve_a_program() -> None:
     spec = Spec(dataset=(Source(name="a", shards=("x",)),))
-    Storage.of(Environment.read(), spec, spec.sources[0])(ShardUrl("pipe:cat x", "/"))
+    Storage.of(Environment.read(), spec, spec.sources[0]).resolve(ShardUrl("pipe:cat x", "/"))
 
 
 def decode_by_a_function() -> None:
@@ -45,7 +45,46 @@ def handlers_by_pickle() -> None:
     Decoder("pyd", allow=["pickle"])({"__key__": "1", "pyd": pickle.dumps(1)})
 
 
+def a_stage_by_a_function() -> None:
+    wdspec.DataPipeline([]).decode("os.path:basename")
+
+
+def a_stage_by_pickle() -> None:
+    wdspec.decode("pyd", allow=["pickle"])
+
+
+def a_pipeline_of_a_spec() -> None:
+    dataset = {"shards": "examples/data/digits-a-000000.tar.bz2", "decode": {"cls": "os.path:basename"}}
+    wdspec.DataPipeline(wdspec.compile({"dataset": [dataset]}))
+
+
+def a_handler_of_images() -> None:
+    try:
+        wdspec.imagehandler("os.path:basename")
+    except SpecError as error:
+        if "no image decoder" not in str(error):
+            raise
+
+
+def a_tar_for_a_program() -> None:
+    wdspec.TarWriter("pipe:cat > /dev/null").abort()
+
+
+def shards_for_a_program() -> None:
+    writer = wdspec.ShardWriter("pipe:cat > /dev/null; : %d", verbose=0)
+    try:
+        writer.write({"__key__": "1", "txt": "a"})
+    finally:
+        writer.abort()
+
+
 PLACES = [
+    a_stage_by_a_function,
+    a_stage_by_pickle,
+    a_pipeline_of_a_spec,
+    a_handler_of_images,
+    a_tar_for_a_program,
+    shards_for_a_program,
     load_a_map,
     resolve_a_program,
     decode_by_a_function,
@@ -68,6 +107,32 @@ def test_any_other_value_forbids_everywhere(place, value, monkeypatch):
 def test_the_words_for_off_allow_everywhere(place, value, monkeypatch):
     monkeypatch.setenv("WDS_SECURE", value)
     place()
+
+
+@pytest.mark.parametrize("copy", [lambda made: made, lambda made: pickle.loads(pickle.dumps(made))])
+def test_what_it_said_when_a_decoder_was_made_holds(copy, monkeypatch):
+    sample = {"__key__": "1", "pyd": pickle.dumps(1)}
+    makers = (
+        lambda **options: Decoder(**options),
+        lambda **options: wdspec.DataPipeline([dict(sample)]).decode(**options),
+    )
+    for make in makers:
+        monkeypatch.setenv("WDS_SECURE", "on")
+        secure = copy(make())
+        monkeypatch.delenv("WDS_SECURE")
+        trusting = copy(make(allow=["pickle"]))
+        with pytest.raises(FieldError, match="which WDS_SECURE=1 forbids"):
+            next(iter(secure)) if isinstance(secure, wdspec.DataPipeline) else secure(sample)
+        monkeypatch.setenv("WDS_SECURE", "on")
+        given = next(iter(trusting)) if isinstance(trusting, wdspec.DataPipeline) else trusting(sample)
+        assert given["pyd"] == 1
+
+
+def test_a_stage_that_never_unpickles_needs_no_setting(monkeypatch):
+    for value in ("", "1"):
+        monkeypatch.setenv("WDS_SECURE", value)
+        stage = wdspec.xdecode(must_decode=False)
+        assert next(stage([{"__key__": "1", "pyd": b"x"}]))["pyd"] == b"x"
 
 
 def test_unset_allows_and_any_mapping_may_be_asked(monkeypatch):

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from wdspec.compiler import compile
 from wdspec.fluent.datapipeline import DataPipeline
-from wdspec.fluent.handlers import Handler, reraise_exception
+from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.stages.shard_lists import ResampledShards, SimpleShardList, Urls
 from wdspec.fluent.stages.shard_mix import MultiShardSample
 from wdspec.fluent.stages.splitting import single_node_only, split_by_worker
@@ -65,7 +65,7 @@ class WebDataset(DataPipeline):
         workersplitter: Splitter | None = split_by_worker,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_size: int = -1,
-        handler: Handler = reraise_exception,
+        handler: ErrorHandler = reraise_exception,
         select_files: Selection | None = None,
         rename_files: Rename | None = None,
         empty_check: bool = True,

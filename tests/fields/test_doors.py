@@ -21,8 +21,8 @@ import pytest
 import torch
 
 import wdspec
+from wdspec import Decoder
 from wdspec.errors import FieldError, SpecError, UsageError
-from wdspec.fields.decoder_handlers import Decoder
 from wdspec.fields.sample_fields import SampleFields
 
 

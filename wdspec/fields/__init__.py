@@ -1,7 +1,11 @@
-"""Raw bytes → Python values: which files are wanted, what each field is called, how it is decoded.
+"""Raw bytes → values: which files of a sample are wanted, what each field is called, how it is decoded; and back.
 
-`sample.SampleFields` is the one that the engine calls; it is made of `matching` (the `extensions` grammar),
-`naming` (`rename`, `missing`), `decoding` (which decoder), the decoders themselves and `scale`. The decoders: `basic`
-is the table of what goes by the extension (`arrays`, `json_text`, `packed`, `tensors`, `pickles`), then there are
-`images` (with `pixels`), `audio`, `video` and `user`; `unpacking` undoes ``.gz``. `handlers` is for Python users.
+In: raw samples (``__key__`` and the like, and bytes by suffix) and the keys of a source: `extensions`, `rename`,
+`missing`, `decode`. Out: samples with values; or, to be written, samples with bytes.
+
+`sample_fields` is what the engine calls, and the file to read first: it asks `file_patterns` which files are wanted,
+`field_names` what they are called and `decode_rules` which decoder each gets, once for all samples with the same names.
+`codecs` has the functions that read and write values; which of them belongs to which decoder is in
+`wdspec.decoders.table`. `scale` draws the sizes of images, `field_encoder` chooses what writes a field, `sample_bytes`
+packs whole samples for caches, `decoders_page` makes docs/decoders.md.
 """

@@ -42,7 +42,7 @@ class Spelling:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ExtensionEntry:
     """The alternatives for one field, the preferred one first."""
 
     spellings: tuple[Spelling, ...]
@@ -69,7 +69,7 @@ class Extensions:
     """
 
     def __init__(self, entries: Sequence[str] | None = None) -> None:
-        self.entries: tuple[Entry, ...] | None = None if entries is None else parse_entries(entries)
+        self.entries: tuple[ExtensionEntry, ...] | None = None if entries is None else parse_entries(entries)
         every = self.entries or ()
         self._choosing = [e for e in every if e.name is not None] + [e for e in every if e.name is None]
         self._names = {entry.name.lower() for entry in every if entry.name is not None}
@@ -130,12 +130,12 @@ class Extensions:
         return f"Extensions({None if self.entries is None else [str(entry) for entry in self.entries]})"
 
 
-def parse_entries(texts: Sequence[str]) -> tuple[Entry, ...]:
+def parse_entries(texts: Sequence[str]) -> tuple[ExtensionEntry, ...]:
     """Reads the entries of `extensions`; see `Extensions` for the errors."""
-    entries: list[Entry] = []
+    entries: list[ExtensionEntry] = []
     seen: dict[str, str] = {}
     for text in " ".join(texts).split():
-        entry = Entry(tuple(Spelling(part) for part in text.split(";") if part))
+        entry = ExtensionEntry(tuple(Spelling(part) for part in text.split(";") if part))
         if not entry.spellings:
             raise SpecError(f"`extensions` has the entry {text!r} without a suffix; write `jpg;png txt`")
         for spelling in entry.spellings:

@@ -28,7 +28,7 @@ ScaledStep = tuple[str, Callable[[bytes, float], Any]]
 
 
 @dataclass(frozen=True)
-class Layout:
+class SampleLayout:
     """What is done to every sample whose entries have the same names in the same order."""
 
     moves: tuple[tuple[str, str], ...] | None
@@ -99,7 +99,7 @@ class SampleFields:
                 self.rules.check(new, old)
         self.source: str | None = None
         """What messages call the source."""
-        self._layouts: dict[tuple[str, ...], Layout | FieldError | Literal["skip"]] = {}
+        self._layouts: dict[tuple[str, ...], SampleLayout | FieldError | Literal["skip"]] = {}
         self._unmatched = set(self.rules.fields)
         self._tried = 0
 
@@ -152,7 +152,7 @@ class SampleFields:
         """
         names = tuple(raw)
         layout = self._layouts.get(names) or self._study(names)
-        if not isinstance(layout, Layout):
+        if not isinstance(layout, SampleLayout):
             if isinstance(layout, FieldError):
                 # Errors gather the place of one sample and a traceback: the remembered one stays clean.
                 raise _placed(FieldError(layout.message, **layout.place), raw)
@@ -178,13 +178,13 @@ class SampleFields:
             _placed(error, raw, name)
             raise
         except Exception as cause:
-            message = f"cannot decode as {layout.labels[name]}: {said(cause)}"
+            message = f"cannot decode as {layout.labels[name]}: {one_line(cause)}"
             raise _placed(FieldError(message), raw, name) from cause
         return sample
 
-    def _study(self, names: tuple[str, ...]) -> Layout | FieldError | Literal["skip"]:
+    def _study(self, names: tuple[str, ...]) -> SampleLayout | FieldError | Literal["skip"]:
         """Decides what is done to samples of this layout, and remembers it."""
-        decided: Layout | FieldError | Literal["skip"]
+        decided: SampleLayout | FieldError | Literal["skip"]
         try:
             fields = self.naming.arrange([name for name in names if not is_reserved(name)])
             decided = "skip" if fields is None else self._lay_out(names, fields)
@@ -212,14 +212,14 @@ class SampleFields:
                 stacklevel=4,
             )
 
-    def _lay_out(self, names: tuple[str, ...], fields: Mapping[str, str | None]) -> Layout:
+    def _lay_out(self, names: tuple[str, ...], fields: Mapping[str, str | None]) -> SampleLayout:
         present = {name: stored for name, stored in fields.items() if stored is not None}
         moves = [(name, name) for name in names if is_reserved(name)] + list(present.items())
         if self._unmatched:
             self._unmatched -= {self.rules.key_for(name, stored) for name, stored in present.items()}
         found = ((name, self.rules.decoder_of(name, stored)) for name, stored in present.items())
         decoders: dict[str, FieldDecoder] = {name: decoder for name, decoder in found if decoder is not None}
-        return Layout(
+        return SampleLayout(
             moves=None if moves == [(name, name) for name in names] else tuple(moves),
             absent={name: None for name, stored in fields.items() if stored is None},
             plain=tuple((name, d.decode) for name, d in decoders.items()),
@@ -238,9 +238,9 @@ def _placed(error: WdspecError, raw: Mapping[str, Any], field: str | None = None
     )
 
 
-def said(cause: Exception) -> str:
+def one_line(cause: Exception) -> str:
     """What an exception says, in one line of bounded length; with its type where words are not enough."""
-    said = " ".join(str(cause).split())
-    if not said or not isinstance(cause, (ValueError, OSError, EOFError)):
-        said = f"{type(cause).__name__}: {said}".rstrip(": ")
-    return said if len(said) <= 300 else f"{said[:300]}…"
+    text = " ".join(str(cause).split())
+    if not text or not isinstance(cause, (ValueError, OSError, EOFError)):
+        text = f"{type(cause).__name__}: {text}".rstrip(": ")
+    return text if len(text) <= 300 else f"{text[:300]}…"

@@ -11,39 +11,30 @@ from torch.utils.data import DataLoader, IterableDataset
 from wdspec.errors import UsageError
 from wdspec.fluent.epoch_cuts import EpochCut, Repeated
 from wdspec.fluent.pass_counters import WorkerCounters
+from wdspec.fluent.replacements import METHODS
 from wdspec.fluent.stage_chain import flattened, made, run
 from wdspec.fluent.stages import batching, mapping, shuffling
 from wdspec.fluent.stages import decode_stage as decoding
 from wdspec.fluent.stages import field_patterns as patterns
 from wdspec.fluent.stages import inspecting as watching
 from wdspec.fluent.stages import renaming as naming
-from wdspec.fluent.stages.mixing import Mix, Turns
+from wdspec.fluent.stages.mixing import RoundRobinMix, WeightedMix
 from wdspec.fluent.stages.shard_lists import ChosenShards, SimpleShardList, Urls
 from wdspec.fluent.stages.splitting import split_by_node, split_by_worker
-from wdspec.fluent.stages.stage import StageMaker
-
-METHODS = {
-    "append": ".compose(stage), which returns a new pipeline",
-    "invoke": "iter(pipeline)",
-    "iterator": "iter(pipeline)",
-    "lmdb_cached": ".compose(wdspec.DBCache, path, size)",
-    "mcached": ".compose(wdspec.DBCache, path, size)",
-    "stage": ".stages[i]",
-}
-"""Methods of webdataset's pipelines that are not here → what to use instead."""
+from wdspec.fluent.stages.stage import Stage
 
 P = ParamSpec("P")
 D = TypeVar("D", bound="DataPipeline")
 
 
-def _method(maker: StageMaker[P]) -> Callable[Concatenate[D, P], D]:
+def _method(maker: Callable[P, Stage]) -> Callable[Concatenate[D, P], D]:
     """The method that adds a stage: one implementation under both faces."""
 
     def add(self: D, /, *args: P.args, **kwargs: P.kwargs) -> D:
         return self.compose(maker(*args, **kwargs))
 
     add.__name__, add.__doc__ = maker.__name__, maker.__doc__
-    add.__qualname__ = f"DataPipeline.{maker.__name__}"
+    add.__qualname__ = f"DataPipeline.{add.__name__}"
     return add
 
 
@@ -205,7 +196,7 @@ class WebLoader(DataPipeline):
 
 
 class RandomMix(DataPipeline):
-    """Items of several pipelines, each with its share, evenly spread; for arguments and errors see `Mix`.
+    """Items of several pipelines, each with its share, evenly spread; for arguments and errors see `WeightedMix`.
 
     Example:
         >>> import wdspec as wds
@@ -220,14 +211,14 @@ class RandomMix(DataPipeline):
         longest: bool = False,
         seed: int = 0,
     ) -> None:
-        super().__init__(Mix(datasets, probs, longest, seed))
+        super().__init__(WeightedMix(datasets, probs, longest, seed))
 
 
 class RoundRobin(DataPipeline):
     """Items of several pipelines in turn, up to the first end; with `longest` up to the last one."""
 
     def __init__(self, datasets: Sequence[Any], longest: bool = False) -> None:
-        super().__init__(Turns(datasets, longest))
+        super().__init__(RoundRobinMix(datasets, longest))
 
 
 class ResizedDataset(DataPipeline):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from wdspec.fields.decoder_handlers import Decoder as SampleDecoder
+from wdspec.fluent.sample_decoder import SampleDecoder
 
 
 class Decoder(SampleDecoder):

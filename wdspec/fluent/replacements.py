@@ -1,8 +1,8 @@
-"""Names of webdataset that are not here, with what takes their place."""
+"""What webdataset has and wdspec has not, with what takes its place: for the errors that name it."""
 
 from __future__ import annotations
 
-INSTEAD = {
+NAMES = {
     "Cached": "wdspec.DBCache",
     "Continue": "names that end in a packing, such as `json.gz`: they are unpacked by themselves",
     "DecodingError": "wdspec.FieldError",
@@ -34,4 +34,14 @@ INSTEAD = {
     "with_epoch": "the method `.with_epoch(n)`",
     "with_length": "the method `.with_length(n)`",
 }
-"""Name in webdataset → what to use here."""
+"""Names of the module `webdataset` that are not here → what to use instead."""
+
+METHODS = {
+    "append": ".compose(stage), which returns a new pipeline",
+    "invoke": "iter(pipeline)",
+    "iterator": "iter(pipeline)",
+    "lmdb_cached": ".compose(wdspec.DBCache, path, size)",
+    "mcached": ".compose(wdspec.DBCache, path, size)",
+    "stage": ".stages[i]",
+}
+"""Methods of webdataset's pipelines that are not here → what to use instead."""

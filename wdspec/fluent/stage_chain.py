@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from wdspec.errors import UsageError
-from wdspec.fluent.stages.stage import Stage, StageMaker, Turn
+from wdspec.fluent.stages.stage import PassContext, Stage, StageMaker
 
 
 def flattened(stages: Iterable[Any]) -> tuple[Any, ...]:
@@ -83,7 +83,9 @@ def run(stages: tuple[Any, ...], number: int) -> Iterator[Any]:
         )
     items = begin(stages[0], number)
     for place, stage in enumerate(stages[1:], 1):
-        items = stage.run(items, Turn(number, place)) if isinstance(stage, Stage) else iter(stage(items))
+        items = (
+            stage.run(items, PassContext(number, place)) if isinstance(stage, Stage) else iter(stage(items))
+        )
     return items
 
 

@@ -7,7 +7,7 @@ import pytest
 import webdataset
 
 import wdspec as wds
-from wdspec.fluent.replacements import INSTEAD
+from wdspec.fluent.replacements import NAMES
 
 SAMPLES = [
     {"__key__": "a", "left.png": b"1", "cls": b"2", "json": b"null"},
@@ -84,7 +84,7 @@ def test_every_public_name_of_webdataset_is_here_or_says_what_is():
         if name.startswith("_") or type(value).__name__ == "module":
             continue
         if name in wds.__all__:
-            assert name not in INSTEAD
+            assert name not in NAMES
         else:
             with pytest.raises(AttributeError, match="; use "):
                 getattr(wds, name)

@@ -18,7 +18,7 @@ from typing import Any
 from wdspec.errors import UsageError
 from wdspec.fields.sample_bytes import frozen, thawed
 from wdspec.fluent.stages.splitting import worker_place
-from wdspec.fluent.stages.stage import Stage, Turn
+from wdspec.fluent.stages.stage import PassContext, Stage
 from wdspec.planning.permutation import Permutation
 from wdspec.running.seat import find_seat
 
@@ -68,7 +68,7 @@ class DBCache(Stage):
         self.path = None if dbname is None else os.path.abspath(dbname)
         self.size, self.shuffle, self.seed = size, shuffle, seed
 
-    def run(self, source: Iterator[Any], turn: Turn) -> Iterator[Any]:
+    def run(self, source: Iterator[Any], context: PassContext) -> Iterator[Any]:
         """The samples of one pass of this process."""
         if self.path is None:
             yield from source
@@ -80,7 +80,7 @@ class DBCache(Stage):
             if found is None:
                 yield from self._fill(database, source, part, parts)
             elif self.shuffle:
-                order = Permutation(turn.key("DBCache", self.seed), len(found)) if found else ()
+                order = Permutation(context.key("DBCache", self.seed), len(found)) if found else ()
                 for i in range(len(found)):
                     yield _sample(database, found[order[i]])
             else:

@@ -6,23 +6,22 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from wdspec.errors import FieldError
-from wdspec.fields.decoder_handlers import Decoder
-from wdspec.fields.decoder_handlers import Handler as FieldHandler
-from wdspec.fluent.handlers import Handler, reraise_exception
-from wdspec.fluent.stages.stage import placed, stage
+from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
+from wdspec.fluent.field_handlers import FieldHandler
+from wdspec.fluent.sample_decoder import SampleDecoder
+from wdspec.fluent.stages.stage import Stage, makes_stages, placed, stage
 
 
-@stage
+@makes_stages
 def decode(
-    source: Iterator[Any],
     *handlers: str | FieldHandler | Sequence[str | FieldHandler],
-    handler: Handler = reraise_exception,
+    handler: ErrorHandler = reraise_exception,
     pre: Sequence[FieldHandler] | None = None,
     post: Sequence[FieldHandler] | None = None,
     only: str | Sequence[str] | None = None,
     partial: bool = False,
     allow: Sequence[str] = (),
-) -> Iterator[Any]:
+) -> Stage:
     """Decodes the fields of each sample, by the decoders of specs and functions of the user's own.
 
     Args:
@@ -35,13 +34,15 @@ def decode(
 
     Raises:
         FieldError: a field cannot be decoded, with URL, key, field and cause.
-        SpecError: there is no such decoder, or WDS_SECURE=1 forbids it.
+        SpecError: there is no such decoder, or WDS_SECURE forbids it: what the variable says now holds, in all workers.
     """
-    decoder = Decoder(*handlers, pre=pre, post=post, only=only, partial=partial, allow=allow)
-    return _decoded(source, decoder, handler)
+    decoder = SampleDecoder(*handlers, pre=pre, post=post, only=only, partial=partial, allow=allow)
+    return decode_by(decoder, handler)
 
 
-def _decoded(source: Iterator[Any], decoder: Decoder, handler: Handler) -> Iterator[Any]:
+@stage
+def decode_by(source: Iterator[Any], decoder: SampleDecoder, handler: ErrorHandler) -> Iterator[Any]:
+    """`decode` with its decoder given."""
     for raw in source:
         try:
             sample = decoder(raw)

@@ -9,7 +9,7 @@ from typing import Any
 
 from wdspec.errors import FieldError
 from wdspec.fields.file_patterns import is_reserved
-from wdspec.fluent.handlers import Handler, reraise_exception
+from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.stages.stage import placed, stage
 
 StreamDecoder = Callable[[io.BytesIO], Any]
@@ -25,7 +25,7 @@ def extract_keys(
     *patterns: str | Sequence[str],
     duplicate_is_error: bool = True,
     ignore_missing: bool = False,
-    handler: Handler = reraise_exception,
+    handler: ErrorHandler = reraise_exception,
 ) -> Iterator[Any]:
     """The fields that fit patterns, as a tuple: ``extract_keys("*.jpg;*.png", "cls")``.
 
@@ -66,7 +66,7 @@ def xdecode(
     /,
     *decoders: tuple[str, StreamDecoder | None],
     must_decode: bool = True,
-    handler: Handler = reraise_exception,
+    handler: ErrorHandler = reraise_exception,
     **by_extension: StreamDecoder,
 ) -> Iterator[Any]:
     """Decodes fields by functions of a stream: ``xdecode(("*.left.png", imageio.imread), json=json.load)``.

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from wdspec.errors import FieldError
-from wdspec.fluent.handlers import Handler, reraise_exception
+from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.stages.stage import placed, stage
 
 
 @stage
 def map(
-    source: Iterator[Any], f: Callable[[Any], Any], *, handler: Handler = reraise_exception
+    source: Iterator[Any], f: Callable[[Any], Any], *, handler: ErrorHandler = reraise_exception
 ) -> Iterator[Any]:
     """Calls a function on every sample.
 
@@ -41,7 +41,7 @@ def map(
 
 @stage
 def map_dict(
-    source: Iterator[Any], /, *, handler: Handler = reraise_exception, **functions: Callable[[Any], Any]
+    source: Iterator[Any], /, *, handler: ErrorHandler = reraise_exception, **functions: Callable[[Any], Any]
 ) -> Iterator[Any]:
     """Calls functions on fields: ``map_dict(jpg=augment)``. The samples they came in stay as they were.
 
@@ -68,7 +68,7 @@ def map_dict(
 def map_tuple(
     source: Iterator[Any],
     *functions: Callable[[Any], Any] | None,
-    handler: Handler = reraise_exception,
+    handler: ErrorHandler = reraise_exception,
 ) -> Iterator[Any]:
     """Calls one function on each value of a tuple, in order; None leaves a value as it is, and so does no function.
 
@@ -94,7 +94,7 @@ def map_tuple(
 
 @stage
 def select(
-    source: Iterator[Any], predicate: Callable[[Any], bool], *, handler: Handler = reraise_exception
+    source: Iterator[Any], predicate: Callable[[Any], bool], *, handler: ErrorHandler = reraise_exception
 ) -> Iterator[Any]:
     """Keeps the samples for which a function is true."""
     for sample in source:
@@ -113,7 +113,7 @@ def associate(
     source: Iterator[Any],
     extra: Mapping[str, Mapping[str, Any]] | Callable[[str], Mapping[str, Any]],
     *,
-    handler: Handler = reraise_exception,
+    handler: ErrorHandler = reraise_exception,
 ) -> Iterator[Any]:
     """Adds fields by the sample's key; the samples they are added to stay as they were.
 

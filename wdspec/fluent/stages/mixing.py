@@ -14,7 +14,7 @@ from wdspec.planning.keys import key64
 _BLOCK = 1024
 
 
-class Mix:
+class WeightedMix:
     """Several sources, each with its share of the stream.
 
     Args:
@@ -77,7 +77,7 @@ class Mix:
             drawn.remove(ended)
 
 
-class Turns:
+class RoundRobinMix:
     """Several sources in turn; with `longest` those that end are left out, else the first end is the end."""
 
     def __init__(self, sources: Sequence[Any], longest: bool = False) -> None:

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Any
 
 from wdspec.errors import ShardError
-from wdspec.fluent.handlers import Handler, reraise_exception
+from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.stages.stage import Stage, makes_stages, stage
 from wdspec.fluent.stages.tar_shards import ShardReader, Stop, part_of, policy_of
 from wdspec.formats.compression.decompress import decompressed
@@ -17,7 +17,7 @@ from wdspec.formats.records.record_reader import NOTHING, Record, RecordSamples,
 
 
 @makes_stages
-def cbors_to_samples(handler: Handler = reraise_exception, reader: ShardReader | None = None) -> Stage:
+def cbors_to_samples(handler: ErrorHandler = reraise_exception, reader: ShardReader | None = None) -> Stage:
     """A stage from shards to the values of concatenated CBOR records: lists, maps, whatever was written.
 
     `WebDataset("x.cbors")` instead takes records for samples, maps of field to value, and adds `__key__` and `__url__`.
@@ -30,20 +30,22 @@ def cbors_to_samples(handler: Handler = reraise_exception, reader: ShardReader |
 
 
 @makes_stages
-def msgpacks_to_samples(handler: Handler = reraise_exception, reader: ShardReader | None = None) -> Stage:
+def msgpacks_to_samples(
+    handler: ErrorHandler = reraise_exception, reader: ShardReader | None = None
+) -> Stage:
     """As `cbors_to_samples`, for concatenated MessagePack."""
     return read_records(reader or ShardReader.here(), "msgpack", handler)
 
 
 @makes_stages
-def jsonl_to_samples(handler: Handler = reraise_exception, reader: ShardReader | None = None) -> Stage:
+def jsonl_to_samples(handler: ErrorHandler = reraise_exception, reader: ShardReader | None = None) -> Stage:
     """As `cbors_to_samples`, for JSON lines."""
     return read_records(reader or ShardReader.here(), "jsonl", handler)
 
 
 @stage
 def read_records(
-    source: Iterator[Any], reader: ShardReader, format: Format, handler: Handler = reraise_exception
+    source: Iterator[Any], reader: ShardReader, format: Format, handler: ErrorHandler = reraise_exception
 ) -> Iterator[Any]:
     """The values of the records of shards."""
     split = _boxed(splitter_of(format))

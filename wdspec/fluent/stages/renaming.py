@@ -9,7 +9,7 @@ from typing import Any
 from wdspec.errors import FieldError, UsageError
 from wdspec.fields.file_patterns import is_reserved
 from wdspec.fields.sample_fields import SampleFields
-from wdspec.fluent.handlers import Handler, reraise_exception
+from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.stages.stage import placed, stage
 
 
@@ -17,7 +17,7 @@ from wdspec.fluent.stages.stage import placed, stage
 def to_tuple(
     source: Iterator[Any],
     *keys: str,
-    handler: Handler = reraise_exception,
+    handler: ErrorHandler = reraise_exception,
     missing_is_error: bool = True,
     none_is_error: bool = False,
 ) -> Iterator[Any]:
@@ -40,7 +40,7 @@ def to_tuple(
 def _tuples(
     source: Iterator[Any],
     entries: list[tuple[str, ...]],
-    handler: Handler,
+    handler: ErrorHandler,
     missing_is_error: bool,
     none_is_error: bool,
 ) -> Iterator[Any]:
@@ -79,7 +79,7 @@ def _first(sample: dict[str, Any], names: tuple[str, ...], missing_is_error: boo
 
 @stage
 def rename(
-    source: Iterator[Any], /, *, handler: Handler = reraise_exception, keep: bool = True, **new: str
+    source: Iterator[Any], /, *, handler: ErrorHandler = reraise_exception, keep: bool = True, **new: str
 ) -> Iterator[Any]:
     """Renames fields: ``rename(image="jpg;png")``; of alternatives the first present, and the others go.
 

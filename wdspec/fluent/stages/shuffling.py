@@ -7,13 +7,13 @@ from random import Random
 from typing import Any
 
 from wdspec.errors import UsageError
-from wdspec.fluent.stages.stage import Turn, keyed_stage
+from wdspec.fluent.stages.stage import PassContext, keyed_stage
 
 
 @keyed_stage
 def shuffle(
     source: Iterator[Any],
-    turn: Turn,
+    context: PassContext,
     bufsize: int = 1000,
     initial: int = 100,
     rng: Random | None = None,
@@ -33,7 +33,7 @@ def shuffle(
         raise UsageError(f"a shuffle needs a buffer of 0 or more items, not {bufsize}")
     if bufsize <= 1:
         return source
-    return _shuffled(source, bufsize, min(initial, bufsize), rng or Random(turn.key("shuffle", seed)))
+    return _shuffled(source, bufsize, min(initial, bufsize), rng or Random(context.key("shuffle", seed)))
 
 
 def _shuffled(source: Iterator[Any], bufsize: int, initial: int, rng: Random) -> Iterator[Any]:
@@ -66,14 +66,21 @@ def _one(source: Iterator[Any]) -> list[Any]:
 
 @keyed_stage
 def detshuffle(
-    source: Iterator[Any], turn: Turn, bufsize: int = 1000, initial: int = 100, seed: int = 0, epoch: int = -1
+    source: Iterator[Any],
+    context: PassContext,
+    bufsize: int = 1000,
+    initial: int = 100,
+    seed: int = 0,
+    epoch: int = -1,
 ) -> Iterator[Any]:
     """`shuffle` under its other name, with the pass to begin at: ``epoch + 1`` is added to the number of each."""
-    return shuffle(bufsize, initial, seed=seed).run(source, turn._replace(number=turn.number + epoch + 1))
+    return shuffle(bufsize, initial, seed=seed).run(
+        source, context._replace(number=context.number + epoch + 1)
+    )
 
 
 @keyed_stage
-def rsample(source: Iterator[Any], turn: Turn, p: float = 0.5, seed: int = 0) -> Iterator[Any]:
+def rsample(source: Iterator[Any], context: PassContext, p: float = 0.5, seed: int = 0) -> Iterator[Any]:
     """Keeps each item with probability p; others in every pass, the same ones in every run."""
-    random = Random(turn.key("rsample", seed)).random
+    random = Random(context.key("rsample", seed)).random
     return (item for item in source if random() < p)

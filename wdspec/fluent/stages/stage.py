@@ -12,7 +12,7 @@ from wdspec.planning.keys import key64
 P = ParamSpec("P")
 
 
-class Turn(NamedTuple):
+class PassContext(NamedTuple):
     """When and where a stage runs: what its random numbers depend on, besides its own seed.
 
     Neither rank nor worker is in it: a shuffle before the split into parts must be the same everywhere, and
@@ -39,13 +39,13 @@ class Stage:
 
     def __call__(self, source: Iterable[Any]) -> Iterator[Any]:
         """The stage at work on items, outside any pipeline."""
-        return self.run(iter(source), Turn())
+        return self.run(iter(source), PassContext())
 
-    def run(self, source: Iterator[Any], turn: Turn) -> Iterator[Any]:
+    def run(self, source: Iterator[Any], context: PassContext) -> Iterator[Any]:
         """The stage at work on the items of one pass."""
         maker = self.maker
         if maker.keyed:
-            return maker.function(source, turn, *self.args, **self.kwargs)
+            return maker.function(source, context, *self.args, **self.kwargs)
         return maker.function(source, *self.args, **self.kwargs)
 
     def __repr__(self) -> str:
@@ -64,8 +64,8 @@ class StageMaker(Generic[P]):
     """Makes stages of one kind: ``shuffle(100)`` is the stage that shuffles with a buffer of 100.
 
     Args:
-        function: from an iterator (and a `Turn` if keyed) and the stage's arguments to an iterator.
-        keyed: whether it draws random numbers, and is to be given the `Turn` that keys them.
+        function: from an iterator (and a `PassContext` if keyed) and the stage's arguments to an iterator.
+        keyed: whether it draws random numbers, and is to be given the `PassContext` that keys them.
     """
 
     def __init__(self, function: Callable[..., Iterator[Any]], keyed: bool) -> None:
@@ -95,8 +95,10 @@ def stage(function: Callable[Concatenate[Iterator[Any], P], Iterator[Any]]) -> S
     return StageMaker(function, keyed=False)
 
 
-def keyed_stage(function: Callable[Concatenate[Iterator[Any], Turn, P], Iterator[Any]]) -> StageMaker[P]:
-    """As `stage`, for a function that draws random numbers: its second argument is the `Turn` that keys them."""
+def keyed_stage(
+    function: Callable[Concatenate[Iterator[Any], PassContext, P], Iterator[Any]],
+) -> StageMaker[P]:
+    """As `stage`, for a function that draws random numbers: its second argument is the `PassContext` that keys them."""
     return StageMaker(function, keyed=True)
 
 

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from wdspec.cache.copies import find_copy
 from wdspec.errors import ShardError, UsageError
 from wdspec.fields.sample_fields import SampleFields
-from wdspec.fluent.handlers import Handler, reraise_exception
+from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.stages.stage import Stage, makes_stages, stage
 from wdspec.formats.compression.decompress import decompressed
 from wdspec.formats.tar.sample_keys import splitter
@@ -95,7 +95,7 @@ class Stop(Exception):  # noqa: N818  # no error: it carries a handler's "stop" 
     pass
 
 
-def policy_of(handler: Handler, url: str) -> Callable[[ShardError], None]:
+def policy_of(handler: ErrorHandler, url: str) -> Callable[[ShardError], None]:
     """What the tar reader does about an error: what the handler says."""
 
     def decide(error: ShardError) -> None:
@@ -107,7 +107,7 @@ def policy_of(handler: Handler, url: str) -> Callable[[ShardError], None]:
 
 @makes_stages
 def tarfile_to_samples(
-    handler: Handler = reraise_exception,
+    handler: ErrorHandler = reraise_exception,
     select_files: Selection | None = None,
     rename_files: Rename | None = None,
     reader: ShardReader | None = None,
@@ -130,7 +130,7 @@ def tarfile_to_samples(
 def read_tars(
     source: Iterator[Any],
     reader: ShardReader,
-    handler: Handler = reraise_exception,
+    handler: ErrorHandler = reraise_exception,
     select_files: Selection | None = None,
     rename_files: Rename | None = None,
     empty_check: bool = False,
@@ -150,7 +150,7 @@ def read_tars(
     return _checked(samples, cut) if empty_check and handler is reraise_exception else samples
 
 
-def _samples(source: Iterator[Any], reader: ShardReader, handler: Handler) -> Iterator[Any]:
+def _samples(source: Iterator[Any], reader: ShardReader, handler: ErrorHandler) -> Iterator[Any]:
     opener, base = reader.opener(), reader.base
     with closing(opener.ahead()) as ahead:
         for entry, following in _and_next(source):
@@ -223,7 +223,7 @@ def part_of(entry: Any) -> tuple[str, int, int]:
 
 
 def url_opener(
-    source: Iterable[Any], handler: Handler = reraise_exception, reader: ShardReader | None = None
+    source: Iterable[Any], handler: ErrorHandler = reraise_exception, reader: ShardReader | None = None
 ) -> Iterator[dict[str, Any]]:
     """Opens shards: adds a `stream` of bytes to each ``{"url": …}``, closed when the next one is asked for."""
     reader = reader or ShardReader.here()
@@ -243,7 +243,7 @@ def url_opener(
 
 def tar_file_expander(
     source: Iterable[dict[str, Any]],
-    handler: Handler = reraise_exception,
+    handler: ErrorHandler = reraise_exception,
     select_files: Selection | None = None,
     rename_files: Rename | None = None,
 ) -> Iterator[dict[str, Any]]:
@@ -281,7 +281,7 @@ def _part(entry: dict[str, Any]) -> tuple[int, int]:
 def group_by_keys(
     source: Iterable[dict[str, Any]],
     lcase: bool = True,
-    handler: Handler = reraise_exception,
+    handler: ErrorHandler = reraise_exception,
 ) -> Iterator[dict[str, Any]]:
     """Groups adjacent members with the same key into samples.
 

@@ -1,4 +1,4 @@
-"""What a stage does about an exception: handlers are given it, and answer.
+"""Handlers of errors: what a stage does about an exception. They are given it, and answer.
 
 True: leave out the sample (or shard) at fault and go on. False: end the stream here, quietly. Or they raise.
 Any function from an exception to a boolean will do; these are the usual ones.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 
-Handler = Callable[[Exception], bool]
+ErrorHandler = Callable[[Exception], bool]
 
 
 def reraise_exception(error: Exception) -> bool:

@@ -1,107 +1,27 @@
-"""Decoding in Python, outside of a spec: `Decoder` and the handlers it takes.
-
-A *handler* is a function of a key and bytes. The key is the field's name with a dot before it (``.seg.jpg``); the
-result is the value, or None where the handler has nothing to do with such fields, and the next one is asked.
-"""
+"""`SampleDecoder`: the fields of samples by handlers and by extension, outside of a spec."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from wdspec.decoders.image_formats import FORMAT_OF
-from wdspec.decoders.table import BY_NAME
-from wdspec.errors import FieldError, SpecError, WdspecError
-from wdspec.fields.codecs.audio import read_torch_audio
-from wdspec.fields.codecs.video import FilmDecoder
+from wdspec.errors import FieldError, WdspecError
 from wdspec.fields.decode_rules import DecodeRules
 from wdspec.fields.decoders.compressed_fields import UNPACKERS, unpacked
-from wdspec.fields.file_patterns import endings, is_reserved
-from wdspec.fields.sample_fields import said
+from wdspec.fields.file_patterns import is_reserved
+from wdspec.fields.sample_fields import one_line
+from wdspec.fluent.field_handlers import FieldHandler, ForExtensions, extension_of
 from wdspec.secure import secure_mode
 
-Handler = Callable[[str, bytes], Any]
 Sample = dict[str, Any]
-Layout = tuple[tuple[str, ...], tuple[tuple[str, Callable[[bytes], Any]], ...]]
+Steps = tuple[tuple[str, ...], tuple[tuple[str, Callable[[bytes], Any]], ...]]
 """For samples of the same names in the same order: those like ``__key__``, and the fields with their decoders."""
 
 MAX_LAYOUTS = 1024
 """Layouts remembered before all are forgotten; real data has a handful."""
 
 
-class ForExtensions:
-    """A handler that decodes fields of some extensions by a function of bytes; see `handle_extension`."""
-
-    def __init__(self, extensions: str | Sequence[str], function: Callable[[bytes], Any]) -> None:
-        words = extensions.split() if isinstance(extensions, str) else extensions
-        self.extensions = tuple(word.lower().lstrip(".") for word in words)
-        if not self.extensions or not all(self.extensions):
-            raise SpecError(f"{extensions!r} names no extension; write for example 'jpg png'")
-        self.function = function
-
-    def takes(self, key: str) -> bool:
-        """Whether a field of this name is decoded: its ending, from some dot on, is one of the extensions."""
-        return not set(endings(key.lower().lstrip("."))).isdisjoint(self.extensions)
-
-    def __call__(self, key: str, data: bytes) -> Any:
-        return self.function(data) if self.takes(key) else None
-
-    def __repr__(self) -> str:
-        return f"handle_extension({' '.join(self.extensions)!r}, {self.function!r})"
-
-
-def handle_extension(extensions: str | Sequence[str], function: Callable[[bytes], Any]) -> ForExtensions:
-    """A handler that decodes fields of some extensions by a function of bytes.
-
-    Args:
-        extensions: words such as ``"jpg png"``, or a list. An extension takes every field that ends in it from a
-            dot on: ``jpg`` takes ``jpg`` and ``left.jpg``, ``seg.jpg`` takes ``a.seg.jpg`` and not ``jpg``.
-            Letter case and a dot in front do not matter.
-        function: bytes → value; None is a value too.
-
-    Raises:
-        SpecError: no extension is given.
-
-    Example:
-        >>> decoder = Decoder(handle_extension("bin", len))
-        >>> decoder({"__key__": "0001", "left.bin": b"abc"})
-        {'__key__': '0001', 'left.bin': 3}
-    """
-    return ForExtensions(extensions, function)
-
-
-def imagehandler(spec: str, extensions: Sequence[str] = tuple(sorted(FORMAT_OF))) -> ForExtensions:
-    """A handler for images.
-
-    Args:
-        spec: what they become, such as ``rgb8`` or ``torchrgb+upright``; see docs/decoders.md.
-        extensions: the extensions it takes.
-
-    Raises:
-        SpecError: there is no such spec, or no extension.
-    """
-    decoder = DecodeRules((spec,)).decoder_of("jpg", "jpg")
-    if decoder is None or decoder.rescale is None:
-        raise SpecError(f"{spec!r} is no image decoder; write for example 'rgb8'")
-    return ForExtensions(extensions, decoder.decode)
-
-
-def torch_audio(key: str, data: bytes) -> Any:
-    """A handler that turns sound into (samples, rate): a float32 tensor (channels, samples), and Hz."""
-    return read_torch_audio(data) if _extension(key) in BY_NAME["audio"].extensions else None
-
-
-def torch_video(key: str, data: bytes) -> Any:
-    """A handler that turns films into (frames, samples, facts); see `wdspec.fields.codecs.video`."""
-    suffix = _extension(key)
-    return FilmDecoder(torch=True, suffix=suffix)(data) if suffix in BY_NAME["video"].extensions else None
-
-
-def _extension(key: str) -> str:
-    return key.rpartition(".")[2].lower()
-
-
-class Decoder:
+class SampleDecoder:
     """Decodes the fields of samples by handlers, then by extension; callable, and it pickles if they do.
 
     A packing at the end of a field's name (``txt.gz``) is undone first; the key that handlers see is without it.
@@ -118,19 +38,20 @@ class Decoder:
         allow: ``("pickle",)`` to read pickles, as `allow` in a spec.
 
     Raises:
-        SpecError: there is no such decoder, or WDS_SECURE=1 forbids what is allowed.
+        SpecError: there is no such decoder, or WDS_SECURE forbids what is allowed: what the variable says
+            when the decoder is made holds, also in copies of it in other processes.
     """
 
     def __init__(
         self,
-        *handlers: str | Handler | Sequence[str | Handler],
-        pre: Sequence[Handler] | None = None,
-        post: Sequence[Handler] | None = None,
+        *handlers: str | FieldHandler | Sequence[str | FieldHandler],
+        pre: Sequence[FieldHandler] | None = None,
+        post: Sequence[FieldHandler] | None = None,
         only: str | Sequence[str] | None = None,
         partial: bool = False,
         allow: Sequence[str] = (),
     ) -> None:
-        flat: list[str | Handler] = []
+        flat: list[str | FieldHandler] = []
         for each in handlers:
             flat += [each] if isinstance(each, str) or callable(each) else each
         self.handlers = tuple(flat)
@@ -145,7 +66,7 @@ class Decoder:
             for name in self.handlers
             if isinstance(name, str)
         }
-        self._layouts: dict[tuple[str, ...], Layout] = {}
+        self._layouts: dict[tuple[str, ...], Steps] = {}
 
     def __call__(self, sample: Mapping[str, Any]) -> Sample:
         """Decodes a sample into a new dict.
@@ -177,12 +98,12 @@ class Decoder:
             error.at(url=sample.get("__url__"), key=sample.get("__key__"), field=name or None)
             raise
         except Exception as cause:
-            message = f"cannot decode as {_extension(name)}: {said(cause)}"
+            message = f"cannot decode as {extension_of(name)}: {one_line(cause)}"
             place = {part: sample.get(f"__{part}__") for part in ("source", "url", "key")}
             raise FieldError(message, **place, field=name) from cause
         return decoded
 
-    def _study(self, names: tuple[str, ...]) -> Layout:
+    def _study(self, names: tuple[str, ...]) -> Steps:
         steps: list[tuple[str, Callable[[bytes], Any]]] = []
         for name in names:
             if not is_reserved(name) and (self.only is None or name in self.only):
@@ -198,7 +119,7 @@ class Decoder:
         """The function for a field, with all that its name alone decides decided."""
         plain, layers = unpacked(name.lower()) if self.pre is None else (name.lower(), ())
         key = name[: len(plain)] if layers else name
-        asked: list[Handler] = []
+        asked: list[FieldHandler] = []
         last: Callable[[bytes], Any] | None = None
         for handler in (*(self.pre or ()), *self.handlers, *(self.post or ())):
             if isinstance(handler, str):
@@ -222,6 +143,9 @@ class Decoder:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_layouts": {}}
 
+    def __repr__(self) -> str:
+        return f"Decoder({', '.join(map(repr, self.handlers))})"
+
 
 class _Chain:
     """Packings to undo, handlers to ask one by one, and what reads the field if none of them does."""
@@ -229,7 +153,7 @@ class _Chain:
     def __init__(
         self,
         layers: tuple[str, ...],
-        handlers: tuple[Handler, ...],
+        handlers: tuple[FieldHandler, ...],
         key: str,
         last: Callable[[bytes], Any] | None,
     ) -> None:
