@@ -1,13 +1,4 @@
-"""wdspec: describe WebDataset training data in one YAML file, and train from it anywhere.
-
-    import wdspec
-
-    with wdspec.loader("train.yaml", num_workers=4) as loader:
-        for batch in loader:
-            ...
-
-Nothing heavy is imported until it is used: validating a spec needs neither torch nor numpy.
-"""
+"""The public names, for type checkers; tests/test_public_names.py compares them with the table of `__init__.py`."""
 
 from wdspec.compiler import compile as compile
 from wdspec.compiler import loader as loader
@@ -20,7 +11,7 @@ from wdspec.errors import StoreError as StoreError
 from wdspec.errors import UrlError as UrlError
 from wdspec.errors import UsageError as UsageError
 from wdspec.errors import WdspecError as WdspecError
-from wdspec.fluent import error_handlers as handlers
+from wdspec.fluent import error_handlers
 from wdspec.fluent.datapipeline import DataPipeline as DataPipeline
 from wdspec.fluent.datapipeline import Processor as Processor
 from wdspec.fluent.datapipeline import RandomMix as RandomMix
@@ -90,85 +81,5 @@ from wdspec.writing.record_writer import RecordWriter as RecordWriter
 from wdspec.writing.shard_writer import ShardWriter as ShardWriter
 from wdspec.writing.tar_writer import TarWriter as TarWriter
 
-__all__ = [
-    "DBCache",
-    "DataPipeline",
-    "Decoder",
-    "FieldError",
-    "Loader",
-    "MissingShardError",
-    "MultiShardSample",
-    "Plan",
-    "Processor",
-    "RandomMix",
-    "RecordWriter",
-    "ResampledShards",
-    "ResizedDataset",
-    "RoundRobin",
-    "ShardError",
-    "ShardList",
-    "ShardWriter",
-    "SimpleShardList",
-    "Spec",
-    "SpecError",
-    "SpecPipeline",
-    "StoreError",
-    "TarWriter",
-    "UrlError",
-    "UsageError",
-    "WdspecError",
-    "WebDataset",
-    "WebLoader",
-    "associate",
-    "batched",
-    "cbors_to_samples",
-    "compile",
-    "decode",
-    "default_collation_fn",
-    "detshuffle",
-    "extract_keys",
-    "gather_state",
-    "group_by_keys",
-    "handle_extension",
-    "handlers",
-    "ignore_and_continue",
-    "ignore_and_stop",
-    "imagehandler",
-    "info",
-    "jsonl_to_samples",
-    "listed",
-    "load",
-    "loader",
-    "log_keys",
-    "map",
-    "map_dict",
-    "map_tuple",
-    "merge_states",
-    "msgpacks_to_samples",
-    "non_empty",
-    "opener",
-    "plan",
-    "rename",
-    "rename_keys",
-    "reraise_exception",
-    "rsample",
-    "sample_rng",
-    "select",
-    "shuffle",
-    "single_node_only",
-    "slice",
-    "split_by_node",
-    "split_by_worker",
-    "store",
-    "tar_file_expander",
-    "tarfile_to_samples",
-    "to_tuple",
-    "torch_audio",
-    "torch_video",
-    "unbatched",
-    "unlisted",
-    "url_opener",
-    "warn_and_continue",
-    "warn_and_stop",
-    "xdecode",
-]
+handlers = error_handlers
+__all__: list[str]
