@@ -15,6 +15,7 @@ from shardmaking import write_shard
 
 from wdspec.errors import ShardError
 from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.storage import upcoming
 from wdspec.storage.storage import Storage
 from wdspec.storage.upcoming import Ahead
 from wdspec.stores.user_stores import UserStore
@@ -251,6 +252,39 @@ def test_a_closed_stream_is_not_read():
     stream.close()
     with pytest.raises(ValueError, match="closed"):
         stream.read(1)
+
+
+def tasks():
+    """What the background fetcher of this process still has to fetch."""
+    return list(background_fetcher()._tasks)
+
+
+def test_a_closed_stream_is_no_task_of_the_fetcher_even_if_it_is_started_late():
+    stream = ReadAhead(Slow())
+    stream.close()
+    stream.start()
+    assert stream not in tasks()
+
+
+def test_a_shard_expected_no_longer_while_it_is_being_opened_leaves_no_task(monkeypatch):
+    made = []
+
+    class Interrupted(ReadAhead):
+        """Is given up just before it is started, as another thread may do."""
+
+        def __setattr__(self, name, value):
+            super().__setattr__(name, value)
+            if name == "wanted" and value is False:
+                made.append(self)
+                ahead.close()
+
+    monkeypatch.setattr(upcoming, "ReadAhead", Interrupted)
+    ahead = Stores(b=Slow()).ahead()
+    ahead.expect([shard("b")])
+    eventually(lambda: made and made[0].closed)
+    eventually(lambda: not made[0].lock.locked())
+    time.sleep(0.05)
+    assert made[0] not in tasks()
 
 
 def test_a_store_that_is_tried_again_and_again_is_left_when_its_stream_is_closed():

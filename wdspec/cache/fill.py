@@ -90,12 +90,12 @@ class Fill:
 
     @property
     def ready(self) -> bool:
-        return not self.done
+        return True
 
-    def fetch_piece(self) -> bool:
+    def fetch_piece(self) -> None:
         """Fetches one piece; whoever calls holds the lock."""
         if self.done:
-            return False
+            return
         try:
             piece = self._pull()
         except Exception as error:
@@ -109,7 +109,6 @@ class Fill:
                 self._give_up(error)
         with self.moved:
             self.moved.notify_all()
-        return not self.done
 
     def wait(self, seconds: float) -> None:
         """Waits until something has moved, or moves it where nobody else does."""
@@ -249,7 +248,6 @@ class Fill:
             self._index.drop(self._key, self._reserved)
         self.done = True
         self._filling.release()
-        background_fetcher().remove(self)
 
 
 _warned: set[tuple[str, int | None]] = set()

@@ -96,6 +96,10 @@ class _Expected:
         return -1  # what is being read comes in meanwhile, into the buffers of the system
 
     @property
+    def done(self) -> bool:
+        return self._given_up or self._stream is not None or self._error is not None
+
+    @property
     def ready(self) -> bool:
         return self._before.there
 
@@ -107,25 +111,24 @@ class _Expected:
             return stream.nearly_fetched or stream.closed
         return stream is not None or self._error is not None
 
-    def fetch_piece(self) -> bool:
-        if self._stream is None and self._error is None and not self._given_up:
-            try:
-                self._stream = _fetching(self._storage.open(self._resolution))
-            except Exception as error:
-                self._error = error
-                return False
-            if isinstance(self._stream, ReadAhead):
-                self._stream.wanted = False
-                self._stream.start()
-            if self._given_up:
-                self._stream.close()
-        return False
+    def fetch_piece(self) -> None:
+        if self.done:
+            return
+        try:
+            self._stream = _fetching(self._storage.open(self._resolution))
+        except Exception as error:
+            self._error = error
+            return
+        if isinstance(self._stream, ReadAhead):
+            self._stream.wanted = False
+            self._stream.start()
+        if self._given_up:
+            self._stream.close()
 
     def take(self) -> BinaryIO:
         """The stream for its reader. Raises what opening raised."""
         with interruptible(self.lock):
             self.fetch_piece()
-            background_fetcher().remove(self)
         self._before = _Reading()  # else every one would hold on to all before it
         if self._error is not None:
             raise self._error
@@ -135,7 +138,7 @@ class _Expected:
 
     def close(self) -> None:
         self._given_up = True
-        background_fetcher().remove(self)
+        background_fetcher().wake()
         if self._stream is not None:
             self._stream.close()
 

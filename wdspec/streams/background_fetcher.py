@@ -17,7 +17,11 @@ log = logging.getLogger("wdspec")
 
 
 class FetchTask(Protocol):
-    """One stream that is fetched ahead of its reader."""
+    """One stream that is fetched ahead of its reader.
+
+    A task ends by itself: once `done`, the fetcher forgets it, at the latest when it is woken. So whoever ends one from
+    outside sets what makes it done and calls `wake`, in whichever order it meets an `add` from another thread.
+    """
 
     lock: threading.Lock
     """Held by whoever fetches: the thread, or the reader."""
@@ -28,12 +32,17 @@ class FetchTask(Protocol):
         ...
 
     @property
-    def ready(self) -> bool:
-        """Whether a piece may be fetched now."""
+    def done(self) -> bool:
+        """Whether there is nothing more to fetch, or nobody to fetch it for. Takes no lock."""
         ...
 
-    def fetch_piece(self) -> bool:
-        """Fetches one piece, waiting for the store. False when there is no more to fetch. Raises nothing."""
+    @property
+    def ready(self) -> bool:
+        """Whether a piece may be fetched now. Takes no lock."""
+        ...
+
+    def fetch_piece(self) -> None:
+        """Fetches one piece, waiting for the store. Raises nothing: errors are for the reader."""
         ...
 
 
@@ -46,42 +55,43 @@ class BackgroundFetcher:
         self._thread: threading.Thread | None = None
 
     def add(self, task: FetchTask) -> None:
-        """Takes a task on, until its `fetch_piece` returns False or it is removed."""
+        """Takes a task on, until it is done."""
         with self._changed:
-            self._tasks.append(task)
+            if task not in self._tasks:
+                self._tasks.append(task)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="wdspec-fetcher", daemon=True)
                 self._thread.start()
+            self._drop_done()
             self._changed.notify()
-
-    def remove(self, task: FetchTask) -> None:
-        """Drops a task; a piece under way is fetched to its end."""
-        with self._changed:
-            if task in self._tasks:
-                self._tasks.remove(task)
 
     def wake(self) -> None:
-        """Looks at the tasks again: one of them may have become ready."""
+        """Looks at the tasks again: one of them may have become ready, or done."""
         with self._changed:
+            self._drop_done()
             self._changed.notify()
+
+    def _drop_done(self) -> None:
+        self._tasks = [task for task in self._tasks if not task.done]
 
     def _serve(self) -> None:
         while True:
             task = self._next()
             try:
-                more = task.fetch_piece()
+                task.fetch_piece()
             except Exception:  # the thread must go on for the others, and the reader will meet it by itself
                 log.exception("a task of the fetching thread failed")
-                more = False
+                with self._changed:
+                    self._tasks = [other for other in self._tasks if other is not task]
             finally:
                 task.lock.release()
-            if not more:
-                self.remove(task)
+            del task  # while it waits for the next one, it keeps no stream alive
 
     def _next(self) -> FetchTask:
         """The task to serve, with its lock taken."""
         with self._changed:
             while True:
+                self._drop_done()
                 for task in sorted(self._tasks, key=_buffered):
                     if task.ready and task.lock.acquire(blocking=False):
                         return task

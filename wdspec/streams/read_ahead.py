@@ -71,25 +71,29 @@ class ReadAhead(RawStream):
         return self._held if self.wanted else self._held + LATER
 
     @property
+    def done(self) -> bool:
+        return self._ended or self.closed
+
+    @property
     def ready(self) -> bool:
-        return not self._ended and not self.closed and self._held < share()
+        return self._held < share()
 
     def start(self) -> None:
         """Has it fetched in the background from now on."""
         self._started = True
         background_fetcher().add(self)
 
-    def fetch_piece(self) -> bool:
+    def fetch_piece(self) -> None:
         """Fetches one piece; the caller holds the lock."""
-        if self._ended or self.closed:
-            return False
+        if self.done:
+            return
         try:
             piece = self._inner.read(PIECE)
         except Exception as error:
             self._error, piece = error, b""
         if self.closed:
             self._inner.close()
-            return False
+            return
         with self._arrived:
             if piece:
                 self._pieces.append(piece)
@@ -103,7 +107,6 @@ class ReadAhead(RawStream):
         if soon and not self._soon:
             self._soon = True
             background_fetcher().wake()  # whatever waits for that
-        return not self._ended
 
     def seekable(self) -> bool:
         with interruptible(self.lock):
@@ -142,7 +145,7 @@ class ReadAhead(RawStream):
             return
         super().close()
         _open.value.discard(self)
-        background_fetcher().remove(self)
+        background_fetcher().wake()
         self._pieces.clear()
         self._piece = b""
         if self.lock.acquire(blocking=False):
