@@ -17,8 +17,8 @@ from wdspec.decoders.image_formats import FORMAT_OF, IMAGE_FIELDS, IMAGE_FORMATS
 from wdspec.decoders.row import DecoderRow
 from wdspec.decoders.table import BASIC, BY_NAME, IMAGES, ROWS
 from wdspec.errors import FieldError
+from wdspec.fields import compressed_fields as unpacking
 from wdspec.fields.decode_rules import DecodeRules
-from wdspec.fields.decoders import compressed_fields as unpacking
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.spec.language import vocabulary
 

@@ -11,7 +11,7 @@ import pytest
 
 from wdspec.errors import SpecError
 from wdspec.fields import sample_fields as module
-from wdspec.fields.decoders.compressed_fields import UNPACKERS
+from wdspec.fields.compressed_fields import UNPACKERS
 from wdspec.fields.sample_fields import TRIAL, SampleFields
 from wdspec.spec.language.vocabulary import PACKINGS
 from wdspec.spec.loading import load

@@ -10,8 +10,8 @@ import sys
 import pytest
 import zstandard
 
-from wdspec.errors import ShardError
-from wdspec.formats.compression.decompress import decompressed
+from wdspec.errors import ShardError, UsageError
+from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.tar.tar_reader import TarSamples
 
 COMPRESSORS = {
@@ -153,10 +153,10 @@ def test_frames_to_be_skipped_are_skipped():
 
 
 def test_zstd_names_its_extra_where_no_module_reads_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "zstandard", None)
+    monkeypatch.setitem(sys.modules, "backports.zstd", None)
     monkeypatch.setitem(sys.modules, "compression", None)
     monkeypatch.setitem(sys.modules, "compression.zstd", None)
-    with pytest.raises(ShardError, match=r"pip install 'wdspec\[zstd\]'"):
+    with pytest.raises(UsageError, match=r"pip install 'wdspec\[zstd\]'"):
         decompressed(io.BytesIO(COMPRESSORS["zst"](b"x")))
 
 

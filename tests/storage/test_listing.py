@@ -143,7 +143,7 @@ def test_a_glob_where_nothing_can_be_listed_is_an_error_that_says_what_to_do(tmp
         (
             "empty/",
             ShardError,
-            "no shards among the 1 entries of the directory `.*/empty/`: .*tar.zst; for others",
+            "no shards among the 1 entries of the directory `.*/empty/`: .*tar.zst, .tar.zstd; for others",
         ),
         ("@missing.txt", MissingShardError, "no such file: `.*` has no `missing.txt`"),
         ("@", UrlError, "stands before the name of a text file"),

@@ -9,7 +9,7 @@ from servers.aistore_double import AisDouble, Etl, cut, status
 from shardmaking import write_shard
 
 from wdspec.errors import ShardError, StoreError
-from wdspec.formats.compression.decompress import decompressed
+from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.tar.tar_reader import TarSamples
 from wdspec.spec.language.aistore import Etl as EtlOptions
 from wdspec.storage.storage import Storage

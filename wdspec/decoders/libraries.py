@@ -10,7 +10,7 @@ from wdspec.decoders.table import BY_NAME, ROWS, split_decoder
 from wdspec.errors import UsageError
 
 EXTRAS = {
-    "zstandard": "zstd",
+    "backports.zstd": "zstd",
     **{
         library: extra
         for row in ROWS
@@ -35,7 +35,8 @@ def library(module: str, user: str) -> Any:
     try:
         return importlib.import_module(module)
     except (ImportError, OSError) as cause:
-        raise absent(module.partition(".")[0], user, cause) from cause
+        name = module if module in EXTRAS else module.partition(".")[0]
+        raise absent(name, user, cause) from cause
 
 
 def require_libraries(name: str) -> None:
@@ -53,7 +54,7 @@ def require_libraries(name: str) -> None:
 def absent(name: str, user: str, cause: BaseException | None = None) -> UsageError:
     """The error for a library that is not installed; for one that is and does not load, it says why."""
     if cause is None or (
-        isinstance(cause, ModuleNotFoundError) and str(cause.name).partition(".")[0] == name
+        isinstance(cause, ModuleNotFoundError) and str(cause.name).partition(".")[0] == name.partition(".")[0]
     ):
         return UsageError(
             f"{user} needs {name}, which is not installed: `pip install 'wdspec[{EXTRAS[name]}]'`"

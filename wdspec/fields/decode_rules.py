@@ -12,7 +12,7 @@ from wdspec.decoders.image_formats import FORMAT_OF
 from wdspec.decoders.table import BY_NAME, DEFAULT_IMAGE_DECODER, RAW, split_decoder
 from wdspec.errors import SpecError
 from wdspec.fields.codecs.pickles import refuse_to_read
-from wdspec.fields.decoders.compressed_fields import UNPACKERS, unpacked
+from wdspec.fields.compressed_fields import UNPACKERS, unpacked
 from wdspec.fields.file_patterns import endings
 from wdspec.fields.user_functions import UserDecoder
 

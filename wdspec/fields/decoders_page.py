@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from wdspec.decoders.image_formats import FORMAT_OF
 from wdspec.decoders.row import DecoderRow
 from wdspec.decoders.table import BASIC, IMAGES, MEDIA
-from wdspec.fields.decoders.compressed_fields import UNPACKERS
+from wdspec.fields.compressed_fields import UNPACKERS
 
 _START = """\
 # Decoders

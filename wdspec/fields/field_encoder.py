@@ -8,8 +8,8 @@ from typing import Any
 
 from wdspec.decoders.table import WRITTEN_BY
 from wdspec.errors import FieldError, UsageError, WdspecError
-from wdspec.fields.decoders.compressed_fields import unpacked
-from wdspec.fields.encoders.compressed_output import PACKERS
+from wdspec.fields.compressed_fields import unpacked
+from wdspec.formats.compression.kinds import BY_NAME
 
 Encode = Callable[[Any], bytes]
 Sample = Mapping[str, Any]
@@ -86,7 +86,7 @@ class FieldEncoder:
         try:
             if isinstance(value, _BYTES):
                 data = bytes(value)
-                packed = bool(layers) and data.startswith(PACKERS[layers[0]][1])
+                packed = bool(layers) and BY_NAME[layers[0]].magic.match(data)
                 return data if packed else _in_layers(data, layers)
             if encode is not None:
                 return _in_layers(bytes(encode(value)), layers)
@@ -139,7 +139,7 @@ def _unknown(name: str, value: Any) -> str:
 
 def _in_layers(data: bytes, layers: tuple[str, ...]) -> bytes:
     for layer in reversed(layers):
-        data = PACKERS[layer][0](data)
+        data = BY_NAME[layer].compress(data)
     return data
 
 

@@ -12,8 +12,8 @@ from typing import BinaryIO, Protocol
 from urllib.parse import unquote
 
 from wdspec.errors import ShardError
+from wdspec.formats.suffixes import TAR_SUFFIXES
 from wdspec.storage.resolution import Resolution, tidy
-from wdspec.stores.local.globbing import SHARD_SUFFIXES
 from wdspec.urls.schemes import local_path, quoted_for, scheme_of
 from wdspec.urls.sequence import ShardUrl, kind_of, magic_start
 
@@ -98,7 +98,7 @@ def _nothing(root: str, tail: str) -> str:
     where = f"among the {len(os.listdir(root))} entries of" if os.path.isdir(root) else "in"
     return (
         f"no shards {where} the directory `{root}`: the names of shards end in "
-        f"{', '.join(SHARD_SUFFIXES)}; for others write a glob such as `*.dat`, for those in "
+        f"{', '.join(TAR_SUFFIXES)}; for others write a glob such as `*.dat`, for those in "
         "directories within it `**/*.tar`"
     )
 

@@ -9,18 +9,14 @@ import fnmatch
 import re
 from collections.abc import Iterable
 
-from wdspec.stores.local.globbing import SHARD_SUFFIXES
+from wdspec.formats.suffixes import is_listed
 
 _MAGIC = re.compile(r"[*?[]")
 
 
 def shards_among(keys: Iterable[str]) -> list[str]:
     """Of the keys below a directory, the shards that lie directly in it, in code point order."""
-    return sorted(
-        key
-        for key in keys
-        if "/" not in key and key.lower().endswith(SHARD_SUFFIXES) and not key.startswith((".", "~"))
-    )
+    return sorted(key for key in keys if "/" not in key and is_listed(key))
 
 
 def keys_matching(keys: Iterable[str], pattern: str) -> list[str]:

@@ -9,7 +9,7 @@ from wdspec.decoders.libraries import library
 from wdspec.errors import FieldError, UsageError
 from wdspec.fields.codecs.json_text import write_json
 from wdspec.fields.field_encoder import Encode, EncodeSample, make_encoder
-from wdspec.formats.format_names import Format
+from wdspec.formats.suffixes import Format
 from wdspec.writing.sample_writer import OF_THE_READER, Packed, SampleWriter, check_fields
 from wdspec.writing.sink import Sink, Target
 

@@ -6,7 +6,7 @@ import os
 from typing import Any, BinaryIO
 
 from wdspec.errors import UsageError
-from wdspec.formats.compression.compress import Compressor, compression_of, compressor
+from wdspec.formats.compression.kinds import compression_of
 from wdspec.outputs.output import Output, StreamOutput
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
@@ -35,8 +35,8 @@ class Sink:
     ) -> None:
         self.name = name or (os.fspath(target) if isinstance(target, (str, os.PathLike)) else "")
         """The path or URL as it was given; empty for a file that was opened elsewhere."""
-        kind = compression_of(self.name, compress)
-        self._compressor: Compressor | None = compressor(kind) if kind else None
+        compression = compression_of(self.name, compress)
+        self._compressor = compression.compressor() if compression else None
         self._output = _output(target, overwrite, since)
         self.taken = 0
         """Bytes taken so far, before compression."""

@@ -6,14 +6,12 @@ import os
 from typing import Any
 
 from wdspec.errors import UsageError
-from wdspec.formats.compression.compress import compression_of
-from wdspec.formats.format_names import format_of
+from wdspec.formats.compression.kinds import compression_of
+from wdspec.formats.suffixes import SUFFIXES, format_of
 from wdspec.writing.record_writer import RecordWriter
 from wdspec.writing.sample_writer import SampleWriter
 from wdspec.writing.sink import Target
 from wdspec.writing.tar_writer import TarWriter
-
-_FORMATS = ("tar", "cbor", "msgpack", "jsonl")
 
 
 def open_writer(target: Target, *, name: str = "", **options: Any) -> SampleWriter:
@@ -30,11 +28,12 @@ def open_writer(target: Target, *, name: str = "", **options: Any) -> SampleWrit
     """
     name = name or (os.fspath(target) if isinstance(target, (str, os.PathLike)) else "")
     asked = options.get("format")
-    if asked in _FORMATS:
+    if asked in SUFFIXES:
         del options["format"]
-    format = format_of(name, asked if asked in _FORMATS else "auto" if asked is None else "tar")
+    format = format_of(name, asked if asked in SUFFIXES else "auto" if asked is None else "tar")
     if options.get("compress") is None:
-        options["compress"] = compression_of(name) or False
+        compression = compression_of(name)
+        options["compress"] = compression.name if compression else False
     try:
         if format == "tar":
             return TarWriter(target, **options)

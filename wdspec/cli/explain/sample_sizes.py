@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from wdspec.errors import WdspecError
-from wdspec.formats.compression.decompress import decompressed
+from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.tar.members import iter_members
 from wdspec.formats.tar.sample_keys import splitter
 from wdspec.spec.language.models import Source

@@ -230,8 +230,8 @@ def _listed(index: Index) -> list[tuple[Entry, Content]]:
 def _problem(path: str, entry: Entry, url: str) -> str | None:
     """What is wrong with a copy; a missing end marker is not, as such a one was only kept where the spec allows it."""
     from wdspec.errors import WdspecError
-    from wdspec.formats.compression.decompress import decompressed
-    from wdspec.formats.format_names import format_of
+    from wdspec.formats.compression.decompressed_file import decompressed
+    from wdspec.formats.suffixes import format_of
     from wdspec.formats.tar.tar_reader import count_samples
 
     try:

@@ -67,7 +67,7 @@ def _summaries(files: ShardFiles) -> Iterator[dict[str, Any]]:
 
 def _members(files: ShardFiles) -> Iterator[dict[str, Any]]:
     from wdspec.errors import ShardError
-    from wdspec.formats.format_names import format_of
+    from wdspec.formats.suffixes import format_of
     from wdspec.formats.tar.headers import shown
     from wdspec.formats.tar.members import iter_members
 

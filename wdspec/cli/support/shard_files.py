@@ -8,10 +8,10 @@ from typing import Any, BinaryIO
 
 import click
 
-from wdspec.formats.compression.decompress import decompressed
-from wdspec.formats.format_names import format_of
+from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.records.boundaries import splitter_of
 from wdspec.formats.records.record_reader import RecordSamples
+from wdspec.formats.suffixes import format_of
 from wdspec.formats.tar.tar_reader import TarSamples
 from wdspec.spec.language.options import KeyRule
 from wdspec.storage.environment import Environment

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from wdspec.fields.decoders.compressed_fields import check_size
+from wdspec.fields.compressed_fields import check_size
 
 Array = np.ndarray[Any, Any]
 _MAGIC = b"\x93NUMPY"

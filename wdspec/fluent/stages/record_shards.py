@@ -10,10 +10,10 @@ from wdspec.errors import ShardError
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.stages.stage import Stage, makes_stages, stage
 from wdspec.fluent.stages.tar_shards import ShardReader, Stop, part_of, policy_of
-from wdspec.formats.compression.decompress import decompressed
-from wdspec.formats.format_names import Format
+from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.records.boundaries import splitter_of
 from wdspec.formats.records.record_reader import NOTHING, Record, RecordSamples, Split
+from wdspec.formats.suffixes import Format
 
 
 @makes_stages

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from wdspec.errors import ShardError, UsageError
-from wdspec.formats.format_names import Format
+from wdspec.decoders.libraries import library
+from wdspec.errors import ShardError
 from wdspec.formats.records.record_reader import MAX_RECORD, NOTHING, Record, Split
+from wdspec.formats.suffixes import Format
 from wdspec.formats.tar.headers import REFETCH
 
 MAX_DEPTH = 200
@@ -28,18 +28,9 @@ def splitter_of(format: Format) -> Split:
     if format == "jsonl":
         return _jsonl(_json_loads())
     if format == "cbor":
-        return _cbor(_library("cbor2", format))
+        return _cbor(library("cbor2", "a shard of cbor"))
     assert format == "msgpack", format
-    return _msgpack(_library("msgpack", format))
-
-
-def _library(name: str, format: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UsageError(
-            f"shards of {format} need {name}, which is not installed: `pip install 'wdspec[formats]'`"
-        ) from error
+    return _msgpack(library("msgpack", "a shard of msgpack"))
 
 
 def _cbor(cbor2: Any) -> Split:

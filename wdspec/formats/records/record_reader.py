@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 from wdspec.errors import ShardError
-from wdspec.formats.format_names import stem_of
+from wdspec.formats.suffixes import stem_of
 from wdspec.formats.tar.blocks import CHUNK, Blocks
 from wdspec.formats.tar.headers import REFETCH
 

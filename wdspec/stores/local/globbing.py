@@ -11,21 +11,8 @@ import os
 import re
 from collections.abc import Iterator
 
+from wdspec.formats.suffixes import is_listed
 from wdspec.stores.local.local_files import explained
-
-SHARD_SUFFIXES = (
-    ".tar",
-    ".tgz",
-    ".tbz",
-    ".tbz2",
-    ".txz",
-    ".tzst",
-    ".tar.gz",
-    ".tar.bz2",
-    ".tar.xz",
-    ".tar.zst",
-)
-"""Names that are shards when a directory is read."""
 
 _MAGIC = re.compile(r"[*?[]")
 
@@ -33,18 +20,10 @@ _MAGIC = re.compile(r"[*?[]")
 def shards_in(directory: str) -> list[str]:
     """The names of the shards directly in a directory, in code point order.
 
-    Hidden files (`.x.tar`), those of editors and half-written ones (`~x.tar`, `x.tar.tmp`) are not shards.
-
     Raises:
         MissingShardError, ShardError: it does not exist or cannot be read.
     """
-    return sorted(
-        entry.name
-        for entry in _entries(directory)
-        if entry.name.lower().endswith(SHARD_SUFFIXES)
-        and not entry.name.startswith((".", "~"))
-        and not entry.is_dir()
-    )
+    return sorted(entry.name for entry in _entries(directory) if is_listed(entry.name) and not entry.is_dir())
 
 
 def files_matching(root: str, pattern: str) -> list[str]:

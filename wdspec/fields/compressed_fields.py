@@ -1,0 +1,47 @@
+"""Compressed fields: ``json.gz`` is unpacked, then read as json. The suffix says so, and the data must agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from wdspec.formats.compression.kinds import BY_NAME
+
+MAX_DECOMPRESSED = 1 << 30
+"""Bytes to which one compressed field may grow (1 GiB); beyond, it is taken for a decompression bomb."""
+_MAX_WINDOW = 1 << 28
+"""Memory that one xz or zstd stream may ask for; `xz -9` needs 65 MiB, `zstd --ultra -22` 128 MiB."""
+
+
+def unpack(packing: str, data: bytes) -> bytes:
+    """Decompresses a field, of one stream or several.
+
+    Raises:
+        ValueError: it grows beyond `MAX_DECOMPRESSED`.
+        UsageError: zst, and nothing that reads it is installed.
+        EOFError, OSError, zlib.error, lzma.LZMAError, ZstdError: it is not what the suffix says, or damaged.
+    """
+    result = BY_NAME[packing].decompress(data, MAX_DECOMPRESSED, _MAX_WINDOW)
+    check_size(len(result))
+    return result
+
+
+UNPACKERS: dict[str, Callable[[bytes], bytes]] = {name: partial(unpack, name) for name in BY_NAME}
+"""Last part of a suffix → what undoes it."""
+
+
+def unpacked(suffix: str) -> tuple[str, tuple[str, ...]]:
+    """A suffix without its packings, and these, outermost first: ``json.gz`` is ``json`` and ``(gz,)``."""
+    layers: list[str] = []
+    while True:
+        rest, _, last = suffix.rpartition(".")
+        if last not in BY_NAME:
+            return suffix, tuple(layers)
+        suffix = rest
+        layers.append(last)
+
+
+def check_size(size: int) -> None:
+    """Raises ValueError for a field that unpacks to more than `MAX_DECOMPRESSED` bytes."""
+    if size > MAX_DECOMPRESSED:
+        raise ValueError(f"it decompresses to more than {MAX_DECOMPRESSED:,} bytes; read it as `raw`")
