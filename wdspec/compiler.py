@@ -57,7 +57,7 @@ def plan(spec: SpecLike, *, ranks: int | None = None, workers: int | None = None
         >>> [source.name for source in plan.sources]
         ['digits-a', 'digits-b', 'rendered']
     """
-    from wdspec.running.seat import find_seat
+    from wdspec.processes.seat import find_seat
 
     checked = load(spec, **choice)
     elastic = checked.elastic
@@ -99,11 +99,11 @@ def compile(
     """
     require_torch("wdspec.compile")
     from wdspec.fluent.spec_pipeline import SpecPipeline
+    from wdspec.processes.seat import find_seat
     from wdspec.running.rank_agreement import check_ranks_agree
-    from wdspec.running.seat import find_seat
 
     pipeline = SpecPipeline(blueprint(load(spec, **choice)), find_seat(rank, world_size))
-    check_ranks_agree(pipeline.blueprint, pipeline.plan, pipeline.seat)
+    check_ranks_agree(pipeline.run)
     return pipeline
 
 
@@ -143,9 +143,9 @@ def loader(
         torch.int64
     """
     require_torch("wdspec.loader")
+    from wdspec.processes.seat import find_seat
     from wdspec.running.loader import Loader
     from wdspec.running.rank_agreement import check_ranks_agree
-    from wdspec.running.seat import find_seat
 
     checked = load(spec, split=split, env=env, vars=vars, overrides=overrides)
     options = checked.loader
@@ -161,7 +161,7 @@ def loader(
     made = Loader(
         blueprint(checked), find_seat(rank, world_size), workers, **{**arguments, **torch_arguments}
     )
-    check_ranks_agree(made.blueprint, made.plan, made.seat)
+    check_ranks_agree(made.run)
     return made
 
 

@@ -19,6 +19,7 @@ import wdspec
 from wdspec.compiler import blueprint
 from wdspec.planning.topology import Seat
 from wdspec.reading import counting
+from wdspec.running.run import Run
 from wdspec.spec.loading import load
 from wdspec.testing import assert_resumable
 
@@ -53,10 +54,9 @@ def in_process(spec, ranks, workers):
     """The samples of each rank, step by step, as `workers` processes a rank would read them."""
     parts, whole = blueprint(load(spec)), []
     for rank in range(ranks):
-        seat = Seat(rank, ranks)
-        plan = parts.plan(seat, workers)
-        reader = parts.reader(plan, seat)
-        whole.append([reader.batch(number) for number in range(plan.epoch_batches)])
+        run = Run.of(parts, Seat(rank, ranks), workers)
+        reader = run.reader()
+        whole.append([reader.batch(number) for number in range(run.plan.epoch_batches)])
     return whole
 
 
@@ -408,9 +408,7 @@ def test_reading_from_the_middle_of_a_shard_begins_at_a_mark(tmp_path, monkeypat
         "_open",
         lambda self, *args, _real=opener._open: offsets.append(args[4]) or _real(self, *args),
     )
-    seat = Seat(0, 1)
-    plan = parts.plan(seat, 4)
-    reader = parts.reader(plan, seat)
+    reader = Run.of(parts, Seat(0, 1), 4).reader()
     steps = [reader.batch(number) for number in range(20)]
     assert unmasked([steps]) == [f"a000{i:04d}" for i in range(100)]
     assert len(offsets) == 4
@@ -483,10 +481,9 @@ def test_a_budget_counts_each_damaged_sample_once(tmp_path):
         "epoch": "pass",
     }
     parts = blueprint(load(spec))
-    seat = Seat(0, 1)
-    plan = parts.plan(seat, 5)
-    reader = parts.reader(plan, seat)
-    steps = [reader.batch(number) for number in range(plan.epoch_batches)]
+    run = Run.of(parts, Seat(0, 1), 5)
+    reader = run.reader()
+    steps = [reader.batch(number) for number in range(run.plan.epoch_batches)]
     assert unmasked([steps]) == [key for i, (key, _) in enumerate(samples) if i not in bad]
     assert sum(reader.counts()["a"]["skipped"].values()) == 6
 

@@ -13,13 +13,13 @@ import wdspec
 from wdspec.compiler import blueprint
 from wdspec.planning.stream_state import SIZE
 from wdspec.planning.topology import Seat, Topology
+from wdspec.running.run import Run
 from wdspec.spec.loading import load
 
 
 def reader_of(spec, topology=Topology(1, 1), rank=0):  # noqa: B008
-    parts = blueprint(load(spec))
     seat = Seat(rank, topology.ranks)
-    return parts.reader(parts.plan(seat, topology.workers), seat)
+    return Run.of(blueprint(load(spec)), seat, topology.workers).reader()
 
 
 def names(samples):

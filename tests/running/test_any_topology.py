@@ -18,6 +18,7 @@ from shardmaking import write_shard
 import wdspec
 from wdspec.compiler import blueprint
 from wdspec.planning.topology import Seat
+from wdspec.running.run import Run
 from wdspec.running.run_state import merge_states
 from wdspec.spec.loading import load
 from wdspec.testing import difference
@@ -175,7 +176,7 @@ def cases(draw, fewest_workers=0, most_workers=6):
 
 def features(parts, case):
     """What a case covers."""
-    plan = parts.plan(Seat(), 0)
+    plan = Run.of(parts, Seat(), 0).plan
     sizes = [SIZES[source.name] for source in plan.sources]
     windows = [source.windows.length(0, 0) for source in plan.sources]
     changes = [(leg.ranks, leg.workers) for leg in case.legs]
@@ -194,7 +195,7 @@ def features(parts, case):
         "a pass": plan.finite is not None,
         "a schedule": len(plan.schedule) > 1,
         "several batches a step": parts.spec.batch is not None
-        and any(parts.items_per_step(plan, Seat(0, leg.ranks)) > 1 for leg in case.legs),
+        and any(Run.of(parts, Seat(0, leg.ranks), 0).items_per_step > 1 for leg in case.legs),
         "no batch": parts.spec.batch is None,
     }
 
@@ -239,7 +240,7 @@ def run(parts, legs, make):
             try:
                 if state is not None:
                     loader.load_state_dict(json.loads(state))
-                each = parts.items_per_step(loader.plan, seat)
+                each = loader.run.items_per_step
                 items = take(loader, leg.steps * each, leg.pauses)
                 rows.append([items[at : at + each] for at in range(0, len(items), each)])
                 states.append(json.loads(json.dumps(loader.state_dict())))
@@ -268,8 +269,7 @@ def samples_of(items):
 
 def without_a_break(parts, steps):
     """The same steps read by one process, without Loader, states or batches."""
-    plan = parts.plan(Seat(), 0)
-    reader = parts.reader(plan, Seat())
+    reader = Run.of(parts, Seat(), 0).reader()
     return [
         [(s["__key__"], s["noise"], s.get("__mask__", True)) for s in reader.batch(number)]
         for number in range(steps)

@@ -2,14 +2,14 @@
 
 from wdspec.compiler import blueprint
 from wdspec.planning.topology import Seat, Topology
+from wdspec.running.run import Run
 from wdspec.spec.loading import load
 
 
 def reader_of(spec, topology=Topology(1, 1), rank=0):  # noqa: B008
     """The reader of one rank, for a spec that fixes no topology of its own."""
-    parts = blueprint(load(spec))
     seat = Seat(rank, topology.ranks)
-    return parts.reader(parts.plan(seat, topology.workers), seat)
+    return Run.of(blueprint(load(spec)), seat, topology.workers).reader()
 
 
 def names(samples):

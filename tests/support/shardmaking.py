@@ -6,6 +6,7 @@ from pathlib import Path
 
 from wdspec.compiler import blueprint
 from wdspec.planning.topology import Seat
+from wdspec.running.run import Run
 
 
 def write_shard(path, samples):
@@ -42,7 +43,5 @@ def keys(items):
 
 def reference(spec, ranks, workers, rank, count):
     """The keys of the first `count` batches of a rank, read in one process without a break."""
-    parts = blueprint(spec)
-    seat = Seat(rank, ranks)
-    reader = parts.reader(parts.plan(seat, workers), seat)
+    reader = Run.of(blueprint(spec), Seat(rank, ranks), workers).reader()
     return [[sample["__key__"] for sample in reader.batch(number)] for number in range(count)]

@@ -8,9 +8,9 @@ from itertools import count, islice
 from typing import Any
 
 from wdspec.errors import ShardError, UsageError
-from wdspec.fluent.pass_counters import WorkerCounters
 from wdspec.fluent.stage_chain import begin
 from wdspec.fluent.stages.splitting import worker_place
+from wdspec.processes.worker_counters import WorkerCounters
 
 
 class EpochCut:

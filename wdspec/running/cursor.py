@@ -1,85 +1,258 @@
-"""A reader on its way from batch to batch, which can say after every item where it stands."""
+"""Where the iterations over a run stand, and the state that says so.
+
+Iterations of a run follow one another. Each goes on where the one before it stopped, wherever that was, even between
+the items of one step; so an older iteration cannot go on once a newer one has begun, or a state was loaded:
+
+    for item in loader: …; break        # reads a, b
+    for item in loader: …               # reads c, d to the end of the epoch
+    loader.load_state_dict(after_a)
+    for item in loader: …               # reads b, c, d to the end of the epoch
+
+With `epoch: pass` each iteration is a whole pass, the same each time. Only the one after `load_state_dict` reads the
+rest of a pass:
+
+    for item in loader: …; break        # reads a, b
+    for item in loader: …               # reads a, b, c, d
+    loader.load_state_dict(after_a)
+    for item in loader: …               # reads b, c, d
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from wdspec.errors import UsageError
 from wdspec.planning.plan import Plan
-from wdspec.planning.topology import Seat
-from wdspec.running.blueprint import Blueprint
-from wdspec.running.run_state import Position
+from wdspec.reading.batch_reader import Reader
+from wdspec.running.run import Run
+from wdspec.running.run_state import Checkpoint, State, make_state, read_state
+
+Step = tuple[list[Any], Mapping[int, bytes]]
+"""The items of one global batch, and the states after it of the slots that it was taken from."""
 
 
-class Walk:
-    """Reads the batches J, J+stride, J+2·stride, … of a rank in this process.
-
-    Leaving an iteration early, even between the items of one step, loses and repeats nothing.
+class Cursor:
+    """Where the iterations over a run stand.
 
     Args:
-        blueprint, plan, seat: what is read.
-        position: where to begin.
-        stride: distance of the batches; more than 1 where several processes take turns.
+        run: what is read.
+        checkpoint: where to begin.
+        stride: distance from one batch to the next; more than 1 where several processes take turns.
     """
 
-    def __init__(
-        self, blueprint: Blueprint, plan: Plan, seat: Seat, position: Position, stride: int = 1
-    ) -> None:
-        self.plan = plan
-        self.stride = stride
-        self._assemble = blueprint.assemble
-        self._several = blueprint.items_per_step(plan, seat) > 1
-        self._reader = blueprint.reader(plan, seat)
-        self.go_to(position)
+    def __init__(self, run: Run, checkpoint: Checkpoint = Checkpoint(), stride: int = 1) -> None:  # noqa: B008
+        self.run = run
+        self.batch, self.given = checkpoint.batch, checkpoint.given
+        self.iterations = 0
+        """Iterations begun, and states loaded: the newest iteration has this number."""
+        self._table = dict(checkpoint.table)
+        self._stride = stride
+        self._loaded = False
+        """Whether a state was loaded and no iteration begun since."""
 
     @property
-    def number(self) -> int:
-        """J of the step that the next item is of."""
-        return self._number
+    def table(self) -> Mapping[int, bytes]:
+        """Slot -> packed state before the step that `batch` is the number of."""
+        return self._table
 
     @property
-    def given(self) -> int:
-        """Items of that step already given."""
-        return self._given
-
-    @property
-    def position(self) -> Position:
+    def checkpoint(self) -> Checkpoint:
         """Where this stands, after the last item given."""
-        table = self._reader.table()
-        if self._items:  # inside a step that has been read whole
-            for slot, state in self._before.items():
-                if state is None:
-                    del table[slot]
-                else:
-                    table[slot] = state
-        return Position(self._number, table, self._given)
+        return Checkpoint(self.batch, self.table, self.given)
 
-    def skip_to(self, number: int) -> None:
-        """Goes on with batch J, of the slots as they stand; between steps only."""
-        self._number = number
+    def begin(self) -> int:
+        """The number of a new iteration, which ends all older ones."""
+        self.iterations += 1
+        return self.iterations
 
-    def go_to(self, position: Position) -> None:
-        """Goes on from there. Slots that stand there already keep their windows."""
-        self._reader.restore(position.table)
-        self._number, self._given = position.batch, position.given
-        self._items: list[Any] = []
-        self._before: dict[int, bytes | None] = {}
+    def iterate(self, steps: Iterable[Step], iteration: int | None = None) -> Iterator[Any]:
+        """The items of steps, noting after each item where the run stands.
+
+        Args:
+            steps: the steps from `batch` on; asked for the first one when the cursor stands where it begins.
+            iteration: its number; without one, it begins when its first item is asked for.
+
+        Raises:
+            UsageError: a newer iteration has begun.
+        """
+        if iteration is None:
+            iteration = self.begin()
+        self._require_newest(iteration)
+        self._enter()
+        for items, states in steps:
+            for item in items[self.given : -1]:
+                self.given += 1
+                yield item
+                self._require_newest(iteration)
+            self._table.update(states)
+            self.batch += self._stride
+            self.given = 0
+            yield items[-1]
+            # Before more is taken: persistent workers serve a newer iteration through the same iterator.
+            self._require_newest(iteration)
+
+    def _enter(self) -> None:
+        """Goes to where the next iteration begins."""
+        begin = None if self._loaded else self.run.plan.begin(self.batch)
+        if begin is not None:
+            self.go_to(Checkpoint(begin))
+        self._loaded = False
+
+    def _require_newest(self, iteration: int) -> None:
+        if iteration != self.iterations:
+            raise UsageError(
+                "this iteration cannot go on: a newer iteration has begun, or a state was loaded, or what it reads "
+                "was closed; iterate again"
+            )
+
+    def go_to(self, checkpoint: Checkpoint) -> None:
+        """Stands there from now on."""
+        self.batch, self.given = checkpoint.batch, checkpoint.given
+        self._table = dict(checkpoint.table)
+
+    def state_dict(self) -> State:
+        """The state after the last item given."""
+        return make_state(self.run, self.checkpoint)
+
+    def load_state_dict(self, state: Mapping[str, Any], allow_changed: bool = False) -> None:
+        """Goes to where the state stands; an iteration under way ends."""
+        self._load(read_state(state, self.run, allow_changed))
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        self.go_to(checkpoint)
+        self.iterations += 1
+        self._loaded = True
+
+    def check_epoch(self, epoch: int) -> None:
+        """Raises a UsageError unless this stands at the beginning of the epoch; one pass is like another."""
+        length = self.run.plan.epoch_batches
+        begins = self.run.epoch_of(self.batch) == epoch and self.batch == epoch * (length or 0)
+        if self.run.plan.finite is not None or (begins and not self.given):
+            return
+        if length is None:
+            raise UsageError("this stream is endless and has no epochs; give `epoch:` in the spec")
+        at, inside = divmod(self.batch, length)
+        middle = inside or self.given
+        raise UsageError(
+            f"set_epoch({epoch}) checks, it does not seek: the stream stands at batch {inside} of epoch {at}; "
+            + ("read that epoch to its end first" if middle else f"the next iteration is epoch {at}")
+        )
+
+
+class ReadingCursor(Cursor):
+    """A cursor over what is read in this process.
+
+    Where a step gives one item, the reader always stands where the cursor does, and is asked for its table when
+    somebody wants it; else it is ahead of the items given, and the table is noted after each step.
+    """
+
+    def __init__(self, run: Run, checkpoint: Checkpoint = Checkpoint(), stride: int = 1) -> None:  # noqa: B008
+        super().__init__(run, checkpoint, stride)
+        self._reader: Reader | None = None
+
+    @property
+    def table(self) -> Mapping[int, bytes]:
+        """Slot -> packed state before the step that `batch` is the number of."""
+        if self._reader is not None and self.run.items_per_step == 1:
+            return self._reader.table()
+        return self._table
+
+    def read(self) -> Iterator[Any]:
+        """The items up to the end of the epoch, or without end."""
+        return self.iterate(self._steps())
+
+    def _end(self) -> int | None:
+        """J of the batch that the iteration ends before."""
+        return self.run.epoch_end(self.batch)
+
+    def _steps(self) -> Iterator[Step]:
+        run, end = self.run, self._end()
+        if self._reader is None:
+            self._reader = run.reader()
+            self._reader.restore(self._table)
+        elif self.given:  # an iteration was left inside a step, which the reader has read whole
+            self._reader.restore(self._table)
+        reader, assemble, notes = self._reader, run.assemble, run.items_per_step > 1
+        while end is None or self.batch < end:
+            batch = self.batch
+            yield assemble(reader.batch(batch)), reader.states(batch) if notes else {}
+
+    def go_to(self, checkpoint: Checkpoint) -> None:
+        """Stands there from now on. Slots that stand there already keep their windows."""
+        super().go_to(checkpoint)
+        if self._reader is not None:
+            self._reader.restore(checkpoint.table)
 
     def close(self) -> None:
-        """Closes open shards; this walk is over."""
-        self._reader.close()
+        """Closes open shards; an iteration under way ends, and the next one goes on where this stands."""
+        self.iterations += 1
+        if self._reader is not None:
+            self._table = dict(self.table)
+            self._reader.close()
+            self._reader = None
 
-    def until(self, end: int | None) -> Iterator[Any]:
-        """The items of the batches before `end`; without end if None."""
-        while end is None or self._number < end:
-            if not self._items:
-                if self._several:
-                    self._before = self._reader.standing(self._number)
-                self._items = self._assemble(self._reader.batch(self._number))
-            items = self._items
-            while self._given < len(items) - 1:
-                self._given += 1
-                yield items[self._given - 1]
-            self._items, self._given = [], 0
-            self._number += self.stride
-            yield items[-1]
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy begins where this stands, with shards of its own.
+        return {**self.__dict__, "_table": dict(self.table), "_reader": None}
+
+
+class Resumable:
+    """What `Loader` and `SpecDataset` have of their cursor."""
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where the iterations of this process stand."""
+        raise NotImplementedError
+
+    @property
+    def run(self) -> Run:
+        """What this process reads."""
+        return self.cursor.run
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that this process follows."""
+        return self.run.plan
+
+    def __len__(self) -> int:
+        """Items of a whole epoch on this rank, the same on every rank: batches with `batch`, else samples.
+
+        Raises:
+            TypeError: the spec has no `epoch:`.
+        """
+        return self.plan.require_epoch() * self.run.items_per_step
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch, from 0."""
+        return self.run.epoch_of(self.cursor.batch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Checks that the next iteration begins this epoch; never seeks.
+
+        Raises:
+            UsageError: the stream stands elsewhere.
+        """
+        self.cursor.check_epoch(epoch)
+
+    def state_dict(self) -> State:
+        """The state after the last item given: JSON values, a few hundred bytes a slot and source.
+
+        It holds the canonical ranks of this rank. To go on with another number of ranks, merge the states of
+        all of them (`wdspec.merge_states`). Inside a worker of a DataLoader that is not wdspec's it is that of the
+        worker alone, for `StatefulDataLoader`.
+        """
+        return self.cursor.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
+        """Goes on behind the last item of the state, also where something was read; an iteration under way ends.
+
+        Args:
+            state: what `state_dict` returned, or `wdspec.merge_states` made, perhaps through JSON.
+            allow_changed: accept a changed spec. Sources are matched by name; added ones start afresh.
+
+        Raises:
+            UsageError: no such state, of other ranks, or of a spec with another order; says what changed.
+        """
+        self.cursor.load_state_dict(state, allow_changed)

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from wdspec.errors import UsageError
+from wdspec.running.cursor import Resumable
 from wdspec.running.run_state import State, merge_states
 
 
-class HasState(Protocol):
-    """A `Loader` or a `DataPipeline`."""
-
-    def state_dict(self) -> State: ...
-
-
-def gather_state(loader_or_state: HasState | Mapping[str, Any], group: Any = None) -> State:
+def gather_state(loader_or_state: Resumable | Mapping[str, Any], group: Any = None) -> State:
     """The merged state of all ranks, on every rank: save it once, and load it on every rank of any legal topology.
 
     A collective: every rank of the group calls it, after the same batch. What goes wrong on one rank is raised
@@ -24,7 +19,7 @@ def gather_state(loader_or_state: HasState | Mapping[str, Any], group: Any = Non
     once. Where torch.distributed is not initialised, it is the state of this process alone.
 
     Args:
-        loader_or_state: a `Loader`, a `DataPipeline`, or what its `state_dict` returned.
+        loader_or_state: a `Loader`, a compiled spec, or what its `state_dict` returned.
         group: the process group; by default the whole job. With NCCL, the device of the rank must have been set.
 
     Raises:
@@ -57,7 +52,7 @@ def gather_state(loader_or_state: HasState | Mapping[str, Any], group: Any = Non
     return merge_states(state for n, state in enumerate(states) if state not in states[:n])
 
 
-def _own_state(loader_or_state: HasState | Mapping[str, Any]) -> State:
+def _own_state(loader_or_state: Resumable | Mapping[str, Any]) -> State:
     if isinstance(loader_or_state, Mapping):
         return dict(loader_or_state)
     return loader_or_state.state_dict()

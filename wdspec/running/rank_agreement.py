@@ -24,10 +24,8 @@ from pathlib import PurePath
 from typing import Any, Protocol
 
 from wdspec.errors import UsageError
-from wdspec.planning.order_digest import EXPAND_UP_TO, describe_order, differences, digest
-from wdspec.planning.plan import Plan
-from wdspec.planning.topology import Seat
-from wdspec.running.blueprint import Blueprint
+from wdspec.planning.order_digest import EXPAND_UP_TO, differences, digest
+from wdspec.running.run import Run
 from wdspec.urls.sequence import ShardUrl, UrlSequence
 
 _comparisons: Counter[str] = Counter()
@@ -46,7 +44,7 @@ class Store(Protocol):
     def check(self, keys: list[str]) -> bool: ...
 
 
-def check_ranks_agree(blueprint: Blueprint, plan: Plan, seat: Seat) -> None:
+def check_ranks_agree(run: Run) -> None:
     """Compares the order and the shards with those of the ranks that came before, if there are several.
 
     Does nothing unless torch.distributed is initialised.
@@ -55,11 +53,11 @@ def check_ranks_agree(blueprint: Blueprint, plan: Plan, seat: Seat) -> None:
         UsageError: another rank differs; names the first source and shard, or the option, that does.
     """
     distributed = sys.modules.get("torch.distributed")
+    seat, spec = run.seat, run.blueprint.spec
     if seat.world_size == 1 or distributed is None or not distributed.is_available():
         return
     if not distributed.is_initialized():
         return
-    spec = blueprint.spec
     # Paths may differ between machines; ranks may build other loaders besides, of other files or splits.
     name = f"{PurePath(spec.file or '').name}#{spec.split or ''}/{seat.world_size}"
     number = _comparisons[name]
@@ -71,8 +69,8 @@ def check_ranks_agree(blueprint: Blueprint, plan: Plan, seat: Seat) -> None:
             f"wdspec/{name}/{number}",
             distributed.get_rank(),
             distributed.get_world_size(),
-            describe_order(spec, plan),
-            {source.name: _texts(source.shards) for source in plan.sources},
+            json.loads(run.order),
+            {source.name: _texts(source.shards) for source in run.plan.sources},
         )
     except (AttributeError, RuntimeError) as error:
         # No such store, or it is gone, and the job with it.
@@ -93,7 +91,7 @@ def compare(
         store: shared by the ranks.
         key: the same on all ranks, and for this comparison only.
         rank, world_size: of torch.distributed.
-        order: from `planning.digest.describe_order`.
+        order: what the order depends on, as `order_digest.describe_order` says it, through JSON.
         shards: the shards of each source, as texts.
 
     Raises:
@@ -144,7 +142,7 @@ def _difference(
                     f"rank {rank} and {its or 'missing'} on rank {other} ({len(own)} and {len(theirs)} in all); "
                     f"{remedy}"
                 )
-    lines = "\n  ".join(differences(other_order, json.loads(json.dumps(order))))
+    lines = "\n  ".join(differences(other_order, order))
     return f"rank {rank} ('now') has another spec than rank {other} ('was'):\n  {lines}\n{remedy}"
 
 

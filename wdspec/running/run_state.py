@@ -1,7 +1,7 @@
-"""The state of a run as JSON: made, checked against the spec, merged over ranks.
+"""The state of a run as JSON: made, checked against the run that is to go on, merged over ranks.
 
-It holds, for every slot that was read, where each source stands: seven numbers. Nothing else is needed to go
-on exactly at batch J, on any legal topology (`planning.state`). Without `batch` (or with `accumulate`)
+It holds, for every slot that was read, how far each source was read: seven numbers. Nothing else is needed to go
+on exactly at batch J, on any legal topology (`planning.stream_state`). Without `batch` (or with `accumulate`)
 a step gives a rank one item for each of its canonical ranks; a state made inside a step also says how many of
 those were given.
 """
@@ -10,110 +10,70 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from wdspec.errors import UsageError
-from wdspec.planning.order_digest import describe_order, describe_samples, differences, digest
-from wdspec.planning.plan import Plan
+from wdspec.planning.order_digest import differences
 from wdspec.planning.stream_state import StreamState, pack_slot, unpack_slot
-from wdspec.running.blueprint import Blueprint
+from wdspec.running.run import Run
 from wdspec.running.state_checks import FORMAT, VERSION, check_slots, check_whole
 
 State = dict[str, Any]
 
 
-@dataclass
-class Position:
-    """Where a rank's run stands."""
+class Checkpoint(NamedTuple):
+    """Where the iterations over a run stand; what a state says, in the form that readers use."""
 
     batch: int = 0
     """J of the step to go on with."""
-    table: dict[int, bytes] = field(default_factory=dict)
+    table: Mapping[int, bytes] = {}
     """Slot -> packed state before that step."""
     given: int = 0
     """Items of that step already given."""
 
 
-@dataclass(frozen=True)
-class RunDescription:
-    """What a state says of its run. Computed once: hashing long lists of shards takes time."""
-
-    order: str
-    """All that the order depends on (`planning.digest`), as JSON text."""
-    digest: str
-    samples: str
-    """A digest of what changes the samples only."""
-    sources: tuple[str, ...]
-    workers: int
-    """K, canonical workers a rank."""
-
-    @classmethod
-    def of(cls, blueprint: Blueprint, plan: Plan) -> RunDescription:
-        """Describes the runs of a blueprint under a plan."""
-        order = describe_order(blueprint.spec, plan)
-        return cls(
-            order=json.dumps(order),
-            digest=digest(order),
-            samples=describe_samples(blueprint.spec),
-            sources=tuple(source.name for source in plan.sources),
-            workers=plan.topology.workers,
-        )
-
-
-def make_state(run: RunDescription, ranks: range, position: Position, items: int) -> State:
-    """The state at a position, of the given canonical ranks.
-
-    Args:
-        run: the run.
-        ranks: the canonical ranks; slots of others are left out.
-        position: where it stands.
-        items: items that one step gives to these ranks together.
-    """
+def make_state(run: Run, checkpoint: Checkpoint) -> State:
+    """The state of a rank as JSON values."""
     return {
         "format": FORMAT,
         "version": VERSION,
-        "batch": position.batch,
-        "given": position.given,
-        "items": items,
-        "ranks": list(ranks),
+        "batch": checkpoint.batch,
+        "given": checkpoint.given,
+        "items": run.items_per_step,
+        "ranks": list(run.ranks),
         "digest": run.digest,
         "order": json.loads(run.order),
         "samples": run.samples,
         "sources": list(run.sources),
-        "slots": slots_of(run, ranks, position.table),
+        "slots": slots_of(run, checkpoint.table),
     }
 
 
-def slots_of(run: RunDescription, ranks: range, table: Mapping[int, bytes]) -> dict[str, list[list[int]]]:
-    """The slots of some canonical ranks as JSON values: slot -> for each source, the fields of its `StreamState`."""
+def slots_of(run: Run, table: Mapping[int, bytes]) -> dict[str, list[list[int]]]:
+    """The slots of the run's ranks as JSON values: slot -> for each source, the fields of its `StreamState`."""
+    workers = run.plan.topology.workers
     return {
         str(slot): [state.numbers() for state in unpack_slot(packed)]
         for slot, packed in sorted(table.items())
-        if slot // run.workers in ranks
+        if slot // workers in run.ranks
     }
 
 
 def read_state(
     state: Mapping[str, Any],
-    run: RunDescription,
-    ranks: range,
-    items: int,
+    run: Run,
     allow_changed: bool = False,
-    *,
-    of_worker: bool = False,
-) -> Position:
-    """The position that a state says, checked against the run and cut down to the given canonical ranks.
+    reads: Callable[[int], bool] = lambda slot: True,
+) -> Checkpoint:
+    """Where a state stands, checked against the run that is to go on from it, and cut down to its canonical ranks.
 
     Args:
         state: what `make_state` or `merge_states` gave, perhaps through JSON.
-        run: the run that is to go on from it.
-        ranks: the canonical ranks to read.
-        items: items that one step gives to these ranks together.
+        run: the run that is to go on.
         allow_changed: accept a changed spec: sources are matched by name, added ones start afresh, removed
             ones are dropped, and one that is read in another way goes on at the beginning of its shard.
-        of_worker: the state has the slots of one worker only.
+        reads: whether a slot is read here; the state may lack those that are not.
 
     Raises:
         UsageError: not a state, damaged, of another version, of other ranks, inside a step that other ranks shared, or
@@ -140,26 +100,26 @@ def read_state(
             "the samples may not be",
             stacklevel=3,
         )
-    missing = sorted(set(ranks) - set(state["ranks"]))
+    missing = sorted(set(run.ranks) - set(state["ranks"]))
     if missing:
         raise UsageError(
-            f"the state holds the canonical ranks {state['ranks']}, but this rank reads {list(ranks)}; merge the "
+            f"the state holds the canonical ranks {state['ranks']}, but this rank reads {list(run.ranks)}; merge the "
             "states of all ranks with wdspec.merge_states first"
         )
     given = state["given"]
-    if given and state["items"] != items:
+    if given and state["items"] != run.items_per_step:
         raise UsageError(
             f"the state was saved inside a step: {given} of the {state['items']} items of a rank had been given, "
-            f"and a rank of this run gets {items} a step; go on with as many ranks as saved it, or save after a "
-            f"multiple of {state['items']} items"
+            f"and a rank of this run gets {run.items_per_step} a step; go on with as many ranks as saved it, or save "
+            f"after a multiple of {state['items']} items"
         )
-    if not of_worker:
-        check_slots(state)
+    check_slots(state, reads)
     old = {name: index for index, name in enumerate(state["sources"])}
     fresh = {name for name in now["sources"] if _reads_otherwise(name, state["order"], now)}
+    workers = run.plan.topology.workers
     table = {}
     for text, states in state["slots"].items():
-        if states and int(text) // run.workers in ranks:  # in a pass, slots have no state of their own
+        if states and int(text) // workers in run.ranks:  # in a pass, slots have no state of their own
             slot = [
                 _carried(states[old[name]], name in fresh) if name in old else StreamState()
                 for name in run.sources
@@ -167,8 +127,8 @@ def read_state(
             table[int(text)] = pack_slot(slot)
     if "pass" in state["order"] and "pass" not in now:
         begun = pack_slot([StreamState()] * len(run.sources))
-        table = {r * run.workers + k: begun for r in ranks for k in range(min(state["batch"], run.workers))}
-    return Position(state["batch"], table, given)
+        table = {r * workers + k: begun for r in run.ranks for k in range(min(state["batch"], workers))}
+    return Checkpoint(state["batch"], table, given)
 
 
 def merge_states(states: Iterable[Mapping[str, Any]]) -> State:

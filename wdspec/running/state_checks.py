@@ -1,7 +1,8 @@
-"""Whether a value is a whole state: looked at before anything is taken from it, as files get cut and edited."""
+"""Whether a value is an undamaged state: checked before anything is taken from it, as files get cut and edited."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from wdspec.planning.order_digest import digest
 
 FORMAT, VERSION = "wdspec-state", 1
 WORKER_FORMAT = "wdspec-worker-state"
-"""Of the state that a pipeline in one worker of somebody else's DataLoader has (`rotation`)."""
+"""Of the state that a pipeline in one worker of somebody else's DataLoader has (`foreign_loader`)."""
 
 _FIELDS = 7
 """Numbers of a source in a slot, before those of its lanes (`StreamState.numbers`)."""
@@ -27,9 +28,11 @@ def check_state(state: Any) -> None:
         )
     if not isinstance(state, Mapping) or state.get("format") != FORMAT:
         raise UsageError("this is no state of a wdspec pipeline or loader; pass what state_dict() returned")
-    if state.get("version") != VERSION:
+    if not _is_count(state.get("version")):
+        raise damaged("`version` is missing" if "version" not in state else "`version` is no number")
+    if state["version"] != VERSION:
         raise UsageError(
-            f"the state has format version {state.get('version')}, this wdspec reads version {VERSION}; use the "
+            f"the state has format version {state['version']}, this wdspec reads version {VERSION}; use the "
             "release that wrote it"
         )
 
@@ -38,11 +41,44 @@ def check_whole(state: Any) -> None:
     """Raises a UsageError unless this is a state, and nothing in it is missing or of another kind."""
     check_state(state)
     for fault in _faults(state):
-        raise UsageError(f"the state is damaged: {fault}; {_REMEDY}")
+        raise damaged(fault)
 
 
-def check_slots(state: Mapping[str, Any]) -> None:
-    """Raises a UsageError if a state that `check_whole` has passed lacks a slot that its ranks had read.
+def rank_state(state: Any, items: int) -> dict[str, Any]:
+    """The state of one worker in the form of a rank's, for `check_whole`; what is the worker's alone is checked here.
+
+    Args:
+        state: what a worker's `state_dict` returned, perhaps through JSON.
+        items: items that one step gives the rank.
+
+    Raises:
+        UsageError: it is no such state, or damaged.
+    """
+    if not isinstance(state, Mapping) or state.get("format") != WORKER_FORMAT:
+        raise UsageError(
+            "this is no state of a pipeline in a DataLoader worker; the state of a whole rank goes into the "
+            "pipeline before the DataLoader is made, or into wdspec.loader"
+        )
+    for name in ("worker", "workers", "first"):
+        if not _is_count(state.get(name)):
+            raise damaged(
+                f"`{name}` is {str(state[name])[:60]!r}" if name in state else f"`{name}` is missing"
+            )
+    try:
+        order, digest, samples, sources = json.loads(state["run"])
+    except (KeyError, TypeError, ValueError):
+        raise damaged("`run` is missing, or is not what was written") from None
+    described = {"items": items, "order": order, "digest": digest, "samples": samples, "sources": sources}
+    return {**state, "format": FORMAT, **described}
+
+
+def damaged(fault: str) -> UsageError:
+    """The error for a state that is not as it was written."""
+    return UsageError(f"the state is damaged: {fault}; {_REMEDY}")
+
+
+def check_slots(state: Mapping[str, Any], reads: Callable[[int], bool] = lambda slot: True) -> None:
+    """Raises a UsageError if a state that `check_whole` has passed lacks a slot that was read before and is again.
 
     Going on without it would silently begin it again.
     """
@@ -51,9 +87,9 @@ def check_slots(state: Mapping[str, Any]) -> None:
         return
     for rank in state["ranks"]:
         for worker in range(min(state["batch"], workers)):
-            if str(rank * workers + worker) not in state["slots"]:
-                slot = rank * workers + worker
-                raise UsageError(f"the state is damaged: slot {slot} is missing; {_REMEDY}")
+            slot = rank * workers + worker
+            if reads(slot) and str(slot) not in state["slots"]:
+                raise damaged(f"slot {slot} is missing")
 
 
 def _faults(state: Mapping[str, Any]) -> Iterator[str]:
@@ -85,7 +121,7 @@ def _faults(state: Mapping[str, Any]) -> Iterator[str]:
         elif sources and len(sources) != len(state["sources"]):
             yield f"slot {slot} has {len(sources)} sources of {len(state['sources'])}"
         for numbers in sources:
-            if not _are_places(numbers):
+            if not _are_positions(numbers):
                 yield f"slot {slot} has a source at {str(numbers)[:60]}"
 
 
@@ -93,7 +129,7 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 63
 
 
-def _are_places(numbers: Any) -> bool:
+def _are_positions(numbers: Any) -> bool:
     """Whether these may be the numbers of a `StreamState`: counts, but for a length of -1, and lanes in threes."""
     if not isinstance(numbers, list) or len(numbers) < _FIELDS or (len(numbers) - _FIELDS) % _LANE:
         return False

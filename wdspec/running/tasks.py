@@ -19,11 +19,9 @@ from torch.utils.data import Dataset, Sampler
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from wdspec.errors import WdspecError
-from wdspec.planning.plan import Plan
-from wdspec.planning.topology import Seat
 from wdspec.reading.batch_reader import Reader
-from wdspec.running.blueprint import Blueprint
-from wdspec.running.run_state import Position
+from wdspec.running.cursor import Cursor
+from wdspec.running.run import Run
 
 Task = tuple[int, "dict[int, bytes] | None"]
 
@@ -49,26 +47,23 @@ class Failure:
 
 
 class TaskSampler(Sampler[Task]):
-    """The tasks from the position to the end of its epoch.
+    """The tasks from where a cursor stands to the end of its epoch.
 
-    It holds the small position, never the Loader: a reference cycle would let forked children collect, and
-    shut down, iterators that they inherited.
+    It holds the cursor, never the Loader: a reference cycle would let forked children collect, and shut down,
+    iterators that they inherited.
     """
 
-    def __init__(self, position: Position, plan: Plan, workers: int) -> None:
-        self.position = position
-        self.plan = plan
+    def __init__(self, cursor: Cursor, workers: int) -> None:
+        self.cursor = cursor
         self.workers = max(1, workers)
 
     def __len__(self) -> int:
-        length = self.plan.require_epoch()
-        return length - self.position.batch % length
+        first, length = self.cursor.batch, self.cursor.run.plan.require_epoch()
+        return length - first % length
 
     def __iter__(self) -> Iterator[Task]:
-        first, table = self.position.batch, dict(self.position.table)
-        k_of = self.plan.topology.workers
-        length = self.plan.epoch_batches
-        end = (first // length + 1) * length if length else None
+        run, first, table = self.cursor.run, self.cursor.batch, dict(self.cursor.table)
+        k_of, end = run.plan.topology.workers, run.epoch_end(first)
         number = first
         while end is None or number < end:
             worker = number - first
@@ -83,20 +78,18 @@ class TaskSampler(Sampler[Task]):
 class TaskDataset(Dataset[Any]):
     """The map-style dataset behind a Loader: a task in, a delivery out."""
 
-    def __init__(self, blueprint: Blueprint, plan: Plan, seat: Seat) -> None:
-        self.blueprint = blueprint
-        self.plan = plan
-        self.seat = seat
+    def __init__(self, run: Run) -> None:
+        self.run = run
         self._reader: Reader | None = None
 
     def __getitem__(self, task: Task) -> Delivery | Failure:
         number, table = task
         try:
             if self._reader is None:
-                self._reader = self.blueprint.reader(self.plan, self.seat)
+                self._reader = self.run.reader()
             if table is not None:
                 self._reader.restore(table)
-            items = self.blueprint.assemble(self._reader.batch(number))
+            items = self.run.assemble(self._reader.batch(number))
             return Delivery(items, self._reader.states(number))
         except WdspecError as error:
             return Failure(error)

@@ -13,7 +13,7 @@ from wdspec.errors import WdspecError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.planning.plan import Plan, SourcePlan, make_plan
 from wdspec.planning.topology import Seat, Topology
-from wdspec.running.seat import find_seat
+from wdspec.processes.seat import find_seat
 from wdspec.spec.language.models import Source, Spec
 
 TURNS = 3

@@ -20,7 +20,7 @@ from wdspec.fields.sample_bytes import frozen, thawed
 from wdspec.fluent.stages.splitting import worker_place
 from wdspec.fluent.stages.stage import PassContext, Stage
 from wdspec.planning.permutation import Permutation
-from wdspec.running.seat import find_seat
+from wdspec.processes.seat import find_seat
 
 _APPLICATION = 0x77647331
 _SCHEMA = """

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from wdspec.errors import UsageError
 from wdspec.fluent.stages.splitting import worker_place
 from wdspec.fluent.stages.stage import stage
-from wdspec.running.seat import find_seat
+from wdspec.processes.seat import find_seat
 
 
 @stage

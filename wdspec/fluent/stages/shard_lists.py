@@ -12,7 +12,7 @@ from wdspec.errors import UrlError, UsageError
 from wdspec.fluent.stages.splitting import worker_place
 from wdspec.planning.keys import key64, random64
 from wdspec.planning.permutation import Permutation
-from wdspec.running.seat import find_seat
+from wdspec.processes.seat import find_seat
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.urls.schemes import scheme_of

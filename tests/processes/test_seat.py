@@ -2,7 +2,7 @@ import pytest
 
 from wdspec.errors import UsageError
 from wdspec.planning.topology import Seat
-from wdspec.running.seat import find_seat
+from wdspec.processes.seat import find_seat
 
 
 def test_alone_by_default():

@@ -1,0 +1,122 @@
+"""A run as one rank reads it: a blueprint under a plan, and all that follows from the two."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from wdspec.planning.order_digest import describe_order, describe_samples, digest
+from wdspec.planning.plan import Plan, make_plan
+from wdspec.planning.topology import Seat, Topology
+from wdspec.reading.batch_reader import Reader
+from wdspec.reading.collate import as_tuple, collate, stack
+from wdspec.reading.transform import Sample
+from wdspec.running.blueprint import Blueprint
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a rank reads. It never changes and it pickles; where it stands is for a `Cursor` to say."""
+
+    blueprint: Blueprint
+    plan: Plan
+    seat: Seat
+
+    @classmethod
+    def of(cls, blueprint: Blueprint, seat: Seat, workers: int) -> Run:
+        """The run over the spec's canonical topology, else over the topology that reads it.
+
+        Args:
+            seat: which rank this is.
+            workers: reading processes per rank; 0 reads in the rank's own process.
+
+        Raises:
+            UsageError: the run's ranks or workers do not divide the canonical ones.
+        """
+        elastic = blueprint.spec.elastic
+        if elastic is None:
+            topology = Topology(seat.world_size, max(1, workers))
+        else:
+            topology = Topology(elastic.ranks, elastic.workers)
+            seat.canonical_ranks(topology)
+            topology.check_workers(workers)
+        return cls(blueprint, make_plan(blueprint.spec, blueprint.shards, topology, blueprint.counts), seat)
+
+    @cached_property
+    def ranks(self) -> range:
+        """The canonical ranks that this rank reads."""
+        return self.seat.canonical_ranks(self.plan.topology)
+
+    @cached_property
+    def items_per_step(self) -> int:
+        """How many items the training loop gets of one global batch, on this rank.
+
+        1 with `batch`; one for each canonical rank without it, and with `batch: {accumulate: true}`.
+        """
+        batch = self.blueprint.spec.batch
+        return 1 if batch is not None and not batch.accumulate else len(self.ranks)
+
+    # Hashing long lists of shards takes time, so these are computed once. `order` is kept as text for every state to
+    # have its own copy.
+
+    @cached_property
+    def order(self) -> str:
+        """All that the order depends on (`order_digest.describe_order`), as JSON text."""
+        return json.dumps(describe_order(self.blueprint.spec, self.plan))
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of `order`."""
+        return digest(json.loads(self.order))
+
+    @cached_property
+    def samples(self) -> str:
+        """A digest of what changes the samples but not their order."""
+        return describe_samples(self.blueprint.spec)
+
+    @cached_property
+    def sources(self) -> list[str]:
+        """The names of the sources that are read, in the order in which a slot's state has them."""
+        return [source.name for source in self.plan.sources]
+
+    def epoch_of(self, batch: int) -> int:
+        """The epoch that global batch J lies in, from 0; 0 for all of an endless stream."""
+        length = self.plan.epoch_batches
+        return batch // length if length else 0
+
+    def epoch_end(self, batch: int) -> int | None:
+        """J of the first batch behind the epoch that batch J lies in; None for an endless stream."""
+        length = self.plan.epoch_batches
+        return (batch // length + 1) * length if length else None
+
+    def reader(self) -> Reader:
+        """A reader of this rank's part of each global batch."""
+        return Reader(self.plan, self.blueprint.parts, self.ranks)
+
+    def assemble(self, samples: list[Sample]) -> list[Any]:
+        """What the training loop gets for the samples of one global batch: `items_per_step` items.
+
+        Returns:
+            With `batch`, one dict of tensors, or one tuple with `to_tuple` (with `accumulate`, one for each
+            canonical rank); without, the samples as dicts or tuples.
+        """
+        entries, batch = self.blueprint.spec.to_tuple, self.blueprint.spec.batch
+        if batch is None:
+            return samples if entries is None else [as_tuple(sample, entries) for sample in samples]
+        if batch.accumulate:
+            size = self.plan.batching.per_slot
+            return [_batch(samples[at : at + size], entries) for at in range(0, len(samples), size)]
+        return [_batch(samples, entries)]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Workers have no use for what was computed here.
+        return Run, (self.blueprint, self.plan, self.seat)
+
+
+def _batch(samples: list[Sample], entries: tuple[str, ...] | None) -> Any:
+    if entries is None:
+        return collate(samples)
+    rows = [as_tuple(sample, entries) for sample in samples]
+    return tuple(stack(list(column)) for column in zip(*rows, strict=True))

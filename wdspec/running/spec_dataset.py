@@ -1,0 +1,83 @@
+"""A run as a torch dataset, for those who iterate it themselves or have a DataLoader of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch.utils.data import IterableDataset, get_worker_info
+
+from wdspec.planning.topology import Seat
+from wdspec.processes.worker_counters import WorkerCounters
+from wdspec.running.blueprint import Blueprint
+from wdspec.running.cursor import ReadingCursor, Resumable
+from wdspec.running.foreign_loader import WorkerCursor
+from wdspec.running.run import Run
+
+
+class SpecDataset(Resumable, IterableDataset[Any]):
+    """A mixed, shuffled, endless stream of samples or batches, cut into epochs of exact length.
+
+    Each ``iter()`` gives the rest of the current epoch (all of it, unless the last iteration was left early),
+    and the next ``iter()`` goes on behind it. Without `epoch` the stream has no end. With `epoch: pass` each
+    ``iter()`` gives the whole pass again; only one after `load_state_dict` gives the rest of a pass.
+
+    ``torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=K)`` works too, for one epoch, or for
+    several with ``persistent_workers=True`` when K divides the batches of an epoch; where it would repeat or
+    skip samples it raises instead. `wdspec.loader` has no such limits.
+
+    ``torchdata.stateful_dataloader.StatefulDataLoader(dataset, batch_size=None, num_workers=K)`` keeps its state,
+    under the same conditions; it goes on with the same number of workers only.
+
+    Yields:
+        With `batch` in the spec, a dict of field -> tensor (or list, where values do not stack), with
+        `__key__`, `__url__`, `__source__` as lists of text; or a tuple of such values with `to_tuple`.
+        Without `batch`, single samples: dicts, or tuples.
+
+    Raises:
+        WdspecError: while iterating, whatever is wrong with shards or samples (see `errors:` for skipping).
+    """
+
+    def __init__(self, blueprint: Blueprint, seat: Seat) -> None:
+        super().__init__()
+        self._cursor = ReadingCursor(Run.of(blueprint, seat, 1))
+        self._worker: WorkerCursor | None = None
+        self._begun = WorkerCounters()
+        """Iterations begun by each DataLoader worker, whichever process it was, since the last state was loaded."""
+
+    @property
+    def cursor(self) -> ReadingCursor:
+        """Where this process stands: by itself, or as a worker of a DataLoader that reads this dataset."""
+        info = get_worker_info()
+        if info is None:
+            return self._cursor
+        if self._worker is None:
+            run = self._cursor.run
+            self._worker = WorkerCursor(
+                Run.of(run.blueprint, run.seat, info.num_workers),
+                self._cursor.checkpoint,
+                info.id,
+                info.num_workers,
+                self._begun,
+            )
+        return self._worker
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.cursor.read()
+
+    def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
+        super().load_state_dict(state, allow_changed=allow_changed)
+        if get_worker_info() is None:
+            self._begun.clear()
+
+    def close(self) -> None:
+        """Closes open shards; an iteration under way ends, and the next one goes on where this stands."""
+        self.cursor.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({', '.join(source.name for source in self.run.blueprint.spec.sources)})"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_worker": None}
