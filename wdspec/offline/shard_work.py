@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from wdspec.errors import WdspecError
 from wdspec.offline.job import ShardTask
 from wdspec.reading.error_budget import Budget
+from wdspec.reading.piece import Piece
 from wdspec.reading.source_stream import SourceParts
 from wdspec.storage.storage import Storage
 from wdspec.writing.writer_choice import open_writer
@@ -87,14 +88,7 @@ def process_shard(work: ShardWork) -> ShardDone:
     task, parts = work.task, work.parts
     budget = Budget(parts.errors, task.source)
     process = parts.transform.build(budget, work.seed, task.number)
-    opened = parts.open(
-        task.shard,
-        stride=1,
-        residue=0,
-        offset=0,
-        index=0,
-        on_error=lambda error: budget(error, url=task.shard.text),
-    )
+    opened = parts.open(Piece(task.shard), on_error=lambda error: budget(error, url=task.shard.text))
     try:
         output = work.outputs.output(task.output)
         with open_writer(output, name=task.output, allow_pickle=work.allow_pickle) as writer:

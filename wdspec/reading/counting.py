@@ -11,7 +11,9 @@ from typing import Any
 from wdspec.errors import ShardError, UsageError
 from wdspec.planning.finite_pass import ShardCount, SourceCount, pass_order
 from wdspec.reading.error_budget import Budget
-from wdspec.reading.source_stream import OpenShard, SourceParts
+from wdspec.reading.piece import Piece
+from wdspec.reading.shard_opener import ShardOpener
+from wdspec.reading.source_stream import SourceParts
 from wdspec.spec.language.models import Source, Spec
 from wdspec.urls.sequence import ShardUrl
 
@@ -74,7 +76,7 @@ def _counted(
         advance()
 
 
-def count_shard(open_shard: OpenShard, shard: ShardUrl, budget: Budget) -> ShardCount:
+def count_shard(opener: ShardOpener, shard: ShardUrl, budget: Budget) -> ShardCount:
     """The samples of one shard.
 
     Raises:
@@ -92,7 +94,7 @@ def count_shard(open_shard: OpenShard, shard: ShardUrl, budget: Budget) -> Shard
     marks: list[tuple[int, int]] = []
     lost: set[int] = set()
     try:
-        opened = open_shard.headers(shard, on_error)
+        opened = opener.headers(Piece(shard), on_error=on_error)
     except ShardError as error:
         budget(error, url=shard.text)
         return ShardCount(0)

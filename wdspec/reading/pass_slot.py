@@ -10,6 +10,7 @@ from wdspec.errors import ShardError
 from wdspec.planning.finite_pass import MASK, Pass, Segment
 from wdspec.planning.plan import Plan
 from wdspec.reading.error_budget import Budget
+from wdspec.reading.piece import Piece
 from wdspec.reading.source_stream import SourceParts
 from wdspec.reading.transform import Process, Sample
 from wdspec.storage.upcoming import Ahead
@@ -103,7 +104,7 @@ class PassReading:
 
         try:
             opened = self._parts[source].open(
-                shard, stride=1, residue=0, offset=offset, index=index, on_error=errors.append, ahead=ahead
+                Piece(shard, offset=offset, index=index), on_error=errors.append, ahead=ahead
             )
             if more:
                 ahead.expect([plan.shards[plan.order.entry(0, turn + 1).shard]])

@@ -13,6 +13,7 @@ from wdspec.formats.records.boundaries import splitter_of
 from wdspec.formats.records.record_reader import RecordSamples
 from wdspec.formats.suffixes import format_of
 from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.reading.piece import Piece
 from wdspec.spec.language.models import KeyRule
 from wdspec.storage.storage import Storage
 from wdspec.storage.upcoming import Ahead
@@ -35,57 +36,54 @@ class ShardOpener:
 
     def __call__(
         self,
-        shard: ShardUrl,
+        piece: Piece,
         *,
-        stride: int,
-        residue: int,
-        offset: int,
-        index: int,
         on_error: Callable[[ShardError], None],
         ahead: Ahead | None = None,
     ) -> OpenedShard:
-        """Opens the samples of a shard with index ≡ residue (mod stride), from an offset and index on.
+        """Opens a piece of a shard.
+
+        Args:
+            piece: which samples.
+            on_error: called with what is wrong with a sample; reading goes on behind it unless this raises.
+            ahead: of the reader that asks, to have the next shards fetched meanwhile.
 
         Raises:
             ShardError: the shard does not exist, cannot be opened, or is compressed with something unknown.
         """
-        return self._open(shard, self.fields.field_of, stride, residue, offset, index, on_error, ahead)
+        return self._open(piece, self.fields.field_of, on_error, ahead or self.ahead())
 
     def ahead(self) -> Ahead:
         """What a reader of this source opens its shards through, to have the next ones fetched meanwhile."""
         return Ahead(self.storage)
 
-    def headers(self, shard: ShardUrl, on_error: Callable[[ShardError], None]) -> OpenedShard:
-        """Opens a shard to count its samples: they come without fields, and their data is not read.
+    def headers(self, piece: Piece, *, on_error: Callable[[ShardError], None]) -> OpenedShard:
+        """Opens a piece of a shard to count its samples: they come without fields, and their data is not read.
 
         Raises:
             ShardError: as for reading.
         """
-        return self._open(shard, _no_field, 1, 0, 0, 0, on_error, None)
+        return self._open(piece, _no_field, on_error, self.ahead())
 
     def _open(
         self,
-        shard: ShardUrl,
+        piece: Piece,
         field_of: Callable[[str], str | None],
-        stride: int,
-        residue: int,
-        offset: int,
-        index: int,
         on_error: Callable[[ShardError], None],
-        ahead: Ahead | None,
+        ahead: Ahead,
     ) -> OpenedShard:
-        through = ahead or self.ahead()
-        raw = open_watched(lambda: through.open(shard), self.storage.timeout, self.source, shard.text)
+        shard = piece.shard
+        raw = open_watched(lambda: ahead.open(shard), self.storage.timeout, self.source, shard.text)
         try:
             file = decompressed(raw)
             samples = self._samples(
                 file,
                 shard,
                 field_of=field_of,
-                offset=offset,
-                index=index,
-                stride=stride,
-                residue=residue,
+                offset=piece.offset,
+                index=piece.index,
+                stride=piece.stride,
+                residue=piece.residue,
                 on_error=on_error,
                 constants={"__url__": shard.text, **({"__source__": self.source} if self.source else {})},
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
@@ -11,10 +11,10 @@ from wdspec.errors import ShardError
 from wdspec.planning.plan import SourcePlan
 from wdspec.planning.stream_state import StreamState
 from wdspec.reading.error_budget import Budget
+from wdspec.reading.piece import Piece
+from wdspec.reading.shard_opener import ShardOpener
 from wdspec.reading.transform import Process, Sample, Transform
 from wdspec.spec.language.models import Errors
-from wdspec.storage.upcoming import Ahead
-from wdspec.urls.sequence import ShardUrl
 
 EXPECTED = 2
 """Shards beyond those being read that may be fetched meanwhile."""
@@ -34,35 +34,11 @@ class ShardSamples(Protocol):
     def close(self) -> None: ...
 
 
-class OpenShard(Protocol):
-    """Opens the part of a shard with index ≡ residue (mod stride), from a sample's offset and index on."""
-
-    def __call__(
-        self,
-        shard: ShardUrl,
-        *,
-        stride: int,
-        residue: int,
-        offset: int,
-        index: int,
-        on_error: Callable[[ShardError], None],
-        ahead: Ahead | None = None,
-    ) -> ShardSamples: ...
-
-    def ahead(self) -> Ahead:
-        """What a reader opens its shards through, to have the next ones fetched meanwhile."""
-        ...
-
-    def headers(self, shard: ShardUrl, on_error: Callable[[ShardError], None]) -> ShardSamples:
-        """Opens all samples of a shard without their data, to count them."""
-        ...
-
-
 @dataclass(frozen=True)
 class SourceParts:
     """How to read one source; describes only, and pickles."""
 
-    open: OpenShard
+    open: ShardOpener
     transform: Transform
     errors: Errors
 
@@ -191,11 +167,7 @@ class SourceStream:
         shard = self._shards[entry.shard]
         try:
             opened = self._open_shard(
-                shard,
-                stride=self._order.split,
-                residue=entry.residue,
-                offset=offset,
-                index=index,
+                Piece(shard, self._order.split, entry.residue, offset, index),
                 on_error=lambda error: self._budget(error, url=shard.text),
                 ahead=self._ahead,
             )

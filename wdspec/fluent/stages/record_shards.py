@@ -9,7 +9,7 @@ from typing import Any
 from wdspec.errors import ShardError
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.stages.stage import Stage, makes_stages, stage
-from wdspec.fluent.stages.tar_shards import ShardReader, Stop, part_of, policy_of
+from wdspec.fluent.stages.tar_shards import ShardReader, Stop, piece_of, policy_of
 from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.records.boundaries import splitter_of
 from wdspec.formats.records.record_reader import NOTHING, Record, RecordSamples, Split
@@ -50,15 +50,16 @@ def read_records(
     """The values of the records of shards."""
     split = _boxed(splitter_of(format))
     for entry in source:
-        url, stride, residue = part_of(entry)
+        piece = piece_of(entry)
+        url = piece.shard.text
         try:
             with closing(reader.open(url)) as raw:
                 for box in RecordSamples(
                     decompressed(raw),
                     split,
                     field_of=str,
-                    stride=stride,
-                    residue=residue,
+                    stride=piece.stride,
+                    residue=piece.residue,
                     on_error=policy_of(handler, url),
                     constants={"__url__": url},
                 ):

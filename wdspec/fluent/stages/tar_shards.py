@@ -20,6 +20,7 @@ from wdspec.fluent.stages.stage import Stage, makes_stages, stage
 from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.tar.sample_keys import splitter
 from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.reading.piece import Piece
 from wdspec.reading.shard_opener import ShardOpener
 from wdspec.spec.language.options import KeyRule
 from wdspec.storage.environment import Environment
@@ -154,18 +155,11 @@ def _samples(source: Iterator[Any], reader: ShardReader, handler: ErrorHandler) 
     opener, base = reader.opener(), reader.base
     with closing(opener.ahead()) as ahead:
         for entry, following in _and_next(source):
-            url, stride, residue = part_of(entry)
-            ahead.expect([ShardUrl(part_of(following)[0], base)] if following is not None else ())
+            piece = piece_of(entry, base)
+            url = piece.shard.text
+            ahead.expect([piece_of(following, base).shard] if following is not None else ())
             try:
-                shard = opener(
-                    ShardUrl(url, base),
-                    stride=stride,
-                    residue=residue,
-                    offset=0,
-                    index=0,
-                    on_error=policy_of(handler, url),
-                    ahead=ahead,
-                )
+                shard = opener(piece, on_error=policy_of(handler, url), ahead=ahead)
                 with closing(shard):
                     copy = reader.copy_of(url)
                     if copy is None:
@@ -192,7 +186,7 @@ def _and_next(source: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
 
 def _noting_pieces(source: Iterator[Any], cut: list[Any]) -> Iterator[Any]:
     for entry in source:
-        if part_of(entry)[1] > 1:
+        if piece_of(entry).stride > 1:
             cut.append(entry)
         yield entry
 
@@ -210,12 +204,12 @@ def _checked(samples: Iterator[Any], cut: list[Any]) -> Iterator[Any]:
         )
 
 
-def part_of(entry: Any) -> tuple[str, int, int]:
-    """(url, stride, residue) of what a shard list yields: a dict, or a URL."""
+def piece_of(entry: Any, base: str = "") -> Piece:
+    """What is to be read of an entry of a shard list, a dict or a URL; `base` is where relative paths start."""
     if isinstance(entry, dict) and isinstance(entry.get("url"), str):
-        return entry["url"], entry.get("stride", 1), entry.get("residue", 0)
+        return Piece(ShardUrl(entry["url"], base), entry.get("stride", 1), entry.get("residue", 0))
     if isinstance(entry, (str, os.PathLike)):
-        return os.fspath(entry), 1, 0
+        return Piece(ShardUrl(os.fspath(entry), base))
     raise UsageError(
         f"a {type(entry).__name__} came where shards are read; it takes URLs, or dicts with a `url`, as "
         "SimpleShardList yields"
@@ -228,7 +222,8 @@ def url_opener(
     """Opens shards: adds a `stream` of bytes to each ``{"url": …}``, closed when the next one is asked for."""
     reader = reader or ShardReader.here()
     for entry in source:
-        url, stride, residue = part_of(entry)
+        piece = piece_of(entry)
+        url = piece.shard.text
         try:
             stream = reader.open(url)
         except ShardError as error:
@@ -236,7 +231,7 @@ def url_opener(
                 continue
             return
         try:
-            yield {"url": url, "stream": stream, "stride": stride, "residue": residue}
+            yield {"url": url, "stream": stream, "stride": piece.stride, "residue": piece.residue}
         finally:
             stream.close()
 
