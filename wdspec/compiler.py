@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from wdspec.fluent.spec_pipeline import SpecPipeline
     from wdspec.planning.finite_pass import SourceCount
     from wdspec.reading.batch_reader import Reader
-    from wdspec.reading.source_stream import SourceParts
+    from wdspec.reading.source_parts import SourceParts
     from wdspec.running.blueprint import Blueprint
     from wdspec.running.loader import Loader
 
@@ -270,7 +270,7 @@ def _all_parts(
 
 def _parts(spec: Spec, source: Source, storage: Storage) -> SourceParts:
     from wdspec.reading.shard_opener import ShardOpener
-    from wdspec.reading.source_stream import SourceParts
+    from wdspec.reading.source_parts import SourceParts
     from wdspec.reading.transform import Transform
 
     maps = (*source.map, *spec.map)

@@ -131,7 +131,8 @@ def test_a_shard_that_fails_once_is_tried_again(folder):
 
 
 def test_under_a_policy_bad_samples_are_skipped_and_counted(folder):
-    report = run(write_job(folder, map="functions:thirteen", errors="skip"), "--jobs", "0")
+    errors = {"skip": ["shard", "decode", "map"]}
+    report = run(write_job(folder, map="functions:thirteen", errors=errors), "--jobs", "0")
     assert sum(done["skipped"] for done in report["done"]) == 1
     assert len(samples("out/a-001.tar")) == 9
 

@@ -53,7 +53,7 @@ class Counted:
     def close(self):
         pass
 
-    def build(self, budget, seed, slot):
+    def process(self, slot):
         return lambda raw, ordinal: raw
 
 
@@ -63,8 +63,8 @@ class Opening:
     def __init__(self, shard):
         self.shard = shard
 
-    def __call__(self, number, **_):
-        return Counted(range(number * self.shard, (number + 1) * self.shard))
+    def __call__(self, piece, **_):
+        return Counted(range(piece.shard * self.shard, (piece.shard + 1) * self.shard))
 
     def ahead(self):
         return self
@@ -84,11 +84,11 @@ def real_stream(count, window, shard, shards, interleave):
         samples=None,
         interleave=interleave,
     )
-    parts = Counted()
-    parts.transform = parts
-    parts.open = Opening(shard)
+    source = Counted()
+    source.plan, source.parts, source.budget = plan, source, source
+    source.open = Opening(shard)
     stream = SourceStream if interleave == 1 else InterleavedStream
-    return list(itertools.islice(iter(stream(plan, parts, 1, 0, StreamState(), parts)), count))
+    return list(itertools.islice(iter(stream(source, 0, StreamState())), count))
 
 
 @pytest.mark.parametrize("interleave", [1, 4])

@@ -51,9 +51,10 @@ def spec_of(root):
 def samples(spec, patience=PATIENCE):
     """The samples of a spec, with a patience of one's own."""
     reader = sample_reader(load(spec))
-    for name, parts in reader._parts.items():
-        storage = replace(parts.open.storage, retry_policy=patience)
-        reader._parts[name] = replace(parts, open=replace(parts.open, storage=storage))
+    for number, source in enumerate(reader._sources):
+        opener = source.parts.open
+        opener = replace(opener, storage=replace(opener.storage, retry_policy=patience))
+        reader._sources[number] = replace(source, parts=replace(source.parts, open=opener))
     try:
         for number in range(SAMPLES):
             [sample] = reader.batch(number)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from wdspec.compiler import shards_and_parts
 from wdspec.errors import UsageError
-from wdspec.reading.source_stream import SourceParts
+from wdspec.reading.source_parts import SourceParts
 from wdspec.spec.language.locations import Output
 from wdspec.spec.language.models import Spec
 from wdspec.storage.environment import Environment

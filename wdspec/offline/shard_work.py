@@ -12,7 +12,8 @@ from wdspec.errors import WdspecError
 from wdspec.offline.job import ShardTask
 from wdspec.reading.error_budget import Budget
 from wdspec.reading.piece import Piece
-from wdspec.reading.source_stream import SourceParts
+from wdspec.reading.source_parts import SourceParts
+from wdspec.reading.user_steps import MapSteps
 from wdspec.storage.storage import Storage
 from wdspec.writing.writer_choice import open_writer
 
@@ -87,8 +88,8 @@ def process_shard(work: ShardWork) -> ShardDone:
     started = time.monotonic()
     task, parts = work.task, work.parts
     budget = Budget(parts.errors, task.source)
-    process = parts.transform.build(budget, work.seed, task.number)
-    opened = parts.open(Piece(task.shard), on_error=lambda error: budget(error, url=task.shard.text))
+    process = parts.transform.build(budget, work.seed, task.number, MapSteps())
+    opened = parts.open(Piece(task.shard), on_error=lambda error: budget(error, "shard", url=task.shard.text))
     try:
         output = work.outputs.output(task.output)
         with open_writer(output, name=task.output, allow_pickle=work.allow_pickle) as writer:
@@ -108,6 +109,6 @@ def _write(writer: Any, sample: dict[str, Any], budget: Budget) -> None:
     try:
         packed = writer.pack(sample)
     except WdspecError as error:
-        budget(error, url=sample.get("__url__"), key=sample.get("__key__"))
+        budget(error, "decode", url=sample.get("__url__"), key=sample.get("__key__"))
     else:
         writer.put(packed)

@@ -9,8 +9,9 @@ from wdspec.planning.plan import Plan
 from wdspec.reading.error_budget import Budget
 from wdspec.reading.pass_slot import PassReading, PassStream, Spare
 from wdspec.reading.slot import SlotStream
-from wdspec.reading.source_stream import SourceParts
+from wdspec.reading.source_parts import LiveSource, SourceParts
 from wdspec.reading.transform import Sample
+from wdspec.reading.user_steps import MapSteps
 
 SlotTable = Mapping[int, bytes]
 """Slot number -> packed state; a slot that is absent has not been read yet."""
@@ -29,7 +30,11 @@ class Reader:
         self.budgets = {
             source.name: Budget(parts[source.name].errors, source.name) for source in plan.sources
         }
-        self._parts = parts
+        maps = MapSteps()
+        self._sources = [
+            LiveSource(source, parts[source.name], self.budgets[source.name], maps, plan.seed)
+            for source in plan.sources
+        ]
         self._open = self._opener()
         self._table: dict[int, bytes] = {}
         self._failure: Exception | None = None
@@ -62,13 +67,6 @@ class Reader:
         slots = (self.plan.topology.slot(rank, k) for rank in self.ranks)
         return {slot: self._live[slot].pack() for slot in slots if slot in self._live}
 
-    def standing(self, number: int) -> dict[int, bytes | None]:
-        """The states of the slots that batch J is taken from, as they are now; None for one not read yet."""
-        k, _ = self.plan.slot_of_batch(number)
-        slots = [self.plan.topology.slot(rank, k) for rank in self.ranks]
-        live = self._live
-        return {slot: live[slot].pack() if slot in live else self._table.get(slot) for slot in slots}
-
     def table(self) -> dict[int, bytes]:
         """The states of all slots read so far."""
         return {**self._table, **{slot: stream.pack() for slot, stream in self._live.items()}}
@@ -89,12 +87,12 @@ class Reader:
 
     def _opener(self) -> Callable[[int, int, bytes | None], Stream]:
         """What makes the stream of slot (c, k) from its state: endless, or of a pass."""
-        plan, parts, budgets = self.plan, self._parts, self.budgets
+        plan, sources = self.plan, self._sources
         if plan.finite is not None:
-            reading, spare = PassReading(plan, parts, budgets), Spare(plan, parts)
+            reading, spare = PassReading(plan.finite, sources), Spare(plan.finite, sources)
             return lambda rank, worker, state: PassStream(reading, spare, rank, worker)
         draws = plan.draws()
-        return lambda rank, worker, state: SlotStream(plan, parts, draws, budgets, rank, worker, state)
+        return lambda rank, worker, state: SlotStream(plan, sources, draws, rank, worker, state)
 
     def _make_row(self, worker: int) -> list[Stream]:
         row = self._row[worker] = [self._slot(rank, worker) for rank in self.ranks]

@@ -13,7 +13,7 @@ from wdspec.planning.finite_pass import ShardCount, SourceCount, pass_order
 from wdspec.reading.error_budget import Budget
 from wdspec.reading.piece import Piece
 from wdspec.reading.shard_opener import ShardOpener
-from wdspec.reading.source_stream import SourceParts
+from wdspec.reading.source_parts import SourceParts
 from wdspec.spec.language.models import Source, Spec
 from wdspec.urls.sequence import ShardUrl
 
@@ -86,8 +86,8 @@ def count_shard(opener: ShardOpener, shard: ShardUrl, budget: Budget) -> ShardCo
     errors: list[ShardError] = []
 
     def on_error(error: ShardError) -> None:
-        if not budget.errors.skip:
-            budget(error, url=shard.text)
+        if not budget.errors.skips("shard"):
+            budget(error, "shard", url=shard.text)
         errors.append(error)
 
     index, next_mark = 0, MARK_EVERY
@@ -96,7 +96,7 @@ def count_shard(opener: ShardOpener, shard: ShardUrl, budget: Budget) -> ShardCo
     try:
         opened = opener.headers(Piece(shard), on_error=on_error)
     except ShardError as error:
-        budget(error, url=shard.text)
+        budget(error, "shard", url=shard.text)
         return ShardCount(0)
     try:
         for _ in opened:
@@ -114,7 +114,7 @@ def count_shard(opener: ShardOpener, shard: ShardUrl, budget: Budget) -> ShardCo
         opened.close()
     if len(lost) == index:
         for cause in errors:
-            budget(cause, url=shard.text)
+            budget(cause, "shard", url=shard.text)
         return ShardCount(0)
     return ShardCount(index, tuple(marks), frozenset(lost))
 

@@ -1,4 +1,4 @@
-"""What happens to an error in the data: raised, or counted and skipped within a budget."""
+"""What happens to an error: raised, or counted and skipped within a budget."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ import logging
 from collections import Counter
 from typing import Any
 
-from wdspec.errors import ShardError, WdspecError
+from wdspec.errors import ShardError, SpecError, StoreError, UsageError, WdspecError
 from wdspec.reading.skip_log import append_line
 from wdspec.redaction import redacted
 from wdspec.spec.language.models import Errors
+from wdspec.spec.language.options import SkipCause
 
 log = logging.getLogger("wdspec")
 
 MIN_SAMPLES = 1000
 """`max_rate` is judged over at least so many samples, so that one early error is no 100 %."""
+MISTAKES = (SpecError, UsageError, StoreError, ImportError)
+"""Errors that all samples would have in common: no policy skips them."""
+
+_NO_SKIP = (
+    "`errors: skip` is for what is wrong in the data, not in code; to skip samples on which a function of `map` or "
+    "`select` fails, write `errors: {skip: [shard, decode, map]}`"
+)
 
 
 class Budget:
@@ -34,25 +42,35 @@ class Budget:
         """Samples left out as the spec asks (`select`, `missing: skip`); these are no errors."""
         self.delivered = 0
 
-    def __call__(self, error: Exception, **place: Any) -> None:
+    def __call__(self, error: Exception, cause: SkipCause, **place: Any) -> None:
         """Counts the error as one skip, or raises it with its place added.
 
+        Args:
+            error: what was raised.
+            cause: where it arose.
+            place: what is known of where in the data, as for `WdspecError`.
+
         Raises:
-            WdspecError: the error itself under `raise`; under `skip`, a summary when the budget is spent.
+            Exception: the error itself where the policy does not skip it, or it is a mistake in the spec, the code
+                or the environment; a ShardError that sums up when the budget is spent.
         """
         if isinstance(error, WdspecError):
             error.at(source=self.source, **place)
         elif hasattr(error, "add_note"):
             error.add_note(str(WdspecError("while processing a sample", source=self.source, **place)))
-        if not self.errors.skip:
+        if is_mistake(error):
             raise error
-        cause = getattr(error, "cause_name", None) or type(error).__name__
+        if not self.errors.skips(cause):
+            if cause == "map" and self.errors.skip and hasattr(error, "add_note"):
+                error.add_note(_NO_SKIP)
+            raise error
+        kind = type(error).__name__
         if self.errors.log is not None:
-            append_line(self.errors.log, {"source": self.source, "cause": cause, **_told(error)})
-        self.skipped[cause] += 1
-        count = self.skipped[cause]
+            append_line(self.errors.log, {"source": self.source, "cause": kind, **_described(error)})
+        self.skipped[kind] += 1
+        count = self.skipped[kind]
         if count <= 3 or not count & (count - 1):
-            log.warning("skipped (%s no. %d of source %r): %s", cause, count, self.source, error)
+            log.warning("skipped (%s no. %d of source %r): %s", kind, count, self.source, error)
         self._check(error)
 
     def without_log(self) -> Budget:
@@ -60,7 +78,7 @@ class Budget:
         return Budget(self.errors.model_copy(update={"log": None}), self.source)
 
     def _check(self, error: Exception) -> None:
-        skips = self.skipped.total() if hasattr(self.skipped, "total") else sum(self.skipped.values())
+        skips = sum(self.skipped.values())
         limit, why = self.errors.max_count, "max_count"
         if limit is None or skips <= limit:
             if self.errors.max_rate is None:
@@ -79,7 +97,16 @@ class Budget:
         ) from error
 
 
-def _told(error: Exception) -> dict[str, Any]:
+def is_mistake(error: BaseException | None) -> bool:
+    """Whether an error, or what it came from, is a mistake in the spec, the code or the environment."""
+    while error is not None:
+        if isinstance(error, MISTAKES):
+            return True
+        error = error.__cause__
+    return False
+
+
+def _described(error: Exception) -> dict[str, Any]:
     """What an error says, and its place, without secrets."""
     if not isinstance(error, WdspecError):
         return {"message": f"{type(error).__name__}: {error}"}

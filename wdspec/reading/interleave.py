@@ -16,21 +16,18 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from wdspec.planning.plan import SourcePlan
 from wdspec.planning.stream_state import Lane, StreamState
-from wdspec.reading.error_budget import Budget
-from wdspec.reading.source_stream import ShardSamples, SourceParts, SourceStream
+from wdspec.reading.source_parts import LiveSource
+from wdspec.reading.source_stream import ShardSamples, SourceStream
 from wdspec.reading.transform import Sample
 
 
 class InterleavedStream(SourceStream):
     """A `SourceStream` over several shards at a time; shards are opened when their lane is first read."""
 
-    def __init__(
-        self, plan: SourcePlan, parts: SourceParts, seed: int, slot: int, state: StreamState, budget: Budget
-    ) -> None:
-        super().__init__(plan, parts, seed, slot, state, budget)
-        self._width = plan.interleave
+    def __init__(self, source: LiveSource, slot: int, state: StreamState) -> None:
+        super().__init__(source, slot, state)
+        self._width = source.plan.interleave
         # Of the turns that began since the last delivery, n - 1 may still be under way.
         self._patience += self._width - 1
         self._pass = self._order.passes_at(slot, state.turn)

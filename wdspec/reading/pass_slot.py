@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from wdspec.errors import ShardError
 from wdspec.planning.finite_pass import MASK, Pass, Segment
-from wdspec.planning.plan import Plan
-from wdspec.reading.error_budget import Budget
 from wdspec.reading.piece import Piece
-from wdspec.reading.source_stream import SourceParts
+from wdspec.reading.source_parts import LiveSource
 from wdspec.reading.transform import Process, Sample
 from wdspec.storage.upcoming import Ahead
 
@@ -23,12 +22,9 @@ class PassReading:
     position in the source.
     """
 
-    def __init__(self, plan: Plan, parts: Mapping[str, SourceParts], budgets: Mapping[str, Budget]) -> None:
-        assert plan.finite is not None
-        self.finite: Pass = plan.finite
-        self._plan = plan
-        self._parts = [parts[source.name] for source in plan.sources]
-        self._budgets = [budgets[source.name] for source in plan.sources]
+    def __init__(self, finite: Pass, sources: Sequence[LiveSource]) -> None:
+        self.finite = finite
+        self.sources = sources
         self._process: dict[int, Process] = {}
 
     def samples(self, first: int, stop: int, at: int, slot: int) -> Iterator[Sample | None]:
@@ -43,7 +39,7 @@ class PassReading:
             at = max(0, at - length)
 
     def _segment(self, segment: Segment, at: int, slot: int) -> Iterator[Sample | None]:
-        windows = self._plan.sources[segment.source].windows
+        windows = self.sources[segment.source].plan.windows
         process = self._process_of(segment.source)
         number, emitted = divmod(at, windows.size)
         begin = segment.first + number * windows.size
@@ -62,8 +58,7 @@ class PassReading:
 
     def _process_of(self, source: int) -> Process:
         if source not in self._process:
-            build = self._parts[source].transform.build
-            self._process[source] = build(self._budgets[source], self._plan.seed, 0)
+            self._process[source] = self.sources[source].process(0)
         return self._process[source]
 
     def _raw(self, segment: Segment) -> Iterator[Sample | None]:
@@ -71,7 +66,7 @@ class PassReading:
         count = self.finite.counts[segment.source]
         turn, index = count.find(segment.first)
         position = segment.first
-        ahead = self._parts[segment.source].open.ahead()
+        ahead = self.sources[segment.source].parts.open.ahead()
         try:
             while position < segment.stop:
                 until = min(segment.stop, count.ends[turn])
@@ -89,7 +84,8 @@ class PassReading:
         An error is reported by whoever reads the samples that it costs. Before the shard's last sample is given
         it is checked that nothing but the end comes behind it: after it nobody may ask for more.
         """
-        plan, budget, count = self._plan.sources[source], self._budgets[source], self.finite.counts[source]
+        live, count = self.sources[source], self.finite.counts[source]
+        plan, budget = live.plan, live.budget
         if first == stop:
             return
         shard = plan.shards[plan.order.entry(0, turn).shard]
@@ -99,11 +95,11 @@ class PassReading:
 
         def report() -> None:
             for error in errors:
-                budget(error, url=shard.text)
+                budget(error, "shard", url=shard.text)
             errors.clear()
 
         try:
-            opened = self._parts[source].open(
+            opened = live.parts.open(
                 Piece(shard, offset=offset, index=index), on_error=errors.append, ahead=ahead
             )
             if more:
@@ -195,8 +191,10 @@ class PassStream:
 class Spare:
     """The first sample of a pass, for batches that hold nothing else; looked for when first asked for."""
 
-    def __init__(self, plan: Plan, parts: Mapping[str, SourceParts]) -> None:
-        self._plan, self._parts = plan, parts
+    def __init__(self, finite: Pass, sources: Sequence[LiveSource]) -> None:
+        # With budgets of its own: whoever has these positions counts what is skipped there.
+        own = [replace(source, budget=source.budget.without_log()) for source in sources]
+        self._reading = PassReading(finite, own)
         self._sample: Sample | None = None
 
     def __call__(self) -> Sample:
@@ -206,15 +204,12 @@ class Spare:
             ShardError: every sample of the pass was dropped or skipped.
         """
         if self._sample is None:
-            # With budgets of its own: whoever has these positions counts what is skipped there.
-            budgets = {
-                s.name: Budget(self._parts[s.name].errors, s.name).without_log() for s in self._plan.sources
-            }
-            reading = PassReading(self._plan, self._parts, budgets)
+            reading = self._reading
             found = reading.samples(0, reading.finite.samples, 0, 0)
             self._sample = next((sample for sample in found if sample is not None), None)
             if self._sample is None:
-                dropped = sum((budget.dropped + budget.skipped for budget in budgets.values()), Counter())
+                budgets = [source.budget for source in reading.sources]
+                dropped = sum((budget.dropped + budget.skipped for budget in budgets), Counter())
                 causes = ", ".join(f"{cause} {n}" for cause, n in dropped.items())
                 raise ShardError(
                     f"all {reading.finite.samples:,} samples of the pass were left out ({causes}); check `select`, "

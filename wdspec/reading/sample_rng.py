@@ -1,7 +1,7 @@
 """Random numbers for the user's functions, keyed by the sample, so that a resumed or moved run repeats them.
 
 A sample's identity is (seed, source, slot, raw ordinal): its place in the canonical order, which is the same on
-every topology. It never rides in the sample. The process that runs a user's function notes whose turn it is
+every topology. It never rides in the sample. The process that runs a user's function notes the sample
 just before, in a thread-local, and only sources that have such functions pay for it (a tenth of a microsecond).
 """
 
@@ -16,16 +16,16 @@ import numpy as np
 from wdspec.errors import UsageError
 from wdspec.planning.keys import key64, random64
 
-Turn = tuple[int, int, str]
-"""(key of the slot's source, raw ordinal in it, `__url__`) of a sample in the hands of a user's function."""
+SampleAtWork = tuple[int, int, str]
+"""(key of the slot's source, raw ordinal in it, `__url__`) of a sample that a user's function is working on."""
 
 
 class _Current(threading.local):
-    turn: Turn | None = None
+    sample: SampleAtWork | None = None
 
 
 current = _Current()
-"""Whose turn it is in this thread; set by `Transform` around the user's functions."""
+"""The sample that this thread is working on; set by `Transform` around the user's functions."""
 
 
 def slot_key(seed: int, source: str, slot: int) -> int:
@@ -60,13 +60,13 @@ def sample_rng(sample: Mapping[str, Any], name: str = "") -> np.random.Generator
         ...
         wdspec.errors.UsageError: sample_rng works inside the functions that `map` and `select` name, ...
     """
-    turn = current.turn
-    if turn is None:
+    at_work = current.sample
+    if at_work is None:
         raise UsageError(
             "sample_rng works inside the functions that `map` and `select` name, and in the thread that calls "
             "them; in threads of your own, make the generator before they start and hand it over"
         )
-    key, ordinal, url = turn
+    key, ordinal, url = at_work
     if sample.get("__url__", url) != url:
         raise UsageError(
             f"sample_rng was asked for a sample of {sample['__url__']} while one of {url} is at work; ask for "

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 
 from wdspec.planning.draws import Draws
 from wdspec.planning.plan import Plan
 from wdspec.planning.schedule import ScheduledDraws
 from wdspec.planning.stream_state import StreamState, pack_slot, unpack_slot
-from wdspec.reading.error_budget import Budget
 from wdspec.reading.interleave import InterleavedStream
-from wdspec.reading.source_stream import SourceParts, SourceStream
+from wdspec.reading.source_parts import LiveSource
+from wdspec.reading.source_stream import SourceStream
 from wdspec.reading.transform import Sample
 
 
@@ -19,9 +19,8 @@ class SlotStream:
 
     Args:
         plan: the plan.
-        parts: how to read each source, by name.
+        sources: its sources, in its order.
         draws: the plan's draws.
-        budgets: the error budget of each source in this process, by name.
         rank, worker: c and k.
         state: the packed state to go on from; None begins afresh.
     """
@@ -29,20 +28,17 @@ class SlotStream:
     def __init__(
         self,
         plan: Plan,
-        parts: Mapping[str, SourceParts],
+        sources: Sequence[LiveSource],
         draws: Draws | ScheduledDraws,
-        budgets: Mapping[str, Budget],
         rank: int,
         worker: int,
         state: bytes | None = None,
     ) -> None:
         slot = plan.topology.slot(rank, worker)
-        states = unpack_slot(state) if state else [StreamState()] * len(plan.sources)
+        states = unpack_slot(state) if state else [StreamState()] * len(sources)
         self._streams = [
-            (InterleavedStream if source.interleave > 1 else SourceStream)(
-                source, parts[source.name], plan.seed, slot, begun, budgets[source.name]
-            )
-            for source, begun in zip(plan.sources, states, strict=True)
+            (InterleavedStream if source.plan.interleave > 1 else SourceStream)(source, slot, begun)
+            for source, begun in zip(sources, states, strict=True)
         ]
         self._next: list[Callable[[], Sample]] = [iter(stream).__next__ for stream in self._streams]
         self._draws, self._rank, self._worker = draws, rank, worker

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
 
 from wdspec.errors import ShardError
-from wdspec.planning.plan import SourcePlan
 from wdspec.planning.stream_state import StreamState
-from wdspec.reading.error_budget import Budget
 from wdspec.reading.piece import Piece
-from wdspec.reading.shard_opener import ShardOpener
-from wdspec.reading.transform import Process, Sample, Transform
-from wdspec.spec.language.models import Errors
+from wdspec.reading.source_parts import LiveSource
+from wdspec.reading.transform import Sample
 
 EXPECTED = 2
 """Shards beyond those being read that may be fetched meanwhile."""
@@ -34,15 +30,6 @@ class ShardSamples(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class SourceParts:
-    """How to read one source; describes only, and pickles."""
-
-    open: ShardOpener
-    transform: Transform
-    errors: Errors
-
-
 class SourceStream:
     """The samples of one source in the order of one slot.
 
@@ -50,15 +37,14 @@ class SourceStream:
     built from it gives the same rest. A window that was begun is read again, at most once.
     """
 
-    def __init__(
-        self, plan: SourcePlan, parts: SourceParts, seed: int, slot: int, state: StreamState, budget: Budget
-    ) -> None:
+    def __init__(self, source: LiveSource, slot: int, state: StreamState) -> None:
+        plan = source.plan
         self._order, self._windows, self._shards = plan.order, plan.windows, plan.shards
         self._slot = slot
-        self._open_shard = parts.open
-        self._ahead = parts.open.ahead()
-        self._budget = budget
-        self._process: Process = parts.transform.build(budget, seed, slot)
+        self._open_shard = source.parts.open
+        self._ahead = source.parts.open.ahead()
+        self._budget = source.budget
+        self._process = source.process(slot)
         self._begin = state
         self._emitted, self._length = state.emitted, state.length
         self._turn = state.turn
@@ -168,11 +154,11 @@ class SourceStream:
         try:
             opened = self._open_shard(
                 Piece(shard, self._order.split, entry.residue, offset, index),
-                on_error=lambda error: self._budget(error, url=shard.text),
+                on_error=lambda error: self._budget(error, "shard", url=shard.text),
                 ahead=self._ahead,
             )
         except ShardError as error:
-            self._budget(error, url=shard.text)
+            self._budget(error, "shard", url=shard.text)
             opened = _NoSamples()
         self._ahead.expect(
             self._shards[self._order.entry(self._slot, self._turn + n).shard] for n in range(1, EXPECTED + 1)

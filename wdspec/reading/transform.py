@@ -7,23 +7,22 @@ a sample that they drop uses up no draw.
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from wdspec.errors import FieldError, SpecError
+from wdspec.errors import FieldError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.fields.scale import Scaling
-from wdspec.importing import import_function
 from wdspec.planning.keys import random64, uniform
 from wdspec.reading.error_budget import Budget
 from wdspec.reading.sample_rng import current, slot_key
+from wdspec.reading.user_steps import MapSteps, Step, selection
 from wdspec.spec.language.models import Call
+from wdspec.spec.language.options import SkipCause
 
 Sample = dict[str, Any]
-Step = Callable[[Sample], "Sample | None"]
+
 Process = Callable[[Sample, int], "Sample | None"]
 """(raw sample, its ordinal in the slot's source) -> sample, or None when it was dropped, and counted."""
 
@@ -46,13 +45,55 @@ class Transform:
     """Fields that the spec's `to_tuple` asks for and that only `map` may have made."""
     missing: str = "error"
 
-    def build(self, budget: Budget, seed: int, slot: int) -> Process:
-        """The function of one slot, with the user's callables imported.
+    def build(self, budget: Budget, seed: int, slot: int, maps: MapSteps) -> Process:
+        """The function of one slot, with the user's functions imported.
 
         Raises:
-            SpecError: a callable cannot be imported, or is none.
+            SpecError: a function cannot be imported, or is none.
         """
-        steps = self._steps(budget)
+        fields, scaling, dropped = self.fields, self.scaling, budget.dropped
+        project = self._projection(budget)
+        steps = self._user_steps(budget, maps)
+        if scaling is None and self.select is None and not self.maps:
+            # Nothing is drawn at random, and no function can ask for random numbers.
+            return self._plain(budget, [*steps, *project])
+        key = slot_key(seed, budget.source, slot)
+
+        def process(raw: Sample, ordinal: int) -> Sample | None:
+            cause: SkipCause = "decode"
+            try:
+                if scaling is None:
+                    sample = fields(raw)
+                else:
+                    draw = random64(key, ordinal)
+                    sample = fields(raw, scaling.factor(uniform(draw, 0), uniform(draw, 1)))
+                if sample is None:
+                    dropped["missing"] += 1
+                    return None
+                cause = "map"
+                current.sample = key, ordinal, raw["__url__"]
+                try:
+                    for step in steps:
+                        sample = step(sample)
+                        if sample is None:
+                            return None
+                finally:
+                    current.sample = None
+                cause = "decode"
+                for step in project:
+                    sample = step(sample)
+                    if sample is None:
+                        return None
+            except Exception as error:
+                budget(error, cause, url=raw["__url__"], key=raw["__key__"])
+                return None
+            budget.delivered += 1
+            return sample
+
+        return process
+
+    def _plain(self, budget: Budget, steps: list[Step]) -> Process:
+        """The function where all is said by the fields and their names."""
         fields, dropped = self.fields, budget.dropped
 
         def process(raw: Sample, ordinal: int) -> Sample | None:
@@ -66,60 +107,27 @@ class Transform:
                     if sample is None:
                         return None
             except Exception as error:
-                budget(error, url=raw["__url__"], key=raw["__key__"])
-                return None
-            budget.delivered += 1
-            return sample
-
-        if self.scaling is None and self.select is None and not self.maps:
-            return process
-        return self._keyed(steps, budget, slot_key(seed, budget.source, slot))
-
-    def _keyed(self, steps: list[Step], budget: Budget, key: int) -> Process:
-        """The function of one slot where something is drawn at random for each sample, or may be."""
-        fields, scaling, dropped = self.fields, self.scaling, budget.dropped
-
-        def process(raw: Sample, ordinal: int) -> Sample | None:
-            try:
-                if scaling is None:
-                    sample = fields(raw)
-                else:
-                    draw = random64(key, ordinal)
-                    sample = fields(raw, scaling.factor(uniform(draw, 0), uniform(draw, 1)))
-                if sample is None:
-                    dropped["missing"] += 1
-                    return None
-                current.turn = key, ordinal, raw["__url__"]
-                try:
-                    for step in steps:
-                        sample = step(sample)
-                        if sample is None:
-                            return None
-                finally:
-                    current.turn = None
-            except Exception as error:
-                budget(error, url=raw["__url__"], key=raw["__key__"])
+                budget(error, "decode", url=raw["__url__"], key=raw["__key__"])
                 return None
             budget.delivered += 1
             return sample
 
         return process
 
-    def _steps(self, budget: Budget) -> list[Step]:
-        steps: list[Step] = []
-        if self.select is not None:
-            steps.append(_selection(import_function(self.select, "select"), budget))
-        steps += [_mapping(call) for call in self.maps[: self.own_maps]]
+    def _user_steps(self, budget: Budget, maps: MapSteps) -> list[Step]:
+        """`select` and `map`, with the tags in their place between the source's own and the spec's."""
+        steps = [] if self.select is None else [selection(self.select, budget)]
+        steps += [maps.step(call) for call in self.maps[: self.own_maps]]
         if self.tags:
             tags = dict(self.tags)
             steps.append(lambda sample: {**sample, **tags})
-        steps += [_mapping(call) for call in self.maps[self.own_maps :]]
-        if self.keep is not None or self.need:
-            steps.append(self._projection(budget))
-        return steps
+        return steps + [maps.step(call) for call in self.maps[self.own_maps :]]
 
-    def _projection(self, budget: Budget) -> Step:
+    def _projection(self, budget: Budget) -> list[Step]:
+        """The spec's `fields`, and the check of what `to_tuple` needs; no step where there is neither."""
         keep, missing = self.keep, self.missing
+        if keep is None and not self.need:
+            return []
 
         def project(sample: Sample) -> Sample | None:
             if keep is None:
@@ -141,7 +149,7 @@ class Transform:
                     kept[entry.split(";")[0]] = None
             return kept
 
-        return project
+        return [project]
 
 
 def missing_field(entry: str, sample: Sample) -> FieldError:
@@ -152,44 +160,3 @@ def missing_field(entry: str, sample: Sample) -> FieldError:
         url=sample.get("__url__"),
         key=sample.get("__key__"),
     )
-
-
-def _selection(predicate: Callable[[Sample], bool], budget: Budget) -> Step:
-    dropped = budget.dropped
-
-    def select(sample: Sample) -> Sample | None:
-        if predicate(sample):
-            return sample
-        dropped["select"] += 1
-        return None
-
-    return select
-
-
-def _mapping(call: Call) -> Step:
-    """A function called on each sample, or a class built once with the arguments and then called."""
-    function = import_function(call.call, "map")
-    if inspect.isclass(function):
-        built = function(**call.args)
-        if not callable(built):
-            raise SpecError(
-                f"`map: {call.call}` is a class whose objects cannot be called; give it `__call__`"
-            )
-        function = built
-    elif call.args:
-        function = functools.partial(function, **call.args)
-
-    def apply(sample: Sample) -> Sample:
-        result = function(sample)
-        if not isinstance(result, dict):
-            raise FieldError(
-                f"`map: {call.call}` returned {type(result).__name__}, not a dict; to drop samples use `select`",
-                url=sample.get("__url__"),
-                key=sample.get("__key__"),
-            )
-        for name in ("__key__", "__url__", "__source__"):
-            if name not in result and name in sample:
-                result[name] = sample[name]
-        return result
-
-    return apply

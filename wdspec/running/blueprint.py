@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from wdspec.planning.finite_pass import SourceCount
-from wdspec.reading.source_stream import SourceParts
+from wdspec.reading.source_parts import SourceParts
 from wdspec.spec.language.models import Spec
 from wdspec.urls.sequence import UrlSequence
 

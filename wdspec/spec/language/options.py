@@ -28,9 +28,10 @@ from wdspec.spec.language.value_kinds import (
     read_field_pattern,
     read_list,
     read_text,
+    read_words,
     refuse,
 )
-from wdspec.spec.language.vocabulary import ALLOWABLE, DECODERS, LEFT_OUT_DECODERS
+from wdspec.spec.language.vocabulary import ALLOWABLE, DECODERS, LEFT_OUT_DECODERS, SKIP_CAUSES
 from wdspec.spec.problems.wording import quoted, shown
 from wdspec.suggestions import did_you_mean
 
@@ -280,10 +281,49 @@ class Elastic(Model):
     workers: AffectsOrder[Positive] = Field(1, description="Workers for each rank of the canonical topology.")
 
 
+SkipCause = Literal["shard", "decode", "map"]
+"""Where an error arose; the words of `vocabulary.SKIP_CAUSES`."""
+
+
+def read_skip(value: Any) -> Any:
+    """`true` or `false`, or the causes that are skipped, as words."""
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, (str, list, tuple)):
+        refuse("E202", f"expected true, false or a list of causes, but this is {shown(value)}")
+    causes = tuple(map(read_text, read_words(value)))
+    for cause in causes:
+        if cause not in SKIP_CAUSES:
+            hint = did_you_mean(cause, SKIP_CAUSES) or f"write `true`, or some of {', '.join(SKIP_CAUSES)}"
+            refuse("E203", f"{quoted(cause)} is no cause of errors", hint)
+    return causes
+
+
+Skip = Annotated[
+    bool | tuple[SkipCause, ...],
+    BeforeValidator(read_skip),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "boolean"},
+                {"type": "array", "items": {"enum": list(SKIP_CAUSES)}, "minItems": 1},
+                {"type": "string"},
+            ]
+        }
+    ),
+]
+
+
 class Errors(Model):
     """What happens when a sample cannot be read."""
 
-    skip: AffectsNeither[Boolean] = Field(False, description="Drop and count it, instead of raising.")
+    skip: AffectsNeither[Skip] = Field(
+        False,
+        description="Drop and count the sample, instead of raising. `true` skips what is wrong in the data: "
+        "`[shard, decode]`, a shard or a sample that cannot be read, and a field that is missing or cannot be decoded. "
+        "`map` adds what functions of `map` and `select` raise. Mistakes in the spec, its code or the environment (a "
+        "function or a library that cannot be imported) are never skipped.",
+    )
     max_count: AffectsNeither[Count | None] = Field(
         None, description="Raise after this many skips of a source."
     )
@@ -304,6 +344,10 @@ class Errors(Model):
         description="How long one read may take that gives nothing before it is given up, with an error that names "
         "source and URL: `10m` if left out.",
     )
+
+    def skips(self, cause: SkipCause) -> bool:
+        """Whether an error that arose there is skipped; plain `true` is for what is in the data."""
+        return cause in (SKIP_CAUSES[:2] if self.skip is True else self.skip or ())
 
 
 def read_errors(value: Any) -> Any:

@@ -28,5 +28,8 @@ DEFAULT_SCALE = (0.5, 2.0)
 RESERVED_VARIABLES = frozenset({"REWRITE", "CACHE", "CACHE_SIZE", "SECURE"})
 """Names no ``${variable}`` may have: ``WDS_`` before them spells one of wdspec's own settings."""
 
+SKIP_CAUSES = ("shard", "decode", "map")
+"""What ``errors: {skip: …}`` may name. The first two are in the data, and what plain ``skip`` means."""
+
 ALLOWABLE = frozenset({"pickle"})
 """What ``allow:`` may switch on."""

@@ -1,0 +1,60 @@
+"""A class that `map` names is built once in a process, however many sources and slots use it."""
+
+import itertools
+
+import pytest
+from shardmaking import write_source
+
+import wdspec
+
+CODE = """
+class Noted:
+    made = []
+
+    def __init__(self, **args):
+        self.made.append(args)
+
+    def __call__(self, sample):
+        return {**sample, "object": id(self)}
+"""
+
+
+@pytest.fixture
+def noted(tmp_path, monkeypatch):
+    (tmp_path / "noted_in_map.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    import noted_in_map
+
+    noted_in_map.Noted.made.clear()
+    return noted_in_map.Noted
+
+
+def sources(folder, **options):
+    return [
+        {"name": name, "shards": write_source(folder, name, 2, 9), "shuffle": 3, **options} for name in "abcd"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("where", "changes"),
+    [
+        ("spec", {"map": "noted_in_map:Noted"}),
+        ("defaults", {"defaults": {"map": "noted_in_map:Noted"}}),
+        ("a pass", {"map": "noted_in_map:Noted", "epoch": "pass", "elastic": {"ranks": 4, "workers": 5}}),
+    ],
+)
+def test_of_four_sources_and_sixteen_slots(tmp_path, noted, where, changes):
+    spec = {"dataset": sources(tmp_path), "elastic": {"ranks": 4, "workers": 4}, "batch": 2, **changes}
+    for _ in itertools.islice(wdspec.compile(spec, rank=0, world_size=1), 20):
+        pass
+    assert noted.made == [{}], where
+
+
+def test_other_arguments_are_another_object(tmp_path, noted):
+    call = {"call": "noted_in_map:Noted", "args": {"n": 1}}
+    spec = {
+        "dataset": sources(tmp_path, map=call),
+        "map": [{**call, "args": {"n": True}}, {**call, "args": {"n": 1}}],
+    }
+    list(itertools.islice(wdspec.compile(spec), 40))
+    assert noted.made == [{"n": 1}, {"n": True}]

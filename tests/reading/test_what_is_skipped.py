@@ -1,0 +1,147 @@
+"""`errors: skip` skips what is wrong in the data, and never a mistake in the spec, its code or the environment."""
+
+import itertools
+import sys
+
+import pytest
+from shardmaking import write_shard, write_source
+
+import wdspec
+
+CODE = """
+import wdspec
+
+def lower(sample):
+    return {**sample, "txt": sample["txt"].lowr()}
+
+def needs(sample):
+    import no_such_library
+    return sample
+
+def third(sample):
+    return {**sample, "n": 1 / (int(sample["cls"]) % 3)}
+
+def most(sample):
+    return 1 / (int(sample["cls"]) % 3) > 0
+
+def misuses(sample):
+    wdspec.merge_states([])
+
+def none(sample):
+    return None
+
+def refuses(data):
+    raise ValueError("no such picture")
+"""
+DATA = ["shard", "decode"]
+
+
+@pytest.fixture
+def read(tmp_path, monkeypatch):
+    """Reads ten samples of a source whose `cls` counts from 0, under a policy, in this process."""
+    (tmp_path / "skipping.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "skipping", raising=False)
+    shards = write_source(tmp_path, "a", 1, 30)
+
+    def read(skip=True, **source):
+        spec = {
+            "dataset": [{"name": "a", "shards": shards, "shuffle": 0, "order": "sequential", **source}],
+            "errors": {"skip": skip},
+        }
+        return [sample["cls"] for sample in itertools.islice(wdspec.compile(spec), 10)]
+
+    return read
+
+
+EVERYTHING = [True, "shard decode map", ["shard", "decode", "map"]]
+
+
+@pytest.mark.parametrize("skip", EVERYTHING)
+@pytest.mark.parametrize(
+    ("source", "error", "says"),
+    [
+        ({"decode": {"txt": "skipping:missspelt"}}, wdspec.SpecError, "has no `missspelt`"),
+        ({"decode": {"txt": "no_such_module:f"}}, wdspec.SpecError, "cannot import `no_such_module`"),
+        ({"map": "skipping:needs"}, ImportError, "no_such_library"),
+        ({"map": "skipping:misuses"}, wdspec.UsageError, "no states to merge"),
+    ],
+)
+def test_mistakes_in_the_spec_or_the_environment_are_never_skipped(read, skip, source, error, says):
+    with pytest.raises(error, match=says):
+        read(skip, **source)
+
+
+def test_a_library_that_is_missing_is_not_a_bad_sample(tmp_path, monkeypatch):
+    write_shard(tmp_path / "x.tar", [("k", {"mp": b"\x01"})])
+    monkeypatch.setitem(sys.modules, "msgpack", None)
+    spec = {"dataset": [{"shards": f"{tmp_path}/x.tar"}], "errors": "skip"}
+    with pytest.raises(wdspec.UsageError, match="msgpack"):
+        next(iter(wdspec.compile(spec)))
+
+
+@pytest.mark.parametrize("skip", [True, DATA, "shard"])
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ({"map": "skipping:lower"}, AttributeError),
+        ({"map": "skipping:third"}, ZeroDivisionError),
+        ({"select": "skipping:most"}, ZeroDivisionError),
+        ({"map": "skipping:none"}, wdspec.FieldError),
+    ],
+)
+def test_what_functions_of_the_spec_raise_is_not_in_the_data(read, skip, source, error):
+    with pytest.raises(error) as caught:
+        read(skip, **source)
+    if error is not wdspec.FieldError and hasattr(caught.value, "__notes__"):
+        assert any("skip: [shard, decode, map]" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("skip", [*EVERYTHING[1:], "map"])
+@pytest.mark.parametrize("source", [{"map": "skipping:third"}, {"select": "skipping:most"}])
+def test_it_is_skipped_where_the_spec_names_it(read, skip, source):
+    assert read(skip, **source) == [n for n in range(30) if n % 3][:10]
+
+
+def test_a_function_that_refuses_bytes_is_a_field_that_cannot_be_decoded(read):
+    with pytest.raises(wdspec.FieldError, match="no such picture"):
+        read(False, decode={"cls": "skipping:refuses"})
+    with pytest.raises(wdspec.ShardError, match=r"left out: FieldError 30"):
+        read(True, decode={"cls": "skipping:refuses"})
+
+
+@pytest.mark.parametrize(
+    ("skip", "raises"), [("decode", False), (True, False), ("shard", True), ("map", True), (False, True)]
+)
+def test_fields_are_a_cause_of_their_own(tmp_path, skip, raises):
+    write_shard(tmp_path / "x.tar", [(f"k{n}", {"cls": b"%d" % n if n % 2 else b"odd"}) for n in range(4)])
+    spec = {"dataset": [{"shards": f"{tmp_path}/x.tar", "shuffle": 0}], "errors": {"skip": skip}}
+    reading = iter(wdspec.compile(spec))
+    if raises:
+        with pytest.raises(wdspec.FieldError):
+            next(reading)
+    else:
+        assert [next(reading)["cls"] for _ in range(2)] == [1, 3]
+
+
+@pytest.mark.parametrize(("skip", "raises"), [("shard", False), (True, False), ("decode map", True)])
+def test_shards_are_a_cause_of_their_own(tmp_path, skip, raises):
+    shards = [write_source(tmp_path, "a", 1, 3), f"{tmp_path}/gone.tar"]
+    spec = {
+        "dataset": [{"shards": shards, "shuffle": 0, "order": "sequential"}],
+        "errors": {"skip": skip},
+    }
+    reading = iter(wdspec.compile(spec))
+    if raises:
+        with pytest.raises(wdspec.MissingShardError):
+            list(itertools.islice(reading, 6))
+    else:
+        assert len(list(itertools.islice(reading, 6))) == 6
+
+
+@pytest.mark.parametrize(
+    ("skip", "says"), [("mapp", "did you mean `map`"), ([""], "E214"), (7, "E202"), ({"map": True}, "E202")]
+)
+def test_a_cause_that_there_is_not_is_a_problem_of_the_spec(skip, says):
+    with pytest.raises(wdspec.SpecError, match=says):
+        wdspec.load({"dataset": [{"shards": "a.tar"}], "errors": {"skip": skip}})
