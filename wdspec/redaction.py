@@ -46,3 +46,11 @@ def masked(line: str) -> str:
     for pattern in (_USER_AND_PASSWORD, _USER_OF_HTTP, _QUERY_VALUE):
         line = pattern.sub(stars, line)
     return line
+
+
+def printable(text: str) -> str:
+    """Text to show: without the secrets of URLs, and with control characters and undecodable bytes escaped."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
+        for each in redacted_urls(text)
+    )

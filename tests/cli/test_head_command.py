@@ -11,7 +11,7 @@ from commandline import NO_TORCH, on_terminal, wdspec
 from PIL import Image
 from shardmaking import write_shard, write_source
 
-from wdspec.cli.shard_commands.head import head
+from wdspec.cli.spec_commands.head import head
 from wdspec.cli.support.value_summary import PREVIEW, value_meaning
 
 SPEC = """\

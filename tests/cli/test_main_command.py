@@ -1,14 +1,19 @@
 """The program around the commands: help, usage, exit codes, warnings, pipes and Ctrl-C."""
 
+import importlib
 import os
 import signal
 import subprocess
 import sys
 import time
 
+import click
 import pytest
-from commandline import NO_TORCH, PROGRAM, environment, on_terminal, wdspec
+from commandline import NO_TORCH, PROGRAM, environment, on_terminal, wdspec, within
 from shardmaking import write_source
+
+from wdspec.cli import spec_commands
+from wdspec.cli.main import GROUPS, commands_in
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +70,7 @@ def test_every_command_has_help(command):
 
 def test_an_unknown_command_suggests_one_and_exits_2():
     assert "no command `explian`, did you mean `explain`?" in wdspec("explian", code=2)[1]
-    assert "no command `frobnicate`, there are validate, explain" in wdspec("frobnicate", code=2)[1]
+    assert "no command `frobnicate`, there are demo, explain" in wdspec("frobnicate", code=2)[1]
 
 
 @pytest.mark.parametrize(
@@ -209,3 +214,25 @@ def test_a_closed_standard_output_is_none(folder):
     shell = f"exec {sys.executable} -c '{PROGRAM}' rule E302 >&-"
     done = subprocess.run(shell, shell=True, capture_output=True, text=True, env=environment())
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_command_is_one_file(tmp_path, monkeypatch):
+    (tmp_path / "twice.py").write_text(
+        '"""`wdspec twice`: an example."""\n\nimport click\n\nSUMMARY = "Say a word twice."\n\n\n'
+        "@click.command()\n@click.argument('word')\ndef twice(word):\n    click.echo(word + word)\n"
+    )
+    monkeypatch.setattr(spec_commands, "__path__", [*spec_commands.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "wdspec.cli.spec_commands.twice", raising=False)
+    assert within("twice", "ho")[0] == "hoho\n"
+    assert "twice     Say a word twice." in within("--help")[0]
+    assert "did you mean `twice`" in within("twise", code=2)[1]
+
+
+def test_every_command_has_a_line_of_help():
+    for group in GROUPS:
+        commands = commands_in(group)
+        assert 5 <= len(commands) <= 15
+        for name in commands:
+            module = importlib.import_module(f"wdspec.cli.{group}.{name}")
+            assert 10 < len(module.SUMMARY) < 80
+            assert isinstance(getattr(module, name), click.Command)

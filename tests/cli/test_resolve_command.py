@@ -163,7 +163,7 @@ def test_an_error_of_one_source_leaves_the_others_shown():
     [
         (["a.tar", "--env", "laptop"], "--source, --env, --split, --var and --set need a spec"),
         (["train.yaml", "--source", "archive"], "--source goes with a URL and --spec FILE"),
-        (["train.yaml", "--var", "bucket"], "`bucket`: write NAME=VALUE"),
+        (["train.yaml", "--var", "bucket"], "--var takes NAME=VALUE, but saw `bucket`"),
         (["a.tar", "--limit", "0"], "0 is not in the range"),
         (["a.tar", "--format", "xml"], "'xml' is not one of"),
         ([], "Missing argument"),

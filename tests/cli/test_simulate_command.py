@@ -11,7 +11,6 @@ from shardmaking import reference, write_source
 
 from wdspec import load
 from wdspec.cli.simulate import results as outcome
-from wdspec.cli.spec_commands import simulate as command
 from wdspec.cli.spec_commands.simulate import simulate
 
 NESTED = """\
@@ -317,7 +316,7 @@ def test_a_long_simulation_shows_how_far_it_is_on_a_terminal_only(folder, monkey
     shown = on_terminal("simulate", *long, folder=folder)
     assert "drawing" in shown
     assert wdspec("simulate", *long, folder=folder)[1] == ""
-    assert command.SHOWN_AFTER > 1000 * 1000
+    assert outcome.BAR_FROM > 1000 * 1000
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from offlinejobs import write_job
 from servers.dask_cluster import dask_cluster
 
-from wdspec.cli.shard_commands.process import process
+from wdspec.cli.spec_commands.process import process
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import numpy as np
 from click.testing import CliRunner
 
 import wdspec
-from wdspec.cli.shard_commands.process import process
+from wdspec.cli.spec_commands.process import process
 
 PAGE = Path(__file__).parents[2] / "docs" / "processing.md"
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from offlinejobs import write_job
 
 from wdspec import UsageError, WdspecError, load
-from wdspec.cli.shard_commands.process import process
+from wdspec.cli.spec_commands.process import process
 from wdspec.formats.tar.tar_reader import TarSamples
 from wdspec.offline.job import job_of
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
+import pkgutil
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -13,39 +14,27 @@ from typing import Any, TextIO
 import click
 
 from wdspec.errors import WdspecError
+from wdspec.redaction import printable
 from wdspec.suggestions import did_you_mean
 
-COMMANDS = {
-    "validate": "Check specs: every problem, with file, line and column.",
-    "explain": "Show what a spec means: shares, passes, who reads what.",
-    "simulate": "Show what a run draws: shares, passes, coverage, legal runs.",
-    "head": "Show the first samples: keys, types, shapes, sizes.",
-    "create": "Write shards of a folder, a recipe or a manifest.",
-    "ls": "List the samples or members of shards, with sizes.",
-    "cat": "Write the samples of shards into one.",
-    "split": "Write the samples of shards into shards of another size.",
-    "sort": "Write the samples of shards in the order of their keys.",
-    "cache": "List, check, trim and fill directories with copies of remote shards.",
-    "process": "Make new shards of old ones, through the spec's own steps.",
-    "resolve": "Show step by step how URLs are opened.",
-    "rule": "Explain the code of a problem, such as E302.",
-    "schema": "Print the JSON Schema of the spec language.",
-    "demo": "Write a small spec with shards, and read an epoch of it.",
-}
-"""Subcommand -> its line of help, so that ``wdspec --help`` imports none of them."""
+GROUPS = {"spec_commands": "About specs", "shard_commands": "About shards"}
+"""Folders with a file for each command -> the heading of these commands in `wdspec --help`."""
+
+_SUMMARY = re.compile(r'^SUMMARY = "(.*)"$', re.MULTILINE)
 
 
-GROUPS = ("spec_commands", "shard_commands")
-"""Folders of the commands, one file each."""
+def commands_in(group: str) -> dict[str, str]:
+    """The commands in a folder: name -> the file. A file `NAME.py` defines the command `NAME` and its `SUMMARY`."""
+    package = importlib.import_module(f"wdspec.cli.{group}")
+    found = pkgutil.iter_modules(package.__path__)
+    return {each.name: f"{each.module_finder.path}/{each.name}.py" for each in found}  # type: ignore[union-attr]  # files
 
 
-def _module_of(name: str) -> str:
-    """The module of a command."""
-    return next(
-        module
-        for group in GROUPS
-        if importlib.util.find_spec(module := f"wdspec.cli.{group}.{name}") is not None
-    )
+def _summary(file: str) -> str:
+    """The line of a command in `wdspec --help`, from its text: the help imports no command."""
+    with open(file, encoding="utf-8") as text:
+        match = _SUMMARY.search(text.read())
+    return match[1] if match else ""
 
 
 class _PipeClosedError(Exception):
@@ -53,28 +42,31 @@ class _PipeClosedError(Exception):
 
 
 class _Commands(click.Group):
-    """Loads the module of a command only when it is called: `validate` must start in a third of a second."""
+    """Imports the file of a command only when it is called: `validate` must start in a third of a second."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [name for group in GROUPS for name in commands_in(group)]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
-            return None
-        command: click.Command = getattr(importlib.import_module(_module_of(name)), name)
-        return command
+        for group in GROUPS:
+            if name in commands_in(group):
+                command: click.Command = getattr(importlib.import_module(f"wdspec.cli.{group}.{name}"), name)
+                return command
+        return None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            hint = did_you_mean(args[0], COMMANDS) or f"there are {', '.join(COMMANDS)}"
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            hint = did_you_mean(args[0], known) or f"there are {', '.join(known)}"
             raise click.UsageError(f"no command `{args[0]}`, {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for group, heading in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, _summary(file)) for name, file in commands_in(group).items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -150,7 +142,5 @@ def _show_warning(
 
 def _complain(text: str) -> None:
     """Prints to standard error, with what could steer a terminal made visible: messages quote names of files."""
-    from wdspec.cli.spec_commands.resolve import printable
-
     for line in text.split("\n"):
         click.echo(printable(line), err=True)

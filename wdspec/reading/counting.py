@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
 
 from wdspec.errors import ShardError, UsageError
 from wdspec.planning.finite_pass import ShardCount, SourceCount, pass_order
@@ -15,6 +11,7 @@ from wdspec.reading.piece import Piece
 from wdspec.reading.shard_opener import ShardOpener
 from wdspec.reading.source_parts import SourceParts
 from wdspec.spec.language.models import Source, Spec
+from wdspec.system.progress import progress
 from wdspec.urls.sequence import ShardUrl
 
 MARK_EVERY = 16 * 1024 * 1024
@@ -37,7 +34,7 @@ def count_samples(
     """
     counts: dict[str, SourceCount] = {}
     left = spec.limit
-    with _progress(sum(len(shards[source.name]) for source in spec.sources)) as advance:
+    with progress("counting samples", sum(len(shards[source.name]) for source in spec.sources)) as bar:
         for source in spec.sources:
             listed = shards[source.name]
             if left is not None and left <= 0:
@@ -46,7 +43,7 @@ def count_samples(
             if source.samples is not None and len(listed) == 1:
                 count = SourceCount.of([ShardCount(source.samples)])
             else:
-                count = SourceCount.of(_counted(spec, source, listed, parts[source.name], left, advance))
+                count = SourceCount.of(_counted(spec, source, listed, parts[source.name], left, bar.advance))
                 if not count.samples:
                     raise UsageError("the source's shards hold no samples", source=source.name)
             counts[source.name] = count
@@ -117,18 +114,3 @@ def count_shard(opener: ShardOpener, shard: ShardUrl, budget: Budget) -> ShardCo
             budget(cause, "shard", url=shard.text)
         return ShardCount(0)
     return ShardCount(index, tuple(marks), frozenset(lost))
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """A bar on standard error where that is a terminal; of several ranks the first has it."""
-    if not sys.stderr.isatty() or os.environ.get("RANK", "0") != "0":
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    columns: tuple[Any, ...] = ("counting samples", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda: bar.advance(task)

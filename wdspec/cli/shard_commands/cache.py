@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from wdspec.cli.spec_commands.resolve import printable
 from wdspec.cli.support.json_output import print_json
-from wdspec.cli.support.spec_options import Choice, choosing
+from wdspec.cli.support.spec_options import SpecChoice, choosing, form_option
 from wdspec.cli.support.tables import Row, Table, show
+from wdspec.system.progress import progress
 
 if TYPE_CHECKING:
     from wdspec.cache.index import Content, Entry, Index
     from wdspec.storage.prefetch import Prefetched
 
+SUMMARY = "List, check, trim and fill directories with copies of remote shards."
 SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 _PIECE = 1024 * 1024
-_FORMAT = click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
 _WHERE = click.argument("where", metavar="[DIR|SPEC]", required=False)
 
 
@@ -65,7 +61,7 @@ def cache() -> None:
 
 @cache.command()
 @_WHERE
-@_FORMAT
+@form_option
 def ls(where: str | None, form: str) -> None:
     """List the copies, those used last at the end."""
     found = [(index, *each) for index in _indexes(where) for each in _listed(index)]
@@ -92,18 +88,17 @@ def verify(where: str | None, remove: bool) -> None:
     bad = good = 0
     for index in _indexes(where):
         listed = _listed(index)
-        with _progress("checking copies", len(listed)) as told:
+        with progress("checking copies", len(listed)) as bar:
             for entry, content in listed:
                 path = os.path.join(index.directory, content.name)
                 problem = _problem(path, entry, content.url)
                 bad, good = bad + bool(problem), good + (problem is None)
+                bar.advance()
                 if problem:
-                    told(f"{path}: {problem}")
+                    bar.note(f"{path}: {problem}")
                     if remove:
                         with index.lock():
                             index.delete(entry)
-                else:
-                    told(None)
     show(f"{good:,} whole, {bad:,} damaged{' and deleted' if bad and remove else ''}")
     if bad:
         click.get_current_context().exit(1)
@@ -145,7 +140,7 @@ def prune(where: str | None, size: int | None, older_than: float | None) -> None
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=4, show_default=True, help="Shards fetched at a time."
 )
-def prefetch(choice: Choice, form: str, jobs: int) -> None:
+def prefetch(choice: SpecChoice, form: str, jobs: int) -> None:
     """Fetch all shards of a spec into its cache. Exits with 1 if one cannot be fetched."""
     from wdspec.compiler import list_sources, storages_of
     from wdspec.storage.prefetch import prefetch as fetch_all
@@ -162,8 +157,14 @@ def prefetch(choice: Choice, form: str, jobs: int) -> None:
         for source in spec.sources
         for resolution in map(storages[source.name].resolve, shards[source.name])
     }
-    with _progress("fetching shards", len(wanted)) as told:
-        done = fetch_all(wanted.values(), jobs, lambda each: told(each.error and f"{each.url}: {each.error}"))
+    with progress("fetching shards", len(wanted)) as bar:
+
+        def tell(each: Prefetched) -> None:
+            bar.advance()
+            if each.error:
+                bar.note(f"{each.url}: {each.error}")
+
+        done = fetch_all(wanted.values(), jobs, tell)
     if form == "json":
         print_json({"shards": [each._asdict() for each in done]})
     else:
@@ -248,27 +249,6 @@ def _problem(path: str, entry: Entry, url: str) -> str | None:
     except (WdspecError, OSError) as error:
         return str(error)
     return None
-
-
-@contextmanager
-def _progress(title: str, total: int) -> Iterator[Callable[[str | None], None]]:
-    """A bar on standard error where that is a terminal; told of each one done, and of what is wrong with it."""
-    if not sys.stderr.isatty():
-        yield lambda problem: click.echo(printable(problem), err=True) if problem else None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    columns: tuple[Any, ...] = (title, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
-
-        def draw(problem: str | None) -> None:
-            if problem:
-                bar.console.print(problem, markup=False, highlight=False)
-            bar.advance(task)
-
-        yield draw
 
 
 def _as_json(index: Index, entry: Entry, content: Content) -> dict[str, Any]:

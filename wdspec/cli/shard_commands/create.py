@@ -7,32 +7,26 @@ import random
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from wdspec.cli.support.shard_outputs import (
-    Outputs,
-    as_bytes,
-    check_several,
-    force_option,
-    output_option,
-    report_option,
-    system_errors_told,
-    tell,
-    with_progress,
-)
+from wdspec.cli.support.shard_files import key_option
+from wdspec.cli.support.shard_outputs import Target, as_bytes, check_several, system_errors_told, writing
+from wdspec.cli.support.spec_options import assigned
 from wdspec.errors import UsageError
+from wdspec.system.progress import with_progress
 
 if TYPE_CHECKING:
     from wdspec.writing.recipes import Recipe
 
+SUMMARY = "Write shards of a folder, a recipe or a manifest."
 Kind = Literal["folder", "recipe", "manifest"]
 
 
 @click.command()
 @click.argument("what", metavar="FOLDER|RECIPE|MANIFEST")
-@output_option
+@writing
 @click.option(
     "--as",
     "kind",
@@ -67,19 +61,10 @@ Kind = Literal["folder", "recipe", "manifest"]
 @click.option(
     "--run-pipes", is_flag=True, help="Run the commands (`pipe:`) of a recipe. WDS_SECURE=1 forbids it."
 )
-@click.option(
-    "--key",
-    "rule",
-    type=click.Choice(["first_dot", "last_dot"]),
-    default="first_dot",
-    show_default=True,
-    help="Where names of files split into key and field.",
-)
-@force_option
-@report_option
+@key_option
 def create(
     what: str,
-    output: str,
+    target: Target,
     kind: Kind | None,
     shards: int | None,
     maxcount: int | None,
@@ -91,9 +76,7 @@ def create(
     files: tuple[str, ...],
     base: str,
     run_pipes: bool,
-    rule: Literal["first_dot", "last_dot"],
-    force: bool,
-    form: str,
+    key: Literal["first_dot", "last_dot"],
 ) -> None:
     """Write shards of the files in a folder, of a recipe, or of a manifest.
 
@@ -121,9 +104,9 @@ def create(
     if by is not None and shards is None:
         raise click.UsageError("--by goes with --shards")
     if limited:
-        check_several(output)
+        check_several(target.output)
     with system_errors_told():
-        recipes = _recipes(what, kind, base, rule, run_pipes, key_column, values, files)
+        recipes = _recipes(what, kind, base, key, run_pipes, key_column, values, files)
         if not recipes:
             raise UsageError("there is nothing in it to make samples of", location=what)
         if shuffle is not None:
@@ -133,18 +116,16 @@ def create(
             counts = by_size([size_of(recipe) for recipe in recipes], shards=shards, most=room)
         else:
             counts = by_count(len(recipes), shards=shards, most=maxcount)
-        _check_free(output, len(counts), force)
-        following = iter(counts)
-        left = next(following)
-        options: dict[str, Any] = {"key": rule} if rule != "first_dot" else {}
-        with Outputs(output, force=force, **options) as out:
-            for recipe in with_progress(recipes, "writing samples"):
-                if not left:
-                    out.next_shard()
-                    left = next(following)
-                out.write(gathered(recipe))
-                left -= 1
-    tell(out.made, output, form)
+        _check_free(target, len(counts))
+    following = iter(counts)
+    left = next(following)
+    with target.open(key) as out:
+        for recipe in with_progress(recipes, "writing samples"):
+            if not left:
+                out.next_shard()
+                left = next(following)
+            out.write(gathered(recipe))
+            left -= 1
 
 
 def _recipes(
@@ -169,7 +150,7 @@ def _recipes(
     with _lines(what) as lines:
         if kind == "recipe":
             return list(recipes_of_lines(lines, what, base, rule, run_pipes))
-        columns = Columns(key_column, _assigned(values, "--value"), _assigned(files, "--file"))
+        columns = Columns(key_column, assigned(values, "--value"), assigned(files, "--file"))
         return list(recipes_of_manifest(lines, what, columns, base))
 
 
@@ -190,16 +171,6 @@ def _lines(path: str) -> Iterator[Iterable[str]]:
         yield file
 
 
-def _assigned(texts: tuple[str, ...], option: str) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        name, equals, column = text.partition("=")
-        if not equals or not name or not column:
-            raise click.UsageError(f"{option} takes FIELD=COLUMN, but saw `{text}`")
-        found[name] = column
-    return found
-
-
 def _check_pipes_allowed() -> None:
     from wdspec.storage.environment import Environment
 
@@ -209,9 +180,10 @@ def _check_pipes_allowed() -> None:
         )
 
 
-def _check_free(output: str, shards: int, force: bool) -> None:
+def _check_free(target: Target, shards: int) -> None:
     """Says before hours of work, and not in their midst, that a name is taken."""
-    if force or output == "-" or ":" in output.split("/", 1)[0]:
+    output = target.output
+    if target.force or output == "-" or ":" in output.split("/", 1)[0]:
         return
     if "%" in output:
         from wdspec.writing.shard_writer import check_pattern

@@ -9,28 +9,28 @@ from typing import Any
 import click
 
 from wdspec.cli.support.json_output import print_json
-from wdspec.cli.support.shard_files import ShardFiles, fields_of, format_option, key_option, shards_argument
+from wdspec.cli.support.shard_files import ShardFiles, fields_of, reading
+from wdspec.cli.support.spec_options import form_option
 from wdspec.cli.support.tables import Row, Table, listed, show, size
 from wdspec.errors import UsageError
 
+SUMMARY = "List the samples or members of shards, with sizes."
+
 
 @click.command()
-@shards_argument
+@reading
 @click.option(
     "--members", is_flag=True, help="The members of tars: name, size, type, and where the data begins."
 )
 @click.option("-s", "--summary", is_flag=True, help="One line for each shard: samples, bytes, fields.")
-@format_option
-@key_option
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def ls(shards: tuple[str, ...], members: bool, summary: bool, input_format: str, key: str, form: str) -> None:
+@form_option
+def ls(files: ShardFiles, members: bool, summary: bool, form: str) -> None:
     """List the samples of SHARDS: keys, fields, sizes.
 
     Every shard is read whole and strictly, so that exit code 0 says that it is in order.
     """
     if members and summary:
         raise click.UsageError("--members and --summary are two views; choose one")
-    files = ShardFiles(shards, input_format, key)
     rows = list(_members(files) if members else _summaries(files) if summary else _samples(files))
     if form == "json":
         print_json({"members" if members else "shards" if summary else "samples": rows})

@@ -8,24 +8,17 @@ from typing import Any
 
 import click
 
-from wdspec.cli.support.shard_files import ShardFiles, format_option, key_option, shards_argument
-from wdspec.cli.support.shard_outputs import (
-    Outputs,
-    as_bytes,
-    force_option,
-    output_option,
-    report_option,
-    system_errors_told,
-    tell,
-    with_progress,
-)
+from wdspec.cli.support.shard_files import ShardFiles, reading
+from wdspec.cli.support.shard_outputs import Target, as_bytes, writing
+from wdspec.system.progress import with_progress
 
+SUMMARY = "Write the samples of shards in the order of their keys."
 _NUMBER = re.compile(r"(\d+)")
 
 
 @click.command()
-@shards_argument
-@output_option
+@reading
+@writing
 @click.option("--maxcount", type=click.IntRange(min=1), metavar="N", help="At most N samples in a shard.")
 @click.option("--maxsize", metavar="SIZE", help="At most so many bytes in a shard, such as 1GB.")
 @click.option("--natural", is_flag=True, help="Count numbers in keys as numbers: a2 before a10.")
@@ -37,22 +30,14 @@ _NUMBER = re.compile(r"(\d+)")
     metavar="SIZE",
     help="Samples held at a time; the rest waits on disk.",
 )
-@format_option
-@key_option
-@force_option
-@report_option
 def sort(
-    shards: tuple[str, ...],
-    output: str,
+    files: ShardFiles,
+    target: Target,
     maxcount: int | None,
     maxsize: str | None,
     natural: bool,
     reverse: bool,
     memory: str,
-    input_format: str,
-    key: str,
-    force: bool,
-    form: str,
 ) -> None:
     """Write the samples of SHARDS in the order of their keys (by code point).
 
@@ -63,18 +48,11 @@ def sort(
     """
     from wdspec.writing.sample_sort import sorted_samples
 
-    files = ShardFiles(shards, input_format, key)
     order: Callable[[dict[str, Any]], Any] = _natural if natural else _plain
-    options: dict[str, Any] = {"key": key} if key != "first_dot" else {}
-    most = as_bytes(maxsize)
-    with (
-        system_errors_told(),
-        Outputs(output, force=force, maxcount=maxcount, maxsize=most, **options) as out,
-    ):
+    with target.open(files.key, maxcount=maxcount, maxsize=as_bytes(maxsize)) as out:
         samples = with_progress(files.samples(), "reading samples")
         for sample in sorted_samples(samples, as_bytes(memory) or 1, order, reverse):
             out.write(sample)
-    tell(out.made, output, form)
 
 
 def _plain(sample: dict[str, Any]) -> str:

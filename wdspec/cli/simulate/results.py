@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from wdspec.planning.coverage import coverage
 from wdspec.planning.plan import Plan, SourcePlan
 from wdspec.planning.simulation import Simulation, legal_runs, simulate
 from wdspec.spec.language.models import Spec
+from wdspec.system.progress import progress
 
 ENDLESS = 1000
 """Global batches drawn of a spec without an epoch."""
@@ -24,8 +24,8 @@ MOST = 100_000_000
 MOST_OPEN = 20_000
 """Open shards that are compared; of bigger jobs, those of the first workers."""
 
-Progress = Callable[[int, int], AbstractContextManager[Callable[[int], Any]]]
-"""(batches, samples) to draw -> a context with a function to report batches to."""
+BAR_FROM = 1 << 22
+"""Draws from which on a progress bar is worth it: below, they take less than half a second."""
 
 
 class Covered(NamedTuple):
@@ -91,13 +91,12 @@ class Outcome:
     warnings: tuple[str, ...]
 
 
-def outcome_of(meaning: Meaning, epochs: int | None, batches: int | None, progress: Progress) -> Outcome:
+def outcome_of(meaning: Meaning, epochs: int | None, batches: int | None) -> Outcome:
     """Simulates a plan.
 
     Args:
         meaning: the spec, planned.
         epochs, batches: how much to draw; by default an epoch, or so much of it as takes seconds.
-        progress: shows how far drawing is.
     """
     plan = meaning.plan
     if batches is None:
@@ -109,8 +108,8 @@ def outcome_of(meaning: Meaning, epochs: int | None, batches: int | None, progre
     ]
     shown = [each for each, group in grouped if group]
     groups = [group for _, group in grouped if group]
-    with progress(batches, batches * plan.batching.global_size) as advance:
-        simulation = simulate(plan, batches, groups, advance)
+    with progress("drawing", batches, drawn=batches * plan.batching.global_size >= BAR_FROM) as bar:
+        simulation = simulate(plan, batches, groups, bar.advance)
     sources = [
         _source(each, plan.sources[group[0]], plan, simulation, column)
         for column, (each, group) in enumerate(zip(shown, groups, strict=True))

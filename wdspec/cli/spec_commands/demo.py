@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,13 +12,15 @@ import click
 
 from wdspec.cli.explain.explanation import Meaning
 from wdspec.cli.explain.survey_spec import meaning_of
-from wdspec.cli.shard_commands.head import first_samples
 from wdspec.cli.spec_commands.explain import parts_of
+from wdspec.cli.spec_commands.head import first_samples
 from wdspec.cli.spec_commands.validate import summary
 from wdspec.cli.support.demo_project import SPEC, write_project, write_whole
 from wdspec.cli.support.tables import Row, Table, number, percent, show, size
 from wdspec.spec.loading import check, load
+from wdspec.system.progress import is_terminal, progress
 
+SUMMARY = "Write a small spec with shards, and read an epoch of it."
 MARK = ".wdspec-demo"
 """A file that says that `wdspec demo` made the folder."""
 
@@ -114,14 +115,11 @@ def _singles(file: str, count: int) -> Iterator[list[str]]:
 
 def _with_progress(pieces: Iterable[list[str]], total: int) -> Iterator[list[str]]:
     """A bar on a terminal, a line each quarter elsewhere."""
-    if sys.stdout.isatty():
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
-
-        with Progress("samples", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()) as bar:
-            task = bar.add_task("", total=total)
+    if is_terminal():
+        with progress("samples", total) as bar:
             for piece in pieces:
                 yield piece
-                bar.advance(task, len(piece))
+                bar.advance(len(piece))
         return
     done = quarters = 0
     for piece in pieces:

@@ -17,23 +17,18 @@ from wdspec.cli.explain.explanation import (
 from wdspec.cli.explain.survey_spec import TURNS, meaning_of
 from wdspec.cli.explain.wording import calls_in_words
 from wdspec.cli.support.json_output import print_json
-from wdspec.cli.support.spec_options import Choice, choosing
+from wdspec.cli.support.spec_options import SpecChoice, choosing, topology_options
 from wdspec.cli.support.tables import Part, Row, Table, Warning, counted, listed, number, percent, show, size
 from wdspec.urls.sequence import ShardUrl
+
+SUMMARY = "Show what a spec means: shares, passes, who reads what."
 
 
 @click.command()
 @choosing
-@click.option(
-    "--ranks",
-    type=click.IntRange(min=1),
-    help="Data-parallel ranks (default: those of the running job, or 1).",
-)
-@click.option(
-    "--workers", type=click.IntRange(min=0), help="DataLoader workers a rank (default: the spec's `loader`)."
-)
+@topology_options
 @click.option("--slots", type=click.IntRange(min=0), help="Slots whose first shards are shown.")
-def explain(choice: Choice, form: str, ranks: int | None, workers: int | None, slots: int | None) -> None:
+def explain(choice: SpecChoice, form: str, ranks: int | None, workers: int | None, slots: int | None) -> None:
     """Show what a spec means: shares, shards, samples and passes per epoch, batches, who reads what.
 
     Lists globs, directories and @files, and reads the headers of the first shard of each source if it is local, to

@@ -11,8 +11,10 @@ import click
 
 from wdspec.cache.copies import path_of_copy
 from wdspec.cli.support.json_output import print_json
+from wdspec.cli.support.spec_options import SpecChoice, form_option
+from wdspec.cli.support.tables import Part, Row, Table, show
 from wdspec.errors import UsageError, WdspecError
-from wdspec.redaction import redacted_urls
+from wdspec.redaction import printable
 from wdspec.storage.environment import Environment
 from wdspec.storage.resolution import Resolution, ResolutionStep
 from wdspec.storage.storage import Storage, with_surveyed_caches
@@ -21,6 +23,7 @@ from wdspec.urls.sequence import UrlSequence
 if TYPE_CHECKING:
     from wdspec.spec.language.models import Source, Spec
 
+SUMMARY = "Show step by step how URLs are opened."
 SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -42,7 +45,7 @@ class Resolved:
 @click.option("--split", metavar="NAME", help="Split of the spec.")
 @click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of a ${variable}.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key, `a.b=value`.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@form_option
 @click.option(
     "--limit", type=click.IntRange(min=1), default=3, show_default=True, help="Shards shown a source."
 )
@@ -67,7 +70,7 @@ def resolve(
     if source and file is None:
         raise click.UsageError("--source goes with a URL and --spec FILE")
     environment = Environment.read()
-    spec = None if given is None else _loaded(given, env, split, variables, overrides)
+    spec = None if given is None else SpecChoice(given, split, env, variables, overrides).load()
     if file is None and spec is not None:
         resolved = _resolved_sources(spec, environment, limit)
     else:
@@ -77,10 +80,9 @@ def resolve(
     if form == "json":
         print_json({"resolved": [_as_json(each) for each in resolved]})
     elif sys.stdout.isatty():
-        _print_tables(resolved)
+        show(*_tables(resolved))
     else:
-        for line in _lines(resolved):
-            click.echo(line)
+        show(*_lines(resolved))
     if any(each.error for each in resolved):
         click.get_current_context().exit(1)
 
@@ -88,21 +90,6 @@ def resolve(
 def _names_a_spec(what: str) -> bool:
     path = what.split("#", 1)[0]
     return path.endswith(SPEC_SUFFIXES)
-
-
-def _loaded(
-    file: str, env: str | None, split: str | None, variables: tuple[str, ...], overrides: tuple[str, ...]
-) -> Spec:
-    from wdspec.spec.loading import load
-
-    return load(file, split=split, env=env, vars=dict(map(_pair, variables)), overrides=overrides)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise click.BadParameter(f"`{text}`: write NAME=VALUE", param_hint="--var")
-    return name, value
 
 
 def _source_named(name: str, spec: Spec) -> Source:
@@ -177,41 +164,21 @@ def _lines(resolved: list[Resolved]) -> Iterator[str]:
             for step in resolution.steps:
                 yield f"    {step.stage:8} {printable(step.url)}  ({printable(step.why)})"
         if each.error:
-            yield f"{'  ' if each.name else ''}error: {printable(each.error)}"
+            yield f"{'  ' if each.name else ''}error: {each.error}"
 
 
-def _print_tables(resolved: list[Resolved]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console()
+def _tables(resolved: list[Resolved]) -> Iterator[Part]:
     for each in resolved:
-        title = Text(_title(each))
-        table = Table(title=title, title_justify="left", show_lines=False)
-        table.add_column("step")
-        table.add_column("URL or path", overflow="fold")
-        table.add_column("why", overflow="fold")
+        rows: list[Row | None] = []
         for resolution in each.resolutions:
-            table.add_row("spec", Text(printable(resolution.url.text), style="bold"), "as written")
-            for step in resolution.steps:
-                table.add_row(step.stage, Text(printable(step.url)), Text(printable(step.why)))
-            table.add_section()
-        console.print(table if each.resolutions else title)
+            rows += [None] * bool(rows) + [("spec", resolution.url.text, "as written"), *resolution.steps]
+        yield Table(("step", "URL or path", "why"), rows, title=_title(each)) if rows else _title(each)
         if each.error:
-            console.print(Text(f"error: {printable(each.error)}", style="red"))
+            yield f"error: {each.error}"
 
 
 def _title(resolved: Resolved) -> str:
     shown = len(resolved.resolutions)
     count = f"{resolved.shards:,} shard{'' if resolved.shards == 1 else 's'}"
     more = f", the first {shown}" if 0 < shown < resolved.shards else ""
-    return f"{f'{printable(resolved.name)}: ' if resolved.name else ''}{count}{more}"
-
-
-def printable(text: str) -> str:
-    """Text to show: without the secrets of URLs, and with control characters and undecodable bytes escaped."""
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
-        for each in redacted_urls(text)
-    )
+    return f"{f'{resolved.name}: ' if resolved.name else ''}{count}{more}"

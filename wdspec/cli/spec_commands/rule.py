@@ -8,6 +8,8 @@ from wdspec.spec.problems.codes import Code
 from wdspec.spec.rules.table import all_codes
 from wdspec.suggestions import did_you_mean
 
+SUMMARY = "Explain the code of a problem, such as E302."
+
 
 @click.command()
 @click.argument("codes", metavar="[CODE...]", nargs=-1)

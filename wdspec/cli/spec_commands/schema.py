@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+SUMMARY = "Print the JSON Schema of the spec language."
+
 
 @click.command()
 @click.option(

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterator
 
 import click
 
 from wdspec.cli.explain.survey_spec import meaning_of
 from wdspec.cli.simulate.results import ENDLESS, MOST, Outcome, SourceOutcome, as_json, hints_of, outcome_of
 from wdspec.cli.support.json_output import print_json
-from wdspec.cli.support.spec_options import Choice, choosing
+from wdspec.cli.support.spec_options import SpecChoice, choosing, topology_options
 from wdspec.cli.support.tables import Part, Row, Table, Warning, counted, listed, number, percent, show, size
 
+SUMMARY = "Show what a run draws: shares, passes, coverage, legal runs."
 MOST_COLUMNS = 6
 """Numbers of workers that have a column of their own."""
-SHOWN_AFTER = 1 << 22
-"""Draws from which on a progress bar is worth it: below, they take less than half a second."""
 
 
 @click.command()
 @choosing
-@click.option(
-    "--ranks",
-    type=click.IntRange(min=1),
-    help="Data-parallel ranks (default: those of the running job, or 1).",
-)
-@click.option(
-    "--workers", type=click.IntRange(min=0), help="DataLoader workers a rank (default: the spec's `loader`)."
-)
+@topology_options
 @click.option("--epochs", type=click.IntRange(min=1), help="Epochs to draw (default: 1).")
 @click.option(
     "--batches",
@@ -42,7 +31,7 @@ SHOWN_AFTER = 1 << 22
     "--probe", is_flag=True, help="Read the headers of the first shard of each local source, for sizes."
 )
 def simulate(
-    choice: Choice,
+    choice: SpecChoice,
     form: str,
     ranks: int | None,
     workers: int | None,
@@ -59,25 +48,11 @@ def simulate(
     meaning = meaning_of(choice.load(), ranks, workers, 0, probe=probe)
     if epochs is not None and meaning.plan.epoch_batches is None:
         raise click.UsageError("the spec is endless (no `epoch`), so --epochs means nothing; give --batches")
-    outcome = outcome_of(meaning, epochs, batches, _progress)
+    outcome = outcome_of(meaning, epochs, batches)
     if form == "json":
         print_json(as_json(outcome))
     else:
         show(*parts_of(outcome))
-
-
-@contextmanager
-def _progress(batches: int, samples: int) -> Iterator[Callable[[int], Any]]:
-    """A bar on a terminal, if drawing takes long enough for one."""
-    if samples < SHOWN_AFTER or not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("drawing", total=batches)
-        yield lambda done: progress.advance(task, done)
 
 
 def parts_of(outcome: Outcome) -> Iterator[Part]:

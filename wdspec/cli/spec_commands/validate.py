@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator
 
 import click
 
+from wdspec.cli.support.spec_options import assigned
 from wdspec.spec.loading import check
 from wdspec.spec.problems.problems import Problem, as_github, as_json
 
+SUMMARY = "Check specs: every problem, with file, line and column."
 _COLOURS = {"E": "red", "W": "yellow"}
 
 
@@ -44,11 +46,11 @@ def validate(
         "PYDANTIC_DISABLE_PLUGINS", "1"
     )  # looking for them costs as much as a file of 100 sources
     files = list(_files(paths))
-    assigned = _assigned(variables)
-    _assigned(overrides)
+    values = assigned(variables, "--var")
+    assigned(overrides, "--set")
     found: list[Problem] = []
     for file in files:
-        problems = check(file, split=split, env=env, vars=assigned, overrides=overrides)[1]
+        problems = check(file, split=split, env=env, vars=values, overrides=overrides)[1]
         if form != "json":
             for problem in problems:
                 click.echo(as_github(problem) if form == "github" else _styled(problem))
@@ -91,16 +93,6 @@ def _specs_below(directory: str) -> Iterator[str]:
         for name in names:
             if name.endswith((".yaml", ".yml")):
                 yield os.path.join(folder, name)
-
-
-def _assigned(texts: Iterable[str]) -> dict[str, str]:
-    assigned = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise click.UsageError(f"expected NAME=VALUE, but saw {text!r}")
-        assigned[name] = value
-    return assigned
 
 
 def _styled(problem: Problem) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -21,14 +22,6 @@ from wdspec.urls.sequence import ShardUrl, UrlSequence
 ABOUT_RECORDS = frozenset({"__key__", "__url__"})
 """Entries of a raw sample that are no fields."""
 
-shards_argument = click.argument("shards", metavar="SHARDS...", nargs=-1, required=True)
-format_option = click.option(
-    "--input-format",
-    type=click.Choice(["auto", "tar", "cbor", "msgpack", "jsonl"]),
-    default="auto",
-    show_default=True,
-    help="What the shards are; auto goes by their names.",
-)
 key_option = click.option(
     "--key",
     type=click.Choice(["first_dot", "last_dot"]),
@@ -36,6 +29,29 @@ key_option = click.option(
     show_default=True,
     help="Where names of files split into key and field.",
 )
+extensions_option = click.option(
+    "--extensions", metavar="TEXT", help="Only these fields, as `extensions` in a spec: 'jpg;png cls'."
+)
+
+
+def reading(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command the argument SHARDS and the options that say how to read them; passes ``files``."""
+
+    @click.argument("shards", metavar="SHARDS...", nargs=-1, required=True)
+    @click.option(
+        "--input-format",
+        type=click.Choice(["auto", "tar", "cbor", "msgpack", "jsonl"]),
+        default="auto",
+        show_default=True,
+        help="What the shards are; auto goes by their names.",
+    )
+    @key_option
+    @functools.wraps(command)
+    def with_files(shards: tuple[str, ...], input_format: str, key: str, **others: Any) -> Any:
+        return command(files=ShardFiles(shards, input_format, key), **others)
+
+    return with_files
+
 
 decode_option = click.option(
     "--decode",

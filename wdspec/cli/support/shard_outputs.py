@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import os
+import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from wdspec.cli.support.json_output import print_json
+from wdspec.cli.support.spec_options import form_option
 from wdspec.cli.support.tables import counted, size
 from wdspec.errors import UsageError, WdspecError
 from wdspec.storage.environment import Environment
@@ -20,20 +22,44 @@ from wdspec.writing.sample_writer import SampleWriter
 from wdspec.writing.shard_writer import ShardWriter, Written
 from wdspec.writing.writer_choice import open_writer
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+OUTPUT = (
+    "The shard to write, or with %06d for the number the shards; `-` is standard output. The suffix says the "
+    "format (.tar, .cbors, .msgpack, .jsonl) and compression (.gz, .bz2, .xz, .zst)."
+)
 
-output_option = click.option(
-    "-o",
-    "--output",
-    required=True,
-    metavar="PATH",
-    help="The shard to write, or with %06d for the number the shards; `-` is standard output. The suffix says the "
-    "format (.tar, .cbors, .msgpack, .jsonl) and compression (.gz, .bz2, .xz, .zst).",
-)
-force_option = click.option("--force", is_flag=True, help="Replace shards that are there.")
-report_option = click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
+
+@dataclass(frozen=True)
+class Target:
+    """What a command was told about where to write, and how to report it."""
+
+    output: str
+    force: bool
+    form: str
+
+    @contextmanager
+    def open(self, key: str = "first_dot", **options: Any) -> Iterator[Outputs]:
+        """The shards to write; says what was written when they are whole. `options` as for `Outputs`."""
+        if key != "first_dot":
+            options["key"] = key
+        with system_errors_told(), Outputs(self.output, force=self.force, **options) as out:
+            yield out
+        tell(out.made, self.output, self.form)
+
+
+def writing(command: Callable[..., Any], default: str | None = None) -> Callable[..., Any]:
+    """Gives a command the options `-o`, `--force` and `--format`, and passes them as ``target``."""
+    wanted: dict[str, Any] = {"required": True} if default is None else {"default": default}
+
+    @click.option("-o", "--output", metavar="PATH", help=OUTPUT, **wanted)
+    @click.option("--force", is_flag=True, help="Replace shards that are there.")
+    @form_option
+    @functools.wraps(command)
+    def with_target(output: str, force: bool, form: str, **others: Any) -> Any:
+        return command(target=Target(output, force, form), **others)
+
+    return with_target
+
+
 _UNLIMITED = 1 << 62
 
 
@@ -144,22 +170,6 @@ def tell(made: list[Written], output: str, form: str) -> None:
         return
     what = counted(len(made), "shard") if output != "-" else "standard output"
     click.echo(f"wrote {counted(samples, 'sample')} ({size(total)}) to {what}", err=True)
-
-
-T = TypeVar("T")
-
-
-def with_progress(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
-    """The items, with a bar on standard error while that is a terminal."""
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield from items
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
-
-    columns: tuple[Any, ...] = (what, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield from bar.track(items, total=total)
 
 
 def as_bytes(text: str | None) -> int | None:

@@ -13,8 +13,28 @@ if TYPE_CHECKING:
     from wdspec.spec.language.models import Spec
 
 
+form_option = click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+
+
+def topology_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command the options `--ranks` and `--workers`."""
+    ranks = click.option(
+        "--ranks",
+        type=click.IntRange(min=1),
+        help="Data-parallel ranks (default: those of the running job, or 1).",
+    )
+    workers = click.option(
+        "--workers",
+        type=click.IntRange(min=0),
+        help="DataLoader workers a rank (default: the spec's `loader`).",
+    )
+    return ranks(workers(command))
+
+
 @dataclass(frozen=True)
-class Choice:
+class SpecChoice:
     """Which spec a command is about."""
 
     file: str
@@ -32,10 +52,10 @@ class Choice:
         """
         from wdspec.spec.loading import load
 
-        assigned = _assigned(self.variables, "--var")
-        _assigned(self.overrides, "--set")
+        values = assigned(self.variables, "--var")
+        assigned(self.overrides, "--set")
         return load(
-            self.file, split=self.split, env=self.env, vars=assigned or None, overrides=self.overrides or None
+            self.file, split=self.split, env=self.env, vars=values or None, overrides=self.overrides or None
         )
 
 
@@ -49,7 +69,7 @@ def choosing(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key, `a.b=value`."
     )
-    @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+    @form_option
     @functools.wraps(command)
     def with_choice(
         file: str,
@@ -59,16 +79,17 @@ def choosing(command: Callable[..., Any]) -> Callable[..., Any]:
         overrides: tuple[str, ...],
         **others: Any,
     ) -> Any:
-        return command(choice=Choice(file, split, env, variables, overrides), **others)
+        return command(choice=SpecChoice(file, split, env, variables, overrides), **others)
 
     return with_choice
 
 
-def _assigned(texts: Iterable[str], option: str) -> dict[str, str]:
-    assigned = {}
+def assigned(texts: Iterable[str], option: str) -> dict[str, str]:
+    """`NAME=VALUE` texts of an option, by name. Raises click.UsageError for one without `=`."""
+    values = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise click.UsageError(f"{option} takes NAME=VALUE, but saw `{text}`")
-        assigned[name] = value
-    return assigned
+        values[name] = value
+    return values

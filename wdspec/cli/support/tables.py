@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from wdspec.cli.spec_commands.resolve import printable
+from wdspec.redaction import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

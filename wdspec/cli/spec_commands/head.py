@@ -11,11 +11,13 @@ from typing import Any
 import click
 
 from wdspec.cli.support.json_output import print_json
-from wdspec.cli.support.spec_options import Choice, choosing
+from wdspec.cli.support.spec_options import SpecChoice, choosing
 from wdspec.cli.support.tables import Row, Table, show
 from wdspec.cli.support.value_summary import extent, value_meaning
 from wdspec.errors import UsageError, WdspecError
 from wdspec.spec.language.models import Mix, Spec
+
+SUMMARY = "Show the first samples: keys, types, shapes, sizes."
 
 
 @click.command()
@@ -27,7 +29,7 @@ from wdspec.spec.language.models import Mix, Spec
     type=click.IntRange(min=0),
     help="Show the order of so many workers, where `elastic` does not say (default: one process).",
 )
-def head(choice: Choice, form: str, count: int, source: str | None, workers: int | None) -> None:
+def head(choice: SpecChoice, form: str, count: int, source: str | None, workers: int | None) -> None:
     """Show the first samples as training gets them, before they are batched: keys, types, shapes, sizes.
 
     Reads shards and runs the functions that the spec names (`map`, `select`, decoders), which are also looked for in

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from wdspec.cli.spec_commands.resolve import printable
 from wdspec.cli.support.json_output import print_json
-from wdspec.cli.support.spec_options import Choice, choosing
+from wdspec.cli.support.spec_options import SpecChoice, choosing
 from wdspec.cli.support.tables import Row, Table, show
+from wdspec.system.progress import progress
 
 if TYPE_CHECKING:
     from wdspec.offline.engines import Engine
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from wdspec.offline.run_job import Report
     from wdspec.offline.shard_work import Outcome
 
+SUMMARY = "Make new shards of old ones, through the spec's own steps."
 MOST_LISTED = 20
 """Failed shards that the text report lists; the JSON one has all."""
 
@@ -52,7 +52,7 @@ MOST_LISTED = 20
 @click.option("--force", is_flag=True, help="Do shards again whose output is there.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be read and written.")
 def process(
-    choice: Choice,
+    choice: SpecChoice,
     form: str,
     output: str | None,
     kind: str,
@@ -68,7 +68,7 @@ def process(
     once, in order; `limit` is the most that is written of each. A shard appears when it is whole, and those that are
     there already are skipped, so the same command goes on after an interruption. Exits with 1 if a shard failed.
     """
-    from wdspec.cli.shard_commands.head import read_like_training
+    from wdspec.cli.spec_commands.head import read_like_training
     from wdspec.offline.job import job_of
     from wdspec.offline.run_job import run_job
 
@@ -78,7 +78,7 @@ def process(
         raise click.UsageError("--jobs is for the local engine; the cluster has the workers that it has")
     if output is not None:
         overrides = (*choice.overrides, f"output={output}")
-        choice = Choice(choice.file, choice.split, choice.env, choice.variables, overrides)
+        choice = SpecChoice(choice.file, choice.split, choice.env, choice.variables, overrides)
     read_like_training()
     job = job_of(choice.load())
     if dry_run:
@@ -114,42 +114,22 @@ def _list(job: Job, form: str) -> None:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[ShardTask, Outcome | None, bool], None]]:
-    """A bar on standard error where that is a terminal; else a line for each failure."""
+    """A bar with the samples written, and a line for each failure."""
     from wdspec.offline.shard_work import ShardFailed
 
-    def tell(task: ShardTask, outcome: Outcome | None, last: bool) -> None:
-        if isinstance(outcome, ShardFailed):
-            again = "" if last else "; will be tried again"
-            click.echo(printable(f"failed: {task.shard.text}: {outcome.cause}{again}"), err=True)
+    written = 0
+    with progress("shards", total, samples=("{:,} samples", 0)) as bar:
 
-    if not sys.stderr.isatty():
-        yield tell
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns: tuple[Any, ...] = (
-        "shards",
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[samples]:,} samples"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        number = bar.add_task("", total=total, samples=0)
-        written = 0
-
-        def draw(task: ShardTask, outcome: Outcome | None, last: bool) -> None:
+        def tell(task: ShardTask, outcome: Outcome | None, last: bool) -> None:
             nonlocal written
             if isinstance(outcome, ShardFailed):
-                bar.console.print(
-                    f"failed: {task.shard.text}: {outcome.cause}", markup=False, highlight=False
-                )
+                again = "" if last else "; will be tried again"
+                bar.note(f"failed: {task.shard.text}: {outcome.cause}{again}")
             elif outcome is not None:
                 written += outcome.written
-            bar.update(number, advance=1 if last else 0, samples=written)
+            bar.advance(1 if last else 0, samples=written)
 
-        yield draw
+        yield tell
 
 
 def _parts(report: Report) -> Iterator[Table | str]:
