@@ -1,8 +1,8 @@
 """What takes more than one value of a spec to see: one file a rule, found by its folder.
 
 A `Composed` goes in, findings come out. Rules only report: what they look at is computed in `compose/`. To add one,
-write a file into one of the folders (or a new folder) that defines `RULE`: code, title, explanation, a bad and a good
-spec, and `check`. `table.py` finds it; `wdspec rule CODE`, docs/spec.md and the tests of examples take it from there.
+write a file into one of the folders (or a new folder) with a function below `@rule`: code, title, explanation, a bad
+and a good spec. `table.py` finds it; `wdspec rule CODE`, docs/spec.md and the tests of examples take it from there.
 Read `rule.py` first, then `source_shares/probability_sums.py` as an example.
 
 A rule reports under one code alone, so that a code can be looked up, counted or ignored as one thing. What several

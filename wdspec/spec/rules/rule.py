@@ -1,8 +1,8 @@
-"""A rule: one file that says what it checks, why, and shows it by a bad and a good spec."""
+"""A rule: one function that says what it checks, why, and shows it by a bad and a good spec."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from wdspec.spec.compose.draft import Composed
@@ -23,16 +23,23 @@ class Finding(NamedTuple):
     """Another column of the node's line, for one character."""
 
 
-Check = Callable[[Composed], Iterable[Finding]]
+Findings = Iterator[Finding]
+Check = Callable[[Composed], Findings]
+"""Gives the violations in a composed spec. It is pure: it changes nothing, and reads nothing from outside."""
 
 
 class LintRule(NamedTuple):
-    """What a file of this folder defines as its `RULE`.
-
-    A rule reports under one code, whose first letter says how grave it is. Most rules own their code, and give its
-    page; a few report under one that reading reports too, and take its page from `value_codes` or `compose_codes`.
-    """
+    """A check, and the code under which it reports; its first letter says how grave that is."""
 
     about: Code
     check: Check
-    """Gives the violations of a composed spec. It is pure: it changes nothing, and reads nothing from outside."""
+
+
+def rule(
+    code: str, title: str = "", explanation: str = "", *, bad: str = "", good: str = ""
+) -> Callable[[Check], LintRule]:
+    """Makes a rule of a check. See `Code` for the arguments.
+
+    Without `title` and `explanation` the code is a general one, whose page is among `VALUE_CODES` or `COMPOSE_CODES`.
+    """
+    return lambda check: LintRule(Code(code, title, explanation, bad, good), check)

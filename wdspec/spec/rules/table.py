@@ -19,14 +19,20 @@ from wdspec.spec.yaml.file_codes import FILE_CODES
 
 @cache
 def all_rules() -> tuple[LintRule, ...]:
-    """The rule of every module in the folders of `wdspec.spec.rules`, in order of codes."""
-    found = (import_module(name).RULE for name in _rule_modules(rules.__path__, f"{rules.__name__}."))
-    return tuple(sorted(found, key=lambda rule: str(rule.about.code)))
+    """The rules in the folders of `wdspec.spec.rules`, in order of codes."""
+    modules = map(import_module, _rule_modules(rules.__path__, f"{rules.__name__}."))
+    found = (value for module in modules for value in vars(module).values() if isinstance(value, LintRule))
+    return tuple(sorted(found, key=lambda rule: rule.about.code))
 
 
 def all_codes() -> dict[str, Code]:
     """The page of every code a problem may carry, in order of codes."""
-    pages = FILE_CODES | COMPOSE_CODES | VALUE_CODES | {rule.about.code: rule.about for rule in all_rules()}
+    pages = (
+        FILE_CODES
+        | COMPOSE_CODES
+        | VALUE_CODES
+        | {rule.about.code: rule.about for rule in all_rules() if rule.about.title}
+    )
     return dict(sorted(pages.items()))
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.codes import Code
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.visible_fields import MASK
 from wdspec.spec.tree.nodes import MapNode
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule(
+    "E312",
+    "against a pass",
+    "`epoch: pass` gives every sample once, source after source: shares, `mix` and drawing with replacement have "
+    "no place in it. What fills up the last batch is marked in `__mask__`, which a tuple must not leave out.",
+    bad="epoch: pass\ndataset:\n  - {shards: a.tar, weight: 1}\n",
+    good="epoch: pass\ndataset:\n  - {shards: a.tar}\n",
+)
+def against_a_pass(composed: Composed) -> Findings:
     """Shares, mixes and drawing with replacement; tuples that do not tell padding from samples."""
     if not composed.is_pass:
         return
@@ -43,16 +48,3 @@ def _may_pad(composed: Composed) -> bool:
         source.select is not None or source.missing == "skip" or source.errors.skip
         for _, source in composed.models
     )
-
-
-RULE = LintRule(
-    Code(
-        "E312",
-        "against a pass",
-        "`epoch: pass` gives every sample once, source after source: shares, `mix` and drawing with replacement have "
-        "no place in it. What fills up the last batch is marked in `__mask__`, which a tuple must not leave out.",
-        bad="epoch: pass\ndataset:\n  - {shards: a.tar, weight: 1}\n",
-        good="epoch: pass\ndataset:\n  - {shards: a.tar}\n",
-    ),
-    check,
-)

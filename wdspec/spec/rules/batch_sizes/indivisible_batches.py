@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.codes import Code
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule(
+    "E307",
+    "a batch that ranks cannot share",
+    "`global_size` is dealt out equally, so `elastic.ranks` must divide it.",
+    bad="batch: {global_size: 100}\nelastic: {ranks: 16}\ndataset:\n  - shards: a.tar\n",
+    good="batch: {global_size: 112}\nelastic: {ranks: 16}\ndataset:\n  - shards: a.tar\n",
+)
+def indivisible_batches(composed: Composed) -> Findings:
     """A `global_size` that `elastic.ranks` does not divide."""
     batch, elastic = composed.spec.batch, composed.spec.elastic
     if batch is None or elastic is None or batch.size or not batch.global_size:
@@ -19,15 +23,3 @@ def check(composed: Composed) -> Iterator[Finding]:
         message = f"{batch.global_size:,} samples cannot be shared equally by {elastic.ranks} ranks"
         at = composed.top.entries["batch"].value.value_or_self("global_size")
         yield Finding(at, message, f"write `global_size: {near}`")
-
-
-RULE = LintRule(
-    Code(
-        "E307",
-        "a batch that ranks cannot share",
-        "`global_size` is dealt out equally, so `elastic.ranks` must divide it.",
-        bad="batch: {global_size: 100}\nelastic: {ranks: 16}\ndataset:\n  - shards: a.tar\n",
-        good="batch: {global_size: 112}\nelastic: {ranks: 16}\ndataset:\n  - shards: a.tar\n",
-    ),
-    check,
-)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.codes import Code
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule(
+    "E306",
+    "an epoch shorter than a batch",
+    "An epoch is a whole number of global batches, and at least one.",
+    bad="batch: {global_size: 512}\nepoch: 100\ndataset:\n  - shards: a.tar\n",
+    good="batch: {global_size: 512}\nepoch: 512\ndataset:\n  - shards: a.tar\n",
+)
+def short_epochs(composed: Composed) -> Findings:
     """Epochs of fewer samples, and epochs counted in batches where there are none."""
     epoch, batch, elastic = composed.spec.epoch, composed.spec.batch, composed.spec.elastic
     if epoch is None or epoch.remainder is not None or (epoch.samples and epoch.batches):
@@ -24,15 +28,3 @@ def check(composed: Composed) -> Iterator[Finding]:
     elif epoch.batches and not batch:
         hint = "add `batch:`, or count the epoch in samples"
         yield Finding(node.key_or_self("batches"), "an epoch of batches needs a `batch`", hint)
-
-
-RULE = LintRule(
-    Code(
-        "E306",
-        "an epoch shorter than a batch",
-        "An epoch is a whole number of global batches, and at least one.",
-        bad="batch: {global_size: 512}\nepoch: 100\ndataset:\n  - shards: a.tar\n",
-        good="batch: {global_size: 512}\nepoch: 512\ndataset:\n  - shards: a.tar\n",
-    ),
-    check,
-)

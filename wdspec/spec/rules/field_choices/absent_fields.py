@@ -6,16 +6,22 @@ from collections.abc import Iterator
 
 from wdspec.spec.compose.draft import Composed, Draft
 from wdspec.spec.language.models import Source
-from wdspec.spec.problems.codes import Code
 from wdspec.spec.problems.wording import listed
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.visible_fields import MAGIC, MASK, right_sources, visible_fields
 from wdspec.spec.tree.nodes import Node, locate
 
 _ALWAYS = frozenset({"__key__", "__url__", "__source__", MASK})
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule(
+    "E308",
+    "a field that is never there",
+    "`extensions` leaves out what `rename`, `fields` or `to_tuple` asks for, so every sample would be an error.",
+    bad="dataset:\n  - {shards: a.tar, extensions: png, rename: {image: jpg}}\n",
+    good="dataset:\n  - {shards: a.tar, extensions: png, rename: {image: png}}\n",
+)
+def absent_fields(composed: Composed) -> Findings:
     """Fields that no sample of a source has, that an earlier key drops, or that only a pass gives.
 
     Nothing is known of the fields behind a function of the user's own.
@@ -47,7 +53,7 @@ def _wanted(composed: Composed, *keys: str) -> Iterator[tuple[Node, str]]:
             yield locate(composed.top.entries[key].value, (index,)), entry
 
 
-def _renamed(leaf: Draft, source: Source) -> Iterator[Finding]:
+def _renamed(leaf: Draft, source: Source) -> Findings:
     if source.extensions is None or source.missing == "none":
         return
     patterns = [pattern for entry in source.extensions for pattern in entry.split(";")]
@@ -62,14 +68,14 @@ def _renamed(leaf: Draft, source: Source) -> Iterator[Finding]:
             yield Finding(at, message, f"add `{olds[0]}` to `extensions`, or rename one of those")
 
 
-def _masks(composed: Composed) -> Iterator[Finding]:
+def _masks(composed: Composed) -> Findings:
     for at, entry in _wanted(composed, "fields", "to_tuple"):
         if entry == MASK:
             hint = "remove it; all samples are real here"
             yield Finding(at, "only samples of `epoch: pass` have the field `__mask__`", hint)
 
 
-def _dropped(composed: Composed) -> Iterator[Finding]:
+def _dropped(composed: Composed) -> Findings:
     kept = composed.spec.fields
     if not kept or any(MAGIC.intersection(entry) for entry in kept):
         return
@@ -82,15 +88,3 @@ def _dropped(composed: Composed) -> Iterator[Finding]:
 
 def _could_have(entry: str, fields: tuple[str, ...]) -> bool:
     return any(name in fields or name in _ALWAYS or MAGIC.intersection(name) for name in entry.split(";"))
-
-
-RULE = LintRule(
-    Code(
-        "E308",
-        "a field that is never there",
-        "`extensions` leaves out what `rename`, `fields` or `to_tuple` asks for, so every sample would be an error.",
-        bad="dataset:\n  - {shards: a.tar, extensions: png, rename: {image: jpg}}\n",
-        good="dataset:\n  - {shards: a.tar, extensions: png, rename: {image: png}}\n",
-    ),
-    check,
-)

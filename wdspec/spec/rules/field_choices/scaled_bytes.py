@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wdspec.decoders.table import DEFAULT_IMAGE_DECODER, RAW
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.codes import Code
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.visible_fields import is_image
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule(
+    "E309",
+    "scale without decoding",
+    "Images that stay bytes cannot be rescaled.",
+    bad="dataset:\n  - {shards: a.tar, scale: 0.5, decode: raw}\n",
+    good="dataset:\n  - {shards: a.tar, scale: 0.5, decode: rgb8}\n",
+)
+def scaled_bytes(composed: Composed) -> Findings:
     """Sources that rescale images and leave them as bytes."""
     for leaf, source in composed.models:
         decode = source.decode
@@ -23,15 +27,3 @@ def check(composed: Composed) -> Iterator[Finding]:
             hint = f"decode images, for example with `{DEFAULT_IMAGE_DECODER}`, or write `scale: 1`"
             message = f"{what} leaves images as bytes, but this source rescales them"
             yield Finding(leaf.node.entries["decode"].value, message, hint)
-
-
-RULE = LintRule(
-    Code(
-        "E309",
-        "scale without decoding",
-        "Images that stay bytes cannot be rescaled.",
-        bad="dataset:\n  - {shards: a.tar, scale: 0.5, decode: raw}\n",
-        good="dataset:\n  - {shards: a.tar, scale: 0.5, decode: rgb8}\n",
-    ),
-    check,
-)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.codes import Code
 from wdspec.spec.problems.wording import listed
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.visible_fields import is_image, right_sources, visible_fields
 from wdspec.spec.tree.nodes import Node
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule(
+    "E305",
+    "a batch of unlike samples",
+    "A batch stacks field by field, so all samples need the same fields. Without `batch` they may differ.",
+    bad="batch: 4\ndataset:\n  - {shards: a.tar, extensions: jpg}\n  - {shards: b.tar, extensions: nrm.jpg}\n",
+    good="batch: 4\ndataset:\n  - {shards: a.tar, extensions: jpg}\n"
+    "  - {shards: b.tar, extensions: nrm.jpg, rename: {jpg: nrm.jpg}}\n",
+)
+def unlike_batches(composed: Composed) -> Findings:
     """The first source with other fields than the first one; none where `map`, `fields` or `to_tuple` even it out."""
     spec = composed.spec
     batched = spec.batch is not None and spec.mix.unit != "batch"
@@ -36,16 +41,3 @@ def check(composed: Composed) -> Iterator[Finding]:
         at: Node = stated[0] if stated else draft.node
         yield Finding(at, f"a batch cannot hold samples with unlike fields: {message}", hint)
         return
-
-
-RULE = LintRule(
-    Code(
-        "E305",
-        "a batch of unlike samples",
-        "A batch stacks field by field, so all samples need the same fields. Without `batch` they may differ.",
-        bad="batch: 4\ndataset:\n  - {shards: a.tar, extensions: jpg}\n  - {shards: b.tar, extensions: nrm.jpg}\n",
-        good="batch: 4\ndataset:\n  - {shards: a.tar, extensions: jpg}\n"
-        "  - {shards: b.tar, extensions: nrm.jpg, rename: {jpg: nrm.jpg}}\n",
-    ),
-    check,
-)

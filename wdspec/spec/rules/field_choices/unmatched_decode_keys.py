@@ -7,15 +7,22 @@ from collections.abc import Iterator, Sequence
 from wdspec.spec.compose.draft import Composed, Draft
 from wdspec.spec.language.models import Source
 from wdspec.spec.language.vocabulary import PACKINGS
-from wdspec.spec.problems.codes import Code
 from wdspec.spec.problems.wording import listed
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.visible_fields import MAGIC, right_sources
 from wdspec.spec.tree.nodes import MapNode, locate
 from wdspec.suggestions import did_you_mean
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule(
+    "E315",
+    "a key of decode that no field matches",
+    "The keys of `decode` are names of fields, or suffixes of files, whole or from a dot on. With `extensions` "
+    "given all fields are known, and a key that matches none of them does nothing: most often it is misspelt.",
+    bad="dataset:\n  - {shards: a.tar, extensions: jpg txt, decode: {jgp: rgb8}}\n",
+    good="dataset:\n  - {shards: a.tar, extensions: jpg txt, decode: {jpg: rgb8}}\n",
+)
+def unmatched_decode_keys(composed: Composed) -> Findings:
     """Keys that decide nothing: in the source that has them, or in `defaults` if no source uses them."""
     inherited: dict[str, tuple[Draft, Sequence[str]] | None] = {}
     for draft, source in right_sources(composed, "extensions", "rename", "decode"):
@@ -59,16 +66,3 @@ def _finding(key: str, draft: Draft, names: Sequence[str]) -> Finding:
     at = locate(draft.node.entries["decode"].value, (key,))
     hint = did_you_mean(key, names) or "name a field or a suffix that `extensions` keeps"
     return Finding(at, f"no field is called `{key[:60]}`: `{draft.name}` has {listed(names, 8)}", hint)
-
-
-RULE = LintRule(
-    Code(
-        "E315",
-        "a key of decode that no field matches",
-        "The keys of `decode` are names of fields, or suffixes of files, whole or from a dot on. With `extensions` "
-        "given all fields are known, and a key that matches none of them does nothing: most often it is misspelt.",
-        bad="dataset:\n  - {shards: a.tar, extensions: jpg txt, decode: {jgp: rgb8}}\n",
-        good="dataset:\n  - {shards: a.tar, extensions: jpg txt, decode: {jpg: rgb8}}\n",
-    ),
-    check,
-)

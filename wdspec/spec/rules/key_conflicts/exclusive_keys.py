@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wdspec.spec.compose.draft import Composed
 from wdspec.spec.language.models import Errors
-from wdspec.spec.language.value_codes import VALUE_CODES
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.tree.nodes import MapNode
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule("E207")
+def exclusive_keys(composed: Composed) -> Findings:
     """Batches, epochs, error budgets and shares that are stated twice."""
     spec, top = composed.spec, composed.top
     if spec.batch is not None and spec.batch.size and spec.batch.global_size:
@@ -28,7 +26,7 @@ def check(composed: Composed) -> Iterator[Finding]:
         yield Finding(composed.mix.key("schedule"), message, "remove one of the two")
 
 
-def _epoch(composed: Composed) -> Iterator[Finding]:
+def _epoch(composed: Composed) -> Findings:
     epoch = composed.spec.epoch
     if epoch is None:
         return
@@ -45,7 +43,7 @@ def _epoch(composed: Composed) -> Iterator[Finding]:
         yield Finding(node.key_or_self("batches"), message, hint)
 
 
-def _budgets(errors: Errors, holder: MapNode) -> Iterator[Finding]:
+def _budgets(errors: Errors, holder: MapNode) -> Findings:
     """A budget for skips means nothing where nothing is skipped."""
     node = holder.get("errors")
     if errors.skip or not isinstance(node, MapNode):
@@ -57,7 +55,7 @@ def _budgets(errors: Errors, holder: MapNode) -> Iterator[Finding]:
             return
 
 
-def _shares(composed: Composed) -> Iterator[Finding]:
+def _shares(composed: Composed) -> Findings:
     for sources in composed.lists:
         for draft in sources.drafts:
             stated = draft.stated_shares
@@ -68,6 +66,3 @@ def _shares(composed: Composed) -> Iterator[Finding]:
             elif len(stated) > 1:
                 message = f"a source states its share once, but here are `{stated[0]}` and `{stated[1]}`"
                 yield Finding(draft.node.key(stated[1]), message, "keep one of them")
-
-
-RULE = LintRule(VALUE_CODES["E207"], check)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.codes import Code
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.schedule_steps import positive_names, steps_with_shares
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule(
+    "W102",
+    "a key without effect",
+    "The key does nothing beside another one.",
+    bad="mix: {by: equal}\ndataset:\n  - {shards: a.tar, weight: 1}\n",
+    good="mix: {by: equal}\ndataset:\n  - {shards: a.tar}\n",
+)
+def keys_without_effect(composed: Composed) -> Findings:
     """Sizes that no share goes by, sources that no step reads, and reading in turn within a pass."""
     for sources in composed.lists:
         kind = None if sources.scheduled else sources.share_kinds[0] if sources.drafts else None
@@ -35,15 +39,3 @@ def check(composed: Composed) -> Iterator[Finding]:
         if source.interleave > 1:
             message = "`interleave` has no effect with `epoch: pass`, which reads shard after shard"
             yield Finding(leaf.node.key("interleave"), message, "remove it")
-
-
-RULE = LintRule(
-    Code(
-        "W102",
-        "a key without effect",
-        "The key does nothing beside another one.",
-        bad="mix: {by: equal}\ndataset:\n  - {shards: a.tar, weight: 1}\n",
-        good="mix: {by: equal}\ndataset:\n  - {shards: a.tar}\n",
-    ),
-    check,
-)

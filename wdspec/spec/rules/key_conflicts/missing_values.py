@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.language.value_codes import VALUE_CODES
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.tree.nodes import Scalar
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule("E206")
+def missing_values(composed: Composed) -> Findings:
     """Sizes, lengths and counts that nothing gives."""
     spec, top = composed.spec, composed.top
     if spec.batch is not None and not spec.batch.size and not spec.batch.global_size:
@@ -32,6 +30,3 @@ def check(composed: Composed) -> Iterator[Finding]:
                 if leaf.node.get("samples") is None:
                     message = "`mix.by: samples` needs the number of samples of each source"
                     yield Finding(leaf.node, message, "add `samples: n`, or write `mix: {by: shards}`")
-
-
-RULE = LintRule(VALUE_CODES["E206"], check)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.language.value_codes import VALUE_CODES
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule("E214")
+def empty_schedule(composed: Composed) -> Findings:
     """An empty list, which would leave every source without a share."""
     if composed.mix is not None and composed.schedule is not None and not composed.schedule.items:
         hint = "fill it in, or leave the key out"
         yield Finding(composed.mix.key("schedule"), "the schedule is empty", hint)
-
-
-RULE = LintRule(VALUE_CODES["E214"], check)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from wdspec.spec.compose.compose_codes import COMPOSE_CODES
 from wdspec.spec.compose.draft import Composed
 from wdspec.spec.problems.wording import listed
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.schedule_steps import steps_with_shares
 from wdspec.suggestions import did_you_mean
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule("E105")
+def step_names(composed: Composed) -> Findings:
     """Names of no source, and of sources inside a nested mix."""
     if composed.schedule is None:
         return
@@ -32,6 +30,3 @@ def check(composed: Composed) -> Iterator[Finding]:
             elif name not in names:
                 hint = did_you_mean(name, names) or f"there are {listed(names)}"
                 yield Finding(key, f"there is no source `{name[:60]}`", hint)
-
-
-RULE = LintRule(COMPOSE_CODES["E105"], check)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.codes import Code
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.tree.nodes import MapNode, Scalar
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule(
+    "E313",
+    "a schedule out of order",
+    "The steps of `mix.schedule` follow each other, and the first begins at sample 0.",
+    bad="mix: {schedule: [{at: 500, shares: {a: 1}}]}\ndataset:\n  - {name: a, shards: a.tar}\n",
+    good="mix: {schedule: [{at: 0, shares: {a: 1}}]}\ndataset:\n  - {name: a, shards: a.tar}\n",
+)
+def step_order(composed: Composed) -> Findings:
     """Steps at or before the one above them, and a first one after 0."""
     before: int | None = None
     for item in composed.schedule.items if composed.schedule else ():
@@ -24,15 +28,3 @@ def check(composed: Composed) -> Iterator[Finding]:
             message = f"the steps of a schedule ascend, but {node.value:,} comes after {before:,}"
             yield Finding(node, message, "put the steps in order")
         before = node.value
-
-
-RULE = LintRule(
-    Code(
-        "E313",
-        "a schedule out of order",
-        "The steps of `mix.schedule` follow each other, and the first begins at sample 0.",
-        bad="mix: {schedule: [{at: 500, shares: {a: 1}}]}\ndataset:\n  - {name: a, shards: a.tar}\n",
-        good="mix: {schedule: [{at: 0, shares: {a: 1}}]}\ndataset:\n  - {name: a, shards: a.tar}\n",
-    ),
-    check,
-)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wdspec.spec.compose.draft import Composed
 from wdspec.spec.language.vocabulary import PICKLE_DECODERS
-from wdspec.spec.problems.codes import Code
 from wdspec.spec.rules.decoder_names import decoder_names
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule(
+    "E311",
+    "pickle is not allowed",
+    "Unpickling can run code hidden in the data. It is off unless the spec says `allow: [pickle]`.",
+    bad="dataset:\n  - {shards: a.tar, decode: {meta: pkl}}\n",
+    good="allow: [pickle]\ndataset:\n  - {shards: a.tar, decode: {meta: pkl}}\n",
+)
+def pickle_consent(composed: Composed) -> Findings:
     """Such decoders in a spec that does not allow them."""
     if "pickle" in composed.spec.allow or "allow" in composed.bad:
         return
@@ -20,15 +24,3 @@ def check(composed: Composed) -> Iterator[Finding]:
             if name in PICKLE_DECODERS:
                 hint = "add `allow: [pickle]` at the top level if you trust whoever made the data"
                 yield Finding(at, f"the decoder `{name}` can run code hidden in the data", hint)
-
-
-RULE = LintRule(
-    Code(
-        "E311",
-        "pickle is not allowed",
-        "Unpickling can run code hidden in the data. It is off unless the spec says `allow: [pickle]`.",
-        bad="dataset:\n  - {shards: a.tar, decode: {meta: pkl}}\n",
-        good="allow: [pickle]\ndataset:\n  - {shards: a.tar, decode: {meta: pkl}}\n",
-    ),
-    check,
-)

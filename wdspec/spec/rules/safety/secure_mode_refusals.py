@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wdspec.spec.compose.draft import Composed
 from wdspec.spec.language.vocabulary import SECURE_REFUSES
-from wdspec.spec.problems.codes import Code
 from wdspec.spec.rules.decoder_names import decoder_names
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.tree.nodes import ListNode, MapNode, Node
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule(
+    "E310",
+    "forbidden by WDS_SECURE",
+    "With WDS_SECURE=1 no spec may run a program (`pipe:`) or user code (`map`, `select`, decoders), or `allow` "
+    "more.",
+)
+def secure_mode_refusals(composed: Composed) -> Findings:
     """Functions, programs and `allow`, wherever the spec names them."""
     if not composed.variant.secure:
         return
@@ -20,9 +23,9 @@ def check(composed: Composed) -> Iterator[Finding]:
         for key in ("map", "select", "allow"):
             if holder.get(key) is not None:
                 yield _refused(holder.key(key), f"`{key}`")
-        rules = holder.get("rewrite")
-        for rule in rules.items if isinstance(rules, ListNode) else ():
-            yield from _programs(rule.get("to") if isinstance(rule, MapNode) else None)
+        rewrite = holder.get("rewrite")
+        for item in rewrite.items if isinstance(rewrite, ListNode) else ():
+            yield from _programs(item.get("to") if isinstance(item, MapNode) else None)
     for leaf in composed.leaves:
         for at, name in decoder_names(leaf):
             if ":" in name or name in SECURE_REFUSES:
@@ -32,7 +35,7 @@ def check(composed: Composed) -> Iterator[Finding]:
             yield from _programs(item)
 
 
-def _programs(node: Node | None) -> Iterator[Finding]:
+def _programs(node: Node | None) -> Findings:
     text = getattr(node, "value", None)
     if node is not None and isinstance(text, str) and "pipe:" in text:
         yield _refused(node, "`pipe:`")
@@ -41,14 +44,3 @@ def _programs(node: Node | None) -> Iterator[Finding]:
 def _refused(at: Node, what: str) -> Finding:
     hint = "unset WDS_SECURE if you trust this spec"
     return Finding(at, f"{what} runs programs or user code, which WDS_SECURE=1 forbids", hint)
-
-
-RULE = LintRule(
-    Code(
-        "E310",
-        "forbidden by WDS_SECURE",
-        "With WDS_SECURE=1 no spec may run a program (`pipe:`) or user code (`map`, `select`, decoders), or `allow` "
-        "more.",
-    ),
-    check,
-)

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wdspec.errors import UrlError
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.codes import Code
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_texts import shard_texts
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule(
+    "E213",
+    "wrong braces or `::` in shards",
+    "Braces hold a range that counts up, `{000..123}`, or alternatives, `{a,b}`; `::` separates shard lists.",
+    bad="dataset:\n  - shards: a-{0009..0000}.tar\n",
+    good="dataset:\n  - shards: a-{0000..0009}.tar\n",
+)
+def brace_syntax(composed: Composed) -> Findings:
     """Each wrong text, at the character where it is wrong."""
     for text, error in shard_texts(composed):
         if isinstance(error, UrlError):
             column = None if error.column is None else text.column_at(error.column)
             yield Finding(text, error.message, column=column)
-
-
-RULE = LintRule(
-    Code(
-        "E213",
-        "wrong braces or `::` in shards",
-        "Braces hold a range that counts up, `{000..123}`, or alternatives, `{a,b}`; `::` separates shard lists.",
-        bad="dataset:\n  - shards: a-{0009..0000}.tar\n",
-        good="dataset:\n  - shards: a-{0000..0009}.tar\n",
-    ),
-    check,
-)

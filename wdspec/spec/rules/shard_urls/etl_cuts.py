@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wdspec.spec.compose.draft import Composed
 from wdspec.spec.language.aistore import Etl
 from wdspec.spec.language.models import Source, Spec
-from wdspec.spec.problems.codes import Code
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule(
+    "E314",
+    "an ETL whose cuts cannot be told",
+    "When an ETL of AIStore dies in the middle of a shard, its answer ends as if it were whole, with an error text "
+    "at the end. Only the end marker of a tar shows that, so it must be there, and be demanded.",
+    bad="aistore: {endpoint: http://ais:51080, use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n"
+    "    tar: {end: lenient}\n    aistore: {etl: resize-224}\n",
+    good="aistore: {endpoint: http://ais:51080, use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n"
+    "    aistore: {etl: resize-224}\n",
+)
+def etl_cuts(composed: Composed) -> Findings:
     """Sources behind an ETL that are no tar, or whose tar may end anywhere."""
     for leaf, source in composed.models:
         etl = _effective_etl(composed.spec, source)
@@ -36,18 +43,3 @@ def _effective_etl(spec: Spec, source: Source) -> Etl | None:
             if "etl" in holder.aistore.model_fields_set:
                 return holder.aistore.etl
     return None
-
-
-RULE = LintRule(
-    Code(
-        "E314",
-        "an ETL whose cuts cannot be told",
-        "When an ETL of AIStore dies in the middle of a shard, its answer ends as if it were whole, with an error text "
-        "at the end. Only the end marker of a tar shows that, so it must be there, and be demanded.",
-        bad="aistore: {endpoint: http://ais:51080, use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n"
-        "    tar: {end: lenient}\n    aistore: {etl: resize-224}\n",
-        good="aistore: {endpoint: http://ais:51080, use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n"
-        "    aistore: {etl: resize-224}\n",
-    ),
-    check,
-)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wdspec.errors import UrlError
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.codes import Code
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_texts import shard_texts
 from wdspec.urls.schemes import slip_in
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule(
+    "W105",
+    "a URL that looks misspelt",
+    "Its scheme is nearly one that is known, or one slash follows it where two belong. An opener or a rewrite rule "
+    "of yours may know it all the same.",
+    bad="dataset:\n  - shards: htps://host/a.tar\n",
+    good="dataset:\n  - shards: https://host/a.tar\n",
+)
+def misspelt_schemes(composed: Composed) -> Findings:
     """Each slip once in a text."""
     for text, parts in shard_texts(composed):
         if isinstance(parts, UrlError):
@@ -21,16 +26,3 @@ def check(composed: Composed) -> Iterator[Finding]:
             if slip is not None:
                 message, _, hint = slip.partition("; ")
                 yield Finding(text, message, hint)
-
-
-RULE = LintRule(
-    Code(
-        "W105",
-        "a URL that looks misspelt",
-        "Its scheme is nearly one that is known, or one slash follows it where two belong. An opener or a rewrite rule "
-        "of yours may know it all the same.",
-        bad="dataset:\n  - shards: htps://host/a.tar\n",
-        good="dataset:\n  - shards: https://host/a.tar\n",
-    ),
-    check,
-)

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.language.value_codes import VALUE_CODES
 from wdspec.spec.problems.wording import quoted
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.tree.nodes import ListNode, MapNode, Scalar
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule("E212")
+def rewrite_templates(composed: Composed) -> Findings:
     """Every `to` of a `rewrite:` or `output:` that is no template for its `from`."""
     for holder in (composed.top, *(leaf.node for leaf in composed.leaves)):
         rewrite = holder.get("rewrite")
-        for rule in (*(rewrite.items if isinstance(rewrite, ListNode) else ()), holder.get("output")):
-            if isinstance(rule, MapNode):
-                yield from _mistakes(rule)
+        for item in (*(rewrite.items if isinstance(rewrite, ListNode) else ()), holder.get("output")):
+            if isinstance(item, MapNode):
+                yield from _mistakes(item)
 
 
-def _mistakes(rule: MapNode) -> Iterator[Finding]:
-    regex, template = rule.get("from"), rule.get("to")
+def _mistakes(item: MapNode) -> Findings:
+    regex, template = item.get("from"), item.get("to")
     if not (isinstance(regex, Scalar) and isinstance(template, Scalar)):
         return
     if not (isinstance(regex.value, str) and isinstance(template.value, str)) or len(regex.value) > 1000:
@@ -36,6 +35,3 @@ def _mistakes(rule: MapNode) -> Iterator[Finding]:
     except (re.error, IndexError) as error:
         hint = f"the regex has {compiled.groups} groups; a literal `\\` is written `\\\\`"
         yield Finding(template, f"{quoted(template.value)} cannot replace the match: {error}", hint)
-
-
-RULE = LintRule(VALUE_CODES["E212"], check)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.codes import Code
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.tree.nodes import MapNode
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule(
+    "W104",
+    "an AIStore without an address",
+    "The spec leaves it to AIS_ENDPOINT, which is not set here; reading the data where it is not is an error.",
+    bad="aistore: {use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n",
+    good="aistore: {endpoint: http://ais:51080, use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n",
+)
+def unaddressed_clusters(composed: Composed) -> Findings:
     """`aistore:` without `endpoint`, where neither the top level nor AIS_ENDPOINT has one."""
     if composed.variant.has_endpoint:
         return
@@ -23,15 +27,3 @@ def check(composed: Composed) -> Iterator[Finding]:
                 continue
             hint = "add `endpoint: http://host:51080`, or set AIS_ENDPOINT where the spec is used"
             yield Finding(node, "nothing says where this AIStore is", hint)
-
-
-RULE = LintRule(
-    Code(
-        "W104",
-        "an AIStore without an address",
-        "The spec leaves it to AIS_ENDPOINT, which is not set here; reading the data where it is not is an error.",
-        bad="aistore: {use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n",
-        good="aistore: {endpoint: http://ais:51080, use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n",
-    ),
-    check,
-)

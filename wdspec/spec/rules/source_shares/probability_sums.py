@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.codes import Code
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 
 TOLERANCE = 1e-6
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule(
+    "E302",
+    "probabilities that do not sum to 1",
+    "`probability` is absolute within its list. `weight` is relative and needs no sum.",
+    bad="dataset:\n  - {shards: a.tar, probability: 0.6}\n  - {shards: b.tar, probability: 0.3}\n",
+    good="dataset:\n  - {shards: a.tar, probability: 0.6}\n  - {shards: b.tar, probability: 0.4}\n",
+)
+def probability_sums(composed: Composed) -> Findings:
     """Each list with another sum; sums of 0 are left to E303, lists that mix kinds of shares to E301."""
     for sources in composed.lists:
         if sources.scheduled or set(sources.share_kinds) != {"probability"}:
@@ -26,15 +30,3 @@ def check(composed: Composed) -> Iterator[Finding]:
         hint = f"normalised they are {shares}{more}; or write `weight` instead of `probability`"
         at = sources.drafts[0].node.entries["probability"].value
         yield Finding(at, f"the probabilities of this list sum to {total:.9g}, not to 1", hint)
-
-
-RULE = LintRule(
-    Code(
-        "E302",
-        "probabilities that do not sum to 1",
-        "`probability` is absolute within its list. `weight` is relative and needs no sum.",
-        bad="dataset:\n  - {shards: a.tar, probability: 0.6}\n  - {shards: b.tar, probability: 0.3}\n",
-        good="dataset:\n  - {shards: a.tar, probability: 0.6}\n  - {shards: b.tar, probability: 0.4}\n",
-    ),
-    check,
-)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.codes import Code
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule(
+    "E301",
+    "shares of different kinds",
+    "In one list every source states its share in the same way, or none does; else they cannot be compared.",
+    bad="dataset:\n  - {shards: a.tar, weight: 1}\n  - {shards: b.tar, probability: 0.5}\n",
+    good="dataset:\n  - {shards: a.tar, weight: 1}\n  - {shards: b.tar, weight: 1}\n",
+)
+def share_kinds(composed: Composed) -> Findings:
     """The first source of each list that differs from those before it."""
     for sources in composed.lists:
         kinds = [] if sources.scheduled else sources.share_kinds
@@ -23,15 +27,3 @@ def check(composed: Composed) -> Iterator[Finding]:
 
 def _named(kind: str | None) -> str:
     return f"a `{kind}`" if kind else "no share"
-
-
-RULE = LintRule(
-    Code(
-        "E301",
-        "shares of different kinds",
-        "In one list every source states its share in the same way, or none does; else they cannot be compared.",
-        bad="dataset:\n  - {shards: a.tar, weight: 1}\n  - {shards: b.tar, probability: 0.5}\n",
-        good="dataset:\n  - {shards: a.tar, weight: 1}\n  - {shards: b.tar, weight: 1}\n",
-    ),
-    check,
-)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.codes import Code
-from wdspec.spec.rules.rule import Finding, LintRule
+from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.schedule_steps import positive_names, steps_with_shares
 
 
-def check(composed: Composed) -> Iterator[Finding]:
+@rule(
+    "E303",
+    "shares that are all zero",
+    "A share of 0 switches a source off; with all of them off there is nothing to read.",
+    bad="dataset:\n  - {shards: a.tar, weight: 0}\n",
+    good="dataset:\n  - {shards: a.tar, weight: 1}\n  - {shards: b.tar, weight: 0}\n",
+)
+def zero_shares(composed: Composed) -> Findings:
     """Lists and steps that give nothing to read."""
     for sources in composed.lists:
         kinds = set() if sources.scheduled else set(sources.share_kinds)
@@ -26,15 +30,3 @@ def check(composed: Composed) -> Iterator[Finding]:
         if not positive_names(shares):
             hint = "give at least one source a share above 0"
             yield Finding(shares, "every share of this step is 0", hint)
-
-
-RULE = LintRule(
-    Code(
-        "E303",
-        "shares that are all zero",
-        "A share of 0 switches a source off; with all of them off there is nothing to read.",
-        bad="dataset:\n  - {shards: a.tar, weight: 0}\n",
-        good="dataset:\n  - {shards: a.tar, weight: 1}\n  - {shards: b.tar, weight: 0}\n",
-    ),
-    check,
-)
