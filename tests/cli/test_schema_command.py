@@ -11,16 +11,17 @@ import pytest
 from click.testing import CliRunner
 
 from wdspec.cli.main import cli
-from wdspec.spec.language import models
+from wdspec.spec.language import aistore, locations, options
 from wdspec.spec.language.json_schema import json_schema, json_schema_text
 from wdspec.spec.language.known_keys import keys_of
 from wdspec.spec.language.models import Source, Spec
 from wdspec.spec.reference_page import reference_text
-from wdspec.spec.rules.table import all_codes
+from wdspec.spec.rules.rule_table import all_codes
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json_schema()
 CODES = all_codes()
+MODELS = vars(options) | vars(locations) | vars(aistore)
 
 
 def fits(value: Any, schema: dict[str, Any]) -> bool:
@@ -86,18 +87,18 @@ def test_every_key_is_described() -> None:
     for key in (*keys_of(Source), "spec", "defaults"):
         assert SCHEMA["$defs"]["SourceEntry"]["properties"][key]["description"]
     for name in (
-        "Mix",
+        "MixOptions",
         "Batch",
         "Epoch",
         "Elastic",
         "Errors",
         "LoaderOptions",
-        "Cache",
+        "CacheOptions",
         "AIStore",
         "TarOptions",
     ):
         listed = SCHEMA["$defs"][name]["properties"]
-        assert list(listed) == list(keys_of(getattr(models, name)))
+        assert list(listed) == list(keys_of(MODELS[name]))
         assert all(value["description"] for value in listed.values())
 
 

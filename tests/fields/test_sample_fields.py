@@ -16,7 +16,8 @@ from PIL import Image
 
 from wdspec.errors import FieldError, SpecError
 from wdspec.fields.sample_fields import MAX_LAYOUT_TEXT, MAX_LAYOUTS, SampleFields
-from wdspec.spec.language.models import Decode, Source
+from wdspec.spec.language.models import Source
+from wdspec.spec.language.sample_options import Decode
 
 PLACE = {"__key__": "0001", "__url__": "a-000000.tar", "__source__": "a"}
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from wdspec.formats.tar.sample_keys import splitter
-from wdspec.spec.language.options import KeyRule
+from wdspec.spec.language.sample_options import KeyRule
 
 FIRST_DOT = [
     ("a.jpg", ("a", "jpg")),

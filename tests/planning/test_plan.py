@@ -7,7 +7,8 @@ from wdspec.errors import UsageError
 from wdspec.planning.plan import make_plan
 from wdspec.planning.shares import effective_shares
 from wdspec.planning.topology import Topology
-from wdspec.spec.language.models import Batch, Epoch, Mix, Source, Spec
+from wdspec.spec.language.models import Source, Spec
+from wdspec.spec.language.options import Batch, Epoch, MixOptions
 from wdspec.urls.sequence import UrlSequence, parse_shards
 
 
@@ -24,7 +25,7 @@ def planned(spec, ranks=1, workers=1):
 
 
 def shares(*dataset, mix=None):
-    spec = Spec(dataset=dataset, mix=mix or Mix())
+    spec = Spec(dataset=dataset, mix=mix or MixOptions())
     counts = {name: len(shards) for name, shards in listed(spec).items()}
     return effective_shares(dataset, spec.mix, lambda s: counts[s.name])
 
@@ -38,16 +39,18 @@ def test_upsample_multiplies_the_size():
 
 
 def test_sizes_are_capped_and_tempered():
-    mixed = shares(source("a", "{0..3}.tar"), source("b", "{0..99}.tar"), mix=Mix(cap=16, temperature=2.0))
+    mixed = shares(
+        source("a", "{0..3}.tar"), source("b", "{0..99}.tar"), mix=MixOptions(cap=16, temperature=2.0)
+    )
     assert mixed == {"a": Fraction(1, 3), "b": Fraction(2, 3)}
-    assert shares(source("a"), source("b", "{0..99}.tar"), mix=Mix(by="equal"))["a"] == Fraction(1, 2)
+    assert shares(source("a"), source("b", "{0..99}.tar"), mix=MixOptions(by="equal"))["a"] == Fraction(1, 2)
 
 
 def test_size_by_samples_needs_them_declared():
     a, b = source("a", samples=100), source("b", samples=300)
-    assert shares(a, b, mix=Mix(by="samples"))["b"] == Fraction(3, 4)
+    assert shares(a, b, mix=MixOptions(by="samples"))["b"] == Fraction(3, 4)
     with pytest.raises(UsageError, match=r"`samples:`.*source c"):
-        shares(a, source("c"), mix=Mix(by="samples"))
+        shares(a, source("c"), mix=MixOptions(by="samples"))
 
 
 def test_nested_mixes_multiply_out():

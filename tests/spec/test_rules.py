@@ -12,12 +12,12 @@ from wdspec.spec import rules
 from wdspec.spec.loading import check
 from wdspec.spec.problems.problems import Problem
 from wdspec.spec.reference_page import reference_text
-from wdspec.spec.rules.table import all_codes, all_rules
+from wdspec.spec.rules.rule_table import all_codes, all_rules
 
 NEW_RULE = '''\
 """W999: names are not shouted."""
 
-from wdspec.spec.rules.rule import Finding, rule
+from wdspec.spec.rules.lint_rule import Finding, rule
 
 
 @rule(

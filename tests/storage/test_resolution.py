@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from wdspec.errors import UrlError, UsageError
-from wdspec.spec.language.models import RewriteRule, Source, Spec
+from wdspec.spec.language.locations import RewriteRule
+from wdspec.spec.language.models import Source, Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.urls.sequence import ShardUrl

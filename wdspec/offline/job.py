@@ -11,7 +11,7 @@ from typing import NamedTuple
 from wdspec.compiler import shards_and_parts
 from wdspec.errors import UsageError
 from wdspec.reading.source_parts import SourceParts
-from wdspec.spec.language.locations import Output
+from wdspec.spec.language.locations import OutputOptions
 from wdspec.spec.language.models import Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
@@ -69,7 +69,7 @@ def job_of(spec: Spec) -> Job:
     return Job(parts, tasks, spec.seed, spec.limit, "pickle" in spec.allow, outputs)
 
 
-def place_of(output: Output, shard: ShardUrl) -> str:
+def place_of(output: OutputOptions, shard: ShardUrl) -> str:
     """The path or URL at which the samples of a shard are written.
 
     Raises:

@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 from wdspec.errors import UsageError
-from wdspec.spec.language.models import Mix, Source
+from wdspec.spec.language.models import Source
+from wdspec.spec.language.options import MixOptions
 
 Sizer = Callable[[Source], int]
 """A leaf's number of shards, after listing."""
 
 
 def effective_shares(
-    dataset: Sequence[Source], mix: Mix, shard_count: Sizer, given: Mapping[str, float] | None = None
+    dataset: Sequence[Source], mix: MixOptions, shard_count: Sizer, given: Mapping[str, float] | None = None
 ) -> dict[str, Fraction]:
     """The share of every leaf in the whole mix, in file order; they sum to 1 exactly.
 
@@ -40,7 +41,7 @@ def effective_shares(
 
 
 def _within(
-    dataset: Sequence[Source], mix: Mix, shard_count: Sizer, given: Mapping[str, float] | None
+    dataset: Sequence[Source], mix: MixOptions, shard_count: Sizer, given: Mapping[str, float] | None
 ) -> list[Fraction]:
     """The shares of the entries of one list, summing to 1."""
     if given is None:
@@ -55,7 +56,7 @@ def _within(
     return [amount / total for amount in amounts]
 
 
-def _amount(source: Source, mix: Mix, shard_count: Sizer) -> Fraction:
+def _amount(source: Source, mix: MixOptions, shard_count: Sizer) -> Fraction:
     for stated in (source.probability, source.weight):
         if stated is not None:
             return Fraction(stated)

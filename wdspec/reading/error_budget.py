@@ -9,8 +9,7 @@ from typing import Any
 from wdspec.errors import ShardError, SpecError, StoreError, UsageError, WdspecError
 from wdspec.reading.skip_log import append_line
 from wdspec.redaction import redacted
-from wdspec.spec.language.models import Errors
-from wdspec.spec.language.options import SkipCause
+from wdspec.spec.language.options import Errors, SkipCause
 
 log = logging.getLogger("wdspec")
 

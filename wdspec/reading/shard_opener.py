@@ -14,7 +14,7 @@ from wdspec.formats.records.record_reader import RecordSamples
 from wdspec.formats.suffixes import format_of
 from wdspec.formats.tar.tar_reader import TarSamples
 from wdspec.reading.piece import Piece
-from wdspec.spec.language.models import KeyRule
+from wdspec.spec.language.sample_options import KeyRule
 from wdspec.storage.storage import Storage
 from wdspec.storage.upcoming import Ahead
 from wdspec.streams.watchdog import open_watched

@@ -9,7 +9,7 @@ from wdspec.reading.error_budget import Budget
 from wdspec.reading.shard_opener import ShardOpener
 from wdspec.reading.transform import Process, Transform
 from wdspec.reading.user_steps import MapSteps
-from wdspec.spec.language.models import Errors
+from wdspec.spec.language.options import Errors
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 from wdspec.errors import FieldError, SpecError
 from wdspec.importing import import_function
 from wdspec.reading.error_budget import Budget
-from wdspec.spec.language.models import Call
+from wdspec.spec.language.sample_options import Call
 
 Step = Callable[[dict[str, Any]], "dict[str, Any] | None"]
 """From sample to sample; None for one that is dropped, and counted."""

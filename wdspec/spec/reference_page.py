@@ -6,13 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from wdspec.spec.language import locations as places
-from wdspec.spec.language import options
-from wdspec.spec.language.aistore import AIStore, Etl
+from wdspec.spec.language.effects import affects_of
 from wdspec.spec.language.json_schema import Document, SourceEntry
-from wdspec.spec.language.models import Spec
-from wdspec.spec.language.options import Model
-from wdspec.spec.rules.table import all_codes
+from wdspec.spec.language.known_keys import keys_of, maps_of
+from wdspec.spec.language.model import Model
+from wdspec.spec.language.models import Source, Spec
+from wdspec.spec.rules.rule_table import all_codes
 
 _INTRODUCTION = """\
 # The wdspec language: reference
@@ -22,33 +21,19 @@ Made by `wdspec schema --format markdown` from the descriptions in the code; do 
 Keys have a fixed meaning, whatever order they are written in. Unknown keys are errors. `${name}` and
 `${name:-default}` may stand in any value. Maps merge, lists and scalars replace, `null` removes: base files
 (`extends`) first, then the file, its split, its environment, and overrides.
+
+A saved state goes on with a spec that differs in keys that affect nothing, warns of a difference in one that affects
+`samples`, and does not fit one that affects the `order` (which samples come, and when).
 """
-_INNER: tuple[tuple[str, type[Model]], ...] = (
-    ("mix", options.Mix),
-    ("mix.schedule", options.Step),
-    ("batch", options.Batch),
-    ("epoch", options.Epoch),
-    ("elastic", options.Elastic),
-    ("rewrite", places.RewriteRule),
-    ("errors", options.Errors),
-    ("loader", options.LoaderOptions),
-    ("map", options.Call),
-    ("key", options.KeyRule),
-    ("tar", options.TarOptions),
-    ("aistore", AIStore),
-    ("aistore.etl", Etl),
-    ("cache", places.Cache),
-    ("output", places.Output),
-)
 _MERGED = ("extends", "vars", "environments", "splits", "defaults", "sources")
 
 
 def reference_text() -> str:
     """The whole page, as it is published in `docs/spec.md`."""
-    parts = [_INTRODUCTION, "## Top level\n", *_table(Document, [*_top_keys(), *_MERGED[:-1]])]
+    parts = [_INTRODUCTION, "## Top level\n", *_table(Document, [*keys_of(Spec), *_MERGED[:-1]])]
     parts += ["\n## In an environment, a split or an override, also\n", *_table(Document, ["sources"])]
     parts += ["\n## A source\n", *_table(SourceEntry, _source_keys())]
-    for name, model in _INNER:
+    for name, model in {**dict(_maps(Spec)), **dict(_maps(Source))}.items():
         parts += [f"\n## `{name}`\n", f"{model.__doc__}\n", *_table(model, None)]
     parts += ["\n## Codes of problems\n", "`wdspec rule E302` explains one at the command line.\n"]
     for code, about in all_codes().items():
@@ -60,24 +45,28 @@ def reference_text() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _top_keys() -> list[str]:
-    return [field.alias or name for name, field in Spec.model_fields.items() if field.description]
+def _maps(model: type[Model], prefix: str = "") -> Iterator[tuple[str, type[Model]]]:
+    for key, inner in maps_of(model).items():
+        yield f"{prefix}{key}", inner
+        yield from _maps(inner, f"{prefix}{key}.")
 
 
 def _source_keys() -> list[str]:
     """What a source is first, then what it may have."""
     first = ("shards", "dataset", "spec", "name")
-    listed = [name for name, field in SourceEntry.model_fields.items() if field.description]
-    return [*first, *(name for name in listed if name not in first)]
+    return [*first, *(name for name in keys_of(SourceEntry) if name not in first)]
 
 
 def _table(model: type[Model], keys: list[str] | None) -> Iterator[str]:
-    yield "| key | default | meaning |\n|--|--|--|"
+    yield "| key | default | affects | meaning |\n|--|--|--|--|"
     fields = {field.alias or name: field for name, field in model.model_fields.items() if field.description}
     for key in keys if keys is not None else fields:
         field = fields[key]
         default = "required" if field.is_required() else _shown(field.get_default(call_default_factory=True))
-        yield f"| `{key}` | {default} | {(field.description or '').replace('|', chr(92) + '|')} |"
+        mark = affects_of(field)
+        affects = "its keys" if key in maps_of(model) else mark.what if mark is not None else ""
+        affects = "" if affects == "neither" else affects
+        yield f"| `{key}` | {default} | {affects} | {(field.description or '').replace('|', chr(92) + '|')} |"
 
 
 def _shown(default: Any) -> str:

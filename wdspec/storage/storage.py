@@ -14,7 +14,8 @@ from wdspec.cache.fill import Rules
 from wdspec.cache.survey import surveyed
 from wdspec.errors import ShardError, UsageError, WdspecError
 from wdspec.outputs.output import Output
-from wdspec.spec.language.models import RewriteRule, Source, Spec
+from wdspec.spec.language.locations import RewriteRule
+from wdspec.spec.language.models import Source, Spec
 from wdspec.spec.language.options import Errors
 from wdspec.storage.cache_settings import CacheSettings
 from wdspec.storage.environment import Environment

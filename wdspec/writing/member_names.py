@@ -6,7 +6,7 @@ from typing import Literal
 
 from wdspec.errors import FieldError
 from wdspec.formats.tar.sample_keys import splitter
-from wdspec.spec.language.options import KeyRule
+from wdspec.spec.language.sample_options import KeyRule
 
 KeySplit = Literal["first_dot", "last_dot"]
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from wdspec.errors import FieldError, UsageError
 from wdspec.formats.tar.headers import shown
 from wdspec.formats.tar.sample_keys import splitter
-from wdspec.spec.language.options import KeyRule
+from wdspec.spec.language.sample_options import KeyRule
 from wdspec.writing.member_names import KeySplit
 
 

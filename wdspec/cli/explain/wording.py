@@ -9,7 +9,8 @@ from typing import NamedTuple
 from wdspec.fields.codecs.images.image_decoder import ImageDecoder
 from wdspec.fields.decode_rules import DecodeRules, FieldDecoder, Unpacked
 from wdspec.fields.sample_fields import SampleFields
-from wdspec.spec.language.models import Call, Source
+from wdspec.spec.language.models import Source
+from wdspec.spec.language.sample_options import Call
 
 
 class FieldMeaning(NamedTuple):

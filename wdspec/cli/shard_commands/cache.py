@@ -27,14 +27,14 @@ _WHERE = click.argument("where", metavar="[DIR|SPEC]", required=False)
 
 
 def _size(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
-    from wdspec.spec.language.value_kinds import read_size
+    from wdspec.spec.language.value_types import read_size
 
     return None if text is None else int(_read(read_size, text))
 
 
 def _duration(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
     """Seconds; days too, which the spec language has no use for."""
-    from wdspec.spec.language.value_kinds import read_duration
+    from wdspec.spec.language.value_types import read_duration
 
     if text is not None and text.endswith("d") and text[:-1].isdigit():
         return int(text[:-1]) * 86_400.0

@@ -15,7 +15,8 @@ from wdspec.cli.support.spec_options import SpecChoice, choosing
 from wdspec.cli.support.tables import Row, Table, show
 from wdspec.cli.support.value_summary import extent, value_meaning
 from wdspec.errors import UsageError, WdspecError
-from wdspec.spec.language.models import Mix, Spec
+from wdspec.spec.language.models import Spec
+from wdspec.spec.language.options import MixOptions
 
 SUMMARY = "Show the first samples: keys, types, shapes, sizes."
 
@@ -58,7 +59,7 @@ def only_source(spec: Spec, name: str) -> Spec:
     for source in spec.sources:
         if source.name == name:
             alone = source.model_copy(update={"probability": None, "weight": None, "upsample": None})
-            return spec.model_copy(update={"dataset": (alone,), "mix": Mix()})
+            return spec.model_copy(update={"dataset": (alone,), "mix": MixOptions()})
     raise UsageError(
         f"the spec has no source `{name}`; its sources are {', '.join(s.name for s in spec.sources)}"
     )

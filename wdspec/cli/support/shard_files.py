@@ -14,7 +14,7 @@ from wdspec.formats.records.boundaries import splitter_of
 from wdspec.formats.records.record_reader import RecordSamples
 from wdspec.formats.suffixes import format_of
 from wdspec.formats.tar.tar_reader import TarSamples
-from wdspec.spec.language.options import KeyRule
+from wdspec.spec.language.sample_options import KeyRule
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.urls.sequence import ShardUrl, UrlSequence

@@ -176,7 +176,7 @@ def as_bytes(text: str | None) -> int | None:
     """An amount of bytes as people write it: `500MB`, `1GiB`, `4096`."""
     if text is None:
         return None
-    from wdspec.spec.language.value_kinds import read_size
+    from wdspec.spec.language.value_types import read_size
 
     try:
         return int(read_size(text))

@@ -22,7 +22,7 @@ from wdspec.formats.tar.sample_keys import splitter
 from wdspec.formats.tar.tar_reader import TarSamples
 from wdspec.reading.piece import Piece
 from wdspec.reading.shard_opener import ShardOpener
-from wdspec.spec.language.options import KeyRule
+from wdspec.spec.language.sample_options import KeyRule
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage, with_surveyed_caches
 from wdspec.urls.sequence import ShardUrl

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from wdspec.formats.tar.headers import shown
-from wdspec.spec.language.options import KeyRule
+from wdspec.spec.language.sample_options import KeyRule
 
 Split = Callable[[bytes], "tuple[bytes, bytes] | None"]
 """Name -> (key, suffix), or None for a member that belongs to no sample."""

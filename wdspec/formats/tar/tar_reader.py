@@ -25,7 +25,7 @@ from wdspec.formats.tar.headers import (
 from wdspec.formats.tar.member_fields import Layouts
 from wdspec.formats.tar.members import Member, check_marker, check_rest, member_at
 from wdspec.formats.tar.sample_keys import splitter
-from wdspec.spec.language.options import KeyRule
+from wdspec.spec.language.sample_options import KeyRule
 
 _FIRST_DOT = KeyRule()
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pydantic_core import PydanticCustomError
 
 from wdspec.spec.language.models import Source, Spec
-from wdspec.spec.language.value_kinds import read_number
+from wdspec.spec.language.value_types import read_number
 from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Scalar
 from wdspec.spec.tree.positions import Position
 

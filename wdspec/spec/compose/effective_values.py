@@ -8,7 +8,7 @@ from typing import Any
 from wdspec.decoders.table import DEFAULT_IMAGE_DECODER, RAW, split_decoder
 from wdspec.spec.compose.draft import Draft
 from wdspec.spec.language.models import Source, Spec
-from wdspec.spec.language.options import Decode
+from wdspec.spec.language.sample_options import Decode
 from wdspec.spec.language.vocabulary import DEFAULT_SCALE, IMAGE_DECODERS
 
 

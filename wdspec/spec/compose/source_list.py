@@ -11,8 +11,8 @@ from wdspec.spec.compose.spec_files import Library
 from wdspec.spec.compose.variants import choose_split
 from wdspec.spec.language.known_keys import MERGED_TOP, keys_of, stands_for
 from wdspec.spec.language.models import Source, Spec
+from wdspec.spec.problems.message_words import shown
 from wdspec.spec.problems.problems import Problems
-from wdspec.spec.problems.wording import shown
 from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Scalar, is_null
 from wdspec.suggestions import did_you_mean
 

@@ -8,8 +8,8 @@ import stat
 from collections.abc import Callable
 
 from wdspec.spec.compose.merging import merge
+from wdspec.spec.problems.message_words import shown
 from wdspec.spec.problems.problems import Problem, Problems
-from wdspec.spec.problems.wording import shown
 from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Origin, Scalar
 from wdspec.spec.yaml.parser import MAX_BYTES, decode_text, parse
 

@@ -2,6 +2,6 @@
 
 Values of a merged tree go in, frozen models come out, and mistakes become problems at the value's own place
 (`validation.py`). Read `models.py` first: a field with a description is a key, and the descriptions are the reference
-and the JSON Schema. `options.py`, `locations.py` and `aistore.py` hold the small models, `value_kinds.py` the kinds of
+and the JSON Schema. `options.py`, `locations.py` and `aistore.py` hold the small models, `value_types.py` the kinds of
 value, `vocabulary.py` the words that other rooms share.
 """

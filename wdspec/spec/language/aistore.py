@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from wdspec.spec.language.effects import AffectsNeither, AffectsSamples
-from wdspec.spec.language.options import Model
-from wdspec.spec.language.value_kinds import (
+from wdspec.spec.language.model import Model
+from wdspec.spec.language.value_types import (
     Boolean,
     Duration,
     Text,
@@ -20,7 +20,7 @@ from wdspec.spec.language.value_kinds import (
     read_text,
     refuse,
 )
-from wdspec.spec.problems.wording import quoted, shown
+from wdspec.spec.problems.message_words import quoted, shown
 from wdspec.suggestions import did_you_mean
 
 AIS_PROVIDERS = {

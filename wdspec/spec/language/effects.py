@@ -65,9 +65,14 @@ def inner_model(field: FieldInfo) -> type[BaseModel] | None:
     return _model_in(field.annotation)
 
 
+def affects_of(field: FieldInfo) -> Affects | None:
+    """What a field declares."""
+    return next((mark for mark in field.metadata if isinstance(mark, Affects)), None)
+
+
 def _declared(model: type[BaseModel]) -> Iterator[DeclaredKey]:
     for attribute, field in model.model_fields.items():
-        affects = next((mark for mark in field.metadata if isinstance(mark, Affects)), None)
+        affects = affects_of(field)
         if attribute == "dataset" or (affects is None and not field.description):
             continue
         name, inner = field.alias or attribute, inner_model(field)

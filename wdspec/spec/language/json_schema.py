@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import Field
 
-from wdspec.spec.language import aistore, options
-from wdspec.spec.language import locations as places
+from wdspec.spec.language.effects import inner_model
+from wdspec.spec.language.model import Model
 from wdspec.spec.language.models import Source, SourceOptions, Spec
-from wdspec.spec.language.options import Model
-from wdspec.spec.language.value_kinds import Texts
+from wdspec.spec.language.value_types import Texts
 
 SCHEMA_ID = "https://raw.githubusercontent.com/wdspec/wdspec/main/schemas/wdspec.schema.json"
 _VARIABLE = {"type": "string", "pattern": "\\$\\{"}
@@ -73,9 +73,9 @@ def json_schema() -> dict[str, Any]:
     definitions = schema.pop("$defs")
     definitions.pop("Position", None)
     _drop_unlisted(schema, Document)
+    models = {model.__name__: model for model in _models(Document)}
     for name, definition in definitions.items():
-        homes = (vars(home) for home in (options, places, aistore))
-        _drop_unlisted(definition, next(home[name] for home in (globals(), *homes) if name in home))
+        _drop_unlisted(definition, models[name])
     schema["properties"].pop("sources")
     schema["properties"]["wdspec"] = {"const": 1, "description": "Version of the format.", "default": 1}
     schema["$defs"] = dict(sorted(definitions.items()))
@@ -87,6 +87,15 @@ def json_schema() -> dict[str, Any]:
 def json_schema_text() -> str:
     """The schema as it is published in `schemas/wdspec.schema.json`."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _models(model: type[Model]) -> Iterator[type[Model]]:
+    """A model and all that stand in it."""
+    yield model
+    for field in model.model_fields.values():
+        inner = inner_model(field)
+        if inner is not None and issubclass(inner, Model) and inner is not model:
+            yield from _models(inner)
 
 
 def _drop_unlisted(definition: dict[str, Any], model: type[Model]) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 
-from wdspec.spec.language import locations as places
-from wdspec.spec.language import options
-from wdspec.spec.language.aistore import AIStore, Etl
+from wdspec.spec.language.effects import inner_model
+from wdspec.spec.language.model import Model
 from wdspec.spec.language.models import Source, SourceOptions, Spec
-from wdspec.spec.language.options import Model
+from wdspec.spec.language.options import LoaderOptions
 from wdspec.spec.problems.problems import Problems
 from wdspec.spec.tree.nodes import ListNode, MapEntry, MapNode, Node
 from wdspec.suggestions import did_you_mean, nearest
@@ -19,23 +18,6 @@ MERGED_TOP = ("extends", "vars", "environments", "splits", "defaults")
 MERGED_SOURCE = ("spec", "defaults")
 """The same for sources."""
 
-_INNER: Mapping[str, type[Model]] = {
-    "mix": options.Mix,
-    "schedule": options.Step,
-    "batch": options.Batch,
-    "epoch": options.Epoch,
-    "elastic": options.Elastic,
-    "aistore": AIStore,
-    "etl": Etl,
-    "cache": places.Cache,
-    "errors": options.Errors,
-    "loader": options.LoaderOptions,
-    "tar": options.TarOptions,
-    "output": places.Output,
-    "rewrite": places.RewriteRule,
-    "map": options.Call,
-    "key": options.KeyRule,
-}
 _OTHER_NAMES = {
     "url": "shards",
     "urls": "shards",
@@ -79,13 +61,25 @@ def keys_of(model: type[Model]) -> tuple[str, ...]:
     return tuple(field.alias or name for name, field in fields.items() if field.description)
 
 
+@cache
+def maps_of(model: type[Model]) -> dict[str, type[Model]]:
+    """The keys of a model that take maps with keys of their own, or lists of such maps, but `dataset`."""
+    fields = ((field.alias or name, inner_model(field)) for name, field in model.model_fields.items())
+    return {
+        key: inner
+        for key, inner in fields
+        if key != "dataset" and inner is not None and issubclass(inner, Model) and keys_of(inner)
+    }
+
+
 def check_keys(node: MapNode, model: type[Model], where: str, problems: Problems) -> MapNode:
     """The map without the keys its model does not know, each of which is a problem."""
     known = keys_of(model)
+    inner_models = maps_of(model)
     entries: dict[str, MapEntry] = {}
     for name, entry in node.entries.items():
         if name in known:
-            inner = _INNER.get(name)
+            inner = inner_models.get(name)
             value = _inside(entry.value, inner, f"in `{name}`", problems) if inner else entry.value
             entries[name] = entry if value is entry.value else MapEntry(entry.key, value)
         elif not (name in MERGED_TOP and model is Spec) and not (name in MERGED_SOURCE and model is Source):
@@ -132,7 +126,7 @@ def _hint(name: str, model: type[Model], known: tuple[str, ...]) -> str:
             return f"`{name}` belongs in a source, or in `defaults:` for all of them"
         return f"put it in a source, under `dataset:`: `- {name}: …`"
     if folded in _OTHER_NAMES:
-        here = model is options.LoaderOptions
+        here = model is LoaderOptions
         meant = _OTHER_NAMES[folded].removeprefix("loader.") if here else _OTHER_NAMES[folded]
         return f"did you mean `{meant}`?"
     return did_you_mean(name, mine) or f"the keys here are {', '.join(sorted(mine))}"

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from wdspec.spec.language.effects import AffectsNeither
-from wdspec.spec.language.options import Model, Regex
-from wdspec.spec.language.value_kinds import Size, Text, refuse
-from wdspec.spec.problems.wording import shown
+from wdspec.spec.language.model import Model
+from wdspec.spec.language.sample_options import Regex
+from wdspec.spec.language.value_types import Size, Text, refuse
+from wdspec.spec.problems.message_words import shown
 
 
 class RewriteRule(Model):
@@ -31,7 +32,7 @@ def _local(directory: str) -> str:
     return directory
 
 
-class Cache(Model):
+class CacheOptions(Model):
     """A local directory that keeps copies of remote shards."""
 
     dir: AffectsNeither[Annotated[Text, AfterValidator(_local)]] = Field(
@@ -44,7 +45,7 @@ class Cache(Model):
     )
 
 
-class Output(Model):
+class OutputOptions(Model):
     """Where `wdspec process` writes: one shard for each shard read."""
 
     dir: AffectsNeither[Text | None] = Field(
@@ -66,7 +67,7 @@ def read_output(value: Any) -> Any:
     """`out/`, `{dir: out/}` or `{from: regex, to: replacement}`."""
     if isinstance(value, str):
         value = {"dir": value}
-    if not isinstance(value, Output):
+    if not isinstance(value, OutputOptions):
         given = {
             key for key in ("dir", "from", "to") if isinstance(value, dict) and value.get(key) is not None
         }

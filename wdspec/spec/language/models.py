@@ -9,36 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SkipValidation, WithJsonSchema
+from pydantic import BeforeValidator, Field, SkipValidation
 
 from wdspec.redaction import redacted_urls
 from wdspec.spec.language.aistore import AIStore, read_aistore
 from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, AffectsSamples, AsksForFields
-from wdspec.spec.language.locations import Cache, Output, RewriteRule, read_cache, read_output
+from wdspec.spec.language.locations import CacheOptions, OutputOptions, RewriteRule, read_cache, read_output
+from wdspec.spec.language.model import Model, shared
 from wdspec.spec.language.options import (
     Allowances,
     Batch,
-    Call,
-    Calls,
-    Decode,
     Elastic,
     Epoch,
     Errors,
-    KeyRule,
     LoaderOptions,
-    Mix,
-    Model,
-    RenameTargets,
-    Step,
+    MixOptions,
     TarOptions,
     read_batch,
-    read_decode,
     read_epoch,
     read_errors,
-    read_key_rule,
-    shared,
 )
-from wdspec.spec.language.value_kinds import (
+from wdspec.spec.language.sample_options import Calls, Decoding, KeyRule, KeyRuleOrWord, RenameTargets, Scale
+from wdspec.spec.language.value_types import (
     CallableName,
     Count,
     FieldPatterns,
@@ -49,74 +41,8 @@ from wdspec.spec.language.value_kinds import (
     Share,
     Text,
     Texts,
-    read_number,
-    refuse,
 )
-from wdspec.spec.problems.wording import shown
 from wdspec.spec.tree.positions import Position
-
-__all__ = [
-    "AIStore",
-    "Batch",
-    "Cache",
-    "Call",
-    "Decode",
-    "Elastic",
-    "Epoch",
-    "Errors",
-    "KeyRule",
-    "LoaderOptions",
-    "Mix",
-    "RewriteRule",
-    "Source",
-    "SourceOptions",
-    "Spec",
-    "Step",
-    "TarOptions",
-]
-
-
-def read_scale(value: Any) -> Any:
-    """`s` or `[lo, hi]`: finite, above 0, in order."""
-    forms = "write one factor such as `0.5`, or a range such as `[0.5, 2.0]`"
-    pair = value if isinstance(value, (list, tuple)) else (value, value)
-    if isinstance(value, (dict, str)) and not _is_numeric(value):
-        refuse("E202", f"expected a number or a range, but this is {shown(value)}", forms)
-    if len(pair) != 2:
-        refuse("E210", f"a range has two ends, but this list has {len(pair)} entries", forms)
-    low, high = (read_number(end) for end in pair)
-    if low <= 0 or high <= 0:
-        refuse("E210", f"a scale factor must be above 0, but this is {min(low, high):g}", forms)
-    if low > high:
-        refuse("E210", f"the range runs backwards: {low:g} is above {high:g}", f"write `[{high:g}, {low:g}]`")
-    if high > 1000:
-        refuse("E210", f"a scale factor of {high:g} is beyond reason", "the limit is 1000")
-    return (low, high)
-
-
-def _is_numeric(value: object) -> bool:
-    try:
-        float(value)  # type: ignore[arg-type]  # whatever cannot become a number raises
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-_NUMBER_OR_VARIABLE = {
-    "anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": "\\$\\{"}]
-}
-Scale = Annotated[
-    tuple[float, float],
-    BeforeValidator(read_scale),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                *_NUMBER_OR_VARIABLE["anyOf"],
-                {"type": "array", "items": _NUMBER_OR_VARIABLE, "minItems": 2, "maxItems": 2},
-            ]
-        }
-    ),
-]
 
 
 class SourceOptions(Model):
@@ -145,23 +71,7 @@ class SourceOptions(Model):
     rename: AsksForFields[dict[str, RenameTargets]] = Field(
         {}, description="New name of a field: `{image: jpg;png}`, the first present wins. Other fields stay."
     )
-    decode: AffectsSamples[
-        Annotated[
-            Decode,
-            BeforeValidator(read_decode),
-            WithJsonSchema(
-                {
-                    "anyOf": [
-                        {"type": "string"},
-                        {"type": "array", "items": {"type": "string"}},
-                        {"type": "object", "additionalProperties": {"type": "string"}},
-                    ],
-                    "examples": ["rgb8", "pil", "rgb8+upright", {"image": "torchrgb", "text": "txt"}],
-                }
-            ),
-        ]
-        | None
-    ] = Field(
+    decode: AffectsSamples[Decoding | None] = Field(
         None,
         description="How fields become values: an image decoder (`rgb8`, `rgb`, `torchrgb`, `pil`, `l8`, …), `audio`, "
         "`video`, the extension of what a field holds (`json`, `npy`, …), `package.module:function` of its bytes, or "
@@ -194,24 +104,7 @@ class SourceOptions(Model):
     interleave: AffectsOrder[Positive] = Field(
         1, description="How many shards a slot reads in turn, sample by sample."
     )
-    key: Annotated[
-        KeyRule,
-        BeforeValidator(read_key_rule),
-        WithJsonSchema(
-            {
-                "anyOf": [
-                    {"enum": ["first_dot", "last_dot"]},
-                    {"type": "string", "pattern": "\\$\\{"},
-                    {
-                        "type": "object",
-                        "properties": {"regex": {"type": "string"}},
-                        "required": ["regex"],
-                        "additionalProperties": False,
-                    },
-                ]
-            }
-        ),
-    ] = Field(
+    key: KeyRuleOrWord = Field(
         default_factory=shared(KeyRule),
         description="Where the name of a file splits into the sample's key and the field.",
     )
@@ -221,7 +114,7 @@ class SourceOptions(Model):
     aistore: Annotated[AIStore | None, BeforeValidator(read_aistore)] = Field(
         None, description="The AIStore cluster for this source; `false` for none."
     )
-    cache: Annotated[Cache | None, BeforeValidator(read_cache)] = Field(
+    cache: Annotated[CacheOptions | None, BeforeValidator(read_cache)] = Field(
         None, description="The cache for this source; `false` for none."
     )
     errors: Annotated[Errors, BeforeValidator(read_errors)] = Field(
@@ -264,7 +157,9 @@ class Source(_Discreet, SourceOptions):
         "URL a line, a directory ending in `/`; or a list of these.",
     )
     dataset: tuple[Source, ...] | None = Field(None, description="The sources of a nested mix.")
-    mix: Mix = Field(default_factory=shared(Mix), description="How the sources of the nested mix are mixed.")
+    mix: MixOptions = Field(
+        default_factory=shared(MixOptions), description="How the sources of the nested mix are mixed."
+    )
     base: str = ""
     """Absolute directory against which relative paths in ``shards`` are resolved."""
     where: Annotated[Position | None, SkipValidation] = None
@@ -289,7 +184,7 @@ class Spec(_Discreet):
     name: AffectsNeither[Text | None] = Field(None, description="Name of the spec.")
     description: AffectsNeither[Text | None] = Field(None, description="What it is for.")
     dataset: tuple[Source, ...] = Field(description="The sources.")
-    mix: Mix = Field(default_factory=shared(Mix), description="How the sources are mixed.")
+    mix: MixOptions = Field(default_factory=shared(MixOptions), description="How the sources are mixed.")
     seed: AffectsOrder[Seed] = Field(0, description="Seed of all order and randomness.")
     map: Calls = Field((), description="Functions applied to each sample after mixing.")
     fields: AsksForFields[FieldPatterns | None] = Field(
@@ -319,7 +214,7 @@ class Spec(_Discreet):
     aistore: Annotated[AIStore | None, BeforeValidator(read_aistore)] = Field(
         None, description="An AIStore cluster that serves remote shards."
     )
-    cache: Annotated[Cache | None, BeforeValidator(read_cache)] = Field(
+    cache: Annotated[CacheOptions | None, BeforeValidator(read_cache)] = Field(
         None, description="A directory that keeps copies of remote shards."
     )
     errors: Annotated[Errors, BeforeValidator(read_errors)] = Field(
@@ -329,7 +224,7 @@ class Spec(_Discreet):
     loader: LoaderOptions = Field(
         default_factory=shared(LoaderOptions), description="Arguments of the torch DataLoader."
     )
-    output: Annotated[Output, BeforeValidator(read_output)] | None = Field(
+    output: Annotated[OutputOptions, BeforeValidator(read_output)] | None = Field(
         None,
         description="Where `wdspec process` writes the samples, shard by shard. Training has no use for it.",
     )

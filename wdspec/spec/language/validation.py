@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from wdspec.spec.language.options import Model
+from wdspec.spec.language.model import Model
+from wdspec.spec.problems.message_words import shown
 from wdspec.spec.problems.problems import Problems
-from wdspec.spec.problems.wording import shown
 from wdspec.spec.tree.nodes import MapNode, Node, Scalar, locate, plain
 from wdspec.suggestions import did_you_mean
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wdspec.decoders.table import DEFAULT_IMAGE_DECODER, RAW
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.rules.rule import Finding, Findings, rule
+from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.visible_fields import is_image
 
 

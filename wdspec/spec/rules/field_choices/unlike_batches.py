@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.wording import listed
-from wdspec.spec.rules.rule import Finding, Findings, rule
+from wdspec.spec.problems.message_words import listed
+from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.visible_fields import is_image, right_sources, visible_fields
 from wdspec.spec.tree.nodes import Node
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from wdspec.spec.compose.draft import Composed, Draft
 from wdspec.spec.language.models import Source
 from wdspec.spec.language.vocabulary import PACKINGS
-from wdspec.spec.problems.wording import listed
-from wdspec.spec.rules.rule import Finding, Findings, rule
+from wdspec.spec.problems.message_words import listed
+from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.visible_fields import MAGIC, right_sources
 from wdspec.spec.tree.nodes import MapNode, locate
 from wdspec.suggestions import did_you_mean

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.language.models import Errors
-from wdspec.spec.rules.rule import Finding, Findings, rule
+from wdspec.spec.language.options import Errors
+from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.tree.nodes import MapNode
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from wdspec.spec.compose.draft import Composed
 from wdspec.spec.language.vocabulary import SECURE_REFUSES
 from wdspec.spec.rules.decoder_names import decoder_names
-from wdspec.spec.rules.rule import Finding, Findings, rule
+from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.tree.nodes import ListNode, MapNode, Node
 
 
@@ -31,8 +31,8 @@ def secure_mode_refusals(composed: Composed) -> Findings:
             if ":" in name or name in SECURE_REFUSES:
                 yield _refused(at, f"the decoder `{name}`")
         shards = leaf.node.get("shards")
-        for item in shards.items if isinstance(shards, ListNode) else (shards,):
-            yield from _programs(item)
+        for text in shards.items if isinstance(shards, ListNode) else (shards,):
+            yield from _programs(text)
 
 
 def _programs(node: Node | None) -> Findings:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.wording import quoted
-from wdspec.spec.rules.rule import Finding, Findings, rule
+from wdspec.spec.problems.message_words import quoted
+from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.tree.nodes import ListNode, MapNode, Scalar
 
 

@@ -13,7 +13,7 @@ from wdspec.spec.compose.draft import Composed
 from wdspec.spec.language.value_codes import VALUE_CODES
 from wdspec.spec.problems.codes import Code
 from wdspec.spec.problems.problems import Problems
-from wdspec.spec.rules.rule import LintRule
+from wdspec.spec.rules.lint_rule import LintRule
 from wdspec.spec.yaml.file_codes import FILE_CODES
 
 

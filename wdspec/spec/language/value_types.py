@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from wdspec.spec.problems.wording import quoted, shown
+from wdspec.spec.problems.message_words import quoted, shown
 
 INTEGER_TEXT = re.compile(r"[-+]?[0-9]{1,40}(?:_[0-9]{1,40}){0,20}")
 _NUMBER_TEXT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
@@ -152,53 +152,29 @@ def read_field_pattern(value: Any) -> Any:
     return value
 
 
-def _or_text(schema: dict[str, Any], pattern: str, *examples: Any) -> WithJsonSchema:
-    shown_examples = {"examples": list(examples)} if examples else {}
-    return WithJsonSchema(
-        {"anyOf": [schema, {"type": "string", "pattern": f"^({pattern})$"}], **shown_examples}
-    )
+def _or_text(schema: dict[str, Any], pattern: str) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [schema, {"type": "string", "pattern": f"^({pattern})$"}]})
 
 
-_INTEGER_PATTERN = rf"[-+]?[0-9]+(_[0-9]+)*|{_VARIABLE_TEXT}"
-_NUMBER_PATTERN = rf"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|{_VARIABLE_TEXT}"
+def _whole(**limits: int) -> WithJsonSchema:
+    return _or_text({"type": "integer", **limits}, rf"[-+]?[0-9]+(_[0-9]+)*|{_VARIABLE_TEXT}")
 
-Integer = Annotated[int, BeforeValidator(read_integer), _or_text({"type": "integer"}, _INTEGER_PATTERN)]
-Seed = Annotated[
-    int,
-    Field(ge=0, lt=2**64),
-    BeforeValidator(read_integer),
-    _or_text({"type": "integer", "minimum": 0}, _INTEGER_PATTERN),
-]
-Count = Annotated[
-    int,
-    Field(ge=0, lt=2**63),
-    BeforeValidator(read_integer),
-    _or_text({"type": "integer", "minimum": 0}, _INTEGER_PATTERN),
-]
-Positive = Annotated[
-    int,
-    Field(ge=1, lt=2**63),
-    BeforeValidator(read_integer),
-    _or_text({"type": "integer", "minimum": 1}, _INTEGER_PATTERN),
-]
-Share = Annotated[
-    float,
-    Field(ge=0, le=1e15),
-    BeforeValidator(read_number),
-    _or_text({"type": "number", "minimum": 0}, _NUMBER_PATTERN),
-]
-PositiveNumber = Annotated[
-    float,
-    Field(gt=0, le=1e15),
-    BeforeValidator(read_number),
-    _or_text({"type": "number", "exclusiveMinimum": 0}, _NUMBER_PATTERN),
-]
-Fraction = Annotated[
-    float,
-    Field(ge=0, le=1),
-    BeforeValidator(read_number),
-    _or_text({"type": "number", "minimum": 0, "maximum": 1}, _NUMBER_PATTERN),
-]
+
+def _real(**limits: float) -> WithJsonSchema:
+    pattern = r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+    return _or_text({"type": "number", **limits}, f"{pattern}|{_VARIABLE_TEXT}")
+
+
+_INTEGER = BeforeValidator(read_integer)
+_NUMBER = BeforeValidator(read_number)
+
+Integer = Annotated[int, _INTEGER, _whole()]
+Seed = Annotated[int, Field(ge=0, lt=2**64), _INTEGER, _whole(minimum=0)]
+Count = Annotated[int, Field(ge=0, lt=2**63), _INTEGER, _whole(minimum=0)]
+Positive = Annotated[int, Field(ge=1, lt=2**63), _INTEGER, _whole(minimum=1)]
+Share = Annotated[float, Field(ge=0, le=1e15), _NUMBER, _real(minimum=0)]
+PositiveNumber = Annotated[float, Field(gt=0, le=1e15), _NUMBER, _real(exclusiveMinimum=0)]
+Fraction = Annotated[float, Field(ge=0, le=1), _NUMBER, _real(minimum=0, maximum=1)]
 Boolean = Annotated[bool, BeforeValidator(read_boolean), _or_text({"type": "boolean"}, _VARIABLE_TEXT)]
 Text = Annotated[str, BeforeValidator(read_text)]
 CallableName = Annotated[str, BeforeValidator(read_callable)]

@@ -1,0 +1,247 @@
+"""How files become samples and fields become values: names of keys, decoders, scaling, functions of the user's own."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from wdspec.decoders.table import BY_NAME, split_decoder
+from wdspec.spec.language.effects import AffectsOrder, AffectsSamples
+from wdspec.spec.language.model import Model
+from wdspec.spec.language.value_types import (
+    CallableName,
+    FieldPattern,
+    read_callable,
+    read_field_pattern,
+    read_number,
+    read_text,
+    refuse,
+)
+from wdspec.spec.language.vocabulary import DECODERS, LEFT_OUT_DECODERS
+from wdspec.spec.problems.message_words import quoted, shown
+from wdspec.suggestions import did_you_mean
+
+
+def read_decoder(value: Any) -> Any:
+    """The name of a decoder, perhaps with options (`rgb8+upright`), or of a function from bytes to value."""
+    value = read_text(value)
+    if ":" in value:
+        return read_callable(value)
+    base, options = split_decoder(value)
+    if base in LEFT_OUT_DECODERS:
+        hint = "use `raw` or a function of your own; for new data `npz` or `safetensors`"
+        refuse("E209", f"the decoder {quoted(base)} (webdataset's tenbin) is left out on purpose", hint)
+    if base not in DECODERS:
+        hint = did_you_mean(base, sorted(DECODERS)) or "see the reference for the list of decoders"
+        refuse("E209", f"there is no decoder {quoted(base)}", hint)
+    known = sorted(BY_NAME[base].options)
+    for option in sorted(options - set(known)):
+        hint = did_you_mean(option, known) or (
+            f"its options: {', '.join(f'`{base}+{each}`' for each in known)}" if known else "it takes none"
+        )
+        refuse("E209", f"the decoder {quoted(base)} has no option {quoted(option)}", hint)
+    return value
+
+
+DecoderName = Annotated[str, BeforeValidator(read_decoder)]
+
+
+class Decode(Model):
+    """How the fields of a sample become Python values."""
+
+    names: tuple[DecoderName, ...] = ()
+    """Decoders for the whole sample, the first that fits wins."""
+    fields: dict[str, DecoderName] = Field({})
+    """The decoder of each field named here."""
+
+
+def read_decode(value: Any) -> Any:
+    """`rgb`, `[rgb, json]` or `{image: rgb, meta: json}`."""
+    if isinstance(value, str):
+        return {"names": value.split() or [value]}
+    if isinstance(value, (list, tuple)):
+        return {"names": value}
+    if isinstance(value, dict):
+        return {"fields": value}
+    if not isinstance(value, Decode):
+        refuse("E202", f"expected a decoder, a list or a map of them, but this is {shown(value)}")
+    return value
+
+
+Decoding = Annotated[
+    Decode,
+    BeforeValidator(read_decode),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}},
+                {"type": "object", "additionalProperties": {"type": "string"}},
+            ],
+            "examples": ["rgb8", "pil", "rgb8+upright", {"image": "torchrgb", "text": "txt"}],
+        }
+    ),
+]
+
+
+class Call(Model):
+    """A function of the user's own, with arguments bound to it."""
+
+    call: AffectsSamples[CallableName] = Field(description="The function or class, `package.module:name`.")
+    args: AffectsSamples[dict[str, Any]] = Field({}, description="Keyword arguments to bind.")
+
+
+def read_calls(value: Any) -> Any:
+    """`m:f`, `{call: m:f, args: {…}}`, or a list of either."""
+    entries = value if isinstance(value, (list, tuple)) else (value,)
+    calls: list[Any] = []
+    for entry in entries:
+        if isinstance(entry, str):
+            calls.append({"call": entry})
+        elif isinstance(entry, (dict, Call)):
+            calls.append(entry)
+        else:
+            hint = "write `package.module:function`, or `{call: package.module:function, args: {…}}`"
+            refuse("E202", f"expected the name of a function, but this is {shown(entry)}", hint)
+    return calls
+
+
+_CALL_FORMS = [
+    {"type": "string", "pattern": ":|\\$\\{"},
+    {
+        "type": "object",
+        "properties": {"call": {"type": "string"}, "args": {"type": "object"}},
+        "required": ["call"],
+        "additionalProperties": False,
+    },
+]
+Calls = Annotated[
+    tuple[Call, ...],
+    BeforeValidator(read_calls),
+    WithJsonSchema({"anyOf": [*_CALL_FORMS, {"type": "array", "items": {"anyOf": _CALL_FORMS}}]}),
+]
+
+
+def _two_groups(value: str) -> str:
+    groups = check_regex(value).groups
+    if groups != 2:
+        hint = r"one group for the key, one for the field: `(.*/\d+)\.(.*)`"
+        refuse("E212", f"the regex {quoted(value)} has {groups} groups, but a key rule needs two", hint)
+    return value
+
+
+def check_regex(value: str) -> re.Pattern[str]:
+    """The compiled regex; refuses what is none."""
+    if len(value) > 1000:
+        refuse("E212", f"a regex of {len(value)} characters is too long", "keep it under 1000")
+    try:
+        return re.compile(value)
+    except (re.error, OverflowError, RecursionError) as error:
+        where = (
+            f" (at character {error.pos + 1})"
+            if isinstance(error, re.error) and error.pos is not None
+            else ""
+        )
+        refuse(
+            "E212",
+            f"{quoted(value)} is not a regex: {error.args[0]}{where}",
+            "see Python's `re` for the syntax",
+        )
+
+
+Regex = Annotated[str, AfterValidator(lambda value: check_regex(value) and value), BeforeValidator(read_text)]
+
+
+class KeyRule(Model):
+    """Where the name of a file splits into the sample's key and the field."""
+
+    kind: AffectsOrder[Literal["first_dot", "last_dot", "regex"]] = "first_dot"
+    """The rule."""
+    regex: AffectsOrder[Annotated[str, AfterValidator(_two_groups), BeforeValidator(read_text)] | None] = (
+        Field(None, description="A regex over the whole name with two groups: key and field.")
+    )
+
+
+def read_key_rule(value: Any) -> Any:
+    """`first_dot`, `last_dot` or `{regex: …}`."""
+    if isinstance(value, dict):
+        return {"kind": "regex", "regex": "", **value} if "kind" not in value else value
+    if isinstance(value, KeyRule):
+        return value
+    if value not in ("first_dot", "last_dot"):
+        hint = (
+            did_you_mean(value, ["first_dot", "last_dot"]) or "write `first_dot`, `last_dot` or `{regex: …}`"
+        )
+        refuse("E203", f"{shown(value)} is no key rule", hint)
+    return {"kind": value}
+
+
+KeyRuleOrWord = Annotated[
+    KeyRule,
+    BeforeValidator(read_key_rule),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["first_dot", "last_dot"]},
+                {"type": "string", "pattern": "\\$\\{"},
+                {
+                    "type": "object",
+                    "properties": {"regex": {"type": "string"}},
+                    "required": ["regex"],
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
+RenameTargets = Annotated[
+    tuple[FieldPattern, ...],
+    Field(min_length=1),
+    BeforeValidator(lambda value: read_field_pattern(value).split(";") if isinstance(value, str) else value),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+
+
+def read_scale(value: Any) -> Any:
+    """`s` or `[lo, hi]`: finite, above 0, in order."""
+    forms = "write one factor such as `0.5`, or a range such as `[0.5, 2.0]`"
+    pair = value if isinstance(value, (list, tuple)) else (value, value)
+    if isinstance(value, (dict, str)) and not _is_numeric(value):
+        refuse("E202", f"expected a number or a range, but this is {shown(value)}", forms)
+    if len(pair) != 2:
+        refuse("E210", f"a range has two ends, but this list has {len(pair)} entries", forms)
+    low, high = (read_number(end) for end in pair)
+    if low <= 0 or high <= 0:
+        refuse("E210", f"a scale factor must be above 0, but this is {min(low, high):g}", forms)
+    if low > high:
+        refuse("E210", f"the range runs backwards: {low:g} is above {high:g}", f"write `[{high:g}, {low:g}]`")
+    if high > 1000:
+        refuse("E210", f"a scale factor of {high:g} is beyond reason", "the limit is 1000")
+    return (low, high)
+
+
+def _is_numeric(value: object) -> bool:
+    try:
+        float(value)  # type: ignore[arg-type]  # whatever cannot become a number raises
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+_NUMBER_OR_VARIABLE = {
+    "anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": "\\$\\{"}]
+}
+Scale = Annotated[
+    tuple[float, float],
+    BeforeValidator(read_scale),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                *_NUMBER_OR_VARIABLE["anyOf"],
+                {"type": "array", "items": _NUMBER_OR_VARIABLE, "minItems": 2, "maxItems": 2},
+            ]
+        }
+    ),
+]
