@@ -15,10 +15,10 @@ from decoded import decode
 from fieldfiles import whole_files
 from PIL import Image
 
+from wdspec.decoders.documentation import with_tables
 from wdspec.decoders.image_formats import FORMAT_OF
 from wdspec.decoders.table import BASIC, BY_NAME, IMAGES
 from wdspec.errors import FieldError
-from wdspec.fields.decoders_page import decoders_text
 from wdspec.spec.language import vocabulary
 
 REPOSITORY = Path(__file__).parents[2]
@@ -26,13 +26,13 @@ PAGE = REPOSITORY / "docs" / "decoders.md"
 
 
 def test_the_page_is_made_from_the_tables() -> None:
-    assert PAGE.read_text() == decoders_text(), (
-        "run `python -m wdspec.fields.decoders_page > docs/decoders.md`"
-    )
+    page = PAGE.read_text()
+    assert page == with_tables(page), "run `python -m wdspec.decoders.documentation docs/decoders.md`"
+    assert len(re.findall("<!-- table: ", page)) == 4
 
 
 def test_the_page_names_every_decoder_and_extension() -> None:
-    named = set(re.findall(r"`([a-z0-9_]+)`", decoders_text()))
+    named = set(re.findall(r"`([a-z0-9_]+)`", PAGE.read_text()))
     assert named >= vocabulary.DECODERS | vocabulary.LEFT_OUT_DECODERS | set(FORMAT_OF)
 
 
@@ -71,7 +71,7 @@ def test_tenbin_is_refused_aloud(name: str) -> None:
 
 @pytest.mark.parametrize("spec", sorted(name for row in IMAGES for name in row.names))
 def test_each_image_decoder_gives_what_its_row_says(spec: str) -> None:
-    row = next(line for line in decoders_text().splitlines() if line.startswith(f"| `{spec}` |"))
+    row = next(line for line in PAGE.read_text().splitlines() if line.startswith(f"| `{spec}` |"))
     value = decode("png", whole_files()["png"], names=(spec,))
     if isinstance(value, Image.Image):
         assert row == f"| `{spec}` | `PIL.Image`, mode {value.mode} | |"
@@ -95,8 +95,8 @@ NEW_ROW = """
 USES_OF_IT = """
 import array
 import wdspec
+from wdspec.decoders.documentation import with_tables
 from wdspec.decoders.libraries import require_libraries
-from wdspec.fields.decoders_page import decoders_text
 from wdspec.fields.field_encoder import make_encoder
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.spec.language.vocabulary import DECODERS
@@ -108,7 +108,8 @@ assert SampleFields()({"__key__": "k", "qp": b"h=C3=A9"})["qp"].decode() == "h\u
 assert SampleFields(fields={"mail": "qp"})({"__key__": "k", "mail": b"a=3Db"})["mail"] == b"a=b"
 assert make_encoder()({"qp": bytearray(b"kept")}) == {"qp": b"kept"}
 assert make_encoder()({"qp": array.array("B", b"a=b")}) == {"qp": b"a=3Db"}
-assert "| `qp` | the bytes of quoted-printable text | `wdspec[mail]` |" in decoders_text()
+tables = with_tables("<!-- table: basic -->\\n<!-- end -->")
+assert "| `qp` | the bytes of quoted-printable text | `wdspec[mail]` |" in tables
 try:
     require_libraries("qp")
 except wdspec.UsageError as error:

@@ -1,6 +1,6 @@
 """The table of decoders: a row each, and what is looked up in it.
 
-The order is that of docs/decoders.md, which is made from it (`python -m wdspec.fields.decoders_page`).
+The order is that of docs/decoders.md, which is made from it (see `documentation`).
 """
 
 from __future__ import annotations
