@@ -9,7 +9,7 @@ from wdspec.errors import FieldError
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.field_handlers import FieldHandler
 from wdspec.fluent.sample_decoder import SampleDecoder
-from wdspec.fluent.stages.stage import Stage, makes_stages, placed, stage
+from wdspec.fluent.stages.stage import Stage, each, makes_stages, stage
 
 
 @makes_stages
@@ -43,11 +43,4 @@ def decode(
 @stage
 def decode_by(source: Iterator[Any], decoder: SampleDecoder, handler: ErrorHandler) -> Iterator[Any]:
     """`decode` with its decoder given."""
-    for raw in source:
-        try:
-            sample = decoder(raw)
-        except FieldError as error:
-            if handler(placed(error, raw)):
-                continue
-            return
-        yield sample
+    return each(source, decoder, handler, FieldError)

@@ -10,7 +10,7 @@ from typing import Any
 from wdspec.errors import FieldError
 from wdspec.fields.file_patterns import is_reserved
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
-from wdspec.fluent.stages.stage import placed, stage
+from wdspec.fluent.stages.stage import each, stage
 
 StreamDecoder = Callable[[io.BytesIO], Any]
 
@@ -38,26 +38,24 @@ def extract_keys(
         FieldError: as these say; it names the fields there are.
     """
     wanted = [pattern.split(";") if isinstance(pattern, str) else pattern for pattern in patterns]
-    for sample in source:
+
+    def fitting_values(sample: Any) -> tuple[Any, ...]:
         values = []
-        try:
-            for alternatives in wanted:
-                fitting = [name for name in sample if _fits(name, alternatives)]
-                if len(fitting) > 1 and duplicate_is_error:
-                    raise FieldError(
-                        f"{', '.join(fitting)} all fit `{';'.join(alternatives)}`; write narrower patterns, or pass "
-                        "duplicate_is_error=False for the first of them"
-                    )
-                if fitting:
-                    values.append(sample[fitting[0]])
-                elif not ignore_missing:
-                    there = ", ".join(name for name in sample if not is_reserved(name)) or "none"
-                    raise FieldError(f"no field fits `{';'.join(alternatives)}`; the sample has: {there}")
-        except FieldError as error:
-            if handler(placed(error, sample)):
-                continue
-            return
-        yield tuple(values)
+        for alternatives in wanted:
+            fitting = [name for name in sample if _fits(name, alternatives)]
+            if len(fitting) > 1 and duplicate_is_error:
+                raise FieldError(
+                    f"{', '.join(fitting)} all fit `{';'.join(alternatives)}`; write narrower patterns, or pass "
+                    "duplicate_is_error=False for the first of them"
+                )
+            if fitting:
+                values.append(sample[fitting[0]])
+            elif not ignore_missing:
+                there = ", ".join(name for name in sample if not is_reserved(name)) or "none"
+                raise FieldError(f"no field fits `{';'.join(alternatives)}`; the sample has: {there}")
+        return tuple(values)
+
+    return each(source, fitting_values, handler, FieldError)
 
 
 @stage
@@ -83,20 +81,19 @@ def xdecode(
         FieldError: no decoder fits a field, or one fails.
     """
     table = [*decoders, *((f"*.{name}", f) for name, f in by_extension.items()), *_PLAIN]
-    for sample in source:
+
+    def decoded(sample: Any) -> dict[str, Any]:
         result, name = {}, ""
         try:
             for name, value in sample.items():
                 result[name] = value if is_reserved(name) else _decoded(name, value, table, must_decode)
+        except FieldError:
+            raise
         except Exception as cause:
-            error: Exception = cause
-            if not isinstance(cause, FieldError):
-                error = FieldError(f"cannot decode: {type(cause).__name__}: {cause}", field=name)
-                error.__cause__ = cause
-            if handler(placed(error, sample)):
-                continue
-            return
-        yield result
+            raise FieldError(f"cannot decode: {type(cause).__name__}: {cause}", field=name) from cause
+        return result
+
+    return each(source, decoded, handler)
 
 
 def _decoded(

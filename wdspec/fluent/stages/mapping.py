@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from wdspec.errors import FieldError
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
-from wdspec.fluent.stages.stage import placed, stage
+from wdspec.fluent.stages.stage import DROPPED, each, stage
 
 
 @stage
@@ -23,20 +22,16 @@ def map(
     Raises:
         Exception: what the function raises, unless the handler says otherwise.
     """
-    for sample in source:
-        try:
-            result = f(sample)
-        except Exception as error:
-            if handler(placed(error, sample)):
-                continue
-            return
-        if result is None:
-            continue
+
+    def mapped(sample: Any) -> Any:
+        result = f(sample)
         if type(result) is dict and type(sample) is dict:
             for name in ("__key__", "__url__"):
                 if name not in result and name in sample:
                     result[name] = sample[name]
-        yield result
+        return DROPPED if result is None else result
+
+    return each(source, mapped, handler)
 
 
 @stage
@@ -48,20 +43,16 @@ def map_dict(
     Raises:
         FieldError: a sample without the field, unless the handler says otherwise.
     """
-    for sample in source:
-        try:
-            result = dict(sample)
-            for name, f in functions.items():
-                if name not in sample:
-                    raise FieldError(
-                        f"map_dict is to change the field {name!r}, but the sample {_has(sample)}"
-                    )
-                result[name] = f(sample[name])
-        except Exception as error:
-            if handler(placed(error, sample)):
-                continue
-            return
-        yield result
+
+    def mapped(sample: Any) -> Any:
+        result = dict(sample)
+        for name, f in functions.items():
+            if name not in sample:
+                raise FieldError(f"map_dict is to change the field {name!r}, but the sample {_has(sample)}")
+            result[name] = f(sample[name])
+        return result
+
+    return each(source, mapped, handler)
 
 
 @stage
@@ -75,21 +66,17 @@ def map_tuple(
     Raises:
         FieldError: more functions than values, unless the handler says otherwise.
     """
-    for sample in source:
-        try:
-            values = list(sample)
-            if len(functions) > len(values):
-                raise FieldError(
-                    f"map_tuple has {len(functions)} functions for a sample of {len(values)} values"
-                )
-            for index, f in enumerate(functions):
-                if f is not None:
-                    values[index] = f(values[index])
-        except Exception as error:
-            if handler(placed(error, sample)):
-                continue
-            return
-        yield tuple(values)
+
+    def mapped(sample: Any) -> Any:
+        values = list(sample)
+        if len(functions) > len(values):
+            raise FieldError(f"map_tuple has {len(functions)} functions for a sample of {len(values)} values")
+        for index, f in enumerate(functions):
+            if f is not None:
+                values[index] = f(values[index])
+        return tuple(values)
+
+    return each(source, mapped, handler)
 
 
 @stage
@@ -97,15 +84,7 @@ def select(
     source: Iterator[Any], predicate: Callable[[Any], bool], *, handler: ErrorHandler = reraise_exception
 ) -> Iterator[Any]:
     """Keeps the samples for which a function is true."""
-    for sample in source:
-        try:
-            kept = predicate(sample)
-        except Exception as error:
-            if handler(placed(error, sample)):
-                continue
-            return
-        if kept:
-            yield sample
+    return each(source, lambda sample: sample if predicate(sample) else DROPPED, handler)
 
 
 @stage
@@ -120,19 +99,8 @@ def associate(
     Args:
         extra: `__key__` → fields, as a dict (keys that are not in it get none) or as a function.
     """
-    find = extra if callable(extra) else functools.partial(_entry, extra)
-    for sample in source:
-        try:
-            result = {**sample, **find(sample["__key__"])}
-        except Exception as error:
-            if handler(placed(error, sample)):
-                continue
-            return
-        yield result
-
-
-def _entry(table: Mapping[str, Mapping[str, Any]], key: str) -> Mapping[str, Any]:
-    return table.get(key, {})
+    find = extra if callable(extra) else lambda key: extra.get(key, {})
+    return each(source, lambda sample: {**sample, **find(sample["__key__"])}, handler)
 
 
 def _has(sample: Any) -> str:

@@ -10,7 +10,7 @@ from wdspec.errors import FieldError, UsageError
 from wdspec.fields.file_patterns import is_reserved
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
-from wdspec.fluent.stages.stage import placed, stage
+from wdspec.fluent.stages.stage import each, placed, stage
 
 
 @stage
@@ -34,34 +34,21 @@ def to_tuple(
     entries = [tuple(filter(None, entry.split(";"))) for key in keys for entry in key.split()]
     if not entries:
         raise UsageError('to_tuple needs the names of fields, such as to_tuple("jpg;png", "json")')
-    return _tuples(source, entries, handler, missing_is_error, none_is_error)
-
-
-def _tuples(
-    source: Iterator[Any],
-    entries: list[tuple[str, ...]],
-    handler: ErrorHandler,
-    missing_is_error: bool,
-    none_is_error: bool,
-) -> Iterator[Any]:
     firsts = [names[0] for names in entries]
-    for sample in source:
+
+    def tuple_of(sample: Any) -> tuple[Any, ...]:
         if not none_is_error:
             try:
-                yield tuple([sample[name] for name in firsts])
-                continue
+                return tuple([sample[name] for name in firsts])
             except KeyError:
                 pass
-        try:
-            values = tuple(_first(sample, names, missing_is_error) for names in entries)
-            if none_is_error and any(value is None for value in values):
-                names = entries[[value is None for value in values].index(True)]
-                raise FieldError(f"the field `{';'.join(names)}` is None, and none_is_error forbids that")
-        except FieldError as error:
-            if handler(placed(error, sample)):
-                continue
-            return
-        yield values
+        values = tuple(_first(sample, names, missing_is_error) for names in entries)
+        if none_is_error and any(value is None for value in values):
+            names = entries[[value is None for value in values].index(True)]
+            raise FieldError(f"the field `{';'.join(names)}` is None, and none_is_error forbids that")
+        return values
+
+    return each(source, tuple_of, handler, FieldError)
 
 
 def _first(sample: dict[str, Any], names: tuple[str, ...], missing_is_error: bool) -> Any:
@@ -96,14 +83,7 @@ def rename(
         names=("raw",),
         secure=False,
     )
-    for sample in source:
-        try:
-            result = fields(sample)
-        except FieldError as error:
-            if handler(placed(error, sample)):
-                continue
-            return
-        yield result
+    return each(source, fields, handler, FieldError)
 
 
 @stage

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from wdspec.errors import WdspecError
+from wdspec.fluent.error_handlers import ErrorHandler
 from wdspec.planning.keys import key64
 
 P = ParamSpec("P")
@@ -120,3 +121,31 @@ def placed(error: Exception, sample: Any) -> Exception:
         elif hasattr(error, "add_note") and any(place.values()):
             error.add_note(str(WdspecError("while processing a sample", **place)))
     return error
+
+
+DROPPED: Any = object()
+"""What a function of samples returns for one that is left out."""
+
+
+def each(
+    source: Iterator[Any],
+    function: Callable[[Any], Any],
+    handler: ErrorHandler,
+    errors: type[Exception] = Exception,
+) -> Iterator[Any]:
+    """What a function makes of each sample, but for those it drops.
+
+    Args:
+        function: sample → result, or `DROPPED`.
+        handler: what to do about an error: leave the sample out, end the stream, or raise.
+        errors: which errors are the handler's business; others are raised.
+    """
+    for sample in source:
+        try:
+            result = function(sample)
+        except errors as error:
+            if handler(placed(error, sample)):
+                continue
+            return
+        if result is not DROPPED:
+            yield result
