@@ -18,7 +18,7 @@ from wdspec import Decoder, torch_audio, torch_video
 from wdspec.decoders.libraries import require_libraries
 from wdspec.decoders.table import BY_NAME
 from wdspec.errors import FieldError, SpecError, UsageError
-from wdspec.fields.codecs import audio, video
+from wdspec.fields.codecs import ffmpeg_streams
 from wdspec.fields.codecs.video import FilmDecoder
 from wdspec.fields.decode_rules import DecodeRules
 
@@ -112,10 +112,10 @@ def test_sound_alone_is_no_film_and_a_film_without_sound_no_sound() -> None:
 
 
 def test_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(video, "MAX_FRAME_BYTES", FRAMES * 48 * 64 * 3 - 1)
+    monkeypatch.setattr(ffmpeg_streams, "MAX_FRAME_BYTES", FRAMES * 48 * 64 * 3 - 1)
     with pytest.raises(FieldError, match="frames are more than 73,727 bytes"):
         decode("mp4", film(*CODECS["mp4"]), names=ASK)
-    monkeypatch.setattr(audio, "MAX_SAMPLES", 3000)
+    monkeypatch.setattr(ffmpeg_streams, "MAX_SAMPLES", 3000)
     with pytest.raises(FieldError, match="3,200 samples are more than 3,000"):
         decode("flac", sound("flac"), names=ASK)
     with pytest.raises(FieldError, match="samples are more than 3,000"):

@@ -9,8 +9,8 @@ from wdspec.errors import UrlError, UsageError
 from wdspec.spec.loading import check, load
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-from wdspec.stores.ais.ais_cluster import NO_LIMIT, AisCluster, AisVariables
-from wdspec.stores.ais.object_names import ais_object
+from wdspec.stores.settings.ais_cluster import NO_LIMIT, AisCluster, AisVariables
+from wdspec.stores.settings.ais_objects import ais_object
 from wdspec.urls.sequence import ShardUrl
 
 HOME = "/home/me"

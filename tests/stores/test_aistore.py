@@ -11,7 +11,7 @@ from servers.aistore_double import AisDouble, cut, fine, redirect, status
 
 from wdspec.errors import MissingShardError, ShardError, StoreError
 from wdspec.storage.storage import Storage
-from wdspec.stores.ais.ais_cluster import AisCluster
+from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.streams.retrying import RetryPolicy
 
 DATA = random.Random(0).randbytes(3_000_000)

@@ -13,7 +13,7 @@ from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.tar.tar_reader import TarSamples
 from wdspec.spec.language.aistore import Etl as EtlOptions
 from wdspec.storage.storage import Storage
-from wdspec.stores.ais.ais_cluster import AisCluster
+from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.streams.retrying import RetryPolicy
 
 URL = "gs://imgs/a/x.tar"

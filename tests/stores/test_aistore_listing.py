@@ -8,7 +8,7 @@ from servers.aistore_double import AisDouble, cut, status
 from wdspec.errors import ShardError, StoreError
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-from wdspec.stores.ais.ais_cluster import AisCluster
+from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.streams.retrying import RetryPolicy
 
 NAMES = [

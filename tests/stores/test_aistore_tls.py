@@ -8,7 +8,7 @@ from servers.aistore_double import AisDouble, redirect
 
 from wdspec.errors import StoreError
 from wdspec.storage.storage import Storage
-from wdspec.stores.ais.ais_cluster import AisCluster, AisVariables
+from wdspec.stores.settings.ais_cluster import AisCluster, AisVariables
 
 DATA = b"whole" * 1000
 

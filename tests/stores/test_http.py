@@ -9,7 +9,7 @@ import pytest
 
 from wdspec.errors import MissingShardError, ShardError
 from wdspec.storage.storage import Storage
-from wdspec.stores.http.http_settings import HttpSettings
+from wdspec.stores.settings.http_settings import HttpSettings
 from wdspec.streams.retrying import RetryPolicy
 
 DATA = os.urandom(3_000_000)

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from wdspec.errors import UsageError
 from wdspec.fluent.epoch_cuts import EpochCut, Repeated
 from wdspec.fluent.replacements import METHODS
+from wdspec.fluent.stage import Stage
 from wdspec.fluent.stage_chain import flattened, made, run
 from wdspec.fluent.stages import batching, mapping, shuffling
 from wdspec.fluent.stages import decode_stage as decoding
@@ -20,7 +21,6 @@ from wdspec.fluent.stages import renaming as naming
 from wdspec.fluent.stages.mixing import RoundRobinMix, WeightedMix
 from wdspec.fluent.stages.shard_lists import ChosenShards, SimpleShardList, Urls
 from wdspec.fluent.stages.splitting import split_by_node, split_by_worker
-from wdspec.fluent.stages.stage import Stage
 from wdspec.processes.worker_counters import WorkerCounters
 
 P = ParamSpec("P")

@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from wdspec.errors import UsageError
-from wdspec.fluent.stages.stage import PassContext, Stage, StageMaker
+from wdspec.fluent.stage import PassContext, Stage, StageMaker
 
 
 def flattened(stages: Iterable[Any]) -> tuple[Any, ...]:

@@ -12,8 +12,8 @@ from pydantic_core import PydanticCustomError
 from wdspec.errors import UsageError
 from wdspec.secure import secure_mode
 from wdspec.spec.language.value_types import read_size
-from wdspec.stores.ais.ais_cluster import AisVariables
-from wdspec.stores.http.http_settings import HttpSettings
+from wdspec.stores.settings.ais_cluster import AisVariables
+from wdspec.stores.settings.http_settings import HttpSettings
 from wdspec.urls.rewrite import Rule, parse_rules
 
 

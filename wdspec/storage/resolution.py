@@ -12,7 +12,7 @@ from typing import NamedTuple
 from wdspec.cache.cache_names import Copies
 from wdspec.errors import UrlError
 from wdspec.storage.environment import Environment
-from wdspec.stores.ais.ais_cluster import AisCluster
+from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.urls.rewrite import Rule, rewrite
 from wdspec.urls.schemes import AIS_PREFIX, path_of_file_url, scheme_of
 from wdspec.urls.sequence import ShardUrl

@@ -21,7 +21,7 @@ from wdspec.storage.cache_settings import CacheSettings
 from wdspec.storage.environment import Environment
 from wdspec.storage.resolution import Resolution, ResolutionStep, locate
 from wdspec.storage.shard_listing import list_shards
-from wdspec.stores.ais.ais_cluster import AisCluster
+from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.stores.store import Store, StoreSettings, unlistable
 from wdspec.stores.store_table import store_of
 from wdspec.stores.user_stores import user_stores

@@ -9,9 +9,9 @@ from typing import BinaryIO
 
 from wdspec.errors import ShardError, UsageError
 from wdspec.outputs.output import Output
-from wdspec.stores.ais.ais_cluster import AisCluster
-from wdspec.stores.http.http_settings import HttpSettings
 from wdspec.stores.key_listing import keys_matching, literal_start, shards_among
+from wdspec.stores.settings.ais_cluster import AisCluster
+from wdspec.stores.settings.http_settings import HttpSettings
 from wdspec.streams.retrying import RetryPolicy
 
 

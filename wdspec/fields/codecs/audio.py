@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from wdspec.decoders.libraries import library
-
-MAX_SAMPLES = 1 << 28
-"""Samples of all channels together that one field may hold: 1 GiB as float32, 93 minutes of 48 kHz mono."""
+from wdspec.fields.codecs import ffmpeg_streams
+from wdspec.fields.codecs.ffmpeg_streams import read_streams, too_long
 
 Array = np.ndarray[Any, Any]
 
@@ -49,7 +48,7 @@ def _by_libsndfile(data: bytes) -> tuple[Array, int]:
         raise ValueError("the file is empty")
     with soundfile.SoundFile(_Seekable(data)) as file:
         promised = file.frames
-        if promised * file.channels > MAX_SAMPLES:
+        if promised * file.channels > ffmpeg_streams.MAX_SAMPLES:
             raise too_long(promised * file.channels)
         samples = file.read(dtype="float32", always_2d=True)
         # For mp3 the number is an estimate.
@@ -69,17 +68,10 @@ class _Seekable(io.BytesIO):
 
 
 def _by_ffmpeg(data: bytes) -> tuple[Array, int]:
-    from wdspec.fields.codecs.video import read_streams
-
     _, sound, about = read_streams(data, None, frames=False, user="reading m4a, aac or wma")
     if "audio_fps" not in about:
         raise ValueError("there is no sound in it")
     return sound, about["audio_fps"]
-
-
-def too_long(count: int) -> ValueError:
-    """The error for more samples than are taken."""
-    return ValueError(f"{count:,} samples are more than {MAX_SAMPLES:,}; read it as `raw`")
 
 
 @dataclass(frozen=True)

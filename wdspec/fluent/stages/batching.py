@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from wdspec.errors import FieldError, UsageError
-from wdspec.fluent.stages.stage import stage
+from wdspec.fluent.stage import stage
 from wdspec.reading.collate import collate, stack
 
 _NUMBERS = (torch.int64, torch.float64, torch.bool)

@@ -17,8 +17,8 @@ from typing import Any
 
 from wdspec.errors import UsageError
 from wdspec.fields.sample_bytes import frozen, thawed
+from wdspec.fluent.stage import PassContext, Stage
 from wdspec.fluent.stages.splitting import worker_place
-from wdspec.fluent.stages.stage import PassContext, Stage
 from wdspec.planning.permutation import Permutation
 from wdspec.processes.seat import find_seat
 

@@ -9,7 +9,7 @@ from wdspec.errors import FieldError
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.field_handlers import FieldHandler
 from wdspec.fluent.sample_decoder import SampleDecoder
-from wdspec.fluent.stages.stage import Stage, each, makes_stages, stage
+from wdspec.fluent.stage import Stage, each, makes_stages, stage
 
 
 @makes_stages

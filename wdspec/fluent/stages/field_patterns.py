@@ -10,7 +10,7 @@ from typing import Any
 from wdspec.errors import FieldError
 from wdspec.fields.file_patterns import is_reserved
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
-from wdspec.fluent.stages.stage import each, stage
+from wdspec.fluent.stage import each, stage
 
 StreamDecoder = Callable[[io.BytesIO], Any]
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 from wdspec.errors import UsageError
+from wdspec.fluent.stage import stage
 from wdspec.fluent.stages.splitting import worker_place
-from wdspec.fluent.stages.stage import stage
 from wdspec.processes.seat import find_seat
 
 

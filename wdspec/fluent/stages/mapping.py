@@ -7,7 +7,7 @@ from typing import Any
 
 from wdspec.errors import FieldError
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
-from wdspec.fluent.stages.stage import DROPPED, each, stage
+from wdspec.fluent.stage import DROPPED, each, stage
 
 
 @stage

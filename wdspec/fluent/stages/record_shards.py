@@ -8,7 +8,7 @@ from typing import Any
 
 from wdspec.errors import ShardError
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
-from wdspec.fluent.stages.stage import Stage, makes_stages, stage
+from wdspec.fluent.stage import Stage, makes_stages, stage
 from wdspec.fluent.stages.tar_shards import ShardReader, Stop, piece_of, policy_of
 from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.records.boundaries import splitter_of

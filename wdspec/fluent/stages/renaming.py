@@ -10,7 +10,7 @@ from wdspec.errors import FieldError, UsageError
 from wdspec.fields.file_patterns import is_reserved
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
-from wdspec.fluent.stages.stage import each, placed, stage
+from wdspec.fluent.stage import each, placed, stage
 
 
 @stage

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from wdspec.errors import UsageError
-from wdspec.fluent.stages.stage import PassContext, keyed_stage
+from wdspec.fluent.stage import PassContext, keyed_stage
 
 
 @keyed_stage

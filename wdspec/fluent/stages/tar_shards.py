@@ -16,7 +16,7 @@ from wdspec.cache.copies import find_copy
 from wdspec.errors import ShardError, UsageError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
-from wdspec.fluent.stages.stage import Stage, makes_stages, stage
+from wdspec.fluent.stage import Stage, makes_stages, stage
 from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.tar.sample_keys import splitter
 from wdspec.formats.tar.tar_reader import TarSamples

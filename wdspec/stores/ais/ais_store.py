@@ -13,11 +13,11 @@ from urllib3.exceptions import HTTPError
 
 from wdspec.errors import ShardError, StoreError, UsageError
 from wdspec.outputs.output import Output
-from wdspec.stores.ais.ais_cluster import AisCluster
 from wdspec.stores.ais.checksums import Digest, digest_of
 from wdspec.stores.ais.client import AisClient, client_for
 from wdspec.stores.ais.object_listing import listed_names
 from wdspec.stores.ais.refusals import Refusal
+from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.stores.store import KeyStore, StoreSettings
 from wdspec.streams.resuming_stream import RangeResponse, ResumingStream
 from wdspec.streams.retrying import TransientError

@@ -18,7 +18,7 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionErro
 from urllib3.util import Timeout
 
 from wdspec.errors import StoreError
-from wdspec.stores.ais.ais_cluster import AisCluster
+from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.streams.retrying import TransientError
 from wdspec.system.per_process import PerProcess, Table
 

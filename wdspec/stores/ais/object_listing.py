@@ -9,9 +9,9 @@ from typing import Any
 from urllib3.exceptions import HTTPError
 
 from wdspec.errors import ShardError, StoreError
-from wdspec.stores.ais.ais_cluster import AisCluster
 from wdspec.stores.ais.client import AisClient, client_for
 from wdspec.stores.ais.refusals import Refusal
+from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.streams.retrying import Retries, RetryPolicy, TransientError
 
 _DIRECTORY = 256

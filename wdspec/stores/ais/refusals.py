@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 
 from wdspec.errors import MissingShardError, ShardError, StoreError
-from wdspec.stores.ais.ais_cluster import AisCluster
 from wdspec.stores.ais.client import Reply, settle
+from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.streams.retrying import TransientError
 
 _OVERLOADED = frozenset({408, 409, 429, 502, 503, 504})

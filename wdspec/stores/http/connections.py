@@ -13,7 +13,7 @@ import urllib3
 from urllib3.util import Url
 
 from wdspec.errors import ShardError
-from wdspec.stores.http.http_settings import HttpSettings
+from wdspec.stores.settings.http_settings import HttpSettings
 from wdspec.streams.retrying import log
 from wdspec.system.per_process import PerProcess, Table
 

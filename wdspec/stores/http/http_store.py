@@ -15,8 +15,8 @@ from wdspec.outputs.output import Output
 from wdspec.stores.http.answers import Extent, extent_of, raise_for_status
 from wdspec.stores.http.connections import authorization, manager_for
 from wdspec.stores.http.failures import classified
-from wdspec.stores.http.http_settings import HttpSettings
 from wdspec.stores.http.transfer_encoding import transferred
+from wdspec.stores.settings.http_settings import HttpSettings
 from wdspec.stores.store import Store, StoreSettings
 from wdspec.streams.resuming_stream import RangeResponse, ResponseBody, ResumingStream
 from wdspec.streams.retrying import RetryPolicy, TransientError

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from wdspec.errors import UsageError
 from wdspec.spec.language.aistore import AIStore, Etl, read_endpoint, read_schemes
 from wdspec.spec.language.models import Source, Spec
-from wdspec.stores.ais.object_names import AisObject, ais_object
+from wdspec.stores.settings.ais_objects import AisObject, ais_object
 
 T = TypeVar("T")
 NO_LIMIT = 86_400.0
