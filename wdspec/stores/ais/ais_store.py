@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import BinaryIO, cast
 
 import urllib3
-from urllib3.exceptions import HTTPError
 
 from wdspec.errors import ShardError, StoreError, UsageError
 from wdspec.outputs.output import Output
@@ -17,6 +15,8 @@ from wdspec.stores.ais.checksums import Digest, digest_of
 from wdspec.stores.ais.client import AisClient, client_for
 from wdspec.stores.ais.object_listing import listed_names
 from wdspec.stores.ais.refusals import Refusal
+from wdspec.stores.http.answers import extent_of
+from wdspec.stores.http.exchange import HEADERS, WireBody
 from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.stores.store import KeyStore, StoreSettings
 from wdspec.streams.resuming_stream import RangeResponse, ResumingStream
@@ -25,7 +25,6 @@ from wdspec.urls.schemes import AIS_PREFIX
 
 MAX_INTERNAL = 5
 """Answers 500 in a row that are borne: a store that is only overloaded says 503 or 429."""
-_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 _SAYS_WHICH = ("ais-version", "ais-checksum-value", "etag")
 
 
@@ -90,16 +89,16 @@ class AisShard:
             TransientError: it may be had later.
             MissingShardError, ShardError, StoreError: it cannot be had.
         """
-        headers = {"Accept-Encoding": "identity", "User-Agent": "wdspec"}
+        headers = dict(HEADERS)
         if offset and self._cluster.etl is None:
             headers["Range"] = f"bytes={offset}-"
         try:
-            return self._answer(headers)
+            return self._answer(headers, offset)
         except StoreError as error:
             error.at(location=self._url)
             raise
 
-    def _answer(self, headers: dict[str, str]) -> RangeResponse:
+    def _answer(self, headers: dict[str, str], offset: int) -> RangeResponse:
         reply = self._client.get(self._target, headers)
         if reply.response.status == 401 and self._client.renew_token():
             reply.response.close()
@@ -112,7 +111,11 @@ class AisShard:
                 raise TransientError(str(refusal))
             raise refusal.error(self._cluster)
         try:
-            answer = self._whole(response, reply.host) if response.status == 200 else self._part(response)
+            answer = (
+                self._whole(response, reply.host)
+                if response.status == 200
+                else self._part(response, reply.host, offset)
+            )
         except BaseException:
             response.close()
             raise
@@ -125,20 +128,23 @@ class AisShard:
         etl = self._cluster.etl
         if etl is not None:
             same = f"what the ETL {etl.name} makes of it" if etl.deterministic else None
-            return RangeResponse(AisBody(response, host), total=total, validator=same, ranges=False)
+            return RangeResponse(
+                WireBody(response, partial(_broken, host)), total=total, validator=same, ranges=False
+            )
         check = digest_of(response.headers) if self._cluster.verifies and total else None
-        body = AisBody(response, host, check, total or 0)
+        body = (
+            VerifiedBody(response, host, check, total or 0)
+            if check
+            else WireBody(response, partial(_broken, host))
+        )
         return RangeResponse(
             body, total=total, validator=self._which(response.headers), ranges=total is not None
         )
 
-    def _part(self, response: urllib3.BaseHTTPResponse) -> RangeResponse:
-        said = response.headers.get("content-range", "")
-        match = _RANGE.fullmatch(said.strip())
-        if match is None:
-            raise TransientError(f"a part of the object came, but its Content-Range is `{said}`")
-        body = AisBody(response, "")  # the checksum is that of the whole object
-        return RangeResponse(body, int(match[1]), int(match[2]), self._which(response.headers))
+    def _part(self, response: urllib3.BaseHTTPResponse, host: str, offset: int) -> RangeResponse:
+        extent = extent_of(206, response.headers, offset)
+        body = WireBody(response, partial(_broken, host))  # the checksum is that of the whole object
+        return RangeResponse(body, extent.start, extent.total, self._which(response.headers))
 
     def _which(self, headers: Mapping[str, str]) -> str | None:
         """What says which bytes these are.
@@ -155,49 +161,33 @@ class AisShard:
         return ", ".join(f"{name} {value}" for name, value in said.items()) or None
 
 
-class AisBody:
-    """The bytes of one answer.
+class VerifiedBody(WireBody):
+    """The bytes of a whole object, whose checksum is compared at their end.
 
     Args:
-        host: whom they come from.
         check: a digest and the value it must have after all of them.
         total: how many there are.
     """
 
     def __init__(
-        self,
-        response: urllib3.BaseHTTPResponse,
-        host: str,
-        check: tuple[Digest, str] | None = None,
-        total: int = 0,
+        self, response: urllib3.BaseHTTPResponse, host: str, check: tuple[Digest, str], total: int
     ) -> None:
-        self._response, self._host = response, host
-        self._check = check
+        super().__init__(response, partial(_broken, host))
+        self._digest, self._value = check
         self._missing = total
 
     def read(self, size: int) -> bytes:
-        try:
-            data = self._response.read(size, decode_content=False)
-        except (HTTPError, OSError) as error:
-            raise TransientError(f"the stream from AIStore {self._host} broke: {error}") from error
-        if self._check is not None and data:
-            self._verify(data, *self._check)
+        data = super().read(size)
+        self._digest.update(data)
+        self._missing -= len(data)
+        if self._missing == 0 and data and self._digest.hexdigest() != self._value:
+            raise ShardError(
+                f"its checksum is {self._digest.hexdigest()}, but AIStore keeps {self._value} for it: bytes were "
+                "changed, on the way or in the cluster; read it again, or fetch it anew there (`ais evict`), or switch "
+                "this off with `aistore: {checksum: ignore}`"
+            )
         return data
 
-    def close(self) -> None:
-        self._response.close()
 
-    def abort(self) -> None:
-        """Ends a `read` under way in another thread."""
-        with contextlib.suppress(RuntimeError, ValueError, OSError):  # nothing is being read
-            self._response.shutdown()
-
-    def _verify(self, data: bytes, digest: Digest, value: str) -> None:
-        digest.update(data)
-        self._missing -= len(data)
-        if self._missing == 0 and digest.hexdigest() != value:
-            raise ShardError(
-                f"its checksum is {digest.hexdigest()}, but AIStore keeps {value} for it: bytes were changed, "
-                "on the way or in the cluster; read it again, or fetch it anew there (`ais evict`), or switch this "
-                "off with `aistore: {checksum: ignore}`"
-            )
+def _broken(host: str, error: Exception) -> TransientError:
+    return TransientError(f"the stream from AIStore {host} broke: {error}")

@@ -6,18 +6,18 @@ signed, and expire; and a target may leave.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, SSLError
 from urllib3.util import Timeout
 
 from wdspec.errors import StoreError
+from wdspec.stores.http.exchange import CONNECTIONS, drain, get, is_safe_redirect, redirect_of
 from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.streams.retrying import TransientError
 from wdspec.system.per_process import PerProcess, Table
@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 
 MAX_HOPS = 5
 """One is usual, and two where an ETL answers by itself."""
-KEPT = 10
-"""Idle connections kept for each host."""
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_LONGEST_ERROR = 64 * 1024
+_LONGEST_TOKEN = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -66,12 +63,13 @@ class AisClient:
         response, url = self._from_gateway(target, headers, body)
         try:
             for hops in range(MAX_HOPS + 1):
-                place = response.headers.get("location")
-                if response.status not in _REDIRECTS or place is None:
+                there = redirect_of(response, url)
+                if there is None:
                     return Reply(response, urlsplit(url).netloc, hops)
                 if hops < MAX_HOPS:
-                    url, before = self._next(url, place), response
-                    settle(before)
+                    _check_redirect(url, there)
+                    url = there
+                    drain(response)
                     response = self._from_target(url, headers, body)
         except BaseException:
             response.close()
@@ -125,17 +123,7 @@ class AisClient:
 
     def _sent(self, url: str, headers: Mapping[str, str], body: bytes | None) -> urllib3.BaseHTTPResponse:
         try:
-            return self._manager.request(
-                "GET",
-                url,
-                headers=dict(headers),
-                body=body,
-                preload_content=False,
-                decode_content=False,
-                redirect=False,
-                retries=False,
-                timeout=self._timeout,
-            )
+            return get(self._manager, url, headers, self._timeout, body)
         except (NewConnectionError, ConnectTimeoutError) as error:
             raise _NoConnectionError(_words(error)) from error
         except SSLError as error:
@@ -146,17 +134,13 @@ class AisClient:
         except (HTTPError, OSError) as error:
             raise TransientError(f"no answer from {_shown(url)}: {_words(error)}") from error
 
-    def _next(self, url: str, place: str) -> str:
-        with contextlib.suppress(UnicodeError):
-            place = place.encode("latin-1").decode("utf-8")  # headers come as if they were Latin-1
-        there = urljoin(url, place)
-        before, after = urlsplit(url).scheme, urlsplit(there).scheme
-        if after not in ("http", "https") or (before == "https" and after == "http"):
-            raise StoreError(
-                f"AIStore at {_shown(url)} redirects from {before} to {after}://, which is refused: anybody could read "
-                "along; let its targets use https too"
-            )
-        return there
+
+def _check_redirect(url: str, target: str) -> None:
+    if not is_safe_redirect(url, target):
+        raise StoreError(
+            f"AIStore at {_shown(url)} redirects from {urlsplit(url).scheme} to {urlsplit(target).scheme}://, which is "
+            "refused: anybody could read along; let its targets use https too"
+        )
 
 
 class _NoConnectionError(Exception):
@@ -186,7 +170,7 @@ def token_in(cluster: AisCluster) -> str | None:
         return None
     try:
         with open(path, encoding="utf-8") as file:
-            text = file.read(_LONGEST_ERROR).strip()
+            text = file.read(_LONGEST_TOKEN).strip()
         token = json.loads(text)["token"] if text.startswith("{") else text
     except FileNotFoundError:
         if not cluster.token_named:
@@ -207,19 +191,6 @@ def token_in(cluster: AisCluster) -> str | None:
     return token
 
 
-def settle(response: urllib3.BaseHTTPResponse) -> bytes:
-    """Reads a small body to its end, so that its connection can be used again; closes that of a large one."""
-    try:
-        data = response.read(_LONGEST_ERROR, decode_content=False)
-        if len(data) < _LONGEST_ERROR:
-            response.release_conn()
-            return data
-    except (HTTPError, OSError):
-        data = b""
-    response.close()
-    return data
-
-
 def _manager(cluster: AisCluster) -> urllib3.PoolManager:
     for path in (cluster.client_ca, cluster.client_crt, cluster.client_key):
         if path is not None and not os.path.isfile(path):
@@ -227,7 +198,7 @@ def _manager(cluster: AisCluster) -> urllib3.PoolManager:
     if cluster.skip_verify_crt:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     return urllib3.PoolManager(
-        maxsize=KEPT,
+        maxsize=CONNECTIONS,
         cert_reqs="CERT_NONE" if cluster.skip_verify_crt else "CERT_REQUIRED",
         ca_certs=cluster.client_ca,
         cert_file=cluster.client_crt,

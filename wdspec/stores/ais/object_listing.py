@@ -11,6 +11,7 @@ from urllib3.exceptions import HTTPError
 from wdspec.errors import ShardError, StoreError
 from wdspec.stores.ais.client import AisClient, client_for
 from wdspec.stores.ais.refusals import Refusal
+from wdspec.stores.http.exchange import HEADERS
 from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.streams.retrying import Retries, RetryPolicy, TransientError
 
@@ -49,7 +50,7 @@ def listed_names(cluster: AisCluster, url: str, start: str, retry_policy: RetryP
 
 
 def _page(client: AisClient, target: str, value: dict[str, Any], cluster: AisCluster) -> dict[str, Any]:
-    headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "wdspec"}
+    headers = {**HEADERS, "content-type": "application/json", "accept": "application/json"}
     body = json.dumps({"action": "list", "value": value}).encode()
     reply = client.get(target, headers, body)
     if reply.response.status == 401 and client.renew_token():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 
 from wdspec.errors import MissingShardError, ShardError, StoreError
-from wdspec.stores.ais.client import Reply, settle
+from wdspec.stores.ais.client import Reply
+from wdspec.stores.http.answers import retry_after
+from wdspec.stores.http.exchange import drain, one_line
 from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.streams.retrying import TransientError
 
@@ -37,17 +40,13 @@ class Refusal:
     def of(cls, reply: Reply) -> Refusal:
         """Reads what a reply says, and is done with it."""
         status, headers = reply.response.status, reply.response.headers
-        data = settle(reply.response)
-        text, node = data[:2000].decode("utf-8", "replace"), ""
-        try:
+        data = drain(reply.response)
+        text, node = data, ""
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
             said = json.loads(data)
-            text, node = str(said["message"]), str(said.get("node", ""))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            pass
-        line = " ".join("".join(each if each.isprintable() else " " for each in text).split())
-        wait = headers.get("retry-after", "")
-        seconds = float(wait) if wait.isdigit() else None
-        return cls(status, line[:300], node, reply.host, reply.hops, seconds)
+            text, node = str(said["message"]).encode(), str(said.get("node", ""))
+        wait = retry_after(headers.get("retry-after"))
+        return cls(status, one_line(text, 300), node, reply.host, reply.hops, wait)
 
     def __str__(self) -> str:
         """Who says what."""

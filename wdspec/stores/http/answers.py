@@ -61,7 +61,7 @@ def raise_for_status(status: int, headers: Mapping[str, str], excerpt: str) -> N
         return
     said = f"status {status} {responses.get(status, '')}".rstrip() + (f": {excerpt}" if excerpt else "")
     if status in TRANSIENT:
-        raise TransientError(said, retry_after=_retry_after(headers.get("retry-after")))
+        raise TransientError(said, retry_after=retry_after(headers.get("retry-after")))
     if status in (404, 410):
         raise MissingShardError(
             f"no such object, says the server: {said}; correct the URL, or rewrite it with "
@@ -127,7 +127,7 @@ def _length(headers: Mapping[str, str]) -> int | None:
     return int(values.pop())
 
 
-def _retry_after(said: str | None) -> float | None:
+def retry_after(said: str | None) -> float | None:
     """Seconds, of a number of them or a date."""
     if not said:
         return None

@@ -13,12 +13,10 @@ import urllib3
 from urllib3.util import Url
 
 from wdspec.errors import ShardError
+from wdspec.stores.http.exchange import CONNECTIONS
 from wdspec.stores.settings.http_settings import HttpSettings
 from wdspec.streams.retrying import log
 from wdspec.system.per_process import PerProcess, Table
-
-KEPT = 16
-"""Idle connections kept for each host."""
 
 _managers: PerProcess[Table[tuple[HttpSettings, str | None], urllib3.PoolManager]] = PerProcess(Table)
 
@@ -45,7 +43,7 @@ def authorization(url: Url, settings: HttpSettings) -> str | None:
 
 
 def _made(settings: HttpSettings, proxy: str | None) -> urllib3.PoolManager:
-    arguments: dict[str, Any] = {"maxsize": KEPT, "ssl_context": _trust(settings)}
+    arguments: dict[str, Any] = {"maxsize": CONNECTIONS, "ssl_context": _trust(settings)}
     if proxy is None:
         return urllib3.PoolManager(**arguments)
     parsed = urllib3.util.parse_url(proxy)

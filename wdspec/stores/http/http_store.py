@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from functools import partial
 from typing import BinaryIO, cast
-from urllib.parse import urljoin
 
 import urllib3
 from urllib3.exceptions import HTTPError
@@ -14,6 +13,7 @@ from wdspec.errors import ShardError, UsageError
 from wdspec.outputs.output import Output
 from wdspec.stores.http.answers import Extent, extent_of, raise_for_status
 from wdspec.stores.http.connections import authorization, manager_for
+from wdspec.stores.http.exchange import HEADERS, WireBody, drain, get, is_safe_redirect, one_line, redirect_of
 from wdspec.stores.http.failures import classified
 from wdspec.stores.http.transfer_encoding import transferred
 from wdspec.stores.settings.http_settings import HttpSettings
@@ -23,10 +23,6 @@ from wdspec.streams.retrying import RetryPolicy, TransientError
 from wdspec.urls.schemes import scheme_of
 
 MAX_REDIRECTS = 10
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_HEADERS = {"accept-encoding": "identity", "user-agent": "wdspec"}
-_EXCERPT = 200
-_SMALL = 64 * 1024
 
 _heard: set[tuple[str, int]] = set()
 """Hosts that have answered this process, and through whose connections."""
@@ -79,7 +75,8 @@ class HttpObject:
             excerpt = "" if response.status in (200, 206, 416) else _excerpt(response)
             raise_for_status(response.status, response.headers, excerpt)
             extent = extent_of(response.status, response.headers, offset)
-            answer = self._answer(HttpBody(response, url.netloc or "", self._retry_policy), extent)
+            explain = partial(classified, host=url.netloc or "", retry_policy=self._retry_policy)
+            answer = self._answer(WireBody(response, explain), extent)
         except BaseException:
             response.close()
             raise
@@ -100,7 +97,7 @@ class HttpObject:
 
     def _asked(self, offset: int) -> tuple[urllib3.BaseHTTPResponse, Url]:
         """The answer, and the URL that gave it in the end."""
-        headers = dict(_HEADERS)
+        headers = dict(HEADERS)
         if offset:
             headers["range"] = f"bytes={offset}-"
             if self._known is not None and self._known.validator and self._known.strong:
@@ -108,73 +105,46 @@ class HttpObject:
         url = self._url
         for _ in range(MAX_REDIRECTS + 1):
             response = self._sent(url, headers)
-            place = response.headers.get("location")
-            if response.status not in _REDIRECTS or place is None:
+            target = redirect_of(response, url.url)
+            if target is None:
                 return response, url
-            _settle(response)
-            url = _redirected(url, place)
+            drain(response)
+            url = _redirected(url, target)
         raise ShardError(f"more than {MAX_REDIRECTS} redirects, the last one to {url.url}")
 
     def _sent(self, url: Url, headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
         login = authorization(url, self._settings)
         host = url.netloc or ""
         manager = manager_for(url, self._settings)
+        if login:
+            headers = {**headers, "authorization": login}
         try:
-            response = manager.request(
-                "GET",
-                url._replace(auth=None, fragment=None).url,
-                headers={**headers, "authorization": login} if login else headers,
-                preload_content=False,
-                decode_content=False,
-                redirect=False,
-                retries=False,
-                timeout=self._timeout,
-            )
+            response = get(manager, url._replace(auth=None, fragment=None).url, headers, self._timeout)
         except (HTTPError, OSError) as error:
             raise classified(error, host, self._retry_policy, heard=(host, id(manager)) in _heard) from error
         _heard.add((host, id(manager)))
         return response
 
 
-class HttpBody:
-    """The bytes of one answer, as they come over the wire."""
-
-    def __init__(self, response: urllib3.BaseHTTPResponse, host: str, retry_policy: RetryPolicy) -> None:
-        self._response, self._host, self._retry_policy = response, host, retry_policy
-
-    def read(self, size: int) -> bytes:
-        try:
-            return self._response.read(size, decode_content=False)
-        except (HTTPError, OSError) as error:
-            raise classified(error, self._host, self._retry_policy) from error
-
-    def close(self) -> None:
-        self._response.close()
-
-    def abort(self) -> None:
-        with suppress(RuntimeError, ValueError, OSError):  # nothing is being read
-            self._response.shutdown()
-
-
-def _redirected(url: Url, place: str) -> Url:
+def _redirected(url: Url, target: str) -> Url:
     """Where a redirect leads. A login goes along only to the same origin.
 
     Raises:
         ShardError: away from https, or to no URL that could be asked for.
     """
-    try:
-        target = parse_url(urljoin(url.url, place))
-    except (HTTPError, ValueError) as error:
-        raise ShardError(f"a redirect to {place}, which is no URL that can be asked for: {error}") from None
-    if target.scheme not in ("http", "https") or not target.host:
-        raise ShardError(f"a redirect to {place}, which is no http or https URL")
-    if url.scheme == "https" and target.scheme == "http":
+    if not is_safe_redirect(url.url, target):
         raise ShardError(
-            f"a redirect from https to {target.url} is refused; name that URL itself if it may be trusted"
+            f"a redirect from {url.scheme} to {target} is refused; name that URL itself if it may be trusted"
         )
-    if target.auth is None and _origin(target) == _origin(url):
-        return target._replace(auth=url.auth)
-    return target
+    try:
+        parsed = parse_url(target)
+    except HTTPError as error:
+        raise ShardError(f"a redirect to {target}, which is no URL that can be asked for: {error}") from None
+    if not parsed.host:
+        raise ShardError(f"a redirect to {target}, which names no host")
+    return (
+        parsed._replace(auth=url.auth) if parsed.auth is None and _origin(parsed) == _origin(url) else parsed
+    )
 
 
 def _origin(url: Url) -> tuple[str | None, str | None, int]:
@@ -182,22 +152,10 @@ def _origin(url: Url) -> tuple[str | None, str | None, int]:
 
 
 def _excerpt(response: urllib3.BaseHTTPResponse) -> str:
-    """The beginning of what the server says in words, on one line."""
+    """The beginning of what the server says in words."""
     kind = response.headers.get("content-type", "").lower()
-    if response.headers.get("content-encoding") or not any(each in kind for each in ("plain", "xml", "json")):
-        _settle(response)
-        return ""
-    text = _settle(response)[: 4 * _EXCERPT].decode("utf-8", "replace")
-    line = " ".join("".join(each if each.isprintable() else " " for each in text).split())
-    return line[:_EXCERPT] + ("…" if len(line) > _EXCERPT else "")
-
-
-def _settle(response: urllib3.BaseHTTPResponse) -> bytes:
-    """Reads a small body to its end, so that its connection can be used again; closes that of a large one."""
-    try:
-        data = response.read(_SMALL, decode_content=False)
-        response.read(1, decode_content=False)
-    except (HTTPError, OSError):
-        data = b""
-    response.close()
-    return data
+    encoded = bool(response.headers.get("content-encoding"))
+    data = drain(response)
+    return (
+        "" if encoded or not any(each in kind for each in ("plain", "xml", "json")) else one_line(data, 200)
+    )
