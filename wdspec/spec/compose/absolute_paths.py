@@ -30,7 +30,7 @@ def with_absolute_paths(holder: MapNode) -> MapNode:
                     and node.value[:1] not in ("", "~")
                 ):
                     path = os.path.normpath(os.path.join(node.base, node.value))
-                    settings = settings.setting(name, Scalar(node.origin, node.line, node.column, path))
+                    settings = settings.setting(name, node.scalar(path))
             holder = holder.setting(key, settings)
     return holder
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import overload
+
 from wdspec.spec.tree.nodes import ListNode, MapEntry, MapNode, Node, is_null
 
 JOINED = frozenset({"rewrite", "allow"})
@@ -9,6 +11,10 @@ _FREE_FORM = frozenset({"vars", "tags", "args", "rename", "decode"})
 """Keys below which names are the user's own, so that `rewrite` there is no list of rules."""
 
 
+@overload
+def merge(below: Node | None, above: MapNode, *, joins: bool = True) -> MapNode: ...
+@overload
+def merge(below: Node | None, above: Node, *, joins: bool = True) -> Node: ...
 def merge(below: Node | None, above: Node, *, joins: bool = True) -> Node:
     """The tree `above` laid over `below`.
 
@@ -36,4 +42,4 @@ def _joined(near: Node, far: Node) -> Node:
         return near
     items = [*(near.items if isinstance(near, ListNode) else (near,))]
     items += far.items if isinstance(far, ListNode) else (far,)
-    return ListNode(near.origin, near.line, near.column, items)
+    return near.list_of(items)

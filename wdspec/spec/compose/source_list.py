@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from wdspec.spec.compose.draft import SHARE_KEYS, Draft
 from wdspec.spec.compose.merging import merge
-from wdspec.spec.compose.source_names import everyone, name_of, prefixed, with_names
+from wdspec.spec.compose.source_names import everyone, name_of, prefixed, with_each, with_names
 from wdspec.spec.compose.spec_files import Library
 from wdspec.spec.compose.variants import choose_split
 from wdspec.spec.language.known_keys import MERGED_TOP, keys_of, stands_for
@@ -58,7 +58,7 @@ class Assembly:
         patches = top.get("sources")
         if patches is not None:
             dataset = with_names(self._patched(dataset, patches), self._problems)
-        bottom: MapNode = MapNode(top.origin, top.line, top.column, {})
+        bottom: MapNode = top.with_entries({})
         if top.get("errors") is not None:
             bottom = bottom.with_entries({"errors": top.entries["errors"]})
         defaults = self._defaults_over(bottom, top.get("defaults"))
@@ -106,9 +106,9 @@ class Assembly:
             if depth > MAX_NESTING or self._count > MAX_SOURCES:
                 limit = f"{MAX_NESTING} levels" if depth > MAX_NESTING else f"{MAX_SOURCES:,} sources"
                 self._problems.add("E009", item, f"mixes are nested into more than {limit}", "flatten them")
-                return ListNode(dataset.origin, dataset.line, dataset.column, ())
+                return dataset.list_of(())
             items.append(self._source(item, chain, depth))
-        return ListNode(dataset.origin, dataset.line, dataset.column, items)
+        return dataset.list_of(items)
 
     def _source(self, entry: MapNode, chain: tuple[str, ...], depth: int) -> MapNode:
         kinds = [key for key in ("shards", "dataset", "spec") if entry.get(key) is not None]
@@ -124,7 +124,7 @@ class Assembly:
         if nested is None:
             return entry.without("dataset", "spec")
         listed = self._listed(entry, entry)
-        empty = ListNode(entry.origin, entry.line, entry.column, ())
+        empty = entry.list_of(())
         return entry.setting("dataset", self._inlined(listed, chain, depth + 1) if listed else empty)
 
     def _note_missing(self, entry: MapNode) -> None:
@@ -139,14 +139,12 @@ class Assembly:
     def _child(self, entry: MapNode, chain: tuple[str, ...], depth: int) -> MapNode:
         """A `spec:` entry as a nested mix that brings the child's dataset, mix, defaults and rewrite."""
         node = entry.entries["spec"].value
-        empty = ListNode(node.origin, node.line, node.column, ())
+        empty = node.list_of(())
         group = entry.without("spec").setting("dataset", empty)
         split: str | None = None
         if isinstance(node, Scalar) and isinstance(node.value, str) and "#" in node.value:
             text, _, split = node.value.rpartition("#")
-            node = Scalar(
-                node.origin, node.line, node.column, text, width=node.width, directory=node.directory
-            )
+            node = node.scalar(text, width=node.width, directory=node.directory)
         found = self._library.find(node, "spec")
         child = found and self._library.spec(*found, node, chain)
         chosen = child and choose_split(child, split, self._problems, node)
@@ -191,24 +189,16 @@ class Assembly:
                 self._problems.add("E105", key, f"there is no source `{name[:60]}`", hint)
             elif not isinstance(value, MapNode) and not is_null(value):
                 self._problems.add("E202", value, "expected a map of keys of this source")
-        return self._with_patches(dataset, patches)
 
-    def _with_patches(self, dataset: ListNode, patches: MapNode) -> ListNode:
-        items: list[Node] = []
-        for item in dataset.items:
-            if isinstance(item, MapNode):
-                patch = patches.get(name_of(item) or "")
-                if isinstance(patch, MapNode):
-                    merged = merge(item, patch)
-                    assert isinstance(merged, MapNode)
-                    item = item.with_entries(merged.entries)
-                    if any(key in patch.entries for key in ("shards", "dataset", "spec")):
-                        item = self._source(item, self._chain, 0)
-                nested = item.get("dataset")
-                if isinstance(nested, ListNode):
-                    item = item.setting("dataset", self._with_patches(nested, patches))
-            items.append(item)
-        return ListNode(dataset.origin, dataset.line, dataset.column, items)
+        def patched(entry: MapNode) -> MapNode:
+            patch = patches.get(name_of(entry) or "")
+            if not isinstance(patch, MapNode):
+                return entry
+            entry = entry.with_entries(merge(entry, patch).entries)
+            is_other = any(key in patch.entries for key in ("shards", "dataset", "spec"))
+            return self._source(entry, self._chain, 0) if is_other else entry
+
+        return with_each(dataset, patched)
 
     def _defaults_over(self, far: MapNode, near: Node | None) -> MapNode:
         if near is None:
@@ -222,9 +212,7 @@ class Assembly:
                 self._problems.add(
                     "E216", near.key(key), f"`{key}` cannot stand in `defaults`", "it belongs to a source"
                 )
-        merged = merge(far, near.without(*_NOT_IN_DEFAULTS))
-        assert isinstance(merged, MapNode)
-        return merged
+        return merge(far, near.without(*_NOT_IN_DEFAULTS))
 
     def _built(self, dataset: ListNode, defaults: MapNode, tags: Node | None) -> list[Draft]:
         drafts = []
@@ -251,6 +239,4 @@ class Assembly:
             inherited = below.get("tags")
             tags = merge(inherited, tags) if inherited is not None else tags
             below = below.setting("tags", tags)
-        merged = merge(below, entry)
-        assert isinstance(merged, MapNode)
-        return merged
+        return merge(below, entry)

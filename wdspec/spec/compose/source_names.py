@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from wdspec.spec.problems.problems import Problems
 from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Scalar
@@ -66,37 +66,39 @@ def with_names(dataset: ListNode, problems: Problems) -> ListNode:
             problems.add("E304", node, f"two sources are called `{name[:60]}`, the other in {other}", hint)
         taken.setdefault(name, entry)
     counts: dict[str, int] = {}
-    return _named(dataset, set(taken), counts)
+    names = set(taken)
+
+    def named(entry: MapNode) -> MapNode:
+        if entry.get("name") is not None:
+            return entry
+        return entry.setting("name", entry.scalar(_free(default_name(entry), names, counts)))
+
+    return with_each(dataset, named)
 
 
 def prefixed(dataset: ListNode, prefix: str) -> ListNode:
     """The same named sources, each called `prefix/name`."""
+
+    def with_prefix(entry: MapNode) -> MapNode:
+        name = entry.get("name")
+        if not isinstance(name, Scalar):
+            return entry  # which is a problem that is found where its values are checked
+        return entry.setting("name", name.scalar(f"{prefix}/{name.value}", width=name.width))
+
+    return with_each(dataset, with_prefix)
+
+
+def with_each(dataset: ListNode, change: Callable[[MapNode], MapNode]) -> ListNode:
+    """The same list with its sources changed, each nested mix before its sources."""
     items: list[Node] = []
     for item in dataset.items:
         if isinstance(item, MapNode):
-            name = item.entries["name"].value
-            assert isinstance(name, Scalar)
-            text = Scalar(name.origin, name.line, name.column, f"{prefix}/{name.value}", width=name.width)
-            item = item.setting("name", text)
+            item = change(item)
             nested = item.get("dataset")
             if isinstance(nested, ListNode):
-                item = item.setting("dataset", prefixed(nested, prefix))
+                item = item.setting("dataset", with_each(nested, change))
         items.append(item)
-    return ListNode(dataset.origin, dataset.line, dataset.column, items)
-
-
-def _named(dataset: ListNode, taken: set[str], counts: dict[str, int]) -> ListNode:
-    items: list[Node] = []
-    for item in dataset.items:
-        if isinstance(item, MapNode):
-            if name_of(item) is None and ("name" not in item.entries or item.get("name") is None):
-                name = _free(default_name(item), taken, counts)
-                item = item.setting("name", Scalar(item.origin, item.line, item.column, name))
-            nested = item.get("dataset")
-            if isinstance(nested, ListNode):
-                item = item.setting("dataset", _named(nested, taken, counts))
-        items.append(item)
-    return ListNode(dataset.origin, dataset.line, dataset.column, items)
+    return dataset.list_of(items)
 
 
 def _free(name: str, taken: set[str], counts: dict[str, int]) -> str:

@@ -96,9 +96,7 @@ class Library:
             base = found and self.spec(*found, node, chain)
             if base is not None:
                 below = merge(below, base.without("extends"))
-        merged = merge(below, own.without("extends"))
-        assert isinstance(merged, MapNode)
-        return merged
+        return merge(below, own.without("extends"))
 
     def _parse(self, path: str, named: str, at: Node | None) -> MapNode | None:
         self._problems.saw(named)

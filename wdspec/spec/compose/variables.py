@@ -110,7 +110,7 @@ class Scope:
             items = [self.expand(item) for item in node.items]
             if all(new is old for new, old in zip(items, node.items, strict=True)):
                 return node
-            return ListNode(node.origin, node.line, node.column, items)
+            return node.list_of(items)
         assert isinstance(node, MapNode)
         entries = {}
         changed = False
@@ -157,10 +157,7 @@ class Scope:
             return node
         if not isinstance(value, Scalar):
             return value
-        return Scalar(
-            node.origin,
-            node.line,
-            node.column,
+        return node.scalar(
             value.value,
             width=node.width,
             directory=value.base,
@@ -193,10 +190,7 @@ class Scope:
             message = f"with its variables this text has {len(whole):,} characters; the limit is {MAX_TEXT:,}"
             self._problems.add("E110", node, message, "look for variables that repeat each other")
             return node
-        return Scalar(
-            node.origin,
-            node.line,
-            node.column,
+        return node.scalar(
             whole,
             offset=node.offset,
             width=node.width,
@@ -239,7 +233,7 @@ class Scope:
         return value
 
     def _default(self, text: str, node: Scalar) -> Node | None:
-        expanded = self._scalar(Scalar(node.origin, node.line, node.column, text, width=node.width))
+        expanded = self._scalar(node.scalar(text, width=node.width))
         if isinstance(expanded, Scalar) and isinstance(expanded.value, str) and expanded.value:
             return _spelt(expanded.value, node, expanded.base)
         return expanded
@@ -280,4 +274,4 @@ def used_names(node: Node) -> set[str]:
 def _spelt(text: str, node: Node, directory: str) -> Scalar:
     """A text from outside the file, typed as a plain scalar would be; empty stays text, for null removes."""
     value = typed(text) if text else ""
-    return Scalar(node.origin, node.line, node.column, value, directory=directory, text=text)
+    return node.scalar(value, directory=directory, text=text)

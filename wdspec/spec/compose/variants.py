@@ -48,9 +48,7 @@ def choose_split(
         else:
             problems.add("E103", place, f"the spec has no split `{split}`", hint)
         return None
-    merged = merge(top.without("splits"), held)
-    assert isinstance(merged, MapNode)
-    return merged
+    return merge(top.without("splits"), held)
 
 
 def choose_environment(
@@ -97,9 +95,7 @@ def choose_environment(
 def lay_over(top: MapNode, overlay: MapNode, overlaid: set[Position]) -> MapNode:
     """An overlay over a tree."""
     overlaid.update(_rules(overlay))
-    merged = merge(top, overlay)
-    assert isinstance(merged, MapNode)
-    return merged
+    return merge(top, overlay)
 
 
 def override_tree(key: str, value: object, origin: Origin, problems: Problems) -> MapNode | None:
@@ -131,7 +127,7 @@ def override_text(text: str, directory: str, problems: Problems) -> MapNode | No
 
 def _nested(steps: list[str], node: Node) -> MapNode:
     for step in reversed(steps):
-        key = Scalar(node.origin, node.line, node.column, step)
+        key = node.scalar(step)
         node = MapNode(node.origin, node.line, node.column, {step: MapEntry(key, node)})
     assert isinstance(node, MapNode)
     return node

@@ -109,7 +109,7 @@ def _inside(value: Node, model: type[Model], where: str, problems: Problems) -> 
         ]
         if all(new is old for new, old in zip(items, value.items, strict=True)):
             return value
-        return ListNode(value.origin, value.line, value.column, items)
+        return value.list_of(items)
     return value
 
 

@@ -60,6 +60,14 @@ class Node:
         """How many characters of its line belong to it, as far as known."""
         return 1
 
+    def scalar(self, value: Any, **rest: Any) -> Scalar:
+        """Another value in the place of this node; `rest` as `Scalar` takes it."""
+        return Scalar(self.origin, self.line, self.column, value, **rest)
+
+    def list_of(self, items: Iterable[Node]) -> ListNode:
+        """A list in the place of this node."""
+        return ListNode(self.origin, self.line, self.column, items)
+
     def key_or_self(self, key: str) -> Node:
         """What to point at for a key: the key where the node has it, else the node."""
         return self
