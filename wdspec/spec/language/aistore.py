@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -108,32 +107,31 @@ def read_namespace(value: Any) -> str:
     return str(text)
 
 
-def _texts(examples: Iterable[str]) -> WithJsonSchema:
+def _texts(*examples: str) -> WithJsonSchema:
     forms = [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
-    return WithJsonSchema({"anyOf": forms, "examples": list(examples)})
+    return WithJsonSchema({"anyOf": forms, "examples": examples})
 
 
+_TEXT_OR_MAP = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]})
+_Gateway = Annotated[str, BeforeValidator(read_endpoint)]
+Gateways = Annotated[
+    tuple[_Gateway, ...], Field(min_length=1), BeforeValidator(read_list), _texts("http://aistore:51080")
+]
+UrlSchemes = Annotated[tuple[str, ...], BeforeValidator(read_schemes), _texts("gs", "all")]
 EtlName = Annotated[str, BeforeValidator(read_etl_name)]
+EtlNames = Annotated[tuple[EtlName, ...], BeforeValidator(read_list), _texts("second-etl")]
+EtlArgs = Annotated[str, BeforeValidator(read_etl_args), _TEXT_OR_MAP]
+Namespace = Annotated[str, BeforeValidator(read_namespace)]
 
 
 class Etl(Model):
     """A transformation that runs in the cluster: it gets whole shards and gives whole shards."""
 
     name: AffectsSamples[EtlName] = Field(description="Its name in the cluster, where it must be running.")
-    args: AffectsSamples[
-        Annotated[
-            str,
-            BeforeValidator(read_etl_args),
-            WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]}),
-        ]
-    ] = Field("", description="What it is given: text, or a map, which is sent as JSON.")
-    pipeline: AffectsSamples[
-        Annotated[
-            tuple[EtlName, ...],
-            BeforeValidator(read_list),
-            _texts(["second-etl"]),
-        ]
-    ] = Field((), description="ETLs that follow it, in order.")
+    args: AffectsSamples[EtlArgs] = Field(
+        "", description="What it is given: text, or a map, which is sent as JSON."
+    )
+    pipeline: AffectsSamples[EtlNames] = Field((), description="ETLs that follow it, in order.")
     deterministic: AffectsNeither[Boolean] = Field(
         False,
         description="It always gives the same bytes, so that a stream that was cut may be read again from its "
@@ -151,17 +149,10 @@ def read_etl(value: Any) -> Any:
 class AIStore(Model):
     """An AIStore cluster that serves remote shards."""
 
-    endpoint: AffectsNeither[
-        Annotated[
-            tuple[Annotated[str, BeforeValidator(read_endpoint)], ...],
-            Field(min_length=1),
-            BeforeValidator(read_list),
-            _texts(["http://aistore:51080"]),
-        ]
-    ] = Field((), description="The URL of its gateway, or of several. By default AIS_ENDPOINT.")
-    use_for: AffectsNeither[
-        Annotated[tuple[str, ...], BeforeValidator(read_schemes), _texts(["gs", "all"])]
-    ] = Field(
+    endpoint: AffectsNeither[Gateways] = Field(
+        (), description="The URL of its gateway, or of several. By default AIS_ENDPOINT."
+    )
+    use_for: AffectsNeither[UrlSchemes] = Field(
         (),
         description="The URL schemes it serves beside `ais`: `[gs, s3]`, or `all` of them (`gs`, `s3`, `az`, `oc` and "
         "their other names). By default USE_AIS_FOR.",
@@ -204,7 +195,7 @@ class AIStore(Model):
     latest: AffectsNeither[Boolean] = Field(
         False, description="Ask the cluster to compare its copy with the remote bucket's object each time."
     )
-    namespace: AffectsNeither[Annotated[str, BeforeValidator(read_namespace)] | None] = Field(
+    namespace: AffectsNeither[Namespace | None] = Field(
         None, description="Namespace of the buckets: `'@cluster'`, `'@cluster#name'` or `'#name'`."
     )
 
