@@ -1,4 +1,4 @@
-"""The spec language: a file, a dict or overrides in; a checked and immutable `Spec` out, or problems with their place.
+"""The spec language: a file, a dict or overrides in; a frozen `Spec` out, or problems with their positions.
 
     text ─yaml─▶ tree ─compose─▶ Composed (merged trees, and models of their values) ─rules─▶ problems ─loading─▶ Spec
 

@@ -1,4 +1,4 @@
-"""`load` and `check`: a file, a dict or a `Spec` -> a checked `Spec`, or every problem with its place."""
+"""`load` and `check`: a file, a dict or a `Spec` -> a checked `Spec`, or every problem with its position."""
 
 from __future__ import annotations
 

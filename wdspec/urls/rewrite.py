@@ -22,7 +22,7 @@ _SUBSTITUTION = re.compile(r"\$\(|`")
 
 @dataclass(frozen=True)
 class Rule:
-    """A regex and its replacement, with the place they come from.
+    """A regex and its replacement, with their origin.
 
     Args:
         pattern: regex, matched at the start of a URL.
@@ -120,18 +120,18 @@ def parse_rules(text: str, variable: str = "WDS_REWRITE", base: str | None = Non
     rules = []
     for number, (start, parts) in enumerate(_split(text), 1):
         origin = f"{variable} rule {number}"
-        whole = "=".join(parts)
-        if not whole.strip():
+        rule = "=".join(parts)
+        if not rule.strip():
             continue
         if len(parts) == 1:
             raise UrlError(
-                f"{origin}, `{whole}`, has no `=`; write `regex=replacement`, with `\\;` for a `;` that is "
+                f"{origin}, `{rule}`, has no `=`; write `regex=replacement`, with `\\;` for a `;` that is "
                 "meant literally",
                 column=1 + start,
             )
         if not parts[0]:
             raise UrlError(
-                f"{origin}, `{whole}`, has no regex before its `=`; write `^=…` to put something before "
+                f"{origin}, `{rule}`, has no regex before its `=`; write `^=…` to put something before "
                 "every URL, or `\\=` for a `=` in the regex",
                 column=1 + start,
             )

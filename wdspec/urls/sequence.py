@@ -1,7 +1,7 @@
 """Shard lists as lazy sequences: a run of texts after the other, each braces or a frozen list.
 
 `a-{000000..999999}.tar::b.tar` is two runs; nothing is materialised. What the store must be asked for (globs,
-directories, `@file`) is told apart here and listed by ``wdspec.storage.shard_listing``.
+directories, `@file`) is recognised here and listed by ``wdspec.storage.shard_listing``.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ def output_with_base(top: MapNode) -> dict[str, Any]:
     if node is None or is_null(node):
         return {}
     value = plain(node)
-    place = node.get("dir") or node.get("to") if isinstance(node, MapNode) else node
-    base = place.base if isinstance(place, Scalar) else ""
+    path = node.get("dir") or node.get("to") if isinstance(node, MapNode) else node
+    base = path.base if isinstance(path, Scalar) else ""
     if isinstance(value, str):
         value = {"dir": value}
     return {"output": {**value, "base": base} if isinstance(value, dict) else value}
@@ -77,10 +77,10 @@ def output_with_base(top: MapNode) -> dict[str, Any]:
 def absolute_cache(holder: MapNode) -> dict[str, Any]:
     """The `cache:` with its directory made absolute, unless it starts at a home directory."""
     node = holder.get("cache")
-    place = node.get("dir") if isinstance(node, MapNode) else node
-    if not isinstance(place, Scalar) or not isinstance(place.value, str) or _NOT_LOCAL.match(place.value):
+    path = node.get("dir") if isinstance(node, MapNode) else node
+    if not isinstance(path, Scalar) or not isinstance(path.value, str) or _NOT_LOCAL.match(path.value):
         return {}
-    directory = f"{place.base.rstrip('/')}/{place.value.removeprefix('./')}"
+    directory = f"{path.base.rstrip('/')}/{path.value.removeprefix('./')}"
     return {"cache": {**plain(node), "dir": directory} if isinstance(node, MapNode) else directory}
 
 
@@ -94,10 +94,10 @@ def placed_rewrites(holder: MapNode, variant: Variant) -> dict[str, Any]:
         rule = plain(item)
         if isinstance(rule, dict) and isinstance(item, MapNode):
             here = item.position
-            place = f"{here.file}:{here.line}" if here.line else here.file
+            written = f"{here.file}:{here.line}" if here.line else here.file
             by_overlay = here in variant.overlaid
             rule["origin"] = (
-                f"environment {variant.environment or 'overrides'} ({place})" if by_overlay else place
+                f"environment {variant.environment or 'overrides'} ({written})" if by_overlay else written
             )
             to = item.get("to")
             if isinstance(to, Scalar) and isinstance(to.value, str) and not _NOT_LOCAL.match(to.value):

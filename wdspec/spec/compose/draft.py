@@ -24,7 +24,7 @@ class Draft:
     name: str
     children: list[Draft] | None
     own: MapNode
-    """The tree before defaults were merged, to tell what this source states itself."""
+    """The tree before defaults were merged, to see what this source states itself."""
     model: Source | None = None
     bad: frozenset[str] = frozenset()
     """Keys whose values are wrong."""

@@ -41,7 +41,7 @@ def _scaling(leaf: Draft, model: Source) -> dict[str, Any]:
 
 
 def _with_images(decode: Decode | None) -> Decode:
-    """The same, with images decoded where nothing is said about them."""
+    """The same, with images decoded where nothing else is asked for."""
     if decode is None:
         return Decode(names=(DEFAULT_IMAGE_DECODER,))
     if RAW in decode.names or any(split_decoder(name)[0] in IMAGE_DECODERS for name in decode.names):

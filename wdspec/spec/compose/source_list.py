@@ -1,4 +1,4 @@
-"""The list of sources as it takes effect: child specs put in place, overlays by name, defaults filled in."""
+"""The list of sources as it takes effect: child specs inlined, overlays by name, defaults filled in."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ class Assembly:
         dataset = holder.get("dataset")
         if dataset is None:
             hint = "write `dataset:` with a list of sources: `- shards: data-{000..099}.tar`"
-            place = at.key("dataset") if "dataset" in at.entries else at
+            position = at.key("dataset") if "dataset" in at.entries else at
             if not stands_for("dataset", holder, [*keys_of(Spec), *MERGED_TOP, "sources"]):
-                self._problems.add("E206", place, "the spec has no `dataset`", hint)
+                self._problems.add("E206", position, "the spec has no `dataset`", hint)
             return None
         if isinstance(dataset, ListNode) and dataset.items:
             return dataset

@@ -146,7 +146,7 @@ class Scope:
         return self._interpolated(found, node)
 
     def _whole(self, reference: Reference, node: Scalar) -> Node:
-        """A scalar that is one variable takes over its value with its type, at the scalar's own place."""
+        """A scalar that is one variable takes over its value with its type, at the scalar's own position."""
         value = self._value(reference, node)
         if value is None:
             return node
@@ -185,13 +185,13 @@ class Scope:
             at = reference.end
             spans.append((sum(map(len, pieces)), at))
         pieces.append(text[at:].replace("$${", "${"))
-        whole = "".join(pieces)
-        if len(whole) > MAX_TEXT:
-            message = f"with its variables this text has {len(whole):,} characters; the limit is {MAX_TEXT:,}"
+        text = "".join(pieces)
+        if len(text) > MAX_TEXT:
+            message = f"with its variables this text has {len(text):,} characters; the limit is {MAX_TEXT:,}"
             self._problems.add("E110", node, message, "look for variables that repeat each other")
             return node
         return node.scalar(
-            whole,
+            text,
             offset=node.offset,
             width=node.width,
             directory=directory,

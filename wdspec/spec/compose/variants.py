@@ -42,11 +42,11 @@ def choose_split(
     held = splits.get(split) if isinstance(splits, MapNode) else None
     if not isinstance(held, MapNode):
         hint = did_you_mean(split, names) or (f"there are {_listed(names)}" if names else "it has no splits")
-        place = at or (top.key("splits") if splits is not None else top)
+        position = at or (top.key("splits") if splits is not None else top)
         if split in names and splits is not None:
             problems.add("E202", splits.entries[split].value, "a split takes a map of top-level keys")
         else:
-            problems.add("E103", place, f"the spec has no split `{split}`", hint)
+            problems.add("E103", position, f"the spec has no split `{split}`", hint)
         return None
     return merge(top.without("splits"), held)
 
@@ -56,7 +56,7 @@ def choose_environment(
 ) -> MapNode | None:
     """The file with an environment's overlay laid over it; `sources` in it stays a key of its own.
 
-    The places of the rewrite rules that came with the overlay are added to `overlaid`: they go before others.
+    The positions of the rewrite rules that came with the overlay are added to `overlaid`: they go before others.
     """
     environments = top.get("environments")
     if environments is not None and not isinstance(environments, MapNode):
@@ -71,8 +71,8 @@ def choose_environment(
         hint = did_you_mean(name, names) or (
             f"there are {_listed(names)}" if names else "it has no environments"
         )
-        place = top.key("environments") if environments is not None else top
-        problems.add("E104", place, f"the spec has no environment `{name}`{chosen_by}", hint)
+        position = top.key("environments") if environments is not None else top
+        problems.add("E104", position, f"the spec has no environment `{name}`{chosen_by}", hint)
         return None
     assert environments is not None
     overlay = environments.get(name)
@@ -101,9 +101,9 @@ def lay_over(top: MapNode, overlay: MapNode, overlaid: set[Position]) -> MapNode
 def override_tree(key: str, value: object, origin: Origin, problems: Problems) -> MapNode | None:
     """`a.b` and a value as the map `{a: {b: value}}`."""
     steps = key.split(".")
-    place = Scalar(origin, 0, 0, None)
+    position = Scalar(origin, 0, 0, None)
     if not all(steps):
-        problems.add("E113", place, f"{key!r} is no path to a key", "write `key=value` or `key.key=value`")
+        problems.add("E113", position, f"{key!r} is no path to a key", "write `key=value` or `key.key=value`")
         return None
     node = from_python(value, origin, problems)
     return None if node is None else _nested(steps, node)

@@ -109,7 +109,7 @@ def read_namespace(value: Any) -> str:
 
 def _texts(*examples: str) -> WithJsonSchema:
     forms = [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
-    return WithJsonSchema({"anyOf": forms, "examples": examples})
+    return WithJsonSchema({"anyOf": forms, "examples": list(examples)})
 
 
 _TEXT_OR_MAP = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]})

@@ -91,7 +91,7 @@ def check_keys(node: MapNode, model: type[Model], where: str, problems: Problems
 
 
 def stands_for(key: str, node: MapNode, known: Sequence[str]) -> bool:
-    """Whether a map has, instead of a key, an unknown one that the user will be told means it."""
+    """Whether a map has, instead of a key, an unknown one that the message will say means it."""
     return any(
         _OTHER_NAMES.get(name.strip().lower()) == key or nearest(name, (*known, key)) == key
         for name in list(node.entries)[:50]

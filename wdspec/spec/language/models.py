@@ -1,4 +1,4 @@
-"""A spec as the rest of the program sees it: everything merged, expanded, checked and immutable.
+"""A spec as the program sees it: everything merged, expanded, checked and immutable.
 
 The classes double as the reference: a field with a description is a key of the language; one without (it
 carries a docstring instead) is filled in by the loader and is no key.
@@ -176,7 +176,7 @@ class Source(_Discreet, SourceOptions):
 
 
 class Spec(_Discreet):
-    """A whole spec, for one split and one environment."""
+    """A spec, for one split and one environment."""
 
     wdspec: AffectsNeither[Integer] = Field(
         1, description="Version of the format.", json_schema_extra={"const": 1}

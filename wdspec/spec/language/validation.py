@@ -1,4 +1,4 @@
-"""Trees -> models: pydantic checks the values, and what it finds is said in our words at the place it stands."""
+"""Trees -> models: pydantic checks the values, and what it finds is reported in our words, at the value's position."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def checked(
 ) -> tuple[M | None, frozenset[str]]:
     """The model of a map, and the keys that are wrong.
 
-    Where keys are wrong the model is made without them, so that the rest can be looked at further; it is None
+    Where keys are wrong the model is made without them, so that the others can be looked at further; it is None
     if nothing can be made at all.
 
     Args:

@@ -25,7 +25,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def refuse(code: str, message: str, hint: str = "") -> NoReturn:
-    """Raises what the loader turns into a problem with this code, at the place of the value in hand."""
+    """Raises what the loader turns into a problem with this code, at the position of the value in hand."""
     raise PydanticCustomError(code, "{message}", {"message": message, "hint": hint})
 
 

@@ -70,7 +70,7 @@ class Problems:
         self._hidden: set[tuple[str, int]] = set()
 
     def poison(self, node: Node) -> None:
-        """Says that a value is wrong for a reason already noted, so that nothing more is said about it."""
+        """Says that a value is wrong for a reason already noted, so that no more problems are reported for it."""
         if node.line:
             span = (node.column, node.column + node.length)
             self._poisoned.setdefault((node.origin.name, node.line), []).append(span)
@@ -105,14 +105,14 @@ class Problems:
         problem = replace(problem, message=redacted_urls(problem.message), hint=redacted_urls(problem.hint))
         if self.full:
             first = next(iter(self))
-            rest = Problem(
+            overflow = Problem(
                 "E016", f"more than {MAX_PROBLEMS:,} problems; the rest is not listed", "", first.file, 1, 1
             )
-            self._found.setdefault((rest.code, "", 0, 0, ""), rest)
+            self._found.setdefault((overflow.code, "", 0, 0, ""), overflow)
             return
         self._files.setdefault(problem.file, len(self._files))
-        said = "" if problem.code == "E201" else problem.message  # a default is unknown in many places
-        key = (problem.code, problem.file, problem.line, problem.column, said)
+        message = "" if problem.code == "E201" else problem.message  # a default is unknown in many places
+        key = (problem.code, problem.file, problem.line, problem.column, message)
         self._found.setdefault(key, problem)
 
     def saw(self, file: str) -> None:
@@ -161,10 +161,10 @@ def as_github(problem: Problem) -> str:
     """One line that GitHub Actions shows beside the line of the file."""
     kind = "error" if problem.is_error else "warning"
     message = _escape(problem.message + (f"\n{problem.hint}" if problem.hint else ""))
-    place = f"file={_escape_property(problem.file)}"
+    location = f"file={_escape_property(problem.file)}"
     if problem.line:
-        place += f",line={problem.line},col={problem.column},endColumn={problem.column + problem.length}"
-    return f"::{kind} {place},title={problem.code}::{message}"
+        location += f",line={problem.line},col={problem.column},endColumn={problem.column + problem.length}"
+    return f"::{kind} {location},title={problem.code}::{message}"
 
 
 def _escape(text: str) -> str:

@@ -33,5 +33,5 @@ def visible_fields(source: Source) -> tuple[str, ...] | None:
 
 
 def is_image(field: str) -> bool:
-    """Whether a field of this name holds a picture, as far as its name tells."""
+    """Whether a field of this name holds a picture, judged by its name."""
     return field.rsplit(".", 1)[-1].lower() in IMAGE_FIELDS

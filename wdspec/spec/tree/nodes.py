@@ -40,7 +40,7 @@ class Origin:
 
 
 class Node:
-    """A value with its place; `size` counts the nodes in it, as often as they are referred to."""
+    """A value with its position; `size` counts the nodes in it, as often as they are referred to."""
 
     __slots__ = ("column", "line", "origin", "size")
 
@@ -60,12 +60,12 @@ class Node:
         """How many characters of its line belong to it, as far as known."""
         return 1
 
-    def scalar(self, value: Any, **rest: Any) -> Scalar:
-        """Another value in the place of this node; `rest` as `Scalar` takes it."""
-        return Scalar(self.origin, self.line, self.column, value, **rest)
+    def scalar(self, value: Any, **options: Any) -> Scalar:
+        """A scalar at the position of this node; `options` as `Scalar` takes them."""
+        return Scalar(self.origin, self.line, self.column, value, **options)
 
     def list_of(self, items: Iterable[Node]) -> ListNode:
-        """A list in the place of this node."""
+        """A list at the position of this node."""
         return ListNode(self.origin, self.line, self.column, items)
 
     def key_or_self(self, key: str) -> Node:

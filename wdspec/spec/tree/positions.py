@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Position(NamedTuple):
-    """A place in a text: the file as the user named it, and line and column counted from 1.
+    """A position in a text: the file as the user named it, and line and column counted from 1.
 
     Where there is no text (a spec given as a dict) line and column are 0 and ``file`` says what it was.
     """

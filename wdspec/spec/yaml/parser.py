@@ -49,15 +49,15 @@ def decode_text(data: bytes, name: str, problems: Problems) -> str | None:
 def parse(text: str, origin: Origin, problems: Problems) -> Node | None:
     """The tree of a YAML text; None, and problems, when it has none.
 
-    Whatever can be told apart from the rest (a tag, a duplicate key, a key that is not text) is reported and
-    left out, so that the rest of the file is checked too.
+    Mistakes that leave the structure plain (a tag, a duplicate key, a key that is not text) are reported and left out,
+    so that the remaining file is checked too.
     """
     bad = _UNPRINTABLE.search(text)
     if bad:
         line, column = _place(text, bad.start())
-        place = Scalar(origin, line, column, None)
+        at = Scalar(origin, line, column, None)
         message = f"the control character U+{ord(bad[0]):04X} may not stand in a YAML file"
-        problems.add("E004", place, message, "remove it; in double quotes `\\n` and `\\t` can be written")
+        problems.add("E004", at, message, "remove it; in double quotes `\\n` and `\\t` can be written")
         return None
     try:
         return _Builder(origin, problems).build(text)

@@ -19,7 +19,7 @@ def from_python(value: Any, origin: Origin, problems: Problems) -> Node | None:
     """The tree of a Python value; None, and a problem, when it has none.
 
     Dicts, lists, tuples, text, paths, numbers, booleans and None may stand in it. The nodes have no line; their
-    origin's name tells the way to them: `spec['dataset'][0]['shards']`.
+    origin's name is the path to them: `spec['dataset'][0]['shards']`.
     """
     try:
         return _Reader(origin.directory, problems).read(value, origin.name, 0)
@@ -68,14 +68,12 @@ class _Reader:
     def _map(self, value: Mapping[Any, Any], origin: Origin, depth: int) -> MapNode:
         entries = {}
         for key, item in value.items():
-            place = Origin(f"{origin.name}[{str(key)[:40]!r}]", self.directory, None)
+            at = Origin(f"{origin.name}[{str(key)[:40]!r}]", self.directory, None)
             if not isinstance(key, str):
                 message = f"a key must be text, but this is a {type(key).__name__}"
-                self.problems.add("E012", Scalar(place, 0, 0, None), message, "put it in quotes")
+                self.problems.add("E012", Scalar(at, 0, 0, None), message, "put it in quotes")
                 continue
-            entries[str(key)] = MapEntry(
-                Scalar(place, 0, 0, str(key)), self.read(item, place.name, depth + 1)
-            )
+            entries[str(key)] = MapEntry(Scalar(at, 0, 0, str(key)), self.read(item, at.name, depth + 1))
         return MapNode(origin, 0, 0, entries)
 
     def _unwrapped(self, value: Any, here: Scalar) -> Any:

@@ -60,14 +60,14 @@ def explain_syntax_error(error: Any, origin: Origin, problems: Problems) -> None
         line -= 1
         text = origin.line(line)
         column = len(text or "") + 1
-    said = f"{error.context or ''} {error.problem or ''}".strip()
-    message, hint = f"this is not YAML: {said}", "check quotes, brackets and indentation"
+    complaint = f"{error.context or ''} {error.problem or ''}".strip()
+    message, hint = f"this is not YAML: {complaint}", "check quotes, brackets and indentation"
     at = (text or "")[column - 1 : column]
-    if "cannot start any token" in said and at in _STARTS:
+    if "cannot start any token" in complaint and at in _STARTS:
         message, hint = _STARTS[at]
     else:
         for fragment, meaning, remedy in _COMPLAINTS:
-            if fragment in said:
+            if fragment in complaint:
                 message, hint = meaning, remedy
                 break
     if (text or "")[: column - 1].strip(" ").startswith("\t") or (at == "\t"):

@@ -17,7 +17,7 @@ from wdspec.spec.tree.nodes import MapNode
     good="epoch: pass\ndataset:\n  - {shards: a.tar}\n",
 )
 def against_a_pass(composed: Composed) -> Findings:
-    """Shares, mixes and drawing with replacement; tuples that do not tell padding from samples."""
+    """Shares, mixes and drawing with replacement; tuples in which padding looks like samples."""
     if not composed.is_pass:
         return
     holders = [composed.top]
