@@ -1,4 +1,4 @@
-"""The place of one slot in one source, and its layout in bytes. Counters only; no samples."""
+"""How far one slot has read one source, and its layout in bytes. Counters only; no samples."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 _LAYOUT = struct.Struct("<8q")
+_PROGRESS = struct.Struct("<2q")
+_PROGRESS_AT = 5 * 8
+"""Where `length` and `emitted` lie."""
 _LANE = struct.Struct("<3q")
 SIZE = _LAYOUT.size
 """Bytes of one packed `StreamState` of a source that reads one shard at a time."""
@@ -58,6 +61,11 @@ class StreamState(NamedTuple):
             (turn + ahead, offset, sample) for ahead, offset, sample in zip(rest, rest, rest, strict=True)
         )
         return cls._make((*numbers[:7], lanes))
+
+
+def write_progress(packed: bytearray, length: int, emitted: int) -> None:
+    """Moves a packed state on within its window: all that changes from sample to sample of a window."""
+    _PROGRESS.pack_into(packed, _PROGRESS_AT, length, emitted)
 
 
 def pack_slot(states: list[StreamState]) -> bytes:

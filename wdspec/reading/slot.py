@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from wdspec.planning.draws import Draws
 from wdspec.planning.plan import Plan
 from wdspec.planning.schedule import ScheduledDraws
-from wdspec.planning.stream_state import StreamState, pack_slot, unpack_slot
+from wdspec.planning.stream_state import StreamState, unpack_slot
 from wdspec.reading.interleave import InterleavedStream
 from wdspec.reading.source_parts import LiveSource
 from wdspec.reading.source_stream import SourceStream
@@ -41,6 +41,10 @@ class SlotStream:
             for source, begun in zip(sources, states, strict=True)
         ]
         self._next: list[Callable[[], Sample]] = [iter(stream).__next__ for stream in self._streams]
+        self._packed: list[bytes | bytearray] = [b""] * len(self._streams)
+        self._changed = set(range(len(self._streams)))
+        """Sources that were read since they were packed: of many only a few are, at each step."""
+        self._state = b""
         self._draws, self._rank, self._worker = draws, rank, worker
         self._per_slot = plan.batching.per_slot
         self._rows = max(1, draws.block // self._per_slot)
@@ -54,12 +58,18 @@ class SlotStream:
         if not 0 <= at < len(self._ahead):
             self._first, at = m, 0
             self._ahead = self._draws.batches(self._rank, self._worker, m, self._rows).ravel().tolist()
-        take = self._next
-        return [take[source]() for source in self._ahead[at : at + b]]
+        take, drawn = self._next, self._ahead[at : at + b]
+        self._changed.update(drawn)
+        return [take[source]() for source in drawn]
 
     def pack(self) -> bytes:
         """The state after the last batch taken."""
-        return pack_slot([stream.state for stream in self._streams])
+        if self._changed:
+            for source in self._changed:
+                self._packed[source] = self._streams[source].pack()
+            self._changed.clear()
+            self._state = b"".join(self._packed)
+        return self._state
 
     def close(self) -> None:
         """Closes all open shards."""

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from wdspec.errors import ShardError
-from wdspec.planning.stream_state import StreamState
+from wdspec.planning.stream_state import StreamState, write_progress
 from wdspec.reading.piece import Piece
 from wdspec.reading.source_parts import LiveSource
 from wdspec.reading.transform import Sample
@@ -45,7 +45,7 @@ class SourceStream:
         self._ahead = source.parts.open.ahead()
         self._budget = source.budget
         self._process = source.process(slot)
-        self._begin = state
+        self._begin, self._packed = state, bytearray(state.pack())
         self._emitted, self._length = state.emitted, state.length
         self._turn = state.turn
         self._start = (state.offset, state.sample)
@@ -65,6 +65,13 @@ class SourceStream:
         if self._length < 0 or self._emitted < self._length:
             return begin._replace(length=self._length, emitted=self._emitted)
         return self._place(begin.window + 1, begin.ordinal + self._length)
+
+    def pack(self) -> bytes | bytearray:
+        """`state` in bytes, which hold until this is called again."""
+        if self._windows.size > 1 and (self._length < 0 or self._emitted < self._length):
+            write_progress(self._packed, self._length, self._emitted)
+            return self._packed
+        return self.state.pack()
 
     def _place(self, window: int, ordinal: int) -> StreamState:
         """The state between samples or windows: where the next one begins."""
@@ -102,6 +109,7 @@ class SourceStream:
                     self._fruitful = self._turn
                     yield sample
             self._begin = self.state
+            self._packed = bytearray(self._begin.pack())
             self._emitted, self._length = 0, -1
 
     def close(self) -> None:
