@@ -97,7 +97,7 @@ def _faults(state: Mapping[str, Any]) -> Iterator[str]:
         "batch": _is_count,
         "given": _is_count,
         "items": _is_count,
-        "ranks": lambda value: isinstance(value, list) and all(map(_is_count, value)),
+        "ranks": lambda value: isinstance(value, list) and value != [] and all(map(_is_count, value)),
         "digest": lambda value: isinstance(value, str),
         "samples": lambda value: isinstance(value, str),
         "order": lambda value: isinstance(value, Mapping),

@@ -1,0 +1,100 @@
+"""The state of one worker of a DataLoader that is not ours: undamaged, or refused with one kind of error."""
+
+import itertools
+import json
+from types import SimpleNamespace
+
+import pytest
+from shardmaking import write_source
+
+import wdspec
+from wdspec.processes import worker_counters
+from wdspec.running import spec_dataset
+
+
+@pytest.fixture
+def worker(tmp_path, monkeypatch):
+    """A dataset in this process, as worker 1 of 2 of a DataLoader sees it."""
+    info = SimpleNamespace(id=1, num_workers=2)
+    monkeypatch.setattr(spec_dataset, "get_worker_info", lambda: info)
+    monkeypatch.setattr(worker_counters, "get_worker_info", lambda: info)
+    spec = {
+        "dataset": [{"name": name, "shards": write_source(tmp_path, name, 2, 20)} for name in "ab"],
+        "defaults": {"shuffle": 20},
+        "batch": 2,
+        "epoch": {"batches": 20},
+        "elastic": {"ranks": 1, "workers": 4},
+    }
+    return lambda: wdspec.compile(spec, rank=0, world_size=1)
+
+
+def saved(worker, batches=3):
+    """A state after so many of the worker's batches, and the keys of those that follow."""
+    dataset = worker()
+    reading = iter(dataset)
+    for _ in itertools.islice(reading, batches):
+        pass
+    state = dataset.state_dict()
+    return json.loads(json.dumps(state)), [batch["__key__"] for batch in reading]
+
+
+def test_a_worker_goes_on_from_its_state(worker):
+    state, rest = saved(worker)
+    again = worker()
+    again.load_state_dict(state)
+    assert [batch["__key__"] for batch in again] == rest
+    assert len(rest) == 7
+
+
+KEYS = ("format", "version", "worker", "workers", "first", "batch", "given", "ranks", "run", "slots")
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize(
+    "value", ["gone", None, "x", -1, 1.5, [], {}, [1, "x"], "[1, 2]", '["a", "b", "c", "d"]']
+)
+def test_every_key_that_is_gone_or_replaced_is_named_as_damage(worker, key, value):
+    state, rest = saved(worker)
+    assert set(state) == set(KEYS)
+    if value == "gone":
+        del state[key]
+    else:
+        state[key] = value
+    says = (
+        "this is no state of a pipeline"
+        if key == "format"
+        else f"the state is damaged: .*{DAMAGE.get(key, key)}"
+    )
+    again = worker()
+    with pytest.raises(wdspec.UsageError, match=says):
+        again.load_state_dict(state)
+    # And what was refused has left no trace.
+    good, rest = saved(worker)
+    again.load_state_dict(good)
+    assert [batch["__key__"] for batch in again] == rest
+
+
+DAMAGE = {"slots": "slot", "run": "run|digest|order|samples|sources", "ranks": "rank"}
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda state: state.update(batch=4), "`batch` is 4, which worker 1 of 2 does not read"),
+        (lambda state: state.update(first=100), "`batch` is 7, which worker 1 of 2 does not read"),
+        (lambda state: state["slots"].pop("3"), "slot 3 is missing"),
+        (lambda state: state["slots"].update({"3": [[0]]}), "slot 3 has 1 sources of 2"),
+        (lambda state: state.update(run=state["run"].replace('"seed": 0', '"seed": 1')), "digest"),
+    ],
+)
+def test_damage_that_leaves_the_kinds_as_they_were_is_found(worker, damage, says):
+    state, _ = saved(worker)
+    damage(state)
+    with pytest.raises(wdspec.UsageError, match=f"the state is damaged: .*{says}"):
+        worker().load_state_dict(state)
+
+
+def test_a_state_of_another_version_is_no_damage(worker):
+    state, _ = saved(worker)
+    with pytest.raises(wdspec.UsageError, match="format version 2, this wdspec reads version 1"):
+        worker().load_state_dict({**state, "version": 2})
