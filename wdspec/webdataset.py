@@ -11,8 +11,9 @@ from wdspec.fluent.datapipeline import DataPipeline
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.stages.shard_lists import ResampledShards, SimpleShardList, Urls
 from wdspec.fluent.stages.shard_mix import MultiShardSample
+from wdspec.fluent.stages.shard_reader import ShardReader
 from wdspec.fluent.stages.splitting import single_node_only, split_by_worker
-from wdspec.fluent.stages.tar_shards import Rename, Selection, ShardReader, read_tars
+from wdspec.fluent.stages.tar_shards import Rename, Selection, read_tars
 
 Splitter = Callable[[Iterable[Any]], Iterator[Any]]
 

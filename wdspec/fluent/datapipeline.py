@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from wdspec.errors import UsageError
 from wdspec.fluent.epoch_cuts import EpochCut, Repeated
+from wdspec.fluent.mixing import RoundRobinMix, WeightedMix
 from wdspec.fluent.replacements import METHODS
 from wdspec.fluent.stage import Stage
 from wdspec.fluent.stage_chain import flattened, made, run
@@ -18,7 +19,6 @@ from wdspec.fluent.stages import decode_stage as decoding
 from wdspec.fluent.stages import field_patterns as patterns
 from wdspec.fluent.stages import inspecting as watching
 from wdspec.fluent.stages import renaming as naming
-from wdspec.fluent.stages.mixing import RoundRobinMix, WeightedMix
 from wdspec.fluent.stages.shard_lists import ChosenShards, SimpleShardList, Urls
 from wdspec.fluent.stages.splitting import split_by_node, split_by_worker
 from wdspec.processes.worker_counters import WorkerCounters

@@ -4,7 +4,7 @@ In: an iterator (of shards, of samples, of batches) and the arguments of the sta
 state from one pass to the next; what it draws at random is keyed by its seed, its index in the pipeline and the number
 of the pass (`stage.PassContext`). Read `stage` first, then `mapping` for the simplest ones.
 
-Shards: `shard_lists`, `shard_mix`, `splitting`; shards → samples: `tar_shards`, `record_shards`; samples:
-`decode_stage`, `field_patterns`, `mapping`, `renaming`, `shuffling`, `mixing`, `dbcache`, `inspecting`; samples →
+Shards: `shard_lists`, `shard_mix`, `splitting`; shards → samples: `tar_shards`, `record_shards`, both by `shard_reader`;
+samples: `decode_stage`, `field_patterns`, `mapping`, `renaming`, `shuffling`, `dbcache`, `inspecting`; samples →
 batches: `batching`.
 """

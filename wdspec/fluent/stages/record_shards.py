@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-from wdspec.errors import ShardError
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
+from wdspec.fluent.stages.shard_reader import Policy, ShardReader, handled, piece_of
 from wdspec.fluent.stage import Stage, makes_stages, stage
-from wdspec.fluent.stages.tar_shards import ShardReader, Stop, piece_of, policy_of
 from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.records.boundaries import splitter_of
 from wdspec.formats.records.record_reader import NOTHING, Record, RecordSamples, Split
@@ -49,25 +48,24 @@ def read_records(
 ) -> Iterator[Any]:
     """The values of the records of shards."""
     split = _boxed(splitter_of(format))
+
+    def read(policy: Policy) -> Iterator[Any]:
+        with closing(reader.open(piece.shard.text)) as raw:
+            records = RecordSamples(
+                decompressed(raw),
+                split,
+                field_of=str,
+                stride=piece.stride,
+                residue=piece.residue,
+                on_error=policy,
+                constants={"__url__": piece.shard.text},
+            )
+            for box in records:
+                yield box["value"]
+
     for entry in source:
         piece = piece_of(entry)
-        url = piece.shard.text
-        try:
-            with closing(reader.open(url)) as raw:
-                for box in RecordSamples(
-                    decompressed(raw),
-                    split,
-                    field_of=str,
-                    stride=piece.stride,
-                    residue=piece.residue,
-                    on_error=policy_of(handler, url),
-                    constants={"__url__": url},
-                ):
-                    yield box["value"]
-        except ShardError as error:
-            if not handler(error.at(url=url) and error):
-                return
-        except Stop:
+        if not (yield from handled(piece.shard.text, read, handler)):
             return
 
 

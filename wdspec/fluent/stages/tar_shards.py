@@ -6,26 +6,18 @@ the same in three steps, for those who put something between them.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO
+from typing import Any
 
-from wdspec.cache.copies import find_copy
-from wdspec.errors import ShardError, UsageError
-from wdspec.fields.sample_fields import SampleFields
+from wdspec.errors import ShardError
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
+from wdspec.fluent.stages.shard_reader import Policy, ShardReader, handled, piece_of
 from wdspec.fluent.stage import Stage, makes_stages, stage
 from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.tar.sample_keys import splitter
 from wdspec.formats.tar.tar_reader import TarSamples
-from wdspec.reading.piece import Piece
-from wdspec.reading.shard_opener import ShardOpener
 from wdspec.spec.language.sample_options import KeyRule
-from wdspec.storage.environment import Environment
-from wdspec.storage.storage import Storage, with_surveyed_caches
-from wdspec.urls.sequence import ShardUrl
 
 Rename = Callable[[str], str]
 Selection = Callable[[str], bool]
@@ -33,77 +25,6 @@ Selection = Callable[[str], bool]
 _WHOLE_NAME = KeyRule(kind="regex", regex=r"(?s)(.*)()")
 """Takes each member for a sample of its own, with its whole name for a key."""
 _DEFAULT_KEY = splitter(KeyRule())
-
-
-@dataclass(frozen=True)
-class ShardReader:
-    """How URLs become samples: the storage of the environment, as it was in the parent."""
-
-    storage: Storage
-    base: str
-    """Absolute directory that relative paths start at."""
-    format: str = "tar"
-    """Of all shards, or ``auto`` to go by the name of each."""
-    fields: SampleFields = field(default_factory=lambda: SampleFields(names=("raw",), secure=False))
-
-    @classmethod
-    def here(
-        cls,
-        format: str = "tar",
-        urls: Sequence[ShardUrl] = (),
-        cache_dir: str | os.PathLike[str] | None = None,
-        cache_size: int | None = None,
-    ) -> ShardReader:
-        """One for the environment and working directory of this process.
-
-        Args:
-            format: of the shards.
-            urls: the shards, as far as known: copies under their bare names are looked for in the cache.
-            cache_dir, cache_size: go before `WDS_CACHE` and `WDS_CACHE_SIZE`.
-        """
-        environment = Environment.read()
-        if cache_dir is not None:
-            environment = replace(environment, cache_dir=os.fspath(cache_dir))
-        if cache_size is not None:
-            environment = replace(environment, cache_size=cache_size)
-        storage = with_surveyed_caches({"": Storage.of(environment)}, {"": urls})[""]
-        return cls(storage, environment.directory, format)
-
-    def copy_of(self, url: str) -> str | None:
-        """The path of the copy of a shard in the cache; None where it is not cached."""
-        copies = self.storage.resolve(ShardUrl(url, self.base)).copies if self.storage.cache else None
-        if copies is None:
-            return None
-        found = find_copy(copies)
-        if found is None:
-            return copies.path
-        with found:
-            return os.fsdecode(found.name)
-
-    def __repr__(self) -> str:
-        return f"ShardReader({self.base!r})"
-
-    def open(self, url: str) -> BinaryIO:
-        """The bytes of a shard."""
-        return self.storage.open(self.storage.resolve(ShardUrl(url, self.base)))
-
-    def opener(self) -> ShardOpener:
-        """Opens whole samples."""
-        return ShardOpener("", self.storage, self.fields, KeyRule(), lenient_end=False, format=self.format)
-
-
-class Stop(Exception):  # noqa: N818  # no error: it carries a handler's "stop" out of the reader
-    pass
-
-
-def policy_of(handler: ErrorHandler, url: str) -> Callable[[ShardError], None]:
-    """What the tar reader does about an error: what the handler says."""
-
-    def decide(error: ShardError) -> None:
-        if not handler(error.at(url=url) and error):
-            raise Stop
-
-    return decide
 
 
 @makes_stages
@@ -154,24 +75,21 @@ def read_tars(
 def _samples(source: Iterator[Any], reader: ShardReader, handler: ErrorHandler) -> Iterator[Any]:
     opener, base = reader.opener(), reader.base
     with closing(opener.ahead()) as ahead:
+
+        def read(policy: Policy) -> Iterator[Any]:
+            with closing(opener(piece, on_error=policy, ahead=ahead)) as shard:
+                copy = reader.copy_of(piece.shard.text)
+                if copy is None:
+                    yield from shard
+                else:
+                    for sample in shard:
+                        sample["__local_path__"] = copy
+                        yield sample
+
         for entry, following in _and_next(source):
             piece = piece_of(entry, base)
-            url = piece.shard.text
             ahead.expect([piece_of(following, base).shard] if following is not None else ())
-            try:
-                shard = opener(piece, on_error=policy_of(handler, url), ahead=ahead)
-                with closing(shard):
-                    copy = reader.copy_of(url)
-                    if copy is None:
-                        yield from shard
-                    else:
-                        for sample in shard:
-                            sample["__local_path__"] = copy
-                            yield sample
-            except ShardError as error:
-                if not handler(error.at(url=url) and error):
-                    return
-            except Stop:
+            if not (yield from handled(piece.shard.text, read, handler)):
                 return
 
 
@@ -204,18 +122,6 @@ def _checked(samples: Iterator[Any], cut: list[Any]) -> Iterator[Any]:
         )
 
 
-def piece_of(entry: Any, base: str = "") -> Piece:
-    """What is to be read of an entry of a shard list, a dict or a URL; `base` is where relative paths start."""
-    if isinstance(entry, dict) and isinstance(entry.get("url"), str):
-        return Piece(ShardUrl(entry["url"], base), entry.get("stride", 1), entry.get("residue", 0))
-    if isinstance(entry, (str, os.PathLike)):
-        return Piece(ShardUrl(os.fspath(entry), base))
-    raise UsageError(
-        f"a {type(entry).__name__} came where shards are read; it takes URLs, or dicts with a `url`, as "
-        "SimpleShardList yields"
-    )
-
-
 def url_opener(
     source: Iterable[Any], handler: ErrorHandler = reraise_exception, reader: ShardReader | None = None
 ) -> Iterator[dict[str, Any]]:
@@ -243,34 +149,27 @@ def tar_file_expander(
     rename_files: Rename | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The members of open shards as dicts of `fname`, `data` and `__url__`, and ``{}`` where a shard ends."""
+
+    def read(policy: Policy) -> Iterator[dict[str, Any]]:
+        members = TarSamples(
+            decompressed(entry["stream"]),
+            field_of=lambda suffix: "data",
+            key_rule=_WHOLE_NAME,
+            on_error=policy,
+            constants={"__url__": entry["url"]},
+        )
+        for member in members:
+            name = member["__key__"]
+            if rename_files is not None:
+                name = rename_files(name)
+            if select_files is None or select_files(name):
+                part = entry.get("stride", 1), entry.get("residue", 0)
+                yield {"fname": name, "data": member["data"], "__url__": entry["url"], "__part__": part}
+
     for entry in source:
-        url = entry["url"]
-        constants = {"__url__": url}
-        policy = policy_of(handler, url)
-        try:
-            members = TarSamples(
-                decompressed(entry["stream"]),
-                field_of=lambda suffix: "data",
-                key_rule=_WHOLE_NAME,
-                on_error=policy,
-                constants=constants,
-            )
-            for member in members:
-                name = member["__key__"]
-                if rename_files is not None:
-                    name = rename_files(name)
-                if select_files is None or select_files(name):
-                    yield {"fname": name, "data": member["data"], "__url__": url, "__part__": _part(entry)}
-        except ShardError as error:
-            if not handler(error.at(url=url) and error):
-                return
-        except Stop:
+        if not (yield from handled(entry["url"], read, handler)):
             return
         yield {}
-
-
-def _part(entry: dict[str, Any]) -> tuple[int, int]:
-    return entry.get("stride", 1), entry.get("residue", 0)
 
 
 def group_by_keys(

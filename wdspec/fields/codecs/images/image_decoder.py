@@ -1,21 +1,12 @@
 """Images: bytes → numpy array, torch tensor or Pillow image, rescaled on the way if asked.
 
-| spec | container | dtype | shape |
-|--|--|--|--|
-| ``l8 rgb8 rgba8`` | numpy | uint8 | HW, HWC, HWC |
-| ``l16 rgb16 rgba16`` | numpy | uint16 | HW, HWC, HWC |
-| ``l rgb rgba`` | numpy | float32 in 0..1 | HW, HWC, HWC |
-| ``torchl8 torchrgb8 torchrgba8`` | torch | uint8 | HW, CHW, CHW |
-| ``torchl torchrgb=torch torchrgba`` | torch | float32 in 0..1 | HW, CHW, CHW |
-| ``pill pilrgb=pil pilrgba`` | Pillow, mode L, RGB, RGBA | | |
+What each decoder gives is in its row (`ImageSpec`), and in docs/decoders.md. Arrays are writable and C-contiguous,
+tensors contiguous. Pictures of 16 bits keep them in the float and 16-bit decoders, and are scaled to 8 bits in the
+others; in a 16-bit decoder an 8-bit value v becomes 257·v, so that white stays white. Of an animation the first frame
+counts, and the format goes by the bytes, not by the name.
 
-Arrays are writable and C-contiguous, tensors contiguous. Pictures of 16 bits, grey or colour, keep them in the float
-and 16-bit specs, and are scaled to 8 bits in the others; in a 16-bit spec an 8-bit value v becomes 257·v, so that
-white stays white. Of an animation the first frame counts, and the format goes by the bytes, not by the name.
-
-Options follow a ``+``: ``rgb8+upright`` turns and mirrors the picture as its EXIF orientation says, before anything
-else (TIFF and AVIF, whose orientation is no afterthought, Pillow turns in any case). ``rgb8+pillow`` reads JPEG by
-Pillow even where simplejpeg is installed.
+`rgb8+upright` turns and mirrors the picture as its EXIF orientation says, before anything else (TIFF and AVIF, whose
+orientation is no afterthought, Pillow turns in any case). `rgb8+pillow` keeps simplejpeg out.
 """
 
 from __future__ import annotations
