@@ -33,7 +33,7 @@ class WebDataset(DataPipeline):
         nodesplitter: deals shards to ranks, such as `wdspec.split_by_node`; by default several ranks are an error.
         workersplitter: deals them to DataLoader workers.
         cache_dir: where copies of remote shards are kept while they are read, and read from then on; by default
-            `WDS_CACHE`. Samples get `__local_path__`, where the copy of their shard is (or will be, once it is whole).
+            `WDS_CACHE`. Samples get `__local_path__`, where the copy of their shard is (or will be, once complete).
         cache_size: the most bytes that the copies may take; by default `WDS_CACHE_SIZE`, else no limit.
         handler: what to do about shards and samples that cannot be read whole.
         select_files: which members to keep, by name after renaming.

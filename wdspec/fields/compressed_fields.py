@@ -34,10 +34,10 @@ def unpacked(suffix: str) -> tuple[str, tuple[str, ...]]:
     """A suffix without its packings, and these, outermost first: ``json.gz`` is ``json`` and ``(gz,)``."""
     layers: list[str] = []
     while True:
-        rest, _, last = suffix.rpartition(".")
+        shorter, _, last = suffix.rpartition(".")
         if last not in BY_NAME:
             return suffix, tuple(layers)
-        suffix = rest
+        suffix = shorter
         layers.append(last)
 
 

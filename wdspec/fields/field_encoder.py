@@ -97,9 +97,9 @@ class FieldEncoder:
             error.at(key=sample.get("__key__"), field=name)
             raise
         except Exception as cause:
-            said = " ".join(str(cause).split()) or type(cause).__name__
+            reason = " ".join(str(cause).split()) or type(cause).__name__
             raise FieldError(
-                f"cannot be encoded: {said[:400]}", key=sample.get("__key__"), field=name
+                f"cannot be encoded: {reason[:400]}", key=sample.get("__key__"), field=name
             ) from cause
 
     def _study(self, name: str) -> tuple[Encode | None, tuple[str, ...]]:

@@ -53,13 +53,13 @@ class SampleFields:
     of names; what is left for a sample is a copy of the dict and a loop over functions.
 
     Args:
-        extensions: see `matching.Extensions`.
+        extensions: see `file_patterns.Extensions`.
         missing: ``error``, ``skip`` or ``none``, for each field asked for by `extensions`, `rename` or
             `required`.
         rename: new name → the names it may have had.
         required: fields asked for by later stages (`fields`, `to_tuple`), each maybe with ``;`` alternatives.
         only: the fields that anything later can look at, if that is known; all others are not even decoded.
-        names, fields: `decode`, see `decoding.DecodeRules`. A key of `fields` that no field matches in the first
+        names, fields: `decode`, see `decode_rules.DecodeRules`. A key of `fields` that no field matches in the first
             `TRIAL` samples is warned of, once in each process.
         scales: whether factors may be given.
         allow_pickle: whether pickles may be read, and then `pth` and `npy` with objects too.

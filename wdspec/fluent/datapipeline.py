@@ -87,7 +87,7 @@ class DataPipeline(IterableDataset[Any]):
         return bool(self.stages) and bool(getattr(self.stages[0], "endless", False))
 
     def __len__(self) -> int:
-        """What `with_length` said, here or before; else the items of `with_epoch`, if no stage is behind it.
+        """The length given to `with_length`, last; else the items of `with_epoch`, if no stage is behind it.
 
         Raises:
             TypeError: neither is known.
@@ -119,9 +119,9 @@ class DataPipeline(IterableDataset[Any]):
 
     def _with(self: D, *stages: Any) -> D:
         result = copy.copy(self)
-        first, *rest = flattened(stages)
+        first, *following = flattened(stages)
         # A stream that goes on from one iteration to the next does so for one pipeline only.
-        result._stages = (first.fresh() if isinstance(first, EpochCut) else first, *rest)
+        result._stages = (first.fresh() if isinstance(first, EpochCut) else first, *following)
         result._passes = WorkerCounters()
         return result
 

@@ -28,7 +28,7 @@ class Recipe(NamedTuple):
     key: str
     fields: dict[str, Ingredient]
     where: str
-    """Where that is said, for messages."""
+    """Where that is written, for messages."""
 
 
 def gathered(recipe: Recipe) -> dict[str, Any]:
@@ -48,8 +48,8 @@ def gathered(recipe: Recipe) -> dict[str, Any]:
             else:
                 sample[field] = content
         except (OSError, ValueError) as error:
-            said = getattr(error, "strerror", None) or error
-            raise FieldError(f"{content}: {said} ({recipe.where})", key=recipe.key, field=field) from error
+            reason = getattr(error, "strerror", None) or error
+            raise FieldError(f"{content}: {reason} ({recipe.where})", key=recipe.key, field=field) from error
     return sample
 
 
@@ -108,7 +108,7 @@ def recipes_of_lines(
 
 
 Named = tuple[str, Ingredient, str]
-"""(name of a member, what it is made of, where that is said)."""
+"""(name of a member, what it is made of, where that is written)."""
 
 
 def _members(lines: Iterable[str], name: str, base: str, run_pipes: bool) -> Iterator[Named]:
@@ -143,8 +143,8 @@ def _files_below(folder: str) -> Iterator[Named]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:
             if not name.startswith("."):
-                whole = os.path.join(path, name)
-                yield os.path.relpath(whole, folder), Ingredient("file", whole), whole
+                file = os.path.join(path, name)
+                yield os.path.relpath(file, folder), Ingredient("file", file), file
 
 
 def _grouped(members: Iterable[Named], rule: KeySplit) -> Iterator[Recipe]:

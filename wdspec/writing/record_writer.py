@@ -24,7 +24,7 @@ class RecordWriter(SampleWriter):
     as for a tar, and the reader decodes them. JSON lines hold no bytes, so there these are errors, and arrays become
     lists.
 
-    The shard appears under its name when it is closed, whole or not at all; the same samples give the same bytes.
+    The shard appears under its name when it is closed, complete or not at all; the same samples give the same bytes.
 
     Args:
         fileobj: as for `TarWriter`.
@@ -98,11 +98,11 @@ class RecordWriter(SampleWriter):
             try:
                 self._dumps({field: value})
             except Exception as own:
-                said = " ".join(str(own).split())[:200] or type(own).__name__
+                reason = " ".join(str(own).split())[:200] or type(own).__name__
                 if self._format == "jsonl" and isinstance(value, (bytes, bytearray, memoryview)):
-                    said += "; use `.cbors` or `.msgpack`, which hold bytes"
+                    reason += "; use `.cbors` or `.msgpack`, which hold bytes"
                 return FieldError(
-                    f"{self._format} cannot hold it: {said}", key=record["__key__"], field=field
+                    f"{self._format} cannot hold it: {reason}", key=record["__key__"], field=field
                 )
         return FieldError(f"{self._format} cannot hold the sample: {cause}", key=record["__key__"])
 

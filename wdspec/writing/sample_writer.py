@@ -79,7 +79,7 @@ class SampleWriter:
 
     @property
     def born(self) -> int | None:
-        """When writing began, by the clock of the file system; None where that cannot be told."""
+        """When writing began, by the clock of the file system; None where that is not known."""
         return self._sink.born
 
     def check_kept(self) -> None:
@@ -87,7 +87,7 @@ class SampleWriter:
         self._sink.check_kept()
 
     def close(self) -> None:
-        """Ends the shard and makes it appear, whole and durable. Closing again does nothing.
+        """Ends the shard and makes it appear, complete and durable. Closing again does nothing.
 
         Raises:
             OSError: it could not be written; nothing appears.

@@ -54,13 +54,13 @@ def by_size(sizes: Sequence[int], *, shards: int | None = None, most: float | No
 
 def _cut(sizes: Sequence[int], number: int) -> list[int]:
     totals = list(accumulate(sizes))
-    whole = totals[-1]
+    total = totals[-1]
     counts, begin = [], 0
     for n in range(1, number + 1):
         last = len(sizes) - (number - n)  # each later shard gets a sample too
         end = begin + 1
-        share = whole * n / number
-        # Up to the boundary that is nearest to this shard's share of the whole.
+        share = total * n / number
+        # Up to the boundary that is nearest to this shard's share of the total.
         while end < last and (totals[end - 1] + totals[end]) / 2 <= share:
             end += 1
         if n == number:

@@ -36,7 +36,7 @@ class ShardWriter:
         maxsize: bytes in a shard at most, before compression; a sample that is larger gets a shard for itself.
         post: called with the name of each shard that is complete.
         start_shard: number of the first shard.
-        verbose: whether each shard is told on standard error.
+        verbose: whether each shard is reported on standard error.
         opener: name of a shard → binary file to write it to, which is closed when the shard is complete. One that is
             not to be kept is given to its ``discard()`` or ``abort()`` instead, where it has one.
         writer: further arguments of `TarWriter` (or `RecordWriter`): ``encoder``, ``compress``, ``format``, …

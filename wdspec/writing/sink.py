@@ -1,4 +1,4 @@
-"""Where the bytes of one shard go: compressed on the way, counted, and put in their place when they are whole."""
+"""Where the bytes of one shard go: compressed on the way, counted, and visible once the shard is complete."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Sink:
         self.taken += len(data)
 
     def commit(self) -> None:
-        """Makes the shard appear, whole."""
+        """Makes the complete shard appear under its name."""
         if self.open:
             try:
                 if self._compressor:

@@ -18,7 +18,7 @@ class TarWriter(SampleWriter):
     """Writes samples, dicts with a ``__key__``, into one tar: a member ``key.field`` for each field.
 
     The members of a sample are sorted by field. By default the same samples give the same bytes: no time, no owner.
-    The tar appears under its name when it is closed, whole or not at all; left by an exception, or killed, nothing
+    The tar appears under its name when it is closed, complete or not at all; left by an exception, or killed, nothing
     appears. It is plain ustar wherever names and sizes allow.
 
     Refused are names that a reader would not take apart into the same key and field (a dot in the last part of a
@@ -30,8 +30,8 @@ class TarWriter(SampleWriter):
         user, group: names of the owner.
         mode: permissions of the members.
         compress: ``gz``, ``bz2``, ``xz`` or ``zst``; True for gz, False for none; None to go by the name.
-        encoder: True for the table of `fields.encoding`; a dict of extension → function to put before it; a
-            function from sample to sample; False where all values are bytes or text.
+        encoder: True for `FieldEncoder`, by extension; a dict of extension → function to put before it; a function
+            from sample to sample; False where all values are bytes or text.
         keep_meta: whether entries that begin with ``_`` are written too, those aside that say where a sample was
             read (``__key__``, ``__url__``, ``__source__``, ``__local_path__``). Their values are text.
         mtime: seconds since 1970 for all members; None for the time of writing.
@@ -39,7 +39,7 @@ class TarWriter(SampleWriter):
         key: where the reader is going to split names, ``first_dot`` or ``last_dot``.
         allow_pickle: whether ``pkl``, ``pickle``, ``pyd`` and ``pth`` are encoded.
         overwrite: whether a file of this name may be replaced.
-        since: refuse to replace a file younger than this; see `storage.output.LocalOutput`.
+        since: refuse to replace a file younger than this; see `LocalOutput`.
 
     Raises:
         UsageError: an argument cannot be, the name is taken, or another writer is at it.

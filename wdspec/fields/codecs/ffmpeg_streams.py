@@ -88,7 +88,7 @@ class _Pictures:
 
     def result(self) -> Array:
         if not self._frames:
-            raise ValueError("there is no whole frame in it")
+            raise ValueError("there is no complete frame in it")
         return np.stack(self._frames)
 
 

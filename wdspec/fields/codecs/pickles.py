@@ -48,7 +48,7 @@ def write_torch_objects(value: Any) -> bytes:
 
 
 def refuse_to_read(name: str, secure: bool, data: bytes) -> Any:
-    """Raises ValueError: nobody said that pickles may be read, or nobody may."""
+    """Raises ValueError: pickles are not allowed, or forbidden altogether."""
     consent = "which WDS_SECURE=1 forbids;" if secure else "so it needs your consent, `allow: [pickle]`; or"
     raise ValueError(
         f"a pickle can run code hidden in the data, {consent} leave it out by `extensions`, or keep the bytes by "
@@ -57,5 +57,5 @@ def refuse_to_read(name: str, secure: bool, data: bytes) -> Any:
 
 
 def refuse_to_write(value: Any) -> bytes:
-    """Raises TypeError: nobody said that pickles may be written."""
+    """Raises TypeError: pickles are not allowed."""
     raise TypeError(REFUSED)

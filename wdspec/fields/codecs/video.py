@@ -20,7 +20,7 @@ from wdspec.fields.codecs import ffmpeg_streams
 from wdspec.fields.codecs.ffmpeg_streams import read_streams
 
 _RAW_STREAMS = frozenset({"h264", "mjpeg"})
-"""Extensions of streams without a container, which cannot be told by their first bytes."""
+"""Extensions of streams without a container, which their first bytes do not identify."""
 
 Film = tuple[Any, Any, dict[str, Any]]
 

@@ -119,11 +119,11 @@ class DBCache(Stage):
         if own:
             return [(own[0], position) for position in range(own[1])]
         query = "SELECT parts FROM parts WHERE count >= 0 AND size = ? GROUP BY parts HAVING count(*) = parts"
-        whole = database.execute(query, (self._stored_size,)).fetchone()
-        if not whole:
+        complete = database.execute(query, (self._stored_size,)).fetchone()
+        if not complete:
             return None
         query = "SELECT id, count FROM parts WHERE count >= 0 AND size = ? AND parts = ? ORDER BY part"
-        rows = database.execute(query, (self._stored_size, whole[0])).fetchall()
+        rows = database.execute(query, (self._stored_size, complete[0])).fetchall()
         return [(id_, position) for id_, count in rows for position in range(count)][part::parts]
 
     @property

@@ -7,8 +7,8 @@ from contextlib import closing
 from typing import Any
 
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
-from wdspec.fluent.stages.shard_reader import Policy, ShardReader, handled, piece_of
 from wdspec.fluent.stage import Stage, makes_stages, stage
+from wdspec.fluent.stages.shard_reader import Policy, ShardReader, handled, piece_of
 from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.records.boundaries import splitter_of
 from wdspec.formats.records.record_reader import NOTHING, Record, RecordSamples, Split
@@ -22,7 +22,7 @@ def cbors_to_samples(handler: ErrorHandler = reraise_exception, reader: ShardRea
     `WebDataset("x.cbors")` instead takes records for samples, maps of field to value, and adds `__key__` and `__url__`.
 
     Args:
-        handler: what to do about a damaged shard: the rest of it is lost.
+        handler: what to do about a damaged shard: what follows in it is lost.
         reader: how shards are opened; by default as this process's environment says now.
     """
     return read_records(reader or ShardReader.here(), "cbor", handler)

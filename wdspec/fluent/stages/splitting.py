@@ -26,13 +26,13 @@ def split_by_node(source: Iterable[Any]) -> Iterator[Any]:
     Shards left over are cut by sample index: each is then read by several ranks, which take turns at its samples.
     """
     seat = find_seat()
-    return _dealt(source, seat.rank, seat.world_size, whole=False)
+    return _dealt(source, seat.rank, seat.world_size, only_whole=False)
 
 
 def split_by_worker(source: Iterable[Any]) -> Iterator[Any]:
     """The shards of this DataLoader worker; they are cut by sample index only if there are fewer than workers."""
     worker, workers = worker_place()
-    return _dealt(source, worker, workers, whole=True)
+    return _dealt(source, worker, workers, only_whole=True)
 
 
 def single_node_only(source: Iterable[Any]) -> Iterator[Any]:
@@ -61,10 +61,10 @@ def worker_place() -> tuple[int, int]:
     return 0, 1
 
 
-def _dealt(source: Iterable[Any], part: int, parts: int, whole: bool) -> Iterator[Any]:
+def _dealt(source: Iterable[Any], part: int, parts: int, only_whole: bool) -> Iterator[Any]:
     """Every parts-th shard from `part` on.
 
-    Those left over are cut into as many pieces as make them even; with `whole` only if there is nothing else.
+    Those left over are cut into as many pieces as make them even; with `only_whole` only if there are no other shards.
     """
     shards = iter(source)
     if parts == 1:
@@ -80,7 +80,7 @@ def _dealt(source: Iterable[Any], part: int, parts: int, whole: bool) -> Iterato
         break
     if not row:
         return
-    if whole and not first:
+    if only_whole and not first:
         yield from row[part : part + 1]
         return
     pieces = parts // gcd(len(row), parts)

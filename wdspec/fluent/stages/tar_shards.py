@@ -12,8 +12,8 @@ from typing import Any
 
 from wdspec.errors import ShardError
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
-from wdspec.fluent.stages.shard_reader import Policy, ShardReader, handled, piece_of
 from wdspec.fluent.stage import Stage, makes_stages, stage
+from wdspec.fluent.stages.shard_reader import Policy, ShardReader, handled, piece_of
 from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.tar.sample_keys import splitter
 from wdspec.formats.tar.tar_reader import TarSamples
@@ -37,7 +37,7 @@ def tarfile_to_samples(
     """A stage from shards to raw samples: dicts of `__key__`, `__url__` and bytes by suffix.
 
     A sample is whole or it is not delivered; see `TarSamples` for what is an error. A handler that continues loses
-    the sample at fault, or the rest of the shard where its next sample cannot be found.
+    the sample at fault, or what is left of the shard where its next sample cannot be found.
 
     Args:
         handler: what to do about an error.

@@ -71,7 +71,7 @@ class ImageDecoder:
             Exception: whatever Pillow has against the data, and ValueError for an image, or a result, of
                 more than `scale.MAX_PIXELS` pixels, for samples without an agreed range, or for no image at all.
         """
-        # A JPEG that needs turning is told by its EXIF; looking for these letters takes 1 µs for 10 KB.
+        # Only a JPEG with EXIF may need turning; looking for these letters takes 1 µs for 10 KB.
         if self._fast and not (self._upright and b"Exif\0" in data):
             values = read_jpeg(data, self._mode)
             if values is not None:

@@ -82,7 +82,7 @@ class _NoMore(io.BytesIO):
 
 
 def _checked(data: bytes) -> io.BytesIO:
-    """A file for Pillow when somebody has told it to paint what is missing of an image grey.
+    """A file for Pillow when the process has set it to paint what is missing of an image grey.
 
     That is a setting of the whole process which we neither touch nor obey: reads beyond the end fail by our own
     doing, and damaged PNGs by their CRC.
