@@ -1,4 +1,4 @@
-"""Spec + plan -> pipeline: the only place that knows all the rooms.
+"""The functions that users call to plan a spec and to train from it.
 
 load ──▶ Spec ──list──▶ Shards ──plan──▶ Plan ──compile──▶ DataPipeline ──▶ Loader
 """
@@ -10,24 +10,16 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from wdspec.decoders.libraries import require_libraries
-from wdspec.errors import SpecError, UsageError
-from wdspec.fields.sample_fields import SampleFields
-from wdspec.fields.scale import Scaling
-from wdspec.planning.plan import Plan, make_plan
-from wdspec.planning.schedule import largest_shares
+from wdspec.errors import UsageError
+from wdspec.listed_spec import ListedSpec
+from wdspec.planning.plan import Plan
 from wdspec.planning.topology import Topology
-from wdspec.spec.language.models import Source, Spec
+from wdspec.spec.language.models import Spec
 from wdspec.spec.loading import load
-from wdspec.storage.environment import Environment
-from wdspec.storage.storage import Storage, with_surveyed_caches
-from wdspec.urls.sequence import UrlSequence
 
 if TYPE_CHECKING:
     from wdspec.fluent.spec_pipeline import SpecPipeline
-    from wdspec.planning.finite_pass import SourceCount
     from wdspec.reading.batch_reader import Reader
-    from wdspec.reading.source_parts import SourceParts
     from wdspec.running.blueprint import Blueprint
     from wdspec.running.loader import Loader
 
@@ -69,9 +61,7 @@ def plan(spec: SpecLike, *, ranks: int | None = None, workers: int | None = None
             max(1, checked.loader.workers if workers is None else workers),
         )
     )
-    storages = storages_of(checked)
-    shards = list_sources(checked, storages)
-    return make_plan(checked, shards, topology, count_pass(checked, shards, storages))
+    return ListedSpec.of(checked).plan(topology)
 
 
 def compile(
@@ -176,12 +166,11 @@ def sample_reader(spec: Spec, *, workers: int | None = None) -> Reader:
     """
     from wdspec.reading.batch_reader import Reader
 
-    shards, parts = shards_and_parts(spec)
     elastic = spec.elastic
     topology = Topology(elastic.ranks, elastic.workers) if elastic else Topology(1, max(1, workers or 0))
     finite = spec.epoch if spec.epoch is not None and spec.epoch.remainder is not None else None
-    single = spec.model_copy(update={"batch": None, "epoch": finite})
-    return Reader(make_plan(single, shards, topology, _count(single, shards, parts)), parts, range(1))
+    listed = ListedSpec.of(spec.model_copy(update={"batch": None, "epoch": finite}), to_read=True)
+    return Reader(listed.plan(topology), listed.parts, range(1))
 
 
 def blueprint(spec: Spec) -> Blueprint:
@@ -189,31 +178,8 @@ def blueprint(spec: Spec) -> Blueprint:
     require_torch("batching")
     from wdspec.running.blueprint import Blueprint
 
-    shards, parts = shards_and_parts(spec)
-    return Blueprint(spec, shards, parts, _count(spec, shards, parts))
-
-
-def count_pass(
-    spec: Spec, shards: Mapping[str, UrlSequence], storages: Mapping[str, Storage]
-) -> dict[str, SourceCount] | None:
-    """The samples of every source of a spec with `epoch: pass`, from the headers of its shards; else None.
-
-    Raises:
-        WdspecError: a shard cannot be read, and the policy is to raise.
-    """
-    if spec.epoch is None or spec.epoch.remainder is None:
-        return None
-    return _count(spec, shards, _all_parts(spec, shards, storages))
-
-
-def _count(
-    spec: Spec, shards: Mapping[str, UrlSequence], parts: Mapping[str, SourceParts]
-) -> dict[str, SourceCount] | None:
-    if spec.epoch is None or spec.epoch.remainder is None:
-        return None
-    from wdspec.reading.counting import count_samples
-
-    return count_samples(spec, shards, parts)
+    listed = ListedSpec.of(spec, to_read=True)
+    return Blueprint(spec, listed.shards, listed.parts, listed.counts)
 
 
 def require_torch(what: str) -> None:
@@ -224,96 +190,3 @@ def require_torch(what: str) -> None:
     """
     if importlib.util.find_spec("torch") is None:
         raise UsageError(f"{what} needs torch, which is not installed: `pip install 'wdspec[torch]'`")
-
-
-def shards_and_parts(spec: Spec) -> tuple[dict[str, UrlSequence], dict[str, SourceParts]]:
-    storages = storages_of(spec)
-    if any(storage.environment.secure for storage in storages.values()):
-        _refuse_user_code(spec)
-    for source in spec.sources:
-        decoders = (*source.decode.names, *source.decode.fields.values()) if source.decode else ()
-        for name in decoders:
-            require_libraries(name)
-    shards = list_sources(spec, storages)
-    return shards, _all_parts(spec, shards, storages)
-
-
-def storages_of(spec: Spec) -> dict[str, Storage]:
-    """The storage of every source, as the environment of this process says now.
-
-    Raises:
-        UrlError, UsageError: rewrite rules or settings of AIStore that cannot be understood.
-    """
-    environment = Environment.read()
-    return {source.name: Storage.of(environment, spec, source) for source in spec.sources}
-
-
-def list_sources(spec: Spec, storages: Mapping[str, Storage]) -> dict[str, UrlSequence]:
-    """The frozen shards of every source; a source whose share is 0 is not looked for.
-
-    Raises:
-        WdspecError: a list, directory or glob gives nothing, or cannot be read.
-    """
-    shares = largest_shares(spec, lambda source: 1)
-    return {
-        source.name: storages[source.name].shards_of(source) if shares[source.name] else UrlSequence(())
-        for source in spec.sources
-    }
-
-
-def _all_parts(
-    spec: Spec, shards: Mapping[str, UrlSequence], storages: Mapping[str, Storage]
-) -> dict[str, SourceParts]:
-    surveyed = with_surveyed_caches(storages, shards)
-    return {source.name: _parts(spec, source, surveyed[source.name]) for source in spec.sources}
-
-
-def _parts(spec: Spec, source: Source, storage: Storage) -> SourceParts:
-    from wdspec.reading.shard_opener import ShardOpener
-    from wdspec.reading.source_parts import SourceParts
-    from wdspec.reading.transform import Transform
-
-    maps = (*source.map, *spec.map)
-    asked = [entry for entry in (*(spec.fields or ()), *(spec.to_tuple or ())) if not entry.startswith("__")]
-    tagged = any(name in source.tags for entry in asked for name in entry.split(";"))
-    # Only what `map` or a tag may add has to be looked for after them; all else is asked of the shard itself.
-    late = bool(maps) or tagged
-    kept = spec.to_tuple or spec.fields
-    prunes = kept is not None and not late and source.select is None
-    fields = SampleFields.of(
-        source,
-        allow=spec.allow,
-        required=() if late else asked,
-        only=[entry for entry in kept if not entry.startswith("__")] if prunes and kept else None,
-        secure=storage.environment.secure,
-    )
-    transform = Transform(
-        fields=fields,
-        scaling=None if source.scale is None else Scaling(*source.scale, source.scaleprob),
-        select=source.select,
-        maps=maps,
-        own_maps=len(source.map),
-        tags=source.tags or None,
-        keep=spec.fields,
-        need=tuple(asked) if late else (),
-        missing=source.missing,
-    )
-    opener = ShardOpener(
-        source=source.name,
-        storage=storage,
-        fields=fields,
-        key=source.key,
-        lenient_end=source.tar.end == "lenient",
-        format=source.format,
-    )
-    return SourceParts(opener, transform, source.errors)
-
-
-def _refuse_user_code(spec: Spec) -> None:
-    """WDS_SECURE forbids functions named in a spec; `wdspec.load` says so too, with line and column."""
-    for role, names in {
-        "map": [call.call for call in (*spec.map, *(call for source in spec.sources for call in source.map))],
-        "select": [source.select for source in spec.sources if source.select],
-    }.items():
-        if names:
-            raise SpecError(f"WDS_SECURE forbids `{role}: {names[0]}`; unset it if you trust this spec")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import wdspec
-from wdspec.planning.finite_pass import Segment, ShardCount, SourceCount, plan_pass
+from wdspec.planning.finite_pass import PassSegment, ShardCount, SourceCount, plan_pass
 from wdspec.planning.topology import Topology, slot_of_batch
 
 
@@ -74,7 +74,7 @@ def test_reading_begins_at_the_last_mark_that_is_not_behind_the_sample():
 
 def test_segments_leave_out_sources_without_samples():
     finite = plan_pass(counted([2], [0, 0], [1, 3]), Topology(1, 1), 2, "pad", None)
-    assert list(finite.segments(1, 100)) == [Segment(0, 1, 2), Segment(2, 0, 4)]
+    assert list(finite.segments(1, 100)) == [PassSegment(0, 1, 2), PassSegment(2, 0, 4)]
 
 
 def test_no_samples_at_all_are_an_error():

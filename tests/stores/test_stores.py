@@ -24,7 +24,7 @@ from wdspec.stores.fsspec import filesystems as filesystem
 from wdspec.stores.fsspec import fsspec_store as objects
 from wdspec.stores.user_stores import user_stores
 from wdspec.streams.retrying import RetryPolicy
-from wdspec.system.per_process import Table
+from wdspec.system.per_process import KeyedValues
 
 QUICK = RetryPolicy(budget=3, brief=0.2, delay=0.001, longest_delay=0.01)
 SHARDS = "data://pages/a-{000..002}.tar"
@@ -49,7 +49,7 @@ def shards(tmp_path_factory):
 @pytest.fixture
 def root(request, monkeypatch, shards):
     """URL of a folder of a store that holds the shards, for each store, of this test alone: tests share buckets."""
-    monkeypatch.setattr(filesystem._systems, "value", Table())
+    monkeypatch.setattr(filesystem._systems, "value", KeyedValues())
     if request.param == "memory":
         system = fsspec.filesystem("memory")
         for each in shards.iterdir():
@@ -198,7 +198,7 @@ def read_by_threads(locations):
 def test_sftp_gives_the_same_sequence(monkeypatch, shards, sshd, expected):
     options = {"username": sshd.user, "key_filename": str(sshd.key), "port": sshd.port}
     monkeypatch.setitem(fsspec.config.conf, "sftp", options)
-    monkeypatch.setattr(filesystem._systems, "value", Table())
+    monkeypatch.setattr(filesystem._systems, "value", KeyedValues())
     assert sequence(monkeypatch, f"data://pages/=sftp://127.0.0.1{shards}/") == expected
     assert read_by_threads([f"sftp://127.0.0.1{shards}/a-00{i}.tar" for i in range(3)]) == [
         (shards / f"a-00{i}.tar").read_bytes() for i in range(3)
@@ -302,7 +302,7 @@ def test_missing_credentials_say_how_to_give_them(s3, monkeypatch):
 
 
 def test_missing_settings_say_how_to_give_them(azure, monkeypatch):
-    monkeypatch.setattr(filesystem._systems, "value", Table())
+    monkeypatch.setattr(filesystem._systems, "value", KeyedValues())
     for name in [name for name in os.environ if name.startswith("AZURE_")]:
         monkeypatch.delenv(name)
     with pytest.raises(ShardError, match=r"cannot be opened .*AZURE_STORAGE_CONNECTION_STRING"):
@@ -331,7 +331,7 @@ def test_a_store_whose_package_is_not_installed_names_the_extra(url, install):
 
 
 def test_a_store_that_nobody_answers_for_is_given_up_soon(monkeypatch):
-    monkeypatch.setattr(filesystem._systems, "value", Table())
+    monkeypatch.setattr(filesystem._systems, "value", KeyedValues())
     monkeypatch.setattr(filesystem, "heard", set())
     monkeypatch.setitem(
         fsspec.config.conf,

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from wdspec.system.file_locks import LockFile, lock_open_file
-from wdspec.system.per_process import PerProcess, Table
+from wdspec.system.per_process import KeyedValues, PerProcess
 from wdspec.system.raw_stream import RawStream
 
 
@@ -34,7 +34,7 @@ def test_a_forked_child_makes_its_own_value_and_is_shown_its_parent_s():
 
 
 def test_a_lock_held_by_a_thread_at_the_fork_does_not_stop_the_child():
-    tables = PerProcess(Table)
+    tables = PerProcess(KeyedValues)
     begun, go_on = threading.Event(), threading.Event()
 
     def make():
@@ -54,7 +54,7 @@ def test_a_lock_held_by_a_thread_at_the_fork_does_not_stop_the_child():
 
 
 def test_a_value_that_cannot_be_made_is_asked_for_again():
-    table = Table()
+    table = KeyedValues()
     with pytest.raises(ZeroDivisionError):
         table.get("key", lambda: 1 // 0)
     assert table.get("key", lambda: 1) == 1

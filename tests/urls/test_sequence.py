@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from wdspec.errors import UrlError
 from wdspec.urls.braces import Braces
-from wdspec.urls.sequence import Run, ShardUrl, UrlSequence, kind_of, magic_start, parse_shards
+from wdspec.urls.sequence import ShardRun, ShardUrl, UrlSequence, kind_of, magic_start, parse_shards
 
 
 def texts_of(*texts):
@@ -111,7 +111,7 @@ def test_no_text_at_all_is_an_error():
 
 RUNS = st.lists(
     st.builds(
-        Run,
+        ShardRun,
         st.one_of(
             st.lists(st.text("ab", max_size=2), max_size=3).map(tuple),
             st.integers(0, 12).map(lambda n: Braces(f"s-{{0..{n}}}")),
@@ -136,15 +136,15 @@ def test_indexing_equals_listing(runs):
     for index in (len(listing), -len(listing) - 1):
         with pytest.raises(IndexError, match=f"index {index} of {len(listing)} shards"):
             sequence[index]
-    same = UrlSequence([Run((url.text,), "", url.base) for url in listing])
+    same = UrlSequence([ShardRun((url.text,), "", url.base) for url in listing])
     assert sequence == same == pickle.loads(pickle.dumps(sequence))
     assert hash(sequence) == hash(same)
 
 
 def test_sequences_of_other_shards_or_bases_differ():
-    one = UrlSequence([Run(("a",), "", "/x")])
-    assert one != UrlSequence([Run(("a",), "", "/y")])
-    assert one != UrlSequence([Run(("b",), "", "/x")])
+    one = UrlSequence([ShardRun(("a",), "", "/x")])
+    assert one != UrlSequence([ShardRun(("a",), "", "/y")])
+    assert one != UrlSequence([ShardRun(("b",), "", "/x")])
     assert one != UrlSequence([]) != "a"
 
 
@@ -180,6 +180,6 @@ def test_a_million_shards_cost_a_few_steps():
 
 
 def test_too_many_shards_in_one_source_are_an_error():
-    run = Run(Braces("{0..999999999}"), "", "/")
+    run = ShardRun(Braces("{0..999999999}"), "", "/")
     with pytest.raises(UrlError, match="2,000,000,000 shards in one source; the limit is 1,000,000,000"):
         UrlSequence([run, run])

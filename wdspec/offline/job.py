@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from wdspec.compiler import shards_and_parts
 from wdspec.errors import UsageError
+from wdspec.listed_spec import ListedSpec
 from wdspec.reading.source_parts import SourceParts
 from wdspec.spec.language.locations import OutputOptions
 from wdspec.spec.language.models import Spec
@@ -57,16 +57,15 @@ def job_of(spec: Spec) -> Job:
         raise UsageError(
             "this spec does not say where to write; add `output: out/` to it, or give --output out/"
         )
-    shards, parts = shards_and_parts(spec)
-    environment = Environment.read()
-    outputs = Storage.of(environment)
+    listed = ListedSpec.of(spec, to_read=True)
+    outputs = Storage.of(Environment.read())
     tasks = tuple(
         ShardTask(source.name, number, shard, place_of(spec.output, shard))
         for source in spec.sources
-        for number, shard in enumerate(shards[source.name])
+        for number, shard in enumerate(listed.shards[source.name])
     )
-    _check(tasks, outputs, Storage.of(environment, spec))
-    return Job(parts, tasks, spec.seed, spec.limit, "pickle" in spec.allow, outputs)
+    _check(tasks, outputs, listed.storages)
+    return Job(listed.parts, tasks, spec.seed, spec.limit, "pickle" in spec.allow, outputs)
 
 
 def place_of(output: OutputOptions, shard: ShardUrl) -> str:
@@ -94,7 +93,7 @@ def place_of(output: OutputOptions, shard: ShardUrl) -> str:
     return os.path.normpath(os.path.join(output.base, place)) if is_relative(place) else place
 
 
-def _check(tasks: tuple[ShardTask, ...], outputs: Storage, storage: Storage) -> None:
+def _check(tasks: tuple[ShardTask, ...], outputs: Storage, storages: Mapping[str, Storage]) -> None:
     taken: dict[str, ShardTask] = {}
     for task in tasks:
         other = taken.setdefault(outputs.destination(task.output), task)
@@ -105,12 +104,12 @@ def _check(tasks: tuple[ShardTask, ...], outputs: Storage, storage: Storage) -> 
                 f"`{task.shard.text}` of {task.source}; tell them apart with `output: {{from: …, to: …}}`"
             )
     written = taken.keys() | {task.output for task in tasks}
-    for place in _read(tasks, storage):
+    for place in _read(tasks, storages):
         if place in written:
             raise UsageError(f"`{place}` would be read and written; write elsewhere with `output`")
 
 
-def _read(tasks: tuple[ShardTask, ...], storage: Storage) -> Iterator[str]:
+def _read(tasks: tuple[ShardTask, ...], storages: Mapping[str, Storage]) -> Iterator[str]:
     for task in tasks:
         yield task.shard.text
-        yield storage.resolve(task.shard).location
+        yield storages[task.source].resolve(task.shard).location

@@ -86,7 +86,7 @@ class SourceCount:
         return marks[at - 1] if at else (0, 0)
 
 
-class Segment(NamedTuple):
+class PassSegment(NamedTuple):
     """A run of positions of one source."""
 
     source: int
@@ -121,13 +121,13 @@ class Pass:
         first = rank * self.batches + worker * before + min(worker, extra)
         return first * self.per_slot, (first + before + (worker < extra)) * self.per_slot
 
-    def segments(self, first: int, stop: int) -> Iterator[Segment]:
+    def segments(self, first: int, stop: int) -> Iterator[PassSegment]:
         """The positions first..stop-1 source by source, without padding."""
         stop, start = min(stop, self.samples), 0
         for source, count in enumerate(self.counts):
             low, high = max(first, start), min(stop, start + count.samples)
             if low < high:
-                yield Segment(source, low - start, high - start)
+                yield PassSegment(source, low - start, high - start)
             start += count.samples
 
 

@@ -10,7 +10,7 @@ from wdspec.errors import UsageError
 from wdspec.planning.draws import Draws
 from wdspec.planning.epoch_length import Batching, batching, epoch_batches
 from wdspec.planning.finite_pass import Pass, SourceCount, pass_order, plan_pass
-from wdspec.planning.schedule import ScheduledDraws, Segment, scheduled_shares, starting_batches
+from wdspec.planning.schedule import ScheduledDraws, ScheduleSegment, scheduled_shares, starting_batches
 from wdspec.planning.shard_order import ShardOrder
 from wdspec.planning.topology import Topology, slot_of_batch
 from wdspec.planning.windows import Windows, window_size
@@ -54,7 +54,7 @@ class Plan:
     """With `epoch: pass`, who reads which sample; shares and draws then have no say."""
     unit: str = "sample"
     """`batch`: each global batch is of one source."""
-    schedule: tuple[Segment, ...] = ()
+    schedule: tuple[ScheduleSegment, ...] = ()
     """Where shares change, the segments, in order; empty where they stay."""
 
     def draws(self) -> Draws | ScheduledDraws:
@@ -74,9 +74,9 @@ class Plan:
         return parts[0] if len(parts) == 1 else ScheduledDraws(parts)
 
     @property
-    def segments(self) -> tuple[Segment, ...]:
+    def segments(self) -> tuple[ScheduleSegment, ...]:
         """The parts of the stream in which shares stay; one, where they always do."""
-        return self.schedule or (Segment(0, tuple(source.share for source in self.sources)),)
+        return self.schedule or (ScheduleSegment(0, tuple(source.share for source in self.sources)),)
 
     def mean_shares(self, batches: int) -> tuple[Fraction, ...]:
         """The share of every source over the first so many global batches."""
@@ -186,7 +186,8 @@ def make_plan(
         schedule=()
         if spec.mix.schedule is None
         else tuple(
-            Segment(start, tuple(step[source.name] for source in active)) for start, step in starts.items()
+            ScheduleSegment(start, tuple(step[source.name] for source in active))
+            for start, step in starts.items()
         ),
     )
 

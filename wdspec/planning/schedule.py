@@ -23,7 +23,7 @@ from wdspec.spec.language.models import Spec
 
 
 @dataclass(frozen=True)
-class Segment:
+class ScheduleSegment:
     """A part of the stream with shares of its own; it ends where the next one begins."""
 
     start: int

@@ -18,7 +18,7 @@ from wdspec.planning.keys import key64, random64
 from wdspec.planning.permutation import Permutation
 
 
-class Entry(NamedTuple):
+class ShardTurn(NamedTuple):
     """One turn of a slot at a source: which part of which shard, in which pass."""
 
     passes: int
@@ -66,21 +66,21 @@ class ShardOrder:
             return 32 * self.split
         return min(self.shards, max(-(-self.shards // self.slots), 64))
 
-    def entry(self, slot: int, turn: int) -> Entry:
+    def entry(self, slot: int, turn: int) -> ShardTurn:
         """What slot s reads at its turn-th turn (0, 1, …)."""
         number = slot + turn * self.slots
         passes, position = divmod(number, self.per_pass)
         if self.kind == "resampled":
             pick = random64(key64(self.seed, "resampled", self.source), number) * self.shards >> 64
-            return Entry(passes, pick, 0)
+            return ShardTurn(passes, pick, 0)
         if self.kind == "shuffled":
             position = _pass_permutation(self.seed, self.source, passes, self.per_pass)[position]
-            return Entry(passes, *divmod(position, self.split))
+            return ShardTurn(passes, *divmod(position, self.split))
         shard, residue = divmod(position, self.split)
         # From the second pass on the parts of the shards move by a number drawn for each pass, or a slot would read
         # the same part of a shard for ever; any regular move can fall in step with the slots.
         move = random64(key64(self.seed, "parts", self.source), passes) if passes else 0
-        return Entry(passes, shard, (residue + move) % self.split)
+        return ShardTurn(passes, shard, (residue + move) % self.split)
 
     def last_turn(self, slot: int, passes: int) -> int:
         """The slot's last turn in a pass; its first one is that of the pass before, plus 1."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 
 from wdspec.errors import ShardError
-from wdspec.planning.finite_pass import MASK, Pass, Segment
+from wdspec.planning.finite_pass import MASK, Pass, PassSegment
 from wdspec.reading.piece import Piece
 from wdspec.reading.source_parts import LiveSource
 from wdspec.reading.transform import Process, Sample
@@ -38,7 +38,7 @@ class PassReading:
                 yield from self._segment(segment, at, slot)
             at = max(0, at - length)
 
-    def _segment(self, segment: Segment, at: int, slot: int) -> Iterator[Sample | None]:
+    def _segment(self, segment: PassSegment, at: int, slot: int) -> Iterator[Sample | None]:
         windows = self.sources[segment.source].plan.windows
         process = self._process_of(segment.source)
         number, emitted = divmod(at, windows.size)
@@ -61,7 +61,7 @@ class PassReading:
             self._process[source] = self.sources[source].process(0)
         return self._process[source]
 
-    def _raw(self, segment: Segment) -> Iterator[Sample | None]:
+    def _raw(self, segment: PassSegment) -> Iterator[Sample | None]:
         """The raw samples of some positions of a source, one or None for each."""
         count = self.finite.counts[segment.source]
         turn, index = count.find(segment.first)

@@ -32,7 +32,7 @@ _comparisons: Counter[str] = Counter()
 """How often this process has compared what it calls by a name."""
 
 
-class Store(Protocol):
+class NoteStore(Protocol):
     """What is needed of `torch.distributed.Store`; `get` would wait for a key that is not there."""
 
     def add(self, key: str, amount: int) -> int: ...
@@ -78,7 +78,7 @@ def check_ranks_agree(run: Run) -> None:
 
 
 def compare(
-    store: Store,
+    store: NoteStore,
     key: str,
     rank: int,
     world_size: int,

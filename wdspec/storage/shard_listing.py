@@ -16,7 +16,7 @@ from wdspec.storage.globs_and_directories import Listable, found_in_store
 from wdspec.storage.list_files import lines_of_list
 from wdspec.urls.braces import Braces
 from wdspec.urls.schemes import is_relative, path_of_file_url, scheme_of
-from wdspec.urls.sequence import Part, Run, ShardUrl, UrlSequence, kind_of, parse_shards
+from wdspec.urls.sequence import Part, ShardRun, ShardUrl, UrlSequence, kind_of, parse_shards
 
 MAX_LISTED = 1_000_000
 """Globs, directories and `@file`s that one brace pattern may stand for."""
@@ -45,7 +45,7 @@ def list_shards(texts: Sequence[str], base: str, storage: Listable) -> UrlSequen
     return UrlSequence(run for part in parts for run in found[part])
 
 
-def _runs(part: Part, storage: Listable) -> list[Run]:
+def _runs(part: Part, storage: Listable) -> list[ShardRun]:
     if not part.listed:
         return [part.run]
     frozen = _Frozen(part.base)
@@ -57,7 +57,7 @@ def _runs(part: Part, storage: Listable) -> list[Run]:
     return frozen.runs()
 
 
-def _runs_of_list(text: str, base: str, storage: Listable) -> list[Run]:
+def _runs_of_list(text: str, base: str, storage: Listable) -> list[ShardRun]:
     """The shards of an `@file`; its lines are relative to it, as it is spelt."""
     prefix = _directory_of(text[1:])
     frozen = _Frozen(base)
@@ -117,7 +117,7 @@ class _Frozen:
 
     def __init__(self, base: str) -> None:
         self.base = base
-        self._runs: list[Run] = []
+        self._runs: list[ShardRun] = []
         self._texts: list[str] = []
         self._prefix = ""
 
@@ -127,21 +127,21 @@ class _Frozen:
             self._prefix = prefix
         self._texts += texts
 
-    def extend(self, runs: Iterable[Run]) -> None:
+    def extend(self, runs: Iterable[ShardRun]) -> None:
         self._close()
         self._runs += runs
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[ShardRun]:
         self._close()
         return self._runs
 
     def _close(self) -> None:
         if self._texts:
-            self._runs.append(Run(tuple(self._texts), self._prefix, self.base))
+            self._runs.append(ShardRun(tuple(self._texts), self._prefix, self.base))
             self._texts = []
 
 
-def _warn_of_repeats(runs: Iterable[Run]) -> None:
+def _warn_of_repeats(runs: Iterable[ShardRun]) -> None:
     """Warns of a shard that was found twice, by two globs or in a list.
 
     The same text written twice in the spec is meant: that is how some count a shard double.

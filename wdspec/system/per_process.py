@@ -35,7 +35,7 @@ class PerProcess(Generic[T]):
             self._at_fork(inherited)
 
 
-class Table(Generic[K, T]):
+class KeyedValues(Generic[K, T]):
     """Values by key, each made on first use, by one thread at a time."""
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ class ShardUrl(NamedTuple):
     base: str
 
 
-class Run(NamedTuple):
+class ShardRun(NamedTuple):
     """Shards that share a prefix and a base: ``texts`` is lazy (braces) or frozen (a tuple)."""
 
     texts: Braces | tuple[str, ...]
@@ -53,7 +53,7 @@ class UrlSequence(Sequence[ShardUrl]):
 
     __slots__ = ("_ends", "parts")
 
-    def __init__(self, parts: Iterable[Run]) -> None:
+    def __init__(self, parts: Iterable[ShardRun]) -> None:
         self.parts = tuple(run for run in parts if len(run.texts))
         self._ends = tuple(accumulate(len(run.texts) for run in self.parts))
         if len(self) > MAX_STRINGS:
@@ -91,7 +91,7 @@ class UrlSequence(Sequence[ShardUrl]):
         ends = " … ".join(self[i].text for i in sorted({0, len(self) - 1})) if self else "nothing"
         return redacted_urls(f"<UrlSequence of {len(self)}: {ends}>")
 
-    def __reduce__(self) -> tuple[type[UrlSequence], tuple[tuple[Run, ...]]]:
+    def __reduce__(self) -> tuple[type[UrlSequence], tuple[tuple[ShardRun, ...]]]:
         return UrlSequence, (self.parts,)
 
 
@@ -113,9 +113,9 @@ class Part:
         return self.braces.pattern
 
     @property
-    def run(self) -> Run:
+    def run(self) -> ShardRun:
         """The part as a lazy run, for one that nothing must be listed for."""
-        return Run(self.braces, self.prefix, self.base)
+        return ShardRun(self.braces, self.prefix, self.base)
 
 
 def parse_shards(texts: Sequence[str], base: str) -> list[Part]:

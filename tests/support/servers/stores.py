@@ -16,7 +16,7 @@ import pytest
 
 from servers.processes import started, stop
 from wdspec.stores.fsspec import filesystems as filesystem
-from wdspec.system.per_process import Table
+from wdspec.system.per_process import KeyedValues
 
 FOLDER = Path(__file__).parent
 AZURITE = FOLDER / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
@@ -152,7 +152,7 @@ def use(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
     if store.settings:
         monkeypatch.setitem(fsspec.config.conf, "gcs", dict(store.settings))
-    monkeypatch.setattr(filesystem._systems, "value", Table())
+    monkeypatch.setattr(filesystem._systems, "value", KeyedValues())
 
 
 def put(store: Store, name: str, data: bytes) -> None:

@@ -79,7 +79,7 @@ class SlotMeaning:
 
 
 @dataclass(frozen=True)
-class Run:
+class PlannedRun:
     """The canonical topology, and the ranks and workers that it is described on."""
 
     topology: Topology
@@ -106,7 +106,7 @@ class Meaning:
 
     spec: Spec
     plan: Plan
-    run: Run
+    run: PlannedRun
     sources: tuple[SourceMeaning, ...]
     """In file order; a nested mix stands before its sources."""
     slots: tuple[SlotMeaning, ...]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from wdspec.cli.explain.explanation import PER_UNENDING, Meaning, Run, SlotMeaning, SourceMeaning, Turn
+from wdspec.cli.explain.explanation import PER_UNENDING, Meaning, PlannedRun, SlotMeaning, SourceMeaning, Turn
 from wdspec.cli.explain.sample_sizes import Measure, measure
 from wdspec.cli.explain.wording import field_meanings, fields_in_words, steps_in_words
-from wdspec.compiler import count_pass, list_sources, storages_of
 from wdspec.errors import WdspecError
 from wdspec.fields.sample_fields import SampleFields
-from wdspec.planning.plan import Plan, SourcePlan, make_plan
+from wdspec.listed_spec import ListedSpec
+from wdspec.planning.plan import Plan, SourcePlan
 from wdspec.planning.topology import Seat, Topology
 from wdspec.processes.seat import find_seat
 from wdspec.spec.language.models import Source, Spec
@@ -37,18 +37,19 @@ def meaning_of(
         WdspecError: as planning and listing raise.
     """
     run = _run(spec, ranks, workers)
-    storages = storages_of(spec)
-    shards = list_sources(spec, storages)
-    plan = make_plan(spec, shards, run.topology, count_pass(spec, shards, storages))
+    listed = ListedSpec.of(spec)
+    plan = listed.plan(run.topology)
     planned = {source.name: source for source in plan.sources}
     errors: list[str] = []
     leaves: dict[str, SourceMeaning] = {}
     for source in spec.sources:
-        fields = SampleFields.of(source, allow=spec.allow, secure=storages[source.name].environment.secure)
+        fields = SampleFields.of(
+            source, allow=spec.allow, secure=listed.storages[source.name].environment.secure
+        )
         leaf = _described(source, fields)
         if source.name in planned:
-            listed, storage = shards[source.name], storages[source.name]
-            measured = measure(source, listed, storage, fields.field_of) if probe else None
+            shards, storage = listed.shards[source.name], listed.storages[source.name]
+            measured = measure(source, shards, storage, fields.field_of) if probe else None
             if isinstance(measured, WdspecError):
                 errors.append(str(measured))
                 measured = None
@@ -66,7 +67,7 @@ def meaning_of(
     )
 
 
-def _run(spec: Spec, ranks: int | None, workers: int | None) -> Run:
+def _run(spec: Spec, ranks: int | None, workers: int | None) -> PlannedRun:
     """The run that is described: as asked, else as this process would run, else as `elastic` says."""
     seat = find_seat() if ranks is None else Seat(0, ranks)
     rank_why = (
@@ -77,14 +78,14 @@ def _run(spec: Spec, ranks: int | None, workers: int | None) -> Run:
         worker_why = "--workers" if workers is not None else f"loader.workers is {spec.loader.workers}"
         own = spec.loader.workers if workers is None else workers
         topology = Topology(seat.world_size, max(1, own))
-        return Run(topology, topology.ranks, topology.workers, f"{rank_why}, {worker_why}")
+        return PlannedRun(topology, topology.ranks, topology.workers, f"{rank_why}, {worker_why}")
     topology = Topology(elastic.ranks, elastic.workers)
     if ranks is None and seat.world_size == 1:
         seat = Seat(0, topology.ranks)
     seat.canonical_ranks(topology)
     own = topology.workers if workers is None else workers
     topology.check_workers(own)
-    return Run(topology, seat.world_size, max(1, own), "elastic")
+    return PlannedRun(topology, seat.world_size, max(1, own), "elastic")
 
 
 def _described(source: Source, fields: SampleFields) -> SourceMeaning:

@@ -142,20 +142,16 @@ def prune(where: str | None, size: int | None, older_than: float | None) -> None
 )
 def prefetch(choice: SpecChoice, form: str, jobs: int) -> None:
     """Fetch all shards of a spec into its cache. Exits with 1 if one cannot be fetched."""
-    from wdspec.compiler import list_sources, storages_of
+    from wdspec.listed_spec import ListedSpec
     from wdspec.storage.prefetch import prefetch as fetch_all
-    from wdspec.storage.storage import with_surveyed_caches
 
-    spec = choice.load()
-    storages = storages_of(spec)
-    shards = list_sources(spec, storages)
-    storages = with_surveyed_caches(storages, shards)
-    if all(storage.cache is None for storage in storages.values()):
+    listed = ListedSpec.of(choice.load())
+    if all(storage.cache is None for storage in listed.storages.values()):
         raise click.UsageError("the spec has no cache; add `cache: DIR` to it, or set WDS_CACHE")
     wanted = {
-        resolution.location: (storages[source.name], resolution)
-        for source in spec.sources
-        for resolution in map(storages[source.name].resolve, shards[source.name])
+        resolution.location: (storage, resolution)
+        for name, storage in listed.storages.items()
+        for resolution in map(storage.resolve, listed.shards[name])
     }
     with progress("fetching shards", len(wanted)) as bar:
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import click
 
 from wdspec.cli.explain.survey_spec import meaning_of
-from wdspec.cli.simulate.results import ENDLESS, MOST, Outcome, SourceOutcome, as_json, hints_of, outcome_of
+from wdspec.cli.simulate.json_report import as_json
+from wdspec.cli.simulate.results import ENDLESS, MOST, Outcome, SourceOutcome, hints_of, outcome_of
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.spec_options import SpecChoice, choosing, topology_options
 from wdspec.cli.support.tables import Part, Row, Table, Warning, counted, listed, number, percent, show, size

@@ -20,7 +20,7 @@ from wdspec.errors import StoreError
 from wdspec.stores.http.exchange import CONNECTIONS, drain, get, is_safe_redirect, redirect_of
 from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.streams.retrying import TransientError
-from wdspec.system.per_process import PerProcess, Table
+from wdspec.system.per_process import KeyedValues, PerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,7 +147,7 @@ class _NoConnectionError(Exception):
     """Nothing listens there, or nothing comes back in time."""
 
 
-_clients: PerProcess[Table[AisCluster, AisClient]] = PerProcess(Table)
+_clients: PerProcess[KeyedValues[AisCluster, AisClient]] = PerProcess(KeyedValues)
 
 
 def client_for(cluster: AisCluster) -> AisClient:

@@ -19,7 +19,7 @@ from typing import Any
 
 from wdspec.errors import MissingShardError, ShardError
 from wdspec.streams.retrying import TransientError
-from wdspec.system.per_process import PerProcess, Table
+from wdspec.system.per_process import KeyedValues, PerProcess
 from wdspec.urls.schemes import ROWS, scheme_of
 
 _NO_ACCESS = frozenset(
@@ -125,7 +125,7 @@ def _instance(kind: Any, options: dict[str, Any]) -> Any:
     return _systems.value.get(key, lambda: kind(**options))
 
 
-def _leave_alone(inherited: Table[Any, Any]) -> None:
+def _leave_alone(inherited: KeyedValues[Any, Any]) -> None:
     """In a forked child: what the parent made is neither used nor collected.
 
     Its finalizers would wait for an event loop that does not run here, and take the parent's connections out of the
@@ -136,7 +136,7 @@ def _leave_alone(inherited: Table[Any, Any]) -> None:
         sys.modules["fsspec.asyn"].reset_lock()
 
 
-_systems: PerProcess[Table[Any, Any]] = PerProcess(Table, _leave_alone)
+_systems: PerProcess[KeyedValues[Any, Any]] = PerProcess(KeyedValues, _leave_alone)
 
 
 def validator_of(info: Mapping[str, Any]) -> str | None:

@@ -16,9 +16,11 @@ from wdspec.errors import ShardError
 from wdspec.stores.http.exchange import CONNECTIONS
 from wdspec.stores.settings.http_settings import HttpSettings
 from wdspec.streams.retrying import log
-from wdspec.system.per_process import PerProcess, Table
+from wdspec.system.per_process import KeyedValues, PerProcess
 
-_managers: PerProcess[Table[tuple[HttpSettings, str | None], urllib3.PoolManager]] = PerProcess(Table)
+_managers: PerProcess[KeyedValues[tuple[HttpSettings, str | None], urllib3.PoolManager]] = PerProcess(
+    KeyedValues
+)
 
 
 def manager_for(url: Url, settings: HttpSettings) -> urllib3.PoolManager:

@@ -1,0 +1,1 @@
+"""Files of this machine, and of what is mounted on it. Read `local_store.py` first."""

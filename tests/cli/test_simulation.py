@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wdspec import load
-from wdspec.planning import simulation
-from wdspec.planning.coverage import coverage
+from wdspec.cli.simulate import simulation
+from wdspec.cli.simulate.coverage import coverage
+from wdspec.cli.simulate.simulation import legal_runs, simulate
 from wdspec.planning.finite_pass import ShardCount, SourceCount
 from wdspec.planning.plan import make_plan
 from wdspec.planning.shard_order import ShardOrder
-from wdspec.planning.simulation import legal_runs, simulate
 from wdspec.planning.topology import Topology, slot_of_batch
 from wdspec.planning.windows import Windows
 

@@ -1,0 +1,142 @@
+"""A checked spec with its shards listed, and how each of its sources is read: the place that knows the rooms below."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from wdspec.decoders.libraries import require_libraries
+from wdspec.errors import SpecError
+from wdspec.fields.sample_fields import SampleFields
+from wdspec.fields.scale import Scaling
+from wdspec.planning.plan import Plan, make_plan
+from wdspec.planning.schedule import largest_shares
+from wdspec.planning.topology import Topology
+from wdspec.spec.language.models import Source, Spec
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage, with_surveyed_caches
+from wdspec.urls.sequence import UrlSequence
+
+if TYPE_CHECKING:
+    from wdspec.planning.finite_pass import SourceCount
+    from wdspec.reading.source_parts import SourceParts
+
+
+@dataclass(frozen=True)
+class ListedSpec:
+    """All that planning and reading go on from."""
+
+    spec: Spec
+    storages: Mapping[str, Storage]
+    """By source, as the environment of this process says."""
+    shards: Mapping[str, UrlSequence]
+    """The frozen shards of every source; none of one whose share is 0."""
+
+    @classmethod
+    def of(cls, spec: Spec, *, to_read: bool = False) -> ListedSpec:
+        """Lists the shards of a spec.
+
+        Args:
+            to_read: whether samples are going to be read: then what can be known to fail is refused at once.
+
+        Raises:
+            SpecError: WDS_SECURE forbids the spec's functions.
+            UsageError: a decoder's library is not installed; settings of AIStore that cannot be understood.
+            WdspecError: a list, directory or glob gives nothing, or cannot be read.
+        """
+        environment = Environment.read()
+        if to_read:
+            _check_readable(spec, environment.secure)
+        storages = {source.name: Storage.of(environment, spec, source) for source in spec.sources}
+        shares = largest_shares(spec, lambda source: 1)
+        shards = {
+            source.name: storages[source.name].shards_of(source) if shares[source.name] else UrlSequence(())
+            for source in spec.sources
+        }
+        return cls(spec, with_surveyed_caches(storages, shards), shards)
+
+    def plan(self, topology: Topology) -> Plan:
+        """Who reads what, when.
+
+        Raises:
+            UsageError: shares, batch and epoch do not fit together, or the topology.
+        """
+        return make_plan(self.spec, self.shards, topology, self.counts)
+
+    @cached_property
+    def counts(self) -> dict[str, SourceCount] | None:
+        """The samples of every source of a spec with `epoch: pass`, from the headers of its shards; else None.
+
+        Raises:
+            WdspecError: a shard cannot be read, and the policy is to raise.
+        """
+        if self.spec.epoch is None or self.spec.epoch.remainder is None:
+            return None
+        from wdspec.reading.counting import count_samples
+
+        return count_samples(self.spec, self.shards, self.parts)
+
+    @cached_property
+    def parts(self) -> dict[str, SourceParts]:
+        """How every source is read."""
+        return {
+            source.name: _parts(self.spec, source, self.storages[source.name]) for source in self.spec.sources
+        }
+
+
+def _parts(spec: Spec, source: Source, storage: Storage) -> SourceParts:
+    from wdspec.reading.shard_opener import ShardOpener
+    from wdspec.reading.source_parts import SourceParts
+    from wdspec.reading.transform import Transform
+
+    maps = (*source.map, *spec.map)
+    asked = [entry for entry in (*(spec.fields or ()), *(spec.to_tuple or ())) if not entry.startswith("__")]
+    tagged = any(name in source.tags for entry in asked for name in entry.split(";"))
+    # Only what `map` or a tag may add has to be looked for after them; all else is asked of the shard itself.
+    late = bool(maps) or tagged
+    kept = spec.to_tuple or spec.fields
+    prunes = kept is not None and not late and source.select is None
+    fields = SampleFields.of(
+        source,
+        allow=spec.allow,
+        required=() if late else asked,
+        only=[entry for entry in kept if not entry.startswith("__")] if prunes and kept else None,
+        secure=storage.environment.secure,
+    )
+    transform = Transform(
+        fields=fields,
+        scaling=None if source.scale is None else Scaling(*source.scale, source.scaleprob),
+        select=source.select,
+        maps=maps,
+        own_maps=len(source.map),
+        tags=source.tags or None,
+        keep=spec.fields,
+        need=tuple(asked) if late else (),
+        missing=source.missing,
+    )
+    opener = ShardOpener(
+        source=source.name,
+        storage=storage,
+        fields=fields,
+        key=source.key,
+        lenient_end=source.tar.end == "lenient",
+        format=source.format,
+    )
+    return SourceParts(opener, transform, source.errors)
+
+
+def _check_readable(spec: Spec, secure: bool) -> None:
+    for source in spec.sources:
+        for name in (*source.decode.names, *source.decode.fields.values()) if source.decode else ():
+            require_libraries(name)
+    if not secure:
+        return
+    # `wdspec.load` says so too, with line and column.
+    for role, names in {
+        "map": [call.call for call in (*spec.map, *(call for source in spec.sources for call in source.map))],
+        "select": [source.select for source in spec.sources if source.select],
+    }.items():
+        if names:
+            raise SpecError(f"WDS_SECURE forbids `{role}: {names[0]}`; unset it if you trust this spec")
