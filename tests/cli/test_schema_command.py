@@ -16,7 +16,7 @@ from wdspec.spec.language.json_schema import json_schema, json_schema_text
 from wdspec.spec.language.known_keys import keys_of
 from wdspec.spec.language.models import Source, Spec
 from wdspec.spec.reference_page import reference_text
-from wdspec.spec.rules.rule_table import all_codes
+from wdspec.spec.rules.code_pages import all_codes
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json_schema()

@@ -11,7 +11,7 @@ import pytest
 from wdspec.errors import SpecError
 from wdspec.spec.loading import check, load
 from wdspec.spec.problems.problems import LINE_WIDTH, Problem, as_github, as_json
-from wdspec.spec.rules.rule_table import all_codes
+from wdspec.spec.rules.code_pages import all_codes
 
 CODES = all_codes()
 

@@ -12,7 +12,8 @@ from wdspec.spec import rules
 from wdspec.spec.loading import check
 from wdspec.spec.problems.problems import Problem
 from wdspec.spec.reference_page import reference_text
-from wdspec.spec.rules.rule_table import all_codes, all_rules
+from wdspec.spec.rules.code_pages import all_codes
+from wdspec.spec.rules.rule_table import all_rules
 
 NEW_RULE = '''\
 """W999: names are not shouted."""

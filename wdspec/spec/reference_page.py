@@ -11,7 +11,7 @@ from wdspec.spec.language.json_schema import Document, SourceEntry
 from wdspec.spec.language.known_keys import keys_of, maps_of
 from wdspec.spec.language.model import Model
 from wdspec.spec.language.models import Source, Spec
-from wdspec.spec.rules.rule_table import all_codes
+from wdspec.spec.rules.code_pages import all_codes
 
 _INTRODUCTION = """\
 # The wdspec language: reference

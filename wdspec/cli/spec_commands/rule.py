@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from wdspec.spec.problems.codes import Code
-from wdspec.spec.rules.rule_table import all_codes
+from wdspec.spec.rules.code_pages import all_codes
 from wdspec.suggestions import did_you_mean
 
 SUMMARY = "Explain the code of a problem, such as E302."

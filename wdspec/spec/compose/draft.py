@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pydantic_core import PydanticCustomError
@@ -16,7 +16,7 @@ from wdspec.spec.tree.positions import Position
 SHARE_KEYS = ("probability", "weight", "upsample")
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Draft:
     """A source on its way to becoming a `Source`: its merged tree, and the model once its values are checked."""
 
@@ -80,19 +80,18 @@ class SourceList(NamedTuple):
         return numbers
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """Which of the specs that a file holds is meant, and what the environment says about it."""
 
-    split: str | None = None
-    environment: str | None = None
-    file: str | None = None
+    split: str | None
+    environment: str | None
+    file: str | None
     """The file as the user named it."""
-    overlaid: set[Position] = field(default_factory=set)
+    overlaid: set[Position]
     """Where the rewrite rules of the overlay stand: they go before all others."""
-    secure: bool = False
+    secure: bool
     """Whether WDS_SECURE forbids programs and user code."""
-    has_endpoint: bool = False
+    has_endpoint: bool
     """Whether AIS_ENDPOINT is set."""
 
 

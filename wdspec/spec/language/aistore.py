@@ -1,7 +1,5 @@
 """The key `aistore`: which AIStore cluster serves which URLs, and how it is asked."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """The small models of where bytes come from and go to: rewrite rules, the cache, the output of offline jobs."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field

@@ -4,8 +4,6 @@ The classes double as the reference: a field with a description is a key of the 
 carries a docstring instead) is filled in by the loader and is no key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -156,7 +154,7 @@ class Source(_Discreet, SourceOptions):
         description="Where the shards are: `{000..123}` braces, `a::b`, `${variable}`, globs, `@file.txt` with one "
         "URL a line, a directory ending in `/`; or a list of these.",
     )
-    dataset: tuple[Source, ...] | None = Field(None, description="The sources of a nested mix.")
+    dataset: "tuple[Source, ...] | None" = Field(None, description="The sources of a nested mix.")
     mix: MixOptions = Field(
         default_factory=shared(MixOptions), description="How the sources of the nested mix are mixed."
     )
@@ -166,7 +164,7 @@ class Source(_Discreet, SourceOptions):
     """Where the source stands in its file."""
 
     @property
-    def leaves(self) -> Iterator[Source]:
+    def leaves(self) -> "Iterator[Source]":
         """The sources with shards in this one, depth first: itself, if it is no nested mix."""
         if self.dataset is None:
             yield self

@@ -1,7 +1,5 @@
 """The small models of how a run goes: mixing, batches, epochs, topology, errors, loading."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema

@@ -1,7 +1,5 @@
 """How files become samples and fields become values: names of keys, decoders, scaling, functions of the user's own."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Literal
 

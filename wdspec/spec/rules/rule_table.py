@@ -1,4 +1,4 @@
-"""Finds the rules, applies them, and knows the page of every code."""
+"""Finds the rules and applies them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from wdspec.spec import rules
-from wdspec.spec.compose.compose_codes import COMPOSE_CODES
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.language.value_codes import VALUE_CODES
-from wdspec.spec.problems.codes import Code
 from wdspec.spec.problems.problems import Problems
 from wdspec.spec.rules.lint_rule import LintRule
-from wdspec.spec.yaml.file_codes import FILE_CODES
 
 
 @cache
@@ -23,17 +19,6 @@ def all_rules() -> tuple[LintRule, ...]:
     modules = map(import_module, _rule_modules(rules.__path__, f"{rules.__name__}."))
     found = (value for module in modules for value in vars(module).values() if isinstance(value, LintRule))
     return tuple(sorted(found, key=lambda rule: rule.about.code))
-
-
-def all_codes() -> dict[str, Code]:
-    """The page of every code a problem may carry, in order of codes."""
-    pages = (
-        FILE_CODES
-        | COMPOSE_CODES
-        | VALUE_CODES
-        | {rule.about.code: rule.about for rule in all_rules() if rule.about.title}
-    )
-    return dict(sorted(pages.items()))
 
 
 def apply_rules(composed: Composed, problems: Problems) -> None:
