@@ -13,7 +13,8 @@ from cachestores import Caching, Store, drained, tar_of
 
 from wdspec.cache import follower
 from wdspec.cache import running_fills as filling
-from wdspec.cache.index import Index, key_of
+from wdspec.cache.entries import key_of
+from wdspec.cache.index import Index
 
 URL = "gs://b/0.tar"
 DATA = tar_of(1_000_000)
@@ -96,7 +97,7 @@ def test_a_killed_maker_s_part_is_not_taken_for_a_copy_and_goes_with_the_next_on
     assert not caching.path(URL).exists()
     assert caching.read(URL, Store({URL: DATA})) == DATA
     assert not os.path.exists(part)
-    assert len(index.entries()) <= 2
+    assert len(index.entries.by_use()) <= 2
     index.make_room(2_000_000)
     assert time.monotonic() < deadline
 

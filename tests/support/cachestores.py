@@ -92,12 +92,12 @@ class Caching:
 
     @property
     def files(self):
-        """All files with bytes in the directory, but for the tag and the index."""
+        """All files with bytes in the directory, but for the tag, the index and its total."""
         found = [path for path in self.directory.rglob("*") if path.is_file() and path.stat().st_size]
         return sorted(
             str(path.relative_to(self.directory))
             for path in found
-            if path.name != "CACHEDIR.TAG" and path.parent.name != "index"
+            if path.name not in ("CACHEDIR.TAG", "total") and path.parent.name != "index"
         )
 
 

@@ -8,8 +8,9 @@ import os
 from collections.abc import Iterator
 
 from wdspec.cache.cache_names import Copies
+from wdspec.cache.entries import key_of
 from wdspec.cache.in_use import open_marked
-from wdspec.cache.index import Index, key_of
+from wdspec.cache.index import Index
 
 
 class Copy(io.FileIO):
@@ -27,7 +28,7 @@ class Copy(io.FileIO):
         super().close()
 
     def _touch(self) -> None:
-        Index(self._copies.directory).touch(key_of(self._copies.own), os.fstat(self.fileno()).st_size)
+        Index(self._copies.directory).entries.touch(key_of(self._copies.own), os.fstat(self.fileno()).st_size)
 
 
 def find_copy(copies: Copies) -> io.FileIO | None:

@@ -18,8 +18,9 @@ from typing import BinaryIO
 
 from wdspec.cache.cache_names import Copies
 from wdspec.cache.completeness import NO_TAR, check_whole
+from wdspec.cache.entries import Content, key_of
 from wdspec.cache.in_use import mark_in_use
-from wdspec.cache.index import Content, Index, key_of
+from wdspec.cache.index import Index
 from wdspec.cache.positioned_stream import PositionedStream
 from wdspec.errors import ShardError
 from wdspec.streams.background_fetcher import background_fetcher

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from wdspec.cache.cache_names import Copies
+from wdspec.cache.entries import key_of
 from wdspec.cache.fill import Fill, Rules, warn_once
 from wdspec.cache.in_use import open_marked
-from wdspec.cache.index import Index, key_of
+from wdspec.cache.index import Index
 from wdspec.cache.positioned_stream import PositionedStream
 from wdspec.cache.running_fills import start_fill
 from wdspec.errors import ShardError, WdspecError
@@ -117,7 +118,7 @@ class Follower(RawStream):
         if self._rest is not None:
             self._rest.close()
         if self._whole:
-            Index(self._copies.directory).touch(self._key, os.fstat(self._file).st_size)
+            Index(self._copies.directory).entries.touch(self._key, os.fstat(self._file).st_size)
         for descriptor in (self._file, self._before):
             if descriptor >= 0:
                 os.close(descriptor)

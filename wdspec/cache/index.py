@@ -1,62 +1,44 @@
-"""What a cache directory holds of ours: one small file for each copy, and the room that all may take.
+"""What a cache directory holds of ours, and the room that all of it may take.
 
-`.wdspec/index/<key>-<bytes>` stands for a copy, or for the bytes set aside for one; its time is that of the last use.
-There is no database that a kill could damage, or that a network file system would have to lock: making, renaming and
-deleting a file are atomic everywhere, and one directory listing gives every size and time. Whoever needs room takes
-the directory's lock, which only guards the sum: after a kill in between, too much is counted, never too little.
+Whoever changes an entry takes the directory's lock, which guards the sum, and the sum is kept in a file: a new copy
+costs the same however many there are. After a kill in between it is counted anew; too much may be counted then, never
+too little.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import time
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
 
 from wdspec.cache.cache_names import OWN_FOLDER, TAG
+from wdspec.cache.entries import Content, Entries, Entry, bytes_of, last_use, remove
 from wdspec.cache.in_use import is_in_use
+from wdspec.cache.running_total import MOST_BYTES, RunningTotal
 from wdspec.system.file_locks import LockFile
+from wdspec.system.per_process import PerProcess
 
 _SIGNATURE = """\
 Signature: 8a477f597d28d172789f06886806bc55
 # This directory holds copies of shards that wdspec made; they may be deleted at any time.
 # See https://bford.info/cachedir/
 """
-BASE = len(_SIGNATURE)
+BASE = len(_SIGNATURE) + MOST_BYTES
 """Bytes of ours that stand for no copy."""
+_FEWEST_KEPT, _PART_KEPT = 64, 16
+"""Of the entries listed for want of room, so many, and one in so many, are remembered as those to be deleted next."""
 
 
-class Entry(NamedTuple):
-    """One copy, or the room kept for one that is being fetched."""
-
-    key: str
-    size: int
-    """Bytes of the copy, or set aside for it."""
-    own: int
-    """Bytes of the index file."""
-    used: int
-    """When it was used last, in nanoseconds since 1970."""
-    path: str
-    """Of the index file."""
-
-    @property
-    def total(self) -> int:
-        return self.size + self.own
+@dataclass
+class _Count:
+    total: int
 
 
-class Content(NamedTuple):
-    """What an index file says."""
-
-    name: str
-    """Of the copy, relative to the cache directory."""
-    url: str
-
-
-def key_of(name: str) -> str:
-    """The key of the copy with this name."""
-    return hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
+_oldest: PerProcess[dict[str, deque[Entry]]] = PerProcess(dict)
+"""Directory → the entries to be deleted next, the oldest first; used under the directory's lock."""
 
 
 class Index:
@@ -69,12 +51,13 @@ class Index:
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self._folder = os.path.join(directory, OWN_FOLDER)
-        self._entries = os.path.join(self._folder, "index")
+        self.entries = Entries(os.path.join(self._folder, "index"))
+        self._total = RunningTotal(os.path.join(self._folder, "total"), self.entries.folder)
 
     @property
     def is_marked(self) -> bool:
         """Whether wdspec has made copies in this directory."""
-        return os.path.isdir(self._entries)
+        return os.path.isdir(self.entries.folder)
 
     def make(self) -> None:
         """Makes the directory with its marks. Raises OSError.
@@ -91,7 +74,7 @@ class Index:
             with open(own, "w", encoding="ascii") as file:
                 file.write(_SIGNATURE)
             os.replace(own, tag)
-        os.makedirs(self._entries, exist_ok=True)
+        os.makedirs(self.entries.folder, exist_ok=True)
 
     def part(self, key: str) -> str:
         """The path of a copy while it is made."""
@@ -100,31 +83,6 @@ class Index:
     def filling(self, key: str) -> LockFile:
         """The lock of whoever makes a copy."""
         return LockFile(os.path.join(self._folder, "locks", key))
-
-    def lock(self) -> LockFile:
-        """The lock of whoever counts."""
-        return LockFile(os.path.join(self._folder, "lock"))
-
-    def entries(self) -> list[Entry]:
-        """All copies, in no order."""
-        found = []
-        with contextlib.suppress(FileNotFoundError), os.scandir(self._entries) as listed:
-            for each in listed:
-                key, dash, size = each.name.partition("-")
-                if dash and size.isdigit():
-                    with contextlib.suppress(OSError):
-                        stat = each.stat()
-                        found.append(Entry(key, int(size), stat.st_size, stat.st_mtime_ns, each.path))
-        return found
-
-    def content(self, entry: Entry) -> Content | None:
-        """What an index file says; None if it is gone, or damaged."""
-        try:
-            with open(entry.path, encoding="utf-8", errors="surrogateescape", newline="") as file:
-                name, _, url = file.read().partition("\n")
-        except OSError:
-            return None
-        return Content(name, url) if key_of(name) == entry.key else None
 
     def reserve(self, key: str, content: Content, size: int, before: int | None, limit: int | None) -> bool:
         """Sets room aside for a copy, deleting those longest unused that nobody reads; False if there is none.
@@ -135,58 +93,17 @@ class Index:
             limit: bytes that all of ours may take.
         """
         text = "\n".join(content).encode("utf-8", "surrogateescape")
-        if limit is None:
-            self._write(key, size, before, text)
-            return True
-        room = limit - size - len(text)
-        if room < BASE:
+        if limit is not None and BASE + size + len(text) > limit:
             return False
-        with self.lock():
-            others = []
-            for entry in self.entries():
-                if entry.key != key:
-                    others.append(entry)
-                elif entry.size != before:  # left by a killed process
-                    _unlink(entry.path)
-            if not self._make_room(room, others):
+        growth = size + len(text) if before is None else size - before
+        with self._counting() as count:
+            if limit is not None and not self._make_room(count, limit - growth, key, before):
                 return False
-            self._write(key, size, before, text)
+            if before is None:
+                count.total += self.entries.add(key, size, text)
+            else:
+                count.total += self.entries.resize(key, before, size)
         return True
-
-    def make_room(self, limit: int) -> None:
-        """Deletes what has been unused longest until ours takes no more than the limit, if that can be."""
-        with self.lock():
-            self._make_room(limit, self.entries())
-
-    def delete(self, entry: Entry) -> bool:
-        """Deletes a copy, unless it is being read or made; whoever counts holds the lock."""
-        content = self.content(entry)
-        if content is None:
-            return self._delete_unmade(entry)
-        try:
-            descriptor = os.open(os.path.join(self.directory, content.name), os.O_RDONLY)
-        except FileNotFoundError:
-            return self._delete_unmade(entry)
-        except OSError:
-            return False
-        try:
-            if is_in_use(descriptor):
-                return False
-            _unlink(os.path.join(self.directory, content.name))
-        except OSError:
-            return False
-        finally:
-            os.close(descriptor)
-        _unlink(entry.path)
-        return True
-
-    def sweep(self) -> None:
-        """Deletes parts that nobody makes and that no index file stands for."""
-        with self.lock():
-            known = {entry.key for entry in self.entries()}
-            for key in os.listdir(os.path.join(self._folder, "parts")):
-                if key not in known:
-                    self._delete_unmade(Entry(key, 0, 0, 0, self._entry(key, 0)))
 
     def commit(self, key: str, name: str, size: int, before: int) -> None:
         """Gives a finished part the name of its copy. Raises OSError.
@@ -195,55 +112,131 @@ class Index:
         """
         final = os.path.join(self.directory, name)
         os.makedirs(os.path.dirname(final), exist_ok=True)
-        with self.lock():
-            if os.path.lexists(final):
-                self.drop(key, before)
-                return
+        if os.path.lexists(final):
+            self.drop(key, before)
+            return
+        with self._counting() as count:
             # The size first: a kill in between must not leave a copy whose size is said wrong.
-            os.replace(self._entry(key, before), self._entry(key, size))
+            count.total += self.entries.resize(key, before, size)
             try:
                 os.replace(self.part(key), final)
             except OSError:
-                os.replace(self._entry(key, size), self._entry(key, before))
+                self.entries.resize(key, size, before)
                 raise
-        self.touch(key, size)
+        self.entries.touch(key, size)
 
     def drop(self, key: str, before: int | None) -> None:
         """Removes a part and the room set aside for it."""
         _unlink(self.part(key))
         if before is not None:
-            _unlink(self._entry(key, before))
+            with self._counting() as count:
+                count.total += remove(self.entries.path(key, before))
 
-    def touch(self, key: str, size: int) -> None:
-        """Notes that a copy is used now."""
-        now = time.time_ns()
-        with contextlib.suppress(OSError):  # not ours, another user's, or read-only
-            os.utime(self._entry(key, size), ns=(now, now))
+    def make_room(self, limit: int) -> None:
+        """Deletes what has been unused longest until ours takes no more than the limit, if that can be."""
+        with self._counting() as count:
+            self._make_room(count, limit)
 
-    def _entry(self, key: str, size: int) -> str:
-        return os.path.join(self._entries, f"{key}-{size}")
+    def delete(self, entry: Entry) -> None:
+        """Deletes a copy, unless it is being read or made."""
+        with self._counting() as count:
+            self._delete(count, entry)
 
-    def _write(self, key: str, size: int, before: int | None, text: bytes) -> None:
-        path = self._entry(key, size)
-        if before is not None:
-            os.rename(self._entry(key, before), path)
-            return
-        try:
-            with open(path, "wb") as file:
-                file.write(text)
-        except OSError:
-            _unlink(path)
-            raise
+    def delete_unused(self, since: int) -> None:
+        """Deletes what was not used since then (nanoseconds since 1970), unless it is being read or made."""
+        with self._counting() as count:
+            for entry in self.entries.by_use():
+                if entry.used < since:
+                    self._delete(count, entry)
 
-    def _make_room(self, limit: int, entries: Iterable[Entry]) -> bool:
-        entries = sorted(entries, key=_used)
-        used = BASE + sum(entry.total for entry in entries)
+    def sweep(self) -> None:
+        """Deletes parts that nobody makes and that no entry stands for."""
+        with self._lock():
+            known = {entry.key for entry in self.entries.by_use()}
+            for key in os.listdir(os.path.join(self._folder, "parts")):
+                if key not in known:
+                    self._delete_unmade(Entry(key, 0, 0, 0, self.entries.path(key, 0)))
+
+    def _lock(self) -> LockFile:
+        """The lock of whoever counts."""
+        return LockFile(os.path.join(self._folder, "lock"))
+
+    @contextlib.contextmanager
+    def _counting(self) -> Iterator[_Count]:
+        """The directory's lock, and what all entries stand for: whoever changes the ones changes the other."""
+        with self._lock():
+            total = self._total.get()
+            if total is None:
+                total = sum(entry.total for entry in self._newest())
+            count = _Count(total)
+            self._total.begin_change()
+            yield count
+            self._total.set(count.total)
+
+    def _newest(self) -> list[Entry]:
+        """The entries by use, one for each key: older ones were left by killed processes."""
+        newest: dict[str, Entry] = {}
+        for entry in self.entries.by_use():
+            if entry.key in newest:
+                remove(newest.pop(entry.key).path)
+            newest[entry.key] = entry
+        return list(newest.values())
+
+    def _make_room(self, count: _Count, limit: int, key: str = "", before: int | None = None) -> bool:
+        """Deletes what has been unused longest, until no more than the limit is left; False if that cannot be.
+
+        Entries are listed only when those that the last listing found oldest are used up: until they are used again,
+        they are the oldest still.
+
+        Args:
+            key: of the copy that room is made for, which is not deleted itself.
+            before: what is set aside for it; other entries of this key were left by a killed process.
+        """
+        limit -= BASE
+        oldest = _oldest.value.setdefault(self.directory, deque())
+        while count.total > limit and oldest:
+            entry = oldest.popleft()
+            if entry.key != key and last_use(entry.path) == entry.used:
+                self._delete(count, entry)
+        if count.total <= limit:
+            return True
+        entries = self._newest()
+        count.total = sum(entry.total for entry in entries)
         for entry in entries:
-            if used <= limit:
-                break
-            if self.delete(entry):
-                used -= entry.total
-        return used <= limit
+            if entry.key == key and entry.size != before:
+                count.total += remove(entry.path)
+        others = deque(entry for entry in entries if entry.key != key)
+        while count.total > limit and others:
+            self._delete(count, others.popleft())
+        oldest.extend(islice(others, max(_FEWEST_KEPT, len(others) // _PART_KEPT)))
+        return count.total <= limit
+
+    def _delete(self, count: _Count, entry: Entry) -> None:
+        size = bytes_of(entry.path)
+        if self._delete_copy(entry):
+            count.total -= size
+
+    def _delete_copy(self, entry: Entry) -> bool:
+        content = self.entries.content(entry)
+        if content is None:
+            return self._delete_unmade(entry)
+        path = os.path.join(self.directory, content.name)
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return self._delete_unmade(entry)
+        except OSError:
+            return False
+        try:
+            if is_in_use(descriptor):
+                return False
+            _unlink(path)
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        remove(entry.path)
+        return True
 
     def _delete_unmade(self, entry: Entry) -> bool:
         """Deletes what a killed process left of a copy; not if another one makes it now."""
@@ -254,11 +247,11 @@ class Index:
         except OSError:
             return False
         try:
-            content = self.content(entry)
+            content = self.entries.content(entry)
             if content is not None and os.path.lexists(os.path.join(self.directory, content.name)):
                 return False
             _unlink(self.part(entry.key))
-            _unlink(entry.path)
+            remove(entry.path)
         finally:
             lock.release()
         return True
@@ -267,7 +260,3 @@ class Index:
 def _unlink(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-
-
-def _used(entry: Entry) -> int:
-    return entry.used

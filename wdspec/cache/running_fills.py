@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from wdspec.cache.cache_names import Copies
+from wdspec.cache.entries import key_of
 from wdspec.cache.fill import Fill, Rules
-from wdspec.cache.index import Index, key_of
+from wdspec.cache.index import Index
 from wdspec.streams.background_fetcher import background_fetcher
 from wdspec.system.per_process import PerProcess
 

@@ -17,7 +17,8 @@ from wdspec.cli.support.tables import Row, Table, show
 from wdspec.system.progress import progress
 
 if TYPE_CHECKING:
-    from wdspec.cache.index import Content, Entry, Index
+    from wdspec.cache.entries import Content, Entry
+    from wdspec.cache.index import Index
     from wdspec.storage.prefetch import Prefetched
 
 SUMMARY = "List, check, trim and fill directories with copies of remote shards."
@@ -97,8 +98,7 @@ def verify(where: str | None, remove: bool) -> None:
                 if problem:
                     bar.note(f"{path}: {problem}")
                     if remove:
-                        with index.lock():
-                            index.delete(entry)
+                        index.delete(entry)
     show(f"{good:,} whole, {bad:,} damaged{' and deleted' if bad and remove else ''}")
     if bad:
         click.get_current_context().exit(1)
@@ -122,16 +122,12 @@ def prune(where: str | None, size: int | None, older_than: float | None) -> None
     before = after = 0
     for index in _indexes(where):
         index.sweep()
-        before += sum(entry.size for entry in index.entries())
+        before += sum(entry.size for entry in index.entries.by_use())
         if older_than is not None:
-            horizon = time.time_ns() - int(older_than * 1e9)
-            with index.lock():
-                for entry in index.entries():
-                    if entry.used < horizon:
-                        index.delete(entry)
+            index.delete_unused(time.time_ns() - int(older_than * 1e9))
         if size is not None:
             index.make_room(size)
-        after += sum(entry.size for entry in index.entries())
+        after += sum(entry.size for entry in index.entries.by_use())
     show(f"{_megabytes(before - after)} MB deleted, {_megabytes(after)} MB left")
 
 
@@ -215,8 +211,8 @@ def _directories(where: str) -> list[str]:
 
 def _listed(index: Index) -> list[tuple[Entry, Content]]:
     """The copies with a file, by last use."""
-    entries = sorted(index.entries(), key=lambda entry: entry.used)
-    known = [(entry, content) for entry in entries if (content := index.content(entry)) is not None]
+    entries = index.entries.by_use()
+    known = [(entry, content) for entry in entries if (content := index.entries.content(entry)) is not None]
     return [
         (entry, content)
         for entry, content in known
