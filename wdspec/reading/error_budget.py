@@ -98,9 +98,11 @@ class Budget:
 
 def is_mistake(error: BaseException | None) -> bool:
     """Whether an error, or what it came from, is a mistake in the spec, the code or the environment."""
-    while error is not None:
+    seen: list[BaseException] = []  # `raise error from error` makes a chain without an end
+    while error is not None and error not in seen:
         if isinstance(error, MISTAKES):
             return True
+        seen.append(error)
         error = error.__cause__
     return False
 
