@@ -16,6 +16,7 @@ from typing import Any
 _NAMES = {
     "wdspec.compiler": "compile loader plan",
     "wdspec.errors": "FieldError MissingShardError ShardError SpecError StoreError UrlError UsageError WdspecError",
+    "wdspec.fields.codecs.images.image_encoder": "ImageEncoder",
     "wdspec.fluent.datapipeline": "DataPipeline Processor RandomMix ResizedDataset RoundRobin ShardList WebLoader",
     "wdspec.fluent.decoder": "Decoder",
     "wdspec.fluent.error_handlers": "reraise_exception ignore_and_continue ignore_and_stop warn_and_continue "

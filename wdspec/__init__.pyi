@@ -11,6 +11,7 @@ from wdspec.errors import StoreError as StoreError
 from wdspec.errors import UrlError as UrlError
 from wdspec.errors import UsageError as UsageError
 from wdspec.errors import WdspecError as WdspecError
+from wdspec.fields.codecs.images.image_encoder import ImageEncoder as ImageEncoder
 from wdspec.fluent import error_handlers
 from wdspec.fluent.datapipeline import DataPipeline as DataPipeline
 from wdspec.fluent.datapipeline import Processor as Processor

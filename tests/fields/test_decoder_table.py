@@ -17,6 +17,7 @@ from PIL import Image
 
 from wdspec.decoders.documentation import with_tables
 from wdspec.decoders.image_formats import FORMAT_OF
+from wdspec.decoders.libraries import EXTRAS
 from wdspec.decoders.table import BASIC, BY_NAME, IMAGES
 from wdspec.errors import FieldError
 from wdspec.spec.language import vocabulary
@@ -80,6 +81,11 @@ def test_each_image_decoder_gives_what_its_row_says(spec: str) -> None:
     dtype = str(value.dtype).removeprefix("torch.") + (" in 0..1" if "float" in str(value.dtype) else "")
     shape = str(tuple(value.shape)).replace("12", "height").replace("20", "width")
     assert row == f"| `{spec}` | {kind} {dtype} | {shape} |"
+
+
+def test_the_extras_that_hints_name_are_in_the_package() -> None:
+    extras = re.findall(r"^(\w+) = \[", (REPOSITORY / "pyproject.toml").read_text(), re.MULTILINE)
+    assert set(EXTRAS.values()) <= set(extras)
 
 
 NEW_ROW = """
