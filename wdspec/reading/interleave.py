@@ -29,24 +29,28 @@ class InterleavedStream(SourceStream):
         super().__init__(source, slot, state)
         self._width = source.plan.interleave
         # Of the turns that began since the last delivery, n - 1 may still be under way.
-        self._patience += self._width - 1
+        self._most_empty += self._width - 1
         self._pass = self._order.passes_at(slot, state.turn)
         self._window: list[Any] = []
-        places = [state[:3], *state.lanes]
-        self._lanes = deque(_OpenLane(*place) for place in places)
+        positions = [state[:3], *state.lanes]
+        self._lanes = deque(_OpenLane(*place) for place in positions)
         # `_turn` is here the last one begun. Lanes are given up only when the pass has no more turns.
-        given_up = len(places) < self._width
-        self._turn = self._order.last_turn(slot, self._pass) if given_up else max(turn for turn, *_ in places)
-        if places == [(state.turn, 0, 0)]:  # nowhere but at a beginning does a lane stand alone at offset 0
+        given_up = len(positions) < self._width
+        self._turn = (
+            self._order.last_turn(slot, self._pass) if given_up else max(turn for turn, *_ in positions)
+        )
+        if positions == [
+            (state.turn, 0, 0)
+        ]:  # nowhere but at a beginning does a lane stand alone at offset 0
             self._turn = state.turn
             self._fill_up()
         if state != StreamState():
-            self._fruitful = self._turn
+            self._delivered = self._turn
 
-    def _place(self, window: int, ordinal: int) -> StreamState:
-        if not self._lanes:  # where the source was given up as barren, at the end of a pass
+    def _state_at(self, window: int, ordinal: int) -> StreamState:
+        if not self._lanes:  # where the source was given up as empty, at the end of a pass
             return StreamState(self._turn + 1, window=window, ordinal=ordinal)
-        first, *others = (lane.place for lane in self._lanes)
+        first, *others = (lane.position for lane in self._lanes)
         return StreamState(*first, window=window, ordinal=ordinal, lanes=tuple(others))
 
     def _in_order(self) -> Iterator[Sample]:
@@ -59,11 +63,11 @@ class InterleavedStream(SourceStream):
             self._ordinal += 1
             sample = process(raw, self._ordinal)
             if sample is not None:
-                self._fruitful = self._turn
+                self._delivered = self._turn
                 yield sample
 
     def _fill(self, wanted: int) -> list[Any]:
-        self._check_fruitful()
+        self._check_delivers()
         pull = self._pull
         window = self._window = []
         while len(window) < wanted:
@@ -96,7 +100,7 @@ class InterleavedStream(SourceStream):
             else:
                 lanes.popleft()
             if not self._window:
-                self._check_fruitful()
+                self._check_delivers()
         return None
 
     def _next_pass(self) -> None:
@@ -131,7 +135,7 @@ class _OpenLane:
         self.samples: Iterator[Any] = iter(())
 
     @property
-    def place(self) -> Lane:
+    def position(self) -> Lane:
         """(turn, offset, index) of the next sample to be read."""
         if self.shard is None:
             return self.start_at

@@ -43,31 +43,35 @@ class SlotStream:
         self._next: list[Callable[[], Sample]] = [iter(stream).__next__ for stream in self._streams]
         self._packed: list[bytes | bytearray] = [b""] * len(self._streams)
         self._changed = set(range(len(self._streams)))
-        """Sources that were read since they were packed: of many only a few are, at each step."""
+        """Sources that were read since they were packed, beside those drawn since: of many only a few, at each step."""
         self._state = b""
         self._draws, self._rank, self._worker = draws, rank, worker
         self._per_slot = plan.batching.per_slot
         self._rows = max(1, draws.block // self._per_slot)
         # Draws ahead, from batch `_first` on; one flat list, since thousands of small ones keep the collector busy.
         self._first, self._ahead = 0, [0][:0]
+        self._noted = self._drawn = 0
+        """Up to where in `_ahead` the sources drawn are packed, and up to where they are read."""
 
     def take(self, m: int) -> list[Sample]:
         """The slot's m-th batch: b samples."""
         b = self._per_slot
         at = (m - self._first) * b
         if not 0 <= at < len(self._ahead):
-            self._first, at = m, 0
+            self._changed.update(self._ahead[self._noted : self._drawn])
+            self._first, self._noted, at = m, 0, 0
             self._ahead = self._draws.batches(self._rank, self._worker, m, self._rows).ravel().tolist()
-        take, drawn = self._next, self._ahead[at : at + b]
-        self._changed.update(drawn)
-        return [take[source]() for source in drawn]
+        self._drawn = at + b
+        take = self._next
+        return [take[source]() for source in self._ahead[at : at + b]]
 
     def pack(self) -> bytes:
         """The state after the last batch taken."""
-        if self._changed:
-            for source in self._changed:
+        if self._noted != self._drawn or self._changed:
+            for source in self._changed.union(self._ahead[self._noted : self._drawn]):
                 self._packed[source] = self._streams[source].pack()
             self._changed.clear()
+            self._noted = self._drawn
             self._state = b"".join(self._packed)
         return self._state
 

@@ -53,18 +53,18 @@ class SourceStream:
         self._samples: Iterator[Sample] = iter(())
         self._ordinal = state.ordinal
         # The turn at which a sample was last delivered; the one that a state is in the middle of is given that.
-        self._fruitful = state.turn - (state == StreamState())
-        self._patience = plan.order.patience
+        self._delivered = state.turn - (state == StreamState())
+        self._most_empty = plan.order.patience
 
     @property
     def state(self) -> StreamState:
         """The state after the last sample given, or dropped."""
         if self._windows.size == 1:
-            return self._place(0, self._ordinal)
+            return self._state_at(0, self._ordinal)
         begin = self._begin
         if self._length < 0 or self._emitted < self._length:
             return begin._replace(length=self._length, emitted=self._emitted)
-        return self._place(begin.window + 1, begin.ordinal + self._length)
+        return self._state_at(begin.window + 1, begin.ordinal + self._length)
 
     def pack(self) -> bytes | bytearray:
         """`state` in bytes, which hold until this is called again."""
@@ -73,7 +73,7 @@ class SourceStream:
             return self._packed
         return self.state.pack()
 
-    def _place(self, window: int, ordinal: int) -> StreamState:
+    def _state_at(self, window: int, ordinal: int) -> StreamState:
         """The state between samples or windows: where the next one begins."""
         return StreamState(self._turn, *self._position(), window, ordinal)
 
@@ -84,13 +84,13 @@ class SourceStream:
         """Without shuffling nothing is held: each sample is given as it is read."""
         process = self._process
         while True:
-            self._check_fruitful()
+            self._check_delivers()
             self._open()
             for raw in self._samples:
                 self._ordinal += 1
                 sample = process(raw, self._ordinal)
                 if sample is not None:
-                    self._fruitful = self._turn
+                    self._delivered = self._turn
                     yield sample
             self._next_turn()
 
@@ -106,7 +106,7 @@ class SourceStream:
                 self._emitted = n + 1
                 sample = process(raw, first + i)
                 if sample is not None:
-                    self._fruitful = self._turn
+                    self._delivered = self._turn
                     yield sample
             self._begin = self.state
             self._packed = bytearray(self._begin.pack())
@@ -141,7 +141,7 @@ class SourceStream:
         while True:
             if self._shard is None:
                 if not window:
-                    self._check_fruitful()
+                    self._check_delivers()
                 self._open()
             window.extend(islice(self._samples, wanted - len(window)))
             if len(window) == wanted:
@@ -178,16 +178,16 @@ class SourceStream:
         self._turn += 1
         self._start = (0, 0)
 
-    def _check_fruitful(self) -> None:
+    def _check_delivers(self) -> None:
         """Raises when the whole turns since the one of the last sample delivered have been too many."""
-        barren = self._turn - self._fruitful - 1
-        if barren < self._patience:
+        empty = self._turn - self._delivered - 1
+        if empty < self._most_empty:
             return
         budget = self._budget
         causes = {**budget.dropped, **budget.skipped}
         why = ", ".join(f"{name} {n}" for name, n in causes.items()) or "its shards hold no samples"
         raise ShardError(
-            f"the source delivered nothing in a whole pass ({barren} shards; left out: {why}); check "
+            f"the source delivered nothing in a whole pass ({empty} shards; left out: {why}); check "
             "`select`, `extensions`, `missing` and the shards",
             source=budget.source,
             url=self._url(self._turn - 1),

@@ -52,11 +52,7 @@ class Transform:
             SpecError: a function cannot be imported, or is none.
         """
         fields, scaling, dropped = self.fields, self.scaling, budget.dropped
-        project = self._projection(budget)
-        steps = self._user_steps(budget, maps)
-        if scaling is None and self.select is None and not self.maps:
-            # Nothing is drawn at random, and no function can ask for random numbers.
-            return self._plain(budget, [*steps, *project])
+        steps, project = self._user_steps(budget, maps), self._projection(budget)
         key = slot_key(seed, budget.source, slot)
 
         def process(raw: Sample, ordinal: int) -> Sample | None:
@@ -70,44 +66,23 @@ class Transform:
                 if sample is None:
                     dropped["missing"] += 1
                     return None
-                cause = "map"
-                current.sample = key, ordinal, raw["__url__"]
-                try:
-                    for step in steps:
-                        sample = step(sample)
-                        if sample is None:
-                            return None
-                finally:
-                    current.sample = None
-                cause = "decode"
-                for step in project:
-                    sample = step(sample)
+                if steps:
+                    cause = "map"
+                    current.sample = key, ordinal, raw["__url__"]
+                    try:
+                        for step in steps:
+                            sample = step(sample)
+                            if sample is None:
+                                return None
+                    finally:
+                        current.sample = None
+                    cause = "decode"
+                if project is not None:
+                    sample = project(sample)
                     if sample is None:
                         return None
             except Exception as error:
                 budget(error, cause, url=raw["__url__"], key=raw["__key__"])
-                return None
-            budget.delivered += 1
-            return sample
-
-        return process
-
-    def _plain(self, budget: Budget, steps: list[Step]) -> Process:
-        """The function where all is said by the fields and their names."""
-        fields, dropped = self.fields, budget.dropped
-
-        def process(raw: Sample, ordinal: int) -> Sample | None:
-            try:
-                sample = fields(raw)
-                if sample is None:
-                    dropped["missing"] += 1
-                    return None
-                for step in steps:
-                    sample = step(sample)
-                    if sample is None:
-                        return None
-            except Exception as error:
-                budget(error, "decode", url=raw["__url__"], key=raw["__key__"])
                 return None
             budget.delivered += 1
             return sample
@@ -123,11 +98,11 @@ class Transform:
             steps.append(lambda sample: {**sample, **tags})
         return steps + [maps.step(call) for call in self.maps[self.own_maps :]]
 
-    def _projection(self, budget: Budget) -> list[Step]:
-        """The spec's `fields`, and the check of what `to_tuple` needs; no step where there is neither."""
+    def _projection(self, budget: Budget) -> Step | None:
+        """The spec's `fields`, and the check of what `to_tuple` needs; None where there is neither."""
         keep, missing = self.keep, self.missing
         if keep is None and not self.need:
-            return []
+            return None
 
         def project(sample: Sample) -> Sample | None:
             if keep is None:
@@ -149,14 +124,14 @@ class Transform:
                     kept[entry.split(";")[0]] = None
             return kept
 
-        return [project]
+        return project
 
 
 def missing_field(entry: str, sample: Sample) -> FieldError:
     """The error for a sample without a field that the spec asks for."""
-    there = ", ".join(name for name in sample if not name.startswith("__")) or "none"
+    present = ", ".join(name for name in sample if not name.startswith("__")) or "none"
     return FieldError(
-        f"the sample has no field `{entry}`; it has: {there}. Rename one, or set `missing: skip` or `none`",
+        f"the sample has no field `{entry}`; it has: {present}. Rename one, or set `missing: skip` or `none`",
         url=sample.get("__url__"),
         key=sample.get("__key__"),
     )

@@ -31,6 +31,11 @@ from wdspec.running.run_state import Checkpoint, State, make_state, read_state
 Step = tuple[list[Any], Mapping[int, bytes]]
 """The items of one global batch, and the states after it of the slots that it was taken from."""
 
+_OLDER = (
+    "this iteration cannot go on: a newer iteration has begun, or a state was loaded, or what it reads was closed; "
+    "iterate again"
+)
+
 
 class Cursor:
     """Where the iterations over a run stand.
@@ -78,19 +83,24 @@ class Cursor:
         """
         if iteration is None:
             iteration = self.begin()
-        self._require_newest(iteration)
+        if iteration != self.iterations:
+            raise UsageError(_OLDER)
         self._enter()
         for items, states in steps:
-            for item in items[self.given : -1]:
-                self.given += 1
-                yield item
-                self._require_newest(iteration)
-            self._table.update(states)
+            if len(items) > 1:
+                for item in items[self.given : -1]:
+                    self.given += 1
+                    yield item
+                    if iteration != self.iterations:
+                        raise UsageError(_OLDER)
+            if states:
+                self._table.update(states)
             self.batch += self._stride
             self.given = 0
             yield items[-1]
             # Before more is taken: persistent workers serve a newer iteration through the same iterator.
-            self._require_newest(iteration)
+            if iteration != self.iterations:
+                raise UsageError(_OLDER)
 
     def _enter(self) -> None:
         """Goes to where the next iteration begins."""
@@ -98,13 +108,6 @@ class Cursor:
         if begin is not None:
             self.go_to(Checkpoint(begin))
         self._loaded = False
-
-    def _require_newest(self, iteration: int) -> None:
-        if iteration != self.iterations:
-            raise UsageError(
-                "this iteration cannot go on: a newer iteration has begun, or a state was loaded, or what it reads "
-                "was closed; iterate again"
-            )
 
     def go_to(self, checkpoint: Checkpoint) -> None:
         """Stands there from now on."""
@@ -173,10 +176,10 @@ class ReadingCursor(Cursor):
             self._reader.restore(self._table)
         elif self.given:  # an iteration was left inside a step, which the reader has read whole
             self._reader.restore(self._table)
-        reader, assemble, notes = self._reader, run.assemble, run.items_per_step > 1
-        while end is None or self.batch < end:
-            batch = self.batch
-            yield assemble(reader.batch(batch)), reader.states(batch) if notes else {}
+        read, assemble, reader = self._reader.batch, run.assemble, self._reader
+        unnoted: dict[int, bytes] | None = {} if run.items_per_step == 1 else None
+        while end is None or (batch := self.batch) < end:
+            yield assemble(read(batch)), reader.states(batch) if unnoted is None else unnoted
 
     def go_to(self, checkpoint: Checkpoint) -> None:
         """Stands there from now on. Slots that stand there already keep their windows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -95,20 +96,24 @@ class Run:
         """A reader of this rank's part of each global batch."""
         return Reader(self.plan, self.blueprint.parts, self.ranks)
 
-    def assemble(self, samples: list[Sample]) -> list[Any]:
-        """What the training loop gets for the samples of one global batch: `items_per_step` items.
+    @cached_property
+    def assemble(self) -> Callable[[list[Sample]], list[Any]]:
+        """What makes of the samples of one global batch the `items_per_step` items that the training loop gets.
 
-        Returns:
-            With `batch`, one dict of tensors, or one tuple with `to_tuple` (with `accumulate`, one for each
-            canonical rank); without, the samples as dicts or tuples.
+        With `batch`, one dict of tensors, or one tuple with `to_tuple` (with `accumulate`, one for each canonical
+        rank); without, the samples as dicts or tuples.
         """
         entries, batch = self.blueprint.spec.to_tuple, self.blueprint.spec.batch
         if batch is None:
-            return samples if entries is None else [as_tuple(sample, entries) for sample in samples]
+            if entries is None:
+                return lambda samples: samples
+            return lambda samples: [as_tuple(sample, entries) for sample in samples]
         if batch.accumulate:
             size = self.plan.batching.per_slot
-            return [_batch(samples[at : at + size], entries) for at in range(0, len(samples), size)]
-        return [_batch(samples, entries)]
+            return lambda samples: [
+                _batch(samples[at : at + size], entries) for at in range(0, len(samples), size)
+            ]
+        return lambda samples: [_batch(samples, entries)]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Workers have no use for what was computed here.
