@@ -22,6 +22,13 @@ import io
 def open_vault(url):
     return io.BytesIO(url.encode())
 
+class Vault:
+    def open(self, url):
+        return io.BytesIO(url.encode())
+
+    def list(self, root):
+        return ["b.tar", "a.tar"]
+
 def broken(url):
     raise FileNotFoundError(url)
 """
@@ -39,12 +46,12 @@ def clean(monkeypatch):
 def package(tmp_path, monkeypatch):
     """Installs a package that brings openers; returns how to say which."""
 
-    def install(entries, name="vaultkit"):
+    def install(entries, name="vaultkit", group="wdspec.openers"):
         (tmp_path / f"{name}.py").write_text(PACKAGE)
         info = tmp_path / f"{name}-1.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
-        (info / "entry_points.txt").write_text("[wdspec.openers]\n" + entries)
+        (info / "entry_points.txt").write_text(f"[{group}]\n{entries}")
         monkeypatch.syspath_prepend(tmp_path)
         importlib.invalidate_caches()
 
@@ -236,3 +243,14 @@ def test_validating_imports_nothing_of_a_package(package, tmp_path):
         cwd=tmp_path,
         check=True,
     )
+
+
+def test_a_package_brings_a_store_that_lists(package):
+    package("vault = vaultkit:Vault\n", group="wdspec.stores")
+    storage = Storage(users=user_stores(secure=False))
+    assert [shard.text for shard in storage.shards(["vault://b/"], "/")] == [
+        "vault://b/a.tar",
+        "vault://b/b.tar",
+    ]
+    with storage.open_location("vault://b/a.tar") as file:
+        assert file.read() == b"vault://b/a.tar"
