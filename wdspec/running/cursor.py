@@ -178,7 +178,8 @@ class ReadingCursor(Cursor):
             self._reader.restore(self._table)
         read, assemble, reader = self._reader.batch, run.assemble, self._reader
         unnoted: dict[int, bytes] | None = {} if run.items_per_step == 1 else None
-        while end is None or (batch := self.batch) < end:
+        while end is None or self.batch < end:
+            batch = self.batch
             yield assemble(read(batch)), reader.states(batch) if unnoted is None else unnoted
 
     def go_to(self, checkpoint: Checkpoint) -> None:
