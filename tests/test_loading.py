@@ -477,6 +477,17 @@ def test_wds_secure_forbids_what_runs_code(
     assert codes(document) == ["E310"]
 
 
+@pytest.mark.parametrize("name", ["[a, b]", "{a: b}", "5"])
+def test_a_name_of_the_wrong_kind_in_a_child_spec_is_a_problem_there(
+    write: Write, here: Path, name: str
+) -> None:
+    write(
+        spec="dataset: [{spec: child.yaml, name: outer}]\n",
+        child=f"dataset: [{{shards: a.tar, name: {name}}}]\n",
+    )
+    assert [(p.code, p.file) for p in check("spec.yaml")[1]] == [("E202", "child.yaml")]
+
+
 def test_nothing_that_a_spec_names_is_imported(
     write: Write, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

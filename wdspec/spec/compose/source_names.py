@@ -81,7 +81,7 @@ def prefixed(dataset: ListNode, prefix: str) -> ListNode:
 
     def with_prefix(entry: MapNode) -> MapNode:
         name = entry.get("name")
-        if not isinstance(name, Scalar):
+        if not isinstance(name, Scalar) or not isinstance(name.value, str):
             return entry  # which is a problem that is found where its values are checked
         return entry.setting("name", name.scalar(f"{prefix}/{name.value}", width=name.width))
 
