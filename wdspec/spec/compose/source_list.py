@@ -11,7 +11,7 @@ from wdspec.spec.compose.spec_files import Library
 from wdspec.spec.compose.variants import choose_split
 from wdspec.spec.language.known_keys import MERGED_TOP, keys_of, stands_for
 from wdspec.spec.language.models import Source, Spec
-from wdspec.spec.problems.message_words import shown
+from wdspec.spec.problems.message_words import listed, shown
 from wdspec.spec.problems.problems import Problems
 from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Scalar, is_null
 from wdspec.suggestions import did_you_mean
@@ -182,9 +182,7 @@ class Assembly:
         for name, (key, value) in patches.entries.items():
             if name not in names:
                 hint = (
-                    ""
-                    if self._problems.full
-                    else did_you_mean(name, names) or f"there are {', '.join(f'`{n}`' for n in names[:10])}"
+                    "" if self._problems.full else did_you_mean(name, names) or f"there are {listed(names)}"
                 )
                 self._problems.add("E105", key, f"there is no source `{name[:60]}`", hint)
             elif not isinstance(value, MapNode) and not is_null(value):

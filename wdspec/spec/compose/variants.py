@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from wdspec.spec.compose.merging import merge
+from wdspec.spec.problems.message_words import listed
 from wdspec.spec.problems.problems import Problems
 from wdspec.spec.tree.nodes import ListNode, MapEntry, MapNode, Node, Origin, Scalar
 from wdspec.spec.tree.positions import Position
@@ -36,12 +37,12 @@ def choose_split(
     if split is None and splits is None:
         return top.without("splits")
     if split is None:
-        hint = f"choose one: {_listed(names)}, for example `{_file(top)}#{names[0] if names else '…'}`"
+        hint = f"choose one: {listed(names)}, for example `{top.origin.name}#{names[0] if names else '…'}`"
         problems.add("E103", at or top.key("splits"), "the spec has splits, and none is chosen", hint)
         return None
     held = splits.get(split) if isinstance(splits, MapNode) else None
     if not isinstance(held, MapNode):
-        hint = did_you_mean(split, names) or (f"there are {_listed(names)}" if names else "it has no splits")
+        hint = did_you_mean(split, names) or (f"there are {listed(names)}" if names else "it has no splits")
         position = at or (top.key("splits") if splits is not None else top)
         if split in names and splits is not None:
             problems.add("E202", splits.entries[split].value, "a split takes a map of top-level keys")
@@ -69,7 +70,7 @@ def choose_environment(
     names = names_under(top, "environments")
     if name not in names:
         hint = did_you_mean(name, names) or (
-            f"there are {_listed(names)}" if names else "it has no environments"
+            f"there are {listed(names)}" if names else "it has no environments"
         )
         position = top.key("environments") if environments is not None else top
         problems.add("E104", position, f"the spec has no environment `{name}`{chosen_by}", hint)
@@ -145,12 +146,3 @@ def _rules(overlay: MapNode) -> set[Position]:
         if isinstance(rules, ListNode):
             found.update(rule.position for rule in rules.items)
     return found
-
-
-def _listed(names: list[str]) -> str:
-    shown = [f"`{name}`" for name in names[:10]]
-    return ", ".join(shown) + (", …" if len(names) > 10 else "")
-
-
-def _file(top: MapNode) -> str:
-    return top.origin.name

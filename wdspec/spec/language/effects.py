@@ -85,6 +85,7 @@ def _declared(model: type[BaseModel]) -> Iterator[DeclaredKey]:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((model for each in get_args(annotation) if (model := _model_in(each))), None)
+    inner = get_args(annotation)  # asked first: Python 3.10 takes `tuple[int, ...]` for a class
+    if inner:
+        return next((model for each in inner if (model := _model_in(each))), None)
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
