@@ -1,27 +1,15 @@
 """The table of decoders: a row each, and what is looked up in it.
 
-The order is that of docs/decoders.md, which is made from it (see `documentation`).
+The order is that of the tables in docs/decoders.md, which `documentation` makes from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from wdspec.decoders.image_formats import FORMAT_OF, IMAGE_FIELDS
 from wdspec.decoders.row import DecoderRow, ImageSpec
-
-_CODECS = "wdspec.fields.codecs"
-_SOUND = {
-    ("wav",): "write_wav",
-    ("aif", "aiff"): "write_aiff",
-    ("au",): "write_au",
-    ("flac",): "write_flac",
-    ("mp3",): "write_mp3",
-    ("ogg", "oga", "opus"): "",
-}
-"""Extensions of the sound that libsndfile reads → what writes them; see the codec for why ogg is not written."""
-_FFMPEG_SOUND = ("m4a", "aac", "wma")
-_FILM = ("mp4", "m4v", "mov", "avi", "mkv", "webm", "ogv", "mpg", "mpeg", "mjpeg", "h264", "wmv")
 
 DEFAULT_IMAGE_DECODER = "rgb8"
 """What images become, in a mix that rescales any, unless ``decode`` says otherwise."""
@@ -29,100 +17,96 @@ RAW = "raw"
 """The decoder that leaves a field as bytes."""
 
 
-def _basic() -> Iterator[DecoderRow]:
-    """Decoders named like the extensions that they read where a spec says nothing."""
-    yield DecoderRow(
-        ("htm", "html", "text", "transcript", "txt"),
+def _codec(function: str) -> str:
+    return f"wdspec.fields.codecs.{function}"
+
+
+def _basic(names: str, gives: str, read: str, write: str, **more: Any) -> DecoderRow:
+    """A decoder named like the extensions that it reads where a spec says nothing."""
+    reads = _codec(read) if read else ""
+    return DecoderRow(
+        tuple(names.split()), gives, read=reads, write=_codec(write), **{"by_default": True, **more}
+    )
+
+
+_NPY = "a writable numpy array, or for npz a dict of them"
+_NPY_OBJECTS = _codec("pickles:read_numpy_objects")
+
+BASIC = (
+    _basic(
+        "htm html text transcript txt",
         "`str`: UTF-8, kept to the letter",
-        read=f"{_CODECS}.text:read_text",
-        write=f"{_CODECS}.text:write_text",
-        by_default=True,
-    )
-    yield DecoderRow(
-        ("class", "cls", "cls2", "count", "id", "index", "inx"),
+        "text:read_text",
+        "text:write_text",
+    ),
+    _basic(
+        "class cls cls2 count id index inx",
         "`int`; spaces and newlines around it are fine",
-        read="builtins:int",
-        write=f"{_CODECS}.text:write_integer",
-        by_default=True,
-    )
-    yield DecoderRow(
-        ("jsn", "json"),
-        "what the JSON says; `null` is None",
-        read=f"{_CODECS}.json_text:read_json",
-        write=f"{_CODECS}.json_text:write_json",
-        by_default=True,
-    )
-    for name in ("npy", "npz"):
-        yield DecoderRow(
-            (name,),
-            "a writable numpy array, or for npz a dict of them",
-            read=f"{_CODECS}.numpy_files:read_numpy",
-            read_trusting=f"{_CODECS}.pickles:read_numpy_objects",
-            write=f"{_CODECS}.numpy_files:write_{name}",
-            by_default=True,
-        )
-    yield DecoderRow(
-        ("mp", "msg", "msgpack"),
+        "text:read_integer",
+        "text:write_integer",
+    ),
+    _basic("jsn json", "what the JSON says; `null` is None", "json_text:read_json", "json_text:write_json"),
+    _basic("npy", _NPY, "numpy_files:read_numpy", "numpy_files:write_npy", read_trusting=_NPY_OBJECTS),
+    _basic("npz", _NPY, "numpy_files:read_numpy", "numpy_files:write_npz", read_trusting=_NPY_OBJECTS),
+    _basic(
+        "mp msg msgpack",
         "the MessagePack value",
-        read=f"{_CODECS}.msgpack_and_cbor:read_msgpack",
-        write=f"{_CODECS}.msgpack_and_cbor:write_msgpack",
-        by_default=True,
+        "msgpack_and_cbor:read_msgpack",
+        "msgpack_and_cbor:write_msgpack",
         needs={"msgpack": "formats"},
-    )
-    yield DecoderRow(
-        ("cbor",),
+    ),
+    _basic(
+        "cbor",
         "the CBOR value",
-        read=f"{_CODECS}.msgpack_and_cbor:read_cbor",
-        write=f"{_CODECS}.msgpack_and_cbor:write_cbor",
-        by_default=True,
+        "msgpack_and_cbor:read_cbor",
+        "msgpack_and_cbor:write_cbor",
         needs={"cbor2": "formats"},
-    )
-    yield DecoderRow(
-        ("pth",),
+    ),
+    _basic(
+        "pth",
         "tensors and plain containers on the CPU (`weights_only`, from torch 2.10 on)",
-        read=f"{_CODECS}.tensors:read_torch",
-        read_trusting=f"{_CODECS}.pickles:read_torch_objects",
-        write=f"{_CODECS}.tensors:write_torch",
-        write_trusting=f"{_CODECS}.pickles:write_torch_objects",
-        by_default=True,
+        "tensors:read_torch",
+        "tensors:write_torch",
+        read_trusting=_codec("pickles:read_torch_objects"),
+        write_trusting=_codec("pickles:write_torch_objects"),
         needs={"torch": "torch"},
         is_pickle=True,
-    )
-    yield DecoderRow(
-        ("safetensors",),
+    ),
+    _basic(
+        "safetensors",
         "a dict of numpy arrays",
-        read=f"{_CODECS}.tensors:read_safetensors",
-        write=f"{_CODECS}.tensors:write_safetensors",
-        by_default=True,
+        "tensors:read_safetensors",
+        "tensors:write_safetensors",
         needs={"safetensors": "safetensors"},
-    )
-    yield DecoderRow(
+    ),
+    DecoderRow(
         ("torch_safetensors",),
         "a dict of torch tensors",
-        read=f"{_CODECS}.tensors:read_torch_safetensors",
+        read=_codec("tensors:read_torch_safetensors"),
         extensions=("safetensors",),
         by_default=True,
         needs={"safetensors": "safetensors", "torch": "torch"},
-    )
-    yield DecoderRow(
-        ("pickle", "pkl", "pyd"),
+    ),
+    _basic(
+        "pickle pkl pyd",
         "any Python object; refused without `allow: [pickle]`",
-        read_trusting=f"{_CODECS}.pickles:read_pickle",
-        write=f"{_CODECS}.pickles:refuse_to_write",
-        write_trusting=f"{_CODECS}.pickles:write_pickle",
-        by_default=True,
+        "",
+        "pickles:refuse_to_write",
+        read_trusting=_codec("pickles:read_pickle"),
+        write_trusting=_codec("pickles:write_pickle"),
         pickle=True,
         is_pickle=True,
-    )
-    yield DecoderRow(
-        ("tb", "ten", "tenbin"),
+    ),
+    _basic(
+        "tb ten tenbin",
         "left out on purpose: an error that says so; `raw` keeps the bytes",
-        read=f"{_CODECS}.tenbin:refusing_reader",
-        write=f"{_CODECS}.tenbin:refusing_writer",
-        by_default=True,
+        "tenbin:refusing_reader",
+        "tenbin:refusing_writer",
         made=True,
         left_out=True,
-    )
+    ),
+)
+"""What goes by the extension."""
 
 
 def _images() -> Iterator[DecoderRow]:
@@ -141,8 +125,8 @@ def _images() -> Iterator[DecoderRow]:
                 yield DecoderRow(
                     (prefix, name) if plain else (name,),
                     spec.gives,
-                    read=f"{_CODECS}.images.image_decoder:image_decoder",
-                    write=f"{_CODECS}.images.image_encoder:image_encoder",
+                    read=_codec("images.image_decoder:image_decoder"),
+                    write=_codec("images.image_encoder:image_encoder"),
                     extensions=tuple(sorted(FORMAT_OF)),
                     writes=tuple(sorted(IMAGE_FIELDS)),
                     needs={"torch": "torch"} if container == "torch" else {},
@@ -152,65 +136,65 @@ def _images() -> Iterator[DecoderRow]:
                 )
 
 
-def _media() -> Iterator[DecoderRow]:
-    """Sound and films, which stay bytes unless a spec asks for them."""
-    yield DecoderRow(
-        ("audio",),
+IMAGES = tuple(_images())
+
+_SOUND = {
+    "wav": "write_wav",
+    "aif aiff": "write_aiff",
+    "au": "write_au",
+    "flac": "write_flac",
+    "mp3": "write_mp3",
+    "ogg oga opus": "",
+}
+"""Extensions of the sound that libsndfile reads → what writes them; see the codec for why ogg is not written."""
+_FFMPEG_SOUND = "m4a aac wma"
+_FILM = "mp4 m4v mov avi mkv webm ogv mpg mpeg mjpeg h264 wmv"
+
+
+def _audio(names: str, gives: str, **more: Any) -> DecoderRow:
+    facts = {"read": _codec("audio:read_audio"), "needs": {"soundfile": "audio"}, **more}
+    return DecoderRow(tuple(names.split()), gives, **facts)
+
+
+def _video(names: str, gives: str, extensions: str = "", **torch: str) -> DecoderRow:
+    return DecoderRow(
+        tuple(names.split()),
+        gives,
+        read=_codec("video:film_decoder"),
+        extensions=tuple(extensions.split()),
+        needs={"av": "video", **torch},
+        options={"torchcodec": {"torchcodec": "torchcodec", **torch}},
+        made=True,
+    )
+
+
+_ALL_SOUND = tuple(" ".join((*_SOUND, _FFMPEG_SOUND)).split())
+MEDIA = (
+    _audio(
+        "audio",
         "(samples, rate): numpy float32 in -1..1 of shape (channels, samples), and Hz",
-        read=f"{_CODECS}.audio:read_audio",
-        extensions=(*(name for names in _SOUND for name in names), *_FFMPEG_SOUND),
-        needs={"soundfile": "audio"},
-    )
-    yield DecoderRow(
-        ("torch_audio",),
+        extensions=_ALL_SOUND,
+    ),
+    _audio(
+        "torch_audio",
         "the same with a torch tensor",
-        read=f"{_CODECS}.audio:read_torch_audio",
-        extensions=(*(name for names in _SOUND for name in names), *_FFMPEG_SOUND),
+        read=_codec("audio:read_torch_audio"),
+        extensions=_ALL_SOUND,
         needs={"soundfile": "audio", "torch": "torch"},
-    )
-    for names, writer in _SOUND.items():
-        yield DecoderRow(
-            names,
-            "as `audio`",
-            read=f"{_CODECS}.audio:read_audio",
-            write=f"{_CODECS}.audio:{writer}" if writer else "",
-            needs={"soundfile": "audio"},
-        )
-    yield DecoderRow(_FFMPEG_SOUND, "as `audio`", read=f"{_CODECS}.audio:read_audio", needs={"av": "video"})
-    yield DecoderRow(
-        ("video",),
+    ),
+    *(_audio(names, "as `audio`", write=_codec(f"audio:{by}") if by else "") for names, by in _SOUND.items()),
+    _audio(_FFMPEG_SOUND, "as `audio`", needs={"av": "video"}),
+    _video(
+        "video",
         "(frames, samples, facts): numpy uint8 of shape (frames, height, width, 3), sound as above, or of shape (1, 0) "
         'if there is none, and `{"video_fps": …, "audio_fps": …}`',
-        read=f"{_CODECS}.video:film_decoder",
-        extensions=_FILM,
-        needs={"av": "video"},
-        options={"torchcodec": {"torchcodec": "torchcodec"}},
-        made=True,
-    )
-    yield DecoderRow(
-        ("torch_video",),
-        "the same with torch tensors",
-        read=f"{_CODECS}.video:film_decoder",
-        extensions=_FILM,
-        needs={"av": "video", "torch": "torch"},
-        options={"torchcodec": {"torchcodec": "torchcodec", "torch": "torch"}},
-        made=True,
-    )
-    yield DecoderRow(
         _FILM,
-        "as `video`",
-        read=f"{_CODECS}.video:film_decoder",
-        needs={"av": "video"},
-        options={"torchcodec": {"torchcodec": "torchcodec"}},
-        made=True,
-    )
+    ),
+    _video("torch_video", "the same with torch tensors", _FILM, torch="torch"),
+    _video(_FILM, "as `video`"),
+)
+"""Sound and films, which stay bytes unless a spec asks for them."""
 
-
-BASIC = tuple(_basic())
-"""What goes by the extension."""
-IMAGES = tuple(_images())
-MEDIA = tuple(_media())
-"""Sound and films."""
 ROWS = (*BASIC, *IMAGES, *MEDIA, DecoderRow((RAW,), "the bytes of the file", everything=True))
 
 BY_NAME = {name: row for row in ROWS for name in row.names}

@@ -162,6 +162,11 @@ def is_reserved(name: str) -> bool:
     return len(name) > 4 and name.startswith("__") and name.endswith("__")
 
 
+def listed_fields(names: Iterable[str]) -> str:
+    """The fields among the names of a sample, for messages."""
+    return ", ".join(name for name in names if not is_reserved(name)) or "none"
+
+
 def endings(suffix: str) -> list[str]:
     """A suffix whole and from each dot on: ``a.seg.jpg``, ``seg.jpg``, ``jpg``."""
     parts = suffix.split(".")

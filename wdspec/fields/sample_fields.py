@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from wdspec.errors import FieldError, SpecError, WdspecError
 from wdspec.fields.decode_rules import DecodeRules, FieldDecoder
 from wdspec.fields.field_names import Naming
-from wdspec.fields.file_patterns import Extensions, is_reserved
+from wdspec.fields.file_patterns import Extensions, is_reserved, listed_fields
 from wdspec.secure import secure_mode
 
 if TYPE_CHECKING:
@@ -204,11 +204,10 @@ class SampleFields:
         self._tried += 1
         if self._tried == TRIAL:
             which = ", ".join(f"`{key}`" for key in sorted(self._unmatched))
-            there = ", ".join(name for name in names if not is_reserved(name)) or "none"
             of = f" of source `{self.source}`" if self.source else ""
             warnings.warn(
                 f"`decode` names {which}, but no field{of} has matched in {TRIAL} samples; the last one's fields: "
-                f"{there}. Keys are names of fields, or suffixes of files",
+                f"{listed_fields(names)}. Keys are names of fields, or suffixes of files",
                 stacklevel=4,
             )
 

@@ -11,6 +11,10 @@ def read_text(data: bytes) -> str:
     return data.decode("utf-8")
 
 
+read_integer = int
+"""Decimal digits of an integer, perhaps with spaces and newlines around them."""
+
+
 def write_text(value: Any) -> bytes:
     """UTF-8. Raises TypeError for what is no text."""
     if not isinstance(value, str):

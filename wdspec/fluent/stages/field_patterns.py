@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from wdspec.errors import FieldError
-from wdspec.fields.file_patterns import is_reserved
+from wdspec.fields.file_patterns import is_reserved, listed_fields
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.stage import each, stage
 
@@ -51,8 +51,9 @@ def extract_keys(
             if fitting:
                 values.append(sample[fitting[0]])
             elif not ignore_missing:
-                there = ", ".join(name for name in sample if not is_reserved(name)) or "none"
-                raise FieldError(f"no field fits `{';'.join(alternatives)}`; the sample has: {there}")
+                raise FieldError(
+                    f"no field fits `{';'.join(alternatives)}`; the sample has: {listed_fields(sample)}"
+                )
         return tuple(values)
 
     return each(source, fitting_values, handler, FieldError)

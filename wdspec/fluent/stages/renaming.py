@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from wdspec.errors import FieldError, UsageError
-from wdspec.fields.file_patterns import is_reserved
+from wdspec.fields.file_patterns import is_reserved, listed_fields
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.stage import each, placed, stage
@@ -57,10 +57,9 @@ def _first(sample: dict[str, Any], names: tuple[str, ...], missing_is_error: boo
             return sample[name]
     if not missing_is_error:
         return None
-    there = ", ".join(name for name in sample if not is_reserved(name)) or "none"
     raise FieldError(
-        f"the sample has no field `{';'.join(names)}`; it has: {there}. Add an alternative with `;`, or pass "
-        "missing_is_error=False for None"
+        f"the sample has no field `{';'.join(names)}`; it has: {listed_fields(sample)}. Add an alternative with "
+        "`;`, or pass missing_is_error=False for None"
     )
 
 
@@ -138,7 +137,8 @@ def _renamed(
         result[target] = value
     lacking = [f"{new}={glob!r}" for new, glob in rules if new not in matched]
     if must_match and lacking:
-        there = ", ".join(name for name in sample if not is_reserved(name)) or "none"
-        error = FieldError(f"rename_keys: no field fits {', '.join(lacking)}; the sample has: {there}")
+        error = FieldError(
+            f"rename_keys: no field fits {', '.join(lacking)}; the sample has: {listed_fields(sample)}"
+        )
         raise placed(error, sample)
     return result
