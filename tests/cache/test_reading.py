@@ -91,6 +91,14 @@ def test_what_is_no_whole_shard_is_an_error_and_leaves_nothing(caching, data, me
     assert os.listdir(caching.directory / ".wdspec" / "index") == []
 
 
+def test_a_shard_whose_first_header_is_damaged_is_not_kept(caching):
+    damaged = bytearray(DATA)
+    damaged[3] ^= 0xFF  # in a name: only the checksum shows it
+    with pytest.raises(ShardError, match="no shard: it begins with"):
+        caching.read(URL, Store({URL: bytes(damaged)}))
+    assert caching.files == []
+
+
 def test_a_page_of_html_is_no_shard_of_any_format(caching):
     with pytest.raises(ShardError, match="no shard"):
         caching.read("http://h/a.jsonl", Store({"http://h/a.jsonl": b" <html>"}))
@@ -108,7 +116,10 @@ def test_compressed_shards_of_unknown_length_are_checked_to_their_end(caching):
     import gzip
     import lzma
 
-    for name, compress in {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}.items():
+    import zstandard
+
+    compressors = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": zstandard.compress}
+    for name, compress in compressors.items():
         data = compress(tar_of(50_000)) + compress(b"more")
         url = f"pipe:cat {name}"
         with pytest.raises(ShardError, match="truncated"):

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from wdspec.cache.cache_names import Copies
-from wdspec.cache.completeness import NO_TAR, check_whole
+from wdspec.cache.copy_check import check_copy
 from wdspec.cache.entries import Content, key_of
 from wdspec.cache.in_use import mark_in_use
 from wdspec.cache.index import Index
 from wdspec.cache.positioned_stream import PositionedStream
 from wdspec.errors import ShardError
+from wdspec.formats.suffixes import format_of
 from wdspec.streams.background_fetcher import background_fetcher
 from wdspec.streams.resuming_stream import PIECE
 from wdspec.system.file_locks import LockFile
@@ -216,10 +217,8 @@ class Fill:
 
     def _finish(self) -> None:
         assert self._reserved is not None
-        tar = self._rules.format == "tar"
-        if self._rules.format == "auto":
-            tar = NO_TAR.search(self._copies.url) is None
-        check_whole(self._part, self.total, tar=tar, lenient_end=self._rules.lenient_end)
+        tar = format_of(self._copies.url, self._rules.format) == "tar"
+        check_copy(self._part, self.total, tar=tar, lenient_end=self._rules.lenient_end)
         os.fsync(self._part)
         self._index.commit(self._key, self._copies.own, self.written, self._reserved)
         self._reserved = None
