@@ -48,13 +48,13 @@ class Job:
 
 
 def read_all(task, seed):
-    from wdspec.cache.cache import Cache
     from wdspec.cache.cache_names import CacheNames
-    from wdspec.cache.fill import Rules
+    from wdspec.cache.fill import CopyRules
+    from wdspec.cache.shard_cache import ShardCache
     from wdspec.storage.storage import Storage
     from wdspec.urls.sequence import ShardUrl
 
-    storage = Storage(cache=Cache(CacheNames(task["cache"]), Rules(task["limit"])))
+    storage = Storage(cache=ShardCache(CacheNames(task["cache"]), CopyRules(task["limit"])))
     order = random.Random(seed)
     for _ in range(task["passes"]):
         urls = list(task["urls"])

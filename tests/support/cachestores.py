@@ -6,9 +6,9 @@ import os
 import tarfile
 from pathlib import Path
 
-from wdspec.cache.cache import Cache
 from wdspec.cache.cache_names import CacheNames
-from wdspec.cache.fill import Rules
+from wdspec.cache.fill import CopyRules
+from wdspec.cache.shard_cache import ShardCache
 from wdspec.urls.sequence import ShardUrl
 
 
@@ -75,7 +75,7 @@ class Caching:
     def __init__(self, directory, limit=None, ambiguous=None, **rules):
         self.directory = Path(directory)
         self.names = CacheNames(str(directory), ambiguous=ambiguous)
-        self.cache = Cache(self.names, Rules(limit, **rules))
+        self.cache = ShardCache(self.names, CopyRules(limit, **rules))
 
     def copies(self, url):
         return self.names(ShardUrl(url, "/"), url)

@@ -32,7 +32,7 @@ class Copy(io.FileIO):
 
 
 def find_copy(copies: Copies) -> io.FileIO | None:
-    """The finished copy of a shard, ours or one that somebody put there; None if there is none to be read."""
+    """The finished copy of a shard, ours or one that somebody put there; None if none can be read."""
     with contextlib.suppress(OSError):
         return Copy(open_marked(copies.path), copies)
     for path in _filled(copies):

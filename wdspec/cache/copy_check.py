@@ -14,13 +14,13 @@ _PIECE = 1024 * 1024
 
 
 def check_copy(descriptor: int, total: int | None, *, tar: bool, lenient_end: bool) -> None:
-    """Checks a file that is about to become a copy: its length, that it is a shard, and that its end is there.
+    """Checks a file that is about to become a copy: its length, that it is a shard, and that it has its end.
 
     Compressed shards whose length the store did not say are decompressed once, if what reads them is installed.
 
     Args:
         descriptor: of the file; left at its end, where it is written on.
-        total: the length the store said, in bytes.
+        total: its length in bytes as the store announced it.
         tar: whether it must be a tar, compressed or not; else anything but a page of HTML or XML will do.
         lenient_end: whether the tar may lack its end marker.
 

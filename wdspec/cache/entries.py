@@ -108,7 +108,7 @@ class Entries:
 
 
 def bytes_of(path: str) -> int:
-    """What an index file stands for, itself included; 0 if it is not there."""
+    """What an index file stands for, itself included; 0 if it does not exist."""
     try:
         return int(path.rpartition("-")[2]) + os.stat(path).st_size
     except FileNotFoundError:
@@ -116,7 +116,7 @@ def bytes_of(path: str) -> int:
 
 
 def last_use(path: str) -> int | None:
-    """The time of an index file; None if it is not there."""
+    """The time of an index file; None if it does not exist."""
     try:
         return os.stat(path).st_mtime_ns
     except OSError:
@@ -124,7 +124,7 @@ def last_use(path: str) -> int | None:
 
 
 def remove(path: str) -> int:
-    """Removes an index file, if it is there. Gives by how many bytes the entries change: a negative number."""
+    """Removes an index file, if it exists. Returns the change of what all entries stand for: a negative number."""
     size = bytes_of(path)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)

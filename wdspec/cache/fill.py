@@ -35,7 +35,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @dataclass(frozen=True)
-class Rules:
+class CopyRules:
     """What holds for the copies of one source."""
 
     limit: int | None = None
@@ -57,23 +57,23 @@ class Fill:
     """
 
     def __init__(
-        self, copies: Copies, fetch: Callable[[], BinaryIO], rules: Rules, filling: LockFile
+        self, copies: Copies, fetch: Callable[[], BinaryIO], rules: CopyRules, filling: LockFile
     ) -> None:
         self.lock = threading.Lock()
-        """Held by whoever moves."""
-        self.moved = threading.Condition()
+        """Held by whoever fetches: the background thread, or a reader."""
+        self.advanced = threading.Condition()
         """Notified after each piece."""
         self.done = False
         self.error: Exception | None = None
         """Why there is no copy: the store's error, or that of the check."""
         self.total: int | None = None
-        """Bytes of the shard, once the store has said it."""
+        """Bytes of the shard, once known from the store."""
         self.seekable = False
-        """Whether the store gives any part of the shard."""
-        self.gave_up = False
-        """Whether there is no copy for want of room, or of permission."""
+        """Whether the store serves any part of the shard."""
+        self.uncached = False
+        """Whether it is not kept, for want of room or of permission."""
         self.started = False
-        """Whether the part is there to be read."""
+        """Whether the growing file exists, for readers to open."""
         self.written = 0
         self.reached = 0
         """How far the furthest reader in this process is."""
@@ -81,7 +81,7 @@ class Fill:
         self._index = Index(copies.directory)
         self._key = key_of(copies.own)
         self._stream: BinaryIO | None = None
-        self._rest: PositionedStream | None = None
+        self._direct: PositionedStream | None = None
         self._reserved: int | None = None
         self._part = -1
         self._pending: bytes | memoryview = b""  # what came last and is not written yet
@@ -108,12 +108,12 @@ class Fill:
             except ShardError as error:
                 self._fail(error.at(url=self._copies.url))
             except OSError as error:
-                self._give_up(error)
-        with self.moved:
-            self.moved.notify_all()
+                self._stop_caching(error)
+        with self.advanced:
+            self.advanced.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Waits until something has moved, or moves it where nobody else does."""
+        """Waits until a piece has come, or fetches one where nobody else does."""
         if self.lock.acquire(blocking=False):
             try:
                 self.fetch_piece()
@@ -124,32 +124,32 @@ class Fill:
             self.watch(seconds)
 
     def watch(self, seconds: float) -> None:
-        """Waits until something has moved, and moves nothing."""
-        with self.moved:
+        """Waits until a piece has come, and fetches nothing."""
+        with self.advanced:
             if not self.done:
-                self.moved.wait(seconds)
+                self.advanced.wait(seconds)
 
     def open(self) -> int:
-        """A descriptor of the growing file, for a reader; -1 where it is not there any more."""
-        with self.moved:
+        """A descriptor of the growing file, for a reader; -1 where it does not exist any more."""
+        with self.advanced:
             return os.dup(self._part) if self._part >= 0 else -1
 
-    def take_rest(self) -> tuple[PositionedStream, int] | None:
-        """For a copy that was given up: the stream where it stands, for the first who asks.
+    def take_direct(self) -> tuple[PositionedStream, int] | None:
+        """For a shard that is not kept: the store's stream at its position, for the first reader that asks.
 
         With it comes a descriptor of the file that has what went before, or -1 if that is nothing.
         """
         with self.lock:
-            if self._rest is None:
+            if self._direct is None:
                 return None
-            with self.moved:
-                taken = self._rest, self._part
-                self._rest, self._part = None, -1
+            with self.advanced:
+                taken = self._direct, self._part
+                self._direct, self._part = None, -1
         return taken
 
     def __del__(self) -> None:
-        if self._rest is not None:
-            self._rest.close()
+        if self._direct is not None:
+            self._direct.close()
             if self._part >= 0:
                 os.close(self._part)
 
@@ -164,7 +164,7 @@ class Fill:
 
     def forget(self) -> None:
         """In a forked child: the copy is its parent's."""
-        self.done, self._stream, self._rest = True, None, None
+        self.done, self._stream, self._direct = True, None, None
         if self._part >= 0:
             os.close(self._part)
             self._part = -1
@@ -228,20 +228,20 @@ class Fill:
         self.error = error
         self._end()
 
-    def _give_up(self, error: OSError) -> None:
+    def _stop_caching(self, error: OSError) -> None:
         """Lets the readers go on with the stream where it stands."""
         warn_once(self._copies.directory, error)
         assert self._stream is not None
-        self._rest = PositionedStream(self._stream, self.written, bytes(self._pending))
-        self._stream, self.gave_up = None, True
+        self._direct = PositionedStream(self._stream, self.written, bytes(self._pending))
+        self._stream, self.uncached = None, True
         self._end()
 
     def _end(self) -> None:
         if self._stream is not None:
             self._stream.close()
             self._stream = None
-        with self.moved:
-            if self._part >= 0 and self._rest is None:
+        with self.advanced:
+            if self._part >= 0 and self._direct is None:
                 os.close(self._part)
                 self._part = -1
         with contextlib.suppress(OSError):

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from wdspec.cache.cache_names import Copies
 from wdspec.cache.entries import key_of
-from wdspec.cache.fill import Fill, Rules, warn_once
+from wdspec.cache.fill import CopyRules, Fill, warn_once
 from wdspec.cache.in_use import open_marked
 from wdspec.cache.index import Index
 from wdspec.cache.positioned_stream import PositionedStream
@@ -34,7 +34,7 @@ _MOST = 16 * PIECE
 class Follower(RawStream):
     """The bytes of a shard behind whoever makes its copy; becomes that itself when nobody does.
 
-    `read` gives b"" only once the copy is whole and checked. When its maker dies, is refused the room, or fills up
+    `read` gives b"" only once the copy is complete and checked. When its maker dies, is refused the room, or fills up
     the file system, reading goes on: from a copy made anew, or from the store. What was read before is then compared
     with what comes now.
 
@@ -44,22 +44,22 @@ class Follower(RawStream):
         rules: of the source.
 
     Raises:
-        ShardError, MissingShardError: on `read` and `seek`: what the store raises, or what came is no whole shard.
+        ShardError, MissingShardError: on `read` and `seek`: what the store raises, or what came is no complete shard.
     """
 
-    def __init__(self, copies: Copies, fetch: Callable[[], BinaryIO], rules: Rules) -> None:
+    def __init__(self, copies: Copies, fetch: Callable[[], BinaryIO], rules: CopyRules) -> None:
         self._copies, self._fetch, self._rules = copies, fetch, rules
         self._key = key_of(copies.own)
         self._part = Index(copies.directory).part(self._key)
         self._pid = os.getpid()
         self._fill: Fill | None = None
         self._file = -1  # the growing file, or the copy
-        self._whole = False
+        self._complete = False
         self._before = -1  # the file of a maker that did not finish, until it is compared
-        self._rest: PositionedStream | None = (
-            None  # when no copy is made; the file then has what comes before `_rest_from`
+        self._direct: PositionedStream | None = (
+            None  # when no copy is made; the file then has what comes before `_direct_from`
         )
-        self._rest_from = 0
+        self._direct_from = 0
         self._position = 0
         self._reached = 0
         self._looked = 0.0
@@ -69,23 +69,23 @@ class Follower(RawStream):
 
     @property
     def name(self) -> str:
-        """The path of the copy, which need not be there yet."""
+        """The path of the copy, which need not exist yet."""
         return self._copies.path
 
     @property
     def nearly_fetched(self) -> bool:
         """Whether this process has no bytes of it left to fetch, or only few."""
         fill = self._fill
-        if self._rest is not None or fill is None or fill.done:
-            return self._rest is None
+        if self._direct is not None or fill is None or fill.done:
+            return self._direct is None
         return fill.total is not None and fill.total - fill.written <= SOON
 
     def seekable(self) -> bool:
-        while self._file < 0 and self._rest is None:
+        while self._file < 0 and self._direct is None:
             self._step()
-        if self._rest is not None:
-            return self._rest.seekable
-        return self._fill is None or self._whole or self._fill.seekable
+        if self._direct is not None:
+            return self._direct.seekable
+        return self._fill is None or self._complete or self._fill.seekable
 
     def tell(self) -> int:
         return self._position
@@ -115,9 +115,9 @@ class Follower(RawStream):
         if self.closed:
             return
         super().close()
-        if self._rest is not None:
-            self._rest.close()
-        if self._whole:
+        if self._direct is not None:
+            self._direct.close()
+        if self._complete:
             Index(self._copies.directory).entries.touch(self._key, os.fstat(self._file).st_size)
         for descriptor in (self._file, self._before):
             if descriptor >= 0:
@@ -126,35 +126,37 @@ class Follower(RawStream):
 
     def _available(self, size: int) -> bytes | None:
         """Bytes at the position; b"" at the end of the shard, None where they have not come yet."""
-        rest = self._rest
-        if rest is not None and self._position >= self._rest_from:
-            return rest.read_at(self._position, size)
+        direct = self._direct
+        if direct is not None and self._position >= self._direct_from:
+            return direct.read_at(self._position, size)
         if self._file < 0:
             return None
-        whole = rest is None and self._is_whole()  # looked at first: bytes may come before it becomes so
-        if self._before >= 0 and not self._is_the_same(whole):
+        complete = (
+            direct is None and self._is_complete()
+        )  # looked at first: bytes may come before it becomes so
+        if self._before >= 0 and not self._is_the_same(complete):
             return None
-        if rest is not None:
-            size = min(size, self._rest_from - self._position)
+        if direct is not None:
+            size = min(size, self._direct_from - self._position)
         data = os.pread(self._file, size, self._position)
-        return data if data or whole else None
+        return data if data or complete else None
 
     def _length(self) -> int:
         while True:
-            if self._rest is not None:
-                return self._rest.length()
+            if self._direct is not None:
+                return self._direct.length()
             if self._fill is not None and self._fill.total is not None:
                 return self._fill.total
-            if self._file >= 0 and self._is_whole():
+            if self._file >= 0 and self._is_complete():
                 return os.fstat(self._file).st_size
             self._step()
 
-    def _is_whole(self) -> bool:
+    def _is_complete(self) -> bool:
         """Whether the open file has the name of the copy."""
-        if not self._whole:
+        if not self._complete:
             with contextlib.suppress(OSError):
-                self._whole = os.path.samestat(os.stat(self._copies.path), os.fstat(self._file))
-        return self._whole
+                self._complete = os.path.samestat(os.stat(self._copies.path), os.fstat(self._file))
+        return self._complete
 
     def _step(self) -> None:
         """Brings more bytes nearer, or waits a moment for those who do.
@@ -201,7 +203,7 @@ class Follower(RawStream):
             return True
         if self._fill is not None:
             self._leave_file()
-        elif os.path.lexists(self._copies.path) and not (self._file >= 0 and self._is_whole()):
+        elif os.path.lexists(self._copies.path) and not (self._file >= 0 and self._is_complete()):
             self._leave_file()
             if not self._attach() and os.path.lexists(self._copies.path):
                 self._read_from_store(PermissionError(errno.EACCES, f"{self._copies.path} cannot be read"))
@@ -213,17 +215,17 @@ class Follower(RawStream):
         """Goes on after a fill of this process that gave no copy, or one that is gone."""
         if fill.error is not None:
             raise _again(fill.error)
-        taken = fill.take_rest()
+        taken = fill.take_direct()
         if taken is not None:
-            self._rest, written = taken
-            self._rest_from = self._rest.at
+            self._direct, written = taken
+            self._direct_from = self._direct.at
             if self._file < 0:
                 self._file = written
             elif written >= 0:
                 os.close(written)
-            self._compare_rest()
+            self._compare_direct()
             return
-        if fill.gave_up:
+        if fill.uncached:
             self._read_from_store(None)
             return
         self._fill = None
@@ -234,8 +236,8 @@ class Follower(RawStream):
         if why is not None:
             warn_once(self._copies.directory, why)
         self._leave_file()
-        self._rest, self._rest_from, self._fill = PositionedStream(self._fetch()), 0, None
-        self._compare_rest()
+        self._direct, self._direct_from, self._fill = PositionedStream(self._fetch()), 0, None
+        self._compare_direct()
 
     def _attach(self) -> bool:
         """Opens the finished copy, or the growing file."""
@@ -255,11 +257,11 @@ class Follower(RawStream):
                 self._before = self._file
             else:
                 os.close(self._file)
-        self._file, self._whole = -1, False
+        self._file, self._complete = -1, False
 
-    def _is_the_same(self, whole: bool) -> bool:
+    def _is_the_same(self, complete: bool) -> bool:
         """Whether the file has come as far as was read before; then it must be the same so far."""
-        if os.fstat(self._file).st_size < self._reached and not whole:
+        if os.fstat(self._file).st_size < self._reached and not complete:
             return False
         for at in range(0, self._reached, PIECE):
             size = min(PIECE, self._reached - at)
@@ -269,19 +271,19 @@ class Follower(RawStream):
         self._before = -1
         return True
 
-    def _compare_rest(self) -> None:
+    def _compare_direct(self) -> None:
         """The same for what the store gives now; the old file then serves what was read before."""
-        if self._before < 0 or self._rest is None:
+        if self._before < 0 or self._direct is None:
             return
-        if self._file >= 0:  # the same stream went into this file, as far as `_rest_from`
-            self._is_the_same(whole=True)
+        if self._file >= 0:  # the same stream went into this file, as far as `_direct_from`
+            self._is_the_same(complete=True)
             return
-        while self._rest.at < self._reached:
-            at = self._rest.at
-            piece = self._rest.read_at(at, min(PIECE, self._reached - at))
+        while self._direct.at < self._reached:
+            at = self._direct.at
+            piece = self._direct.read_at(at, min(PIECE, self._reached - at))
             if not piece or piece != os.pread(self._before, len(piece), at):
                 raise self._changed(at)
-        self._file, self._before, self._rest_from = self._before, -1, self._reached
+        self._file, self._before, self._direct_from = self._before, -1, self._reached
 
     def _changed(self, at: int) -> ShardError:
         return ShardError(

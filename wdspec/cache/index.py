@@ -116,7 +116,7 @@ class Index:
             self.drop(key, before)
             return
         with self._counting() as count:
-            # The size first: a kill in between must not leave a copy whose size is said wrong.
+            # The size first: a kill in between must not leave a copy under a wrong size.
             count.total += self.entries.resize(key, before, size)
             try:
                 os.replace(self.part(key), final)

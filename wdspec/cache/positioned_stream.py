@@ -1,4 +1,4 @@
-"""The stream that a reader goes on with when no copy is made."""
+"""A store's stream read by offsets: what a reader goes on with when no copy is made."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PositionedStream:
             pass
         if self.at > position:
             raise ShardError(
-                "this shard cannot be read again from an earlier place: its store gives no ranges"
+                "this shard cannot be read again from an earlier offset: its store serves no ranges"
             )
         return self._take(size) if self.at == position else b""
 

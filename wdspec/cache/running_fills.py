@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from wdspec.cache.cache_names import Copies
 from wdspec.cache.entries import key_of
-from wdspec.cache.fill import Fill, Rules
+from wdspec.cache.fill import CopyRules, Fill
 from wdspec.cache.index import Index
 from wdspec.streams.background_fetcher import background_fetcher
 from wdspec.system.per_process import PerProcess
@@ -36,8 +36,8 @@ class _RunningFills:
 _running = PerProcess(_RunningFills, _RunningFills.forget)
 
 
-def start_fill(copies: Copies, fetch: Callable[[], BinaryIO], rules: Rules) -> Fill | None:
-    """Begins to make a copy, if nobody does and there is none yet.
+def start_fill(copies: Copies, fetch: Callable[[], BinaryIO], rules: CopyRules) -> Fill | None:
+    """Begins to make a copy, if no other process does and none exists yet.
 
     Raises:
         OSError: the directory cannot be written.
@@ -67,7 +67,7 @@ def start_fill(copies: Copies, fetch: Callable[[], BinaryIO], rules: Rules) -> F
 
 
 def finish() -> None:
-    """Ends all copies: those that are nearly made are made, the others given up."""
+    """Ends all copies: those that are nearly made are made, the others abandoned."""
     deadline = time.monotonic() + GRACE
     running = _running.value
     with running.guard:

@@ -8,9 +8,9 @@ from functools import partial
 from itertools import chain
 from typing import BinaryIO
 
-from wdspec.cache.cache import Cache
 from wdspec.cache.cache_names import CacheNames
-from wdspec.cache.fill import Rules
+from wdspec.cache.fill import CopyRules
+from wdspec.cache.shard_cache import ShardCache
 from wdspec.cache.survey import surveyed
 from wdspec.errors import ShardError, UsageError, WdspecError
 from wdspec.outputs.output import Output
@@ -47,7 +47,7 @@ class Storage(StoreSettings):
     """Rewrite rules, in order; the first that changes a URL wins, and wins once."""
     users: Mapping[str, Store] = field(default_factory=dict)
     """Stores that users have added, by scheme."""
-    cache: Cache | None = None
+    cache: ShardCache | None = None
     """Where copies of remote shards are kept."""
     timeout: float = NO_PROGRESS
     """Seconds that one read may take before it is given up."""
@@ -210,13 +210,13 @@ def _rules(rules: Iterable[RewriteRule]) -> Iterable[Rule]:
     return (Rule(rule.pattern, rule.replacement, rule.origin or "`rewrite`") for rule in rules)
 
 
-def _cache(settings: CacheSettings | None, source: Source | None) -> Cache | None:
+def _cache(settings: CacheSettings | None, source: Source | None) -> ShardCache | None:
     if settings is None:
         return None
-    rules = Rules(settings.size)
+    rules = CopyRules(settings.size)
     if source is not None:
-        rules = Rules(settings.size, format=source.format, lenient_end=source.tar.end == "lenient")
-    return Cache(CacheNames(settings.directory), rules)
+        rules = CopyRules(settings.size, format=source.format, lenient_end=source.tar.end == "lenient")
+    return ShardCache(CacheNames(settings.directory), rules)
 
 
 def _retry_policy(errors: Errors) -> RetryPolicy:

@@ -169,7 +169,7 @@ class ReadAhead(RawStream):
             abort(error)
 
     def _take(self) -> bytes:
-        """The next piece; b"" at the end. Raises what the inner stream raised there."""
+        """The next piece; b"" at the end. Raises what the inner stream raised."""
         while True:
             with self._arrived:
                 if self._pieces:

@@ -37,7 +37,7 @@ class RangeResponse:
     start: int = 0
     """Offset in the object of the body's first byte: 0 where a range was asked for and ignored."""
     total: int | None = None
-    """Bytes of the whole object; None where the store does not say, and the body's end must speak for itself."""
+    """Bytes of the object; None where the store does not announce them, and the body ends it."""
     validator: str | None = None
     """Equal in two responses only if they give the bytes of the same object: an ETag, a version, a time."""
     ranges: bool = True
@@ -193,7 +193,7 @@ class ResumingStream(RawStream):
             if first is None:
                 self._first = first = response
             elif self._position == 0 and not first.ranges:
-                self._first = first = response  # nothing was given yet of the object as it was before
+                self._first = first = response  # no byte of the object as it was before has been delivered
             elif response.total != first.total or response.validator != first.validator:
                 seen = f"{_described(first)} before, {_described(response)} now"
                 changed = f"the object changed while it was read: {seen}"

@@ -1,9 +1,9 @@
-"""Ends reads that last too long: a store, a pipe or a mount that gives nothing, and raises nothing either.
+"""Ends reads that last too long: of a store, a pipe or a mount that delivers nothing, and raises nothing either.
 
-A read says when it begins and when it ends; that is all it pays. A thread looks now and then at those under way. One
+A read notes when it begins and when it ends; that is all it costs. A thread looks now and then at those under way. One
 that is overdue is ended in up to three steps, each some seconds after the other: the stream is asked to `abort`;
 an exception is put into the thread that reads, for streams that wait in Python; and if the system itself does not
-come back (a dead mount), whoever runs this process is told: a worker hands over the error and ends.
+come back (a dead mount), `stuck` is called: a worker hands the error over and ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from wdspec.system.per_process import PerProcess
 log = logging.getLogger("wdspec")
 
 NO_PROGRESS = 600.0
-"""Seconds that a read may take where the spec says nothing."""
+"""Seconds that a read may take where the spec sets no `timeout`."""
 STEP = 2.0
 """Seconds that a step may take to end a read before the next one."""
 _LONGEST_NAP = 5.0
@@ -164,7 +164,7 @@ def open_watched(open_stream: Callable[[], BinaryIO], seconds: float, source: st
 
 
 class _Watchdog:
-    """The thread that looks; it ends when there is nothing left to look at."""
+    """The thread that looks; it ends when no watch is left."""
 
     def __init__(self) -> None:
         self._watches: weakref.WeakSet[Watch] = weakref.WeakSet()

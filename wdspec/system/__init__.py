@@ -1,4 +1,4 @@
-"""What we need of the operating system: locks between processes, values that forget a fork, raw streams.
+"""What we need of the operating system: locks between processes, values made anew after a fork, raw streams.
 
 Nothing of shards, specs or stores is known here, and nothing of wdspec is imported. `per_process` holds the values that
 a forked child must make anew (connections, threads, tables of what is open), `file_locks` the locks that end with

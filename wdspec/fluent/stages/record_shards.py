@@ -11,7 +11,7 @@ from wdspec.fluent.stage import Stage, makes_stages, stage
 from wdspec.fluent.stages.shard_reader import Policy, ShardReader, handled, piece_of
 from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.records.boundaries import splitter_of
-from wdspec.formats.records.record_reader import NOTHING, Record, RecordSamples, Split
+from wdspec.formats.records.record_reader import NOTHING, Record, RecordSamples, RecordSplitter
 from wdspec.formats.suffixes import Format
 
 
@@ -69,7 +69,7 @@ def read_records(
             return
 
 
-def _boxed(split: Split) -> Split:
+def _boxed(split: RecordSplitter) -> RecordSplitter:
     """Puts each record into a map, as what reads records takes maps only."""
 
     def boxed(piece: bytes, is_last: bool) -> Iterator[Record]:

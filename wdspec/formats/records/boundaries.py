@@ -9,7 +9,7 @@ from typing import Any
 
 from wdspec.decoders.libraries import library
 from wdspec.errors import ShardError
-from wdspec.formats.records.record_reader import MAX_RECORD, NOTHING, Record, Split
+from wdspec.formats.records.record_reader import MAX_RECORD, NOTHING, Record, RecordSplitter
 from wdspec.formats.suffixes import Format
 from wdspec.formats.tar.headers import REFETCH
 
@@ -19,7 +19,7 @@ MAX_ITEMS = 1 << 24
 """Entries that one list or map of a MessagePack record may have: room for them is made before they are seen."""
 
 
-def splitter_of(format: Format) -> Split:
+def splitter_of(format: Format) -> RecordSplitter:
     """What finds the records of a format.
 
     Raises:
@@ -33,7 +33,7 @@ def splitter_of(format: Format) -> Split:
     return _msgpack(library("msgpack", "a shard of msgpack"))
 
 
-def _cbor(cbor2: Any) -> Split:
+def _cbor(cbor2: Any) -> RecordSplitter:
     ends_early = cbor2.CBORDecodeEOF
     try:
         cbor2.CBORDecoder(io.BytesIO(), max_depth=MAX_DEPTH)
@@ -58,7 +58,7 @@ def _cbor(cbor2: Any) -> Split:
     return split
 
 
-def _msgpack(msgpack: Any) -> Split:
+def _msgpack(msgpack: Any) -> RecordSplitter:
     def split(piece: bytes, is_last: bool) -> Iterator[Record]:
         unpacker = msgpack.Unpacker(
             strict_map_key=False,
@@ -84,7 +84,7 @@ def _msgpack(msgpack: Any) -> Split:
     return split
 
 
-def _jsonl(loads: Callable[[bytes], Any]) -> Split:
+def _jsonl(loads: Callable[[bytes], Any]) -> RecordSplitter:
     """One JSON text on each line; empty lines do not count, and the last one may lack its newline."""
 
     def split(piece: bytes, is_last: bool) -> Iterator[Record]:

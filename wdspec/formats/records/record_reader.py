@@ -27,7 +27,7 @@ class Record(NamedTuple):
     """What is wrong with it, if the one after it can be found all the same."""
 
 
-Split = Callable[[bytes, bool], Iterator[Record]]
+RecordSplitter = Callable[[bytes, bool], Iterator[Record]]
 """(piece of a shard that begins with a record, whether it ends the shard) → its records, as far as they are whole.
 
 Raises ShardError, with the index in the piece for an offset, where no record can be found any more."""
@@ -58,7 +58,7 @@ class RecordSamples:
     def __init__(
         self,
         file: BinaryIO,
-        split: Split,
+        split: RecordSplitter,
         *,
         field_of: Callable[[str], str | None] = str.lower,
         offset: int = 0,

@@ -8,7 +8,7 @@ from wdspec.errors import ShardError
 from wdspec.formats.tar.headers import shown, text
 
 
-class Layout(dict[bytes, "tuple[str | None, Layout]"]):
+class SuffixNode(dict[bytes, "tuple[str | None, SuffixNode]"]):
     """A place in the sequence of a sample's members.
 
     Maps the next member's suffix, in the spelling of its header (padded with NULs or not), to the name its
@@ -23,8 +23,8 @@ class Layout(dict[bytes, "tuple[str | None, Layout]"]):
         self.fields = fields
 
 
-class Layouts:
-    """The tree of all layouts met.
+class SuffixTree:
+    """The tree of all tree met.
 
     Args:
         field_of: suffix as in the file -> stored name, or None when unwanted.
@@ -35,13 +35,13 @@ class Layouts:
         self._field_of = field_of
         self._reserved = frozenset(reserved)
         self._met = 0
-        self.root = Layout(frozenset(), self._reserved)
+        self.root = SuffixNode(frozenset(), self._reserved)
 
-    def step(self, layout: Layout, spelling: bytes) -> tuple[str | None, Layout]:
-        """Enters what `layout` lacks: the step for a suffix spelt so. Raises ShardError for a duplicate."""
+    def step(self, node: SuffixNode, spelling: bytes) -> tuple[str | None, SuffixNode]:
+        """Enters what `node` lacks: the step for a suffix spelt so. Raises ShardError for a duplicate."""
         suffix = shown(text(spelling))
         lowered = suffix.lower()
-        if lowered in layout.suffixes:
+        if lowered in node.suffixes:
             raise ShardError(
                 f"duplicate member: the sample already has a file with the suffix {lowered!r} (case does not "
                 "count); was the shard appended to or packed twice? pack it anew with each name once"
@@ -51,7 +51,7 @@ class Layouts:
             raise ShardError(
                 f"a member with the suffix {suffix!r} would overwrite the sample's {field!r}: rename it"
             )
-        if field in layout.fields:
+        if field in node.fields:
             raise ShardError(
                 f"two members of one sample, the second with the suffix {suffix!r}, both become the field "
                 f"{field!r}: give them different fields in `extensions` or `rename`"
@@ -59,7 +59,7 @@ class Layouts:
         self._met += 1
         if self._met > 10_000:  # suffixes without end, as when a number follows the first dot
             self._met = 0
-            self.root = Layout(frozenset(), self._reserved)
-        fields = layout.fields if field is None else layout.fields | {field}
-        step = layout[spelling] = (field, Layout(layout.suffixes | {lowered}, fields))
+            self.root = SuffixNode(frozenset(), self._reserved)
+        fields = node.fields if field is None else node.fields | {field}
+        step = node[spelling] = (field, SuffixNode(node.suffixes | {lowered}, fields))
         return step

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from wdspec.formats.tar.headers import shown
 from wdspec.spec.language.sample_options import KeyRule
 
-Split = Callable[[bytes], "tuple[bytes, bytes] | None"]
+KeySplitter = Callable[[bytes], "tuple[bytes, bytes] | None"]
 """Name -> (key, suffix), or None for a member that belongs to no sample."""
 
 _META = re.compile(rb"__[^/]*__(?:/|\Z)")
 _UNDERSCORE = ord("_")
 
 
-def splitter(rule: KeyRule) -> Split:
+def splitter(rule: KeyRule) -> KeySplitter:
     """A key rule made ready for the reader.
 
     Names are bytes and may be anything ('..', absolute, with newlines, not UTF-8): they are only compared.
@@ -47,7 +47,7 @@ def _split_at_last_dot(name: bytes) -> tuple[bytes, bytes] | None:
     return name[:dot], name[dot + 1 :]
 
 
-def _regex_splitter(regex: re.Pattern[str]) -> Split:
+def _regex_splitter(regex: re.Pattern[str]) -> KeySplitter:
     def split(name: bytes) -> tuple[bytes, bytes] | None:
         match = None if _is_hidden(name) or _is_meta(name) else regex.fullmatch(shown(name))
         if match is None or match[1] is None or match[2] is None:

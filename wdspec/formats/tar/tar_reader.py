@@ -22,7 +22,7 @@ from wdspec.formats.tar.headers import (
     shown,
     text,
 )
-from wdspec.formats.tar.member_fields import Layouts
+from wdspec.formats.tar.member_fields import SuffixTree
 from wdspec.formats.tar.members import Member, check_marker, check_rest, member_at
 from wdspec.formats.tar.sample_keys import splitter
 from wdspec.spec.language.sample_options import KeyRule
@@ -113,8 +113,8 @@ class TarSamples:
             numbers = Numbers()
             split, dotted = splitter(self._key_rule), self._key_rule.kind != "regex"
             template = {"__key__": "", **self._constants}
-            layouts = Layouts(self._field_of, template)
-            layout = layouts.root
+            tree = SuffixTree(self._field_of, template)
+            node = tree.root
             stride, residue = self._stride, self._residue
             seen: set[bytes] = set()
             index = self.next_index - 1
@@ -142,7 +142,7 @@ class TarSamples:
                     data = at + BLOCK
                     size = numbers[head[124:136]]
                     if head[:after_prefix] == prefix:
-                        step = layout.get(head[after_prefix:100])
+                        step = node.get(head[after_prefix:100])
                 elif (
                     tail == pax_tail
                     and adler32(head, 0) & 0xFFFF == numbers[checksum] - pax_sum
@@ -169,7 +169,7 @@ class TarSamples:
                     name = head[:100].partition(b"\0")[0] if member is None else member.name
                     parts = split(name) if member is None or member.may_be_sampled else None
                     if parts is None:
-                        step = None, layout
+                        step = None, node
                     else:
                         new_key, suffix = parts
                         if new_key != key:
@@ -185,25 +185,25 @@ class TarSamples:
                                 sample["__key__"] = shown(key)
                             prefix = key + b"." if dotted and key[:2] != b"__" else None
                             after_prefix = len(key) + 1
-                            layout = layouts.root
+                            node = tree.root
                             if key in seen and mine:
                                 mine = False
                                 self._report(ShardError(_REAPPEARS), base + at, key, name)
                             seen.add(key)
                         spelling = suffix if member or prefix is None else head[after_prefix:100]
-                        step = layout.get(spelling)
+                        step = node.get(spelling)
                         try:
                             if step is None:
-                                step = layouts.step(layout, spelling)
+                                step = tree.step(node, spelling)
                             if mine and member and member.type == HARD_LINK and step[0] is not None:
                                 sample[step[0]] = links.read(member)
                                 step = None, step[1]
                         except ShardError as error:
-                            step = step or (None, layout)
+                            step = step or (None, node)
                             if mine:
                                 mine = False
                                 self._report(error, base + at, key, name)
-                field, layout = step
+                field, node = step
                 extended = -1
 
                 at = data + size + (-size & 511)

@@ -9,18 +9,18 @@ from typing import BinaryIO, cast
 
 from wdspec.cache.cache_names import CacheNames, Copies
 from wdspec.cache.copies import find_copy
-from wdspec.cache.fill import Rules
+from wdspec.cache.fill import CopyRules
 from wdspec.cache.follower import Follower
 from wdspec.cache.index import Index
 from wdspec.system.per_process import PerProcess
 
 
 @dataclass(frozen=True)
-class Cache:
+class ShardCache:
     """Describes only, and pickles. With a limit of 0 copies are used but none is made."""
 
     names: CacheNames
-    rules: Rules = field(default_factory=Rules)
+    rules: CopyRules = field(default_factory=CopyRules)
 
     def open(self, copies: Copies, fetch: Callable[[], BinaryIO]) -> BinaryIO:
         """The bytes of a shard: of its copy, or of the store while a copy is made.
