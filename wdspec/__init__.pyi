@@ -1,4 +1,4 @@
-"""The public names, for type checkers; tests/test_public_names.py compares them with the table of `__init__.py`."""
+"""The public names, each with its home: for type checkers, and for `__init__.py`, which imports them on first use."""
 
 from wdspec.compiler import compile as compile
 from wdspec.compiler import loader as loader
