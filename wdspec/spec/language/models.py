@@ -123,6 +123,7 @@ class SourceOptions(Model):
     samples: AffectsOrder[Positive | None] = Field(
         None, description="How many samples the source has, as declared."
     )
+    # Not the samples: `auto` and the right word read the same, and a wrong one is an error.
     format: AffectsNeither[Literal["auto", "tar", "cbor", "msgpack", "jsonl"]] = Field(
         "auto",
         description="Format of the shards; `auto` goes by the name of each: `.cbors`, `.cbor`, `.msgpack`, `.mps`, "
@@ -227,6 +228,7 @@ class Spec(_Discreet):
         description="Where `wdspec process` writes the samples, shard by shard. Training has no use for it.",
     )
     allow: AffectsNeither[Allowances] = Field((), description="What is off by default and wanted: `pickle`.")
+    # The order of a pass, which ends with it; elsewhere it is a cut.
     limit: AffectsOrder[Positive | None] = Field(
         None, description="Stop after so many samples, for smoke runs."
     )

@@ -79,6 +79,7 @@ def read_batch(value: Any) -> Any:
 class Epoch(Model):
     """The length of an epoch."""
 
+    # Not the order: an epoch is a cut of one stream.
     samples: AffectsNeither[Positive | None] = Field(None, description="Samples over all ranks together.")
     batches: AffectsNeither[Positive | None] = Field(None, description="Global batches.")
     remainder: AffectsOrder[Literal["pad", "drop"] | None] = Field(
@@ -146,6 +147,8 @@ Skip = Annotated[
 class Errors(Model):
     """What happens when a sample cannot be read."""
 
+    # Not the order: it decides whether a run ends at a failure. Those that go on have the same samples either way, and
+    # a run that ended goes on from its state under another policy.
     skip: AffectsNeither[Skip] = Field(
         False,
         description="Drop and count the sample, instead of raising. `true` skips what is wrong in the data: "
@@ -214,6 +217,7 @@ Allowances = Annotated[
 class LoaderOptions(Model):
     """Arguments of the torch DataLoader."""
 
+    # Not the order: without `elastic` the first run's workers become canonical, and states remember them.
     workers: AffectsNeither[Count] = Field(0, description="Worker processes for each rank.")
     prefetch: AffectsNeither[Positive | None] = Field(None, description="Batches each worker prepares ahead.")
     pin_memory: AffectsNeither[Boolean] = Field(False, description="Copy tensors into page-locked memory.")
@@ -226,6 +230,7 @@ class LoaderOptions(Model):
 class TarOptions(Model):
     """How strictly tar shards are read."""
 
+    # Not the order: the samples of a shard without its end marker are all delivered, before the error or the warning.
     end: AffectsNeither[Literal["strict", "lenient"]] = Field(
         "strict", description="`lenient` turns a missing end marker into one warning."
     )
