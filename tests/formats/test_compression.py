@@ -11,6 +11,7 @@ import pytest
 import zstandard
 
 from wdspec.errors import ShardError, UsageError
+from wdspec.formats.compression import gzip_streams
 from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.tar.tar_reader import TarSamples
 
@@ -144,6 +145,29 @@ def test_something_else_after_compressed_data_is_an_error_but_zeros_are_not(comp
     assert whole(decompressed(io.BytesIO(data + bytes(1000)))) == b"one"
     with pytest.raises(ShardError):
         whole(decompressed(io.BytesIO(data + b"something else")))
+
+
+@pytest.mark.parametrize("library", ["zlib", "isal.isal_zlib"])
+def test_gzip_is_read_alike_with_and_without_isal(library, monkeypatch, trickle):
+    monkeypatch.setattr(gzip_streams, "inflating", pytest.importorskip(library))
+    data = gzip.compress(DATA) + gzip.compress(b"") + bytes(600) + gzip.compress(DATA[:50_000], 9)
+    assert whole(decompressed(io.BytesIO(data))) == DATA + DATA[:50_000]
+    small = gzip.compress(DATA[:2000]) + gzip.compress(b"two")
+    for step in (1, 7, 1000):
+        assert whole(decompressed(trickle(small, step))) == DATA[:2000] + b"two"
+    for size in (1, 7, 4096):
+        file, read = decompressed(io.BytesIO(small)), b""
+        while piece := file.read(size):
+            read += piece
+        assert read == DATA[:2000] + b"two"
+    for cut in (5, 12, len(small) - 1):
+        with pytest.raises(ShardError, match="truncated"):
+            whole(decompressed(io.BytesIO(small[:cut])))
+    for at in (300, len(gzip.compress(DATA[:2000])) - 6):  # in the data, and in the checksum
+        damaged = bytearray(small)
+        damaged[at] ^= 1
+        with pytest.raises(ShardError, match="corrupt"):
+            whole(decompressed(io.BytesIO(bytes(damaged))))
 
 
 def test_frames_to_be_skipped_are_skipped():

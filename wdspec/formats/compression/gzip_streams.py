@@ -1,8 +1,20 @@
-"""gzip in both directions, by `zlib`, with the interface of `bz2.BZ2Compressor` and `bz2.BZ2Decompressor`."""
+"""gzip in both directions, with the interface of `bz2.BZ2Compressor` and `bz2.BZ2Decompressor`.
+
+Writing is always by `zlib`, so that the bytes are the same everywhere; reading by `isal` where it is installed, with
+which a `.tar.gz` is read in 0.6 to 0.7 of the processor time.
+"""
 
 from __future__ import annotations
 
 import zlib
+from typing import Any
+
+try:
+    from isal import isal_zlib
+
+    inflating: Any = isal_zlib
+except ImportError:
+    inflating = zlib
 
 # 10 bytes as RFC 1952 has them, without name and time: no trace of where and when.
 _HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
@@ -33,17 +45,18 @@ class GzipCompressor:
 
 
 class GzipDecompressor:
-    """Reads one member of a gzip file, and checks its checksum. `decompress` raises zlib.error."""
+    """Reads one member of a gzip file, and checks its checksum. `decompress` raises zlib.error or that of isal."""
 
     def __init__(self) -> None:
-        self._inflate = zlib.decompressobj(wbits=31)
+        self._inflate = inflating.decompressobj(wbits=31)
 
     def decompress(self, data: bytes, max_length: int = -1) -> bytes:
-        return self._inflate.decompress(self._inflate.unconsumed_tail + data, max(max_length, 0))
+        plain: bytes = self._inflate.decompress(self._inflate.unconsumed_tail + data, max(max_length, 0))
+        return plain
 
     @property
     def eof(self) -> bool:
-        return self._inflate.eof
+        return bool(self._inflate.eof)
 
     @property
     def needs_input(self) -> bool:
@@ -51,4 +64,4 @@ class GzipDecompressor:
 
     @property
     def unused_data(self) -> bytes:
-        return self._inflate.unused_data
+        return bytes(self._inflate.unused_data)
