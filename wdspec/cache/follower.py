@@ -56,9 +56,8 @@ class Follower(RawStream):
         self._file = -1  # the growing file, or the copy
         self._complete = False
         self._before = -1  # the file of a maker that did not finish, until it is compared
-        self._direct: PositionedStream | None = (
-            None  # when no copy is made; the file then has what comes before `_direct_from`
-        )
+        # Where no copy is made; the file then has what comes before `_direct_from`.
+        self._direct: PositionedStream | None = None
         self._direct_from = 0
         self._position = 0
         self._reached = 0
