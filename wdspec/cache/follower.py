@@ -59,8 +59,7 @@ class Follower(RawStream):
         # Where no copy is made; the file then has what comes before `_direct_from`.
         self._direct: PositionedStream | None = None
         self._direct_from = 0
-        self._position = 0
-        self._reached = 0
+        self._position = self._reached = 0
         self._looked = 0.0
         self._grown = (0, time.monotonic())
         if not self._become_maker():
