@@ -28,7 +28,7 @@ from typing import Any
 from material import brace_pattern, write_shards
 
 import wdspec
-from wdspec.storage import access
+from wdspec.stores.local import local_store
 
 BATCH = 64
 
@@ -82,13 +82,13 @@ def program_first_batch(spec: dict[str, Any], state: str | None) -> float:
 
 def bytes_of_first_batch(spec: dict[str, Any], state: str | None) -> int:
     """Bytes read from shards for the first batch, in this process."""
-    original = access.open_file
-    access.open_file = CountedFile  # type: ignore[assignment]
+    original = local_store.open_file
+    local_store.open_file = CountedFile  # type: ignore[assignment]
     CountedFile.total = 0
     try:
         first_batch(spec, 0, state)
     finally:
-        access.open_file = original
+        local_store.open_file = original
     return CountedFile.total
 
 

@@ -17,7 +17,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
         ("validate_time.py", 2),
         ("mixing.py", 15),
         ("plan_cost.py", 2),
-        ("state_cost.py", 4),
+        ("state_cost.py", 6),
         ("resume_time.py", 9),
         ("writing.py", 2),
         ("remote.py", 1),

@@ -1,0 +1,105 @@
+"""When an error is a skip, and when there have been too many: `Budget` against the arithmetic written out."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import wdspec
+from wdspec.errors import FieldError, ShardError, SpecError, StoreError, UsageError
+from wdspec.reading.error_budget import MIN_SAMPLES, Budget, is_mistake
+from wdspec.spec.language.models import Errors
+
+CAUSES = ("shard", "decode", "map")
+
+
+def chained(outer, inner):
+    outer.__cause__ = inner
+    return outer
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize(
+    ("skip", "skipped"),
+    [
+        (False, ()),
+        (True, ("shard", "decode")),
+        ((), ()),
+        (("map",), ("map",)),
+        (CAUSES, CAUSES),
+    ],
+)
+def test_an_error_is_skipped_only_where_its_cause_is(skip, skipped, cause):
+    budget = Budget(Errors(skip=skip), "s")
+    if cause in skipped:
+        budget(ValueError("x"), cause)
+        assert budget.skipped == {"ValueError": 1}
+    else:
+        with pytest.raises(ValueError, match="x"):
+            budget(ValueError("x"), cause)
+        assert not budget.skipped
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize("kind", [SpecError, UsageError, StoreError, ImportError, ModuleNotFoundError])
+def test_mistakes_are_raised_under_every_policy_also_from_inside_other_errors(kind, cause):
+    budget = Budget(Errors(skip=CAUSES), "s")
+    for error in (kind("x"), chained(FieldError("y"), kind("x"))):
+        assert is_mistake(error)
+        with pytest.raises(type(error)) as caught:
+            budget(error, cause)
+        assert caught.value is error
+    assert not budget.skipped
+
+
+@pytest.mark.parametrize(
+    "error", [ShardError("x"), FieldError("x"), ZeroDivisionError(), OSError(), KeyError()]
+)
+def test_other_errors_are_no_mistakes(error):
+    assert not is_mistake(error)
+    assert not is_mistake(chained(ShardError("y"), error))
+
+
+def test_an_error_gets_its_place():
+    budget = Budget(Errors(skip=True), "s")
+    error = FieldError("x", field="f")
+    budget(error, "decode", url="u", key="k")
+    assert error.place == {"field": "f", "source": "s", "url": "u", "key": "k"}
+
+
+def within(errors, skips, delivered):
+    """The rule of the class's docstring, as it stands there."""
+    if errors.max_count is not None and skips > errors.max_count:
+        return False
+    return errors.max_rate is None or skips <= int(errors.max_rate * max(delivered + skips, MIN_SAMPLES))
+
+
+@given(
+    max_count=st.none() | st.integers(0, 12),
+    max_rate=st.none() | st.floats(0, 0.02),
+    delivered=st.integers(0, 3000),
+    skips=st.integers(1, 20),
+)
+def test_it_is_spent_when_the_rule_says_so(max_count, max_rate, delivered, skips):
+    errors = Errors(skip=True, max_count=max_count, max_rate=max_rate)
+    budget = Budget(errors, "s")
+    budget.delivered = delivered
+    for number in range(1, skips + 1):
+        if within(errors, number, delivered):
+            budget(ShardError("bad"), "shard")
+            continue
+        with pytest.raises(
+            wdspec.ShardError, match=f"^{number} errors are over the budget of .*: ShardError {number}"
+        ):
+            budget(ShardError("bad"), "shard")
+        return
+
+
+def test_a_fresh_one_without_a_log_leaves_the_log_alone(tmp_path):
+    log = tmp_path / "skips.jsonl"
+    budget = Budget(Errors(skip=True, log=str(log)), "s")
+    budget(FieldError("x"), "decode", key="k")
+    budget.without_log()(FieldError("y"), "decode")
+    [line] = log.read_text().splitlines()
+    assert json.loads(line) == {"source": "s", "cause": "FieldError", "message": "x", "key": "k"}

@@ -1,0 +1,107 @@
+"""The steps of a sample in their order, against the same steps written out by hand."""
+
+import itertools
+
+import pytest
+
+from wdspec.errors import FieldError
+from wdspec.fields.sample_fields import SampleFields
+from wdspec.reading.error_budget import Budget
+from wdspec.reading.transform import Transform
+from wdspec.reading.user_steps import MapSteps
+from wdspec.spec.language.options import Errors
+from wdspec.spec.language.sample_options import Call
+
+
+def raw(number, **fields):
+    place = {"__key__": f"k{number}", "__url__": "u.tar", "__source__": "s"}
+    return {**place, **(fields or {"cls": b"%d" % number})}
+
+
+def built(skip=False, fields=None, **transform):
+    budget = Budget(Errors(skip=skip), "s")
+    transform = Transform(fields or SampleFields(), **transform)
+    return transform.build(budget, seed=3, slot=5, maps=MapSteps()), budget
+
+
+def trace(tmp_path, monkeypatch):
+    (tmp_path / "tracing.py").write_text(
+        "def first(sample): return {**sample, 'trace': [('first', sorted(sample))]}\n"
+        "def last(sample): return {**sample, 'trace': [*sample['trace'], ('last', sorted(sample))]}\n"
+        "def even(sample): return 'trace' not in sample and sample['cls'] % 2 == 0\n"
+        "def forgetful(sample): return {'cls': sample['cls']}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_without_steps_fields_are_decoded_and_counted():
+    process, budget = built()
+    assert process(raw(7), 1) == {**raw(7), "cls": 7}
+    assert budget.delivered == 1
+
+
+def test_select_then_the_sources_maps_then_tags_then_the_specs_maps_then_fields(tmp_path, monkeypatch):
+    trace(tmp_path, monkeypatch)
+    process, budget = built(
+        select="tracing:even",
+        maps=(Call(call="tracing:first"), Call(call="tracing:last")),
+        own_maps=1,
+        tags={"lang": "en"},
+        keep=("trace", "lang"),
+    )
+    assert [process(raw(n), n) is None for n in range(4)] == [False, True, False, True]
+    names = sorted(raw(0))
+    sample = process(raw(0), 5)
+    assert sample["trace"] == [("first", names), ("last", sorted([*names, "trace", "lang"]))]
+    assert set(sample) == {*names, "trace", "lang"} - {"cls"}
+    assert (budget.dropped, budget.delivered) == ({"select": 2}, 3)
+
+
+def test_a_map_cannot_lose_where_a_sample_is_from(tmp_path, monkeypatch):
+    trace(tmp_path, monkeypatch)
+    process, _ = built(maps=(Call(call="tracing:forgetful"),), own_maps=1)
+    assert process(raw(3), 1) == {**raw(3), "cls": 3}
+
+
+@pytest.mark.parametrize(
+    ("keep", "kept"), [(("b;a",), {"b": 1}), (("a", "b"), {"a": 2, "b": 1}), (("c;b",), {"c": 1})]
+)
+def test_fields_of_alternatives_take_the_first_that_is_present_under_the_first_name(keep, kept):
+    process, _ = built(fields=SampleFields(names=("raw",)), keep=keep)
+    sample = process(raw(0, a=b"2", b=b"1"), 1)
+    assert {name: int(value) for name, value in sample.items() if name[0] != "_"} == kept
+
+
+@pytest.mark.parametrize("missing", ["error", "skip", "none"])
+def test_a_field_that_is_needed_and_missing_is_an_error_a_drop_or_none(missing):
+    process, budget = built(need=("z;y",), missing=missing)
+    if missing == "error":
+        with pytest.raises(FieldError, match=r"no field `z;y`; it has: cls.*source s.*key k1"):
+            process(raw(1), 1)
+    elif missing == "skip":
+        assert process(raw(1), 1) is None
+        assert budget.dropped == {"missing": 1}
+    else:
+        assert process(raw(1), 1)["z"] is None
+
+
+def test_a_skip_gives_nothing_and_the_next_sample_is_whole():
+    process, budget = built(skip=True)
+    assert [process(raw(n, cls=text), n) for n, text in enumerate((b"x", b"1"))] == [
+        None,
+        {**raw(1), "cls": 1},
+    ]
+    assert (budget.skipped, budget.delivered) == ({"FieldError": 1}, 1)
+
+
+def test_random_numbers_are_those_of_the_slot_and_the_ordinal():
+    def draws(slot, ordinals):
+        budget = Budget(Errors(), "s")
+        transform = Transform(SampleFields(), maps=(Call(call="picks:jitter"),), own_maps=1)
+        process = transform.build(budget, 3, slot, MapSteps())
+        return [process(raw(0), ordinal)["noise"] for ordinal in ordinals]
+
+    first = draws(5, range(20))
+    assert draws(5, reversed(range(20))) == first[::-1]
+    assert len({*first, *draws(6, range(20))}) == 40
+    assert all(a != b for a, b in itertools.pairwise(first))
