@@ -24,11 +24,11 @@ def decompressed(file: BinaryIO) -> BinaryIO:
     start = _peek(file)
     compression = recognised(start)
     if compression is not None:
-        return cast(BinaryIO, DecompressedFile(_Rejoined(file, start), compression))
+        return cast(BinaryIO, DecompressedFile(_RejoinedFile(file, start), compression))
     if file.seekable():
         file.seek(0)
         return file
-    return cast(BinaryIO, _Rejoined(file, start))
+    return cast(BinaryIO, _RejoinedFile(file, start))
 
 
 class DecompressedFile(RawStream):
@@ -102,7 +102,7 @@ class DecompressedFile(RawStream):
         return piece
 
 
-class _Rejoined(RawStream):
+class _RejoinedFile(RawStream):
     """A file that cannot seek, with the bytes already read from its start put back."""
 
     def __init__(self, file: Any, start: bytes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 
 from wdspec.errors import ShardError
+from wdspec.formats.compression.kinds import BY_NAME, LONGEST_MAGIC, compression_of
 from wdspec.streams.resuming_stream import ResponseBody
 from wdspec.streams.retrying import TransientError
 
@@ -12,8 +13,7 @@ ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
 """Values of `Content-Encoding` that can be undone."""
 
 _INPUT = 64 * 1024
-_GZIP = b"\x1f\x8b"
-_GZIP_SUFFIXES = (".gz", ".tgz")
+_GZIP = BY_NAME["gz"]
 
 
 def transferred(body: ResponseBody, encoding: str, path: str) -> tuple[ResponseBody, bool]:
@@ -37,13 +37,13 @@ def transferred(body: ResponseBody, encoding: str, path: str) -> tuple[ResponseB
             "shards in its configuration"
         )
     start = b""
-    while len(start) < len(_GZIP) and (piece := body.read(_INPUT)):
+    while len(start) < LONGEST_MAGIC and (piece := body.read(_INPUT)):
         start += piece
     if not start:
         return body, False
-    if path.lower().endswith(_GZIP_SUFFIXES) and not _opened(start).startswith(_GZIP):
-        return _Rejoined(start, body), False
-    return DecodedBody(_Rejoined(start, body)), True
+    if compression_of(path) is _GZIP and not _GZIP.magic.match(_opened(start)):
+        return _RejoinedBody(start, body), False
+    return DecodedBody(_RejoinedBody(start, body)), True
 
 
 class DecodedBody:
@@ -81,7 +81,7 @@ class DecodedBody:
         self._body.abort()
 
 
-class _Rejoined:
+class _RejoinedBody:
     """A body with the bytes already read from its start put back."""
 
     def __init__(self, start: bytes, body: ResponseBody) -> None:
@@ -106,6 +106,6 @@ def _decoder() -> zlib._Decompress:
 
 def _opened(start: bytes) -> bytes:
     try:
-        return _decoder().decompress(start, len(_GZIP))
+        return _decoder().decompress(start, LONGEST_MAGIC)
     except zlib.error:
         return b""
