@@ -64,7 +64,9 @@ def test_one_good_shard_among_bad_ones_is_found_in_time(shards):
     for kind in ("shuffled", "resampled", "sequential"):
         order = ShardOrder(1, "a", shards, 1, kind)
         turns = [turn for turn in range(100 * shards) if order.entry(0, turn).shard == shards - 1]
-        assert max(b - a for a, b in zip((-1, *turns), turns, strict=False)) <= order.patience + shards
+        assert (
+            max(b - a for a, b in zip((-1, *turns), turns, strict=False)) <= order.most_empty_turns + shards
+        )
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "resampled", "sequential"])

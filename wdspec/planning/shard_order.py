@@ -52,7 +52,7 @@ class ShardOrder:
         return self.shards * self.split
 
     @property
-    def patience(self) -> int:
+    def most_empty_turns(self) -> int:
         """Entries a slot may read in a row without one sample before the source counts as empty.
 
         One pass of the slot, but at least what makes a false alarm impossible in practice: a shard list may

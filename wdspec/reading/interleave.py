@@ -29,7 +29,7 @@ class InterleavedStream(SourceStream):
         super().__init__(source, slot, state)
         self._width = source.plan.interleave
         # Of the turns that began since the last delivery, n - 1 may still be under way.
-        self._most_empty += self._width - 1
+        self._most_empty_turns += self._width - 1
         self._pass = self._order.passes_at(slot, state.turn)
         self._window: list[Any] = []
         positions = [state[:3], *state.lanes]

@@ -52,9 +52,9 @@ class SourceStream:
         self._shard: ShardSamples | None = None
         self._samples: Iterator[Sample] = iter(())
         self._ordinal = state.ordinal
-        # The turn at which a sample was last delivered; the one that a state is in the middle of is given that.
+        # The turn at which a sample was last delivered; one that a state lies inside of counts as such a turn.
         self._delivered = state.turn - (state == StreamState())
-        self._most_empty = plan.order.patience
+        self._most_empty_turns = plan.order.most_empty_turns
 
     @property
     def state(self) -> StreamState:
@@ -179,9 +179,9 @@ class SourceStream:
         self._start = (0, 0)
 
     def _check_delivers(self) -> None:
-        """Raises when the whole turns since the one of the last sample delivered have been too many."""
+        """Raises when too many turns in a row have delivered no sample."""
         empty = self._turn - self._delivered - 1
-        if empty < self._most_empty:
+        if empty < self._most_empty_turns:
             return
         budget = self._budget
         causes = {**budget.dropped, **budget.skipped}

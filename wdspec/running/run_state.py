@@ -17,7 +17,7 @@ from wdspec.errors import UsageError
 from wdspec.planning.order_digest import differences
 from wdspec.planning.stream_state import StreamState, pack_slot, unpack_slot
 from wdspec.running.run import Run
-from wdspec.running.state_checks import FORMAT, VERSION, check_slots, check_whole
+from wdspec.running.state_checks import FORMAT, VERSION, check_slots, check_undamaged
 
 State = dict[str, Any]
 
@@ -79,7 +79,7 @@ def read_state(
         UsageError: not a state, damaged, of another version, of other ranks, inside a step that other ranks shared, or
             of a spec with another order; the message lists what changed.
     """
-    check_whole(state)
+    check_undamaged(state)
     now = json.loads(run.order)
     changed = list(differences(state["order"], now))
     if state["order"]["elastic"] != now["elastic"]:
@@ -141,7 +141,7 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
     if not parts:
         raise UsageError("no states to merge")
     for part in parts:
-        check_whole(part)
+        check_undamaged(part)
         check_slots(part)
     first = parts[0]
     for part in parts[1:]:

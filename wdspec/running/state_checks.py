@@ -37,7 +37,7 @@ def check_state(state: Any) -> None:
         )
 
 
-def check_whole(state: Any) -> None:
+def check_undamaged(state: Any) -> None:
     """Raises a UsageError unless this is a state, and nothing in it is missing or of another kind."""
     check_state(state)
     for fault in _faults(state):
@@ -45,7 +45,7 @@ def check_whole(state: Any) -> None:
 
 
 def rank_state(state: Any, items: int) -> dict[str, Any]:
-    """The state of one worker in the form of a rank's, for `check_whole`; what is the worker's alone is checked here.
+    """The state of one worker in the form of a rank's, for `check_undamaged`; what is the worker's alone is checked here.
 
     Args:
         state: what a worker's `state_dict` returned, perhaps through JSON.
@@ -78,7 +78,7 @@ def damaged(fault: str) -> UsageError:
 
 
 def check_slots(state: Mapping[str, Any], reads: Callable[[int], bool] = lambda slot: True) -> None:
-    """Raises a UsageError if a state that `check_whole` has passed lacks a slot that was read before and is again.
+    """Raises a UsageError if a state that `check_undamaged` has passed lacks a slot that was read before and is again.
 
     Going on without it would silently begin it again.
     """
