@@ -45,7 +45,7 @@ def check_undamaged(state: Any) -> None:
 
 
 def rank_state(state: Any, items: int) -> dict[str, Any]:
-    """The state of one worker in the form of a rank's, for `check_undamaged`; what is the worker's alone is checked here.
+    """The state of one worker in the form of a rank's, for `check_undamaged`; checks what is the worker's alone.
 
     Args:
         state: what a worker's `state_dict` returned, perhaps through JSON.
