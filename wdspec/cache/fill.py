@@ -84,6 +84,7 @@ class Fill:
         self._direct: PositionedStream | None = None
         self._reserved: int | None = None
         self._part = -1
+        self._abandoned = False
         self._pending: bytes | memoryview = b""  # what came last and is not written yet
 
     @property
@@ -92,7 +93,7 @@ class Fill:
 
     @property
     def ready(self) -> bool:
-        return True
+        return not self._abandoned
 
     def fetch_piece(self) -> None:
         """Fetches one piece; whoever calls holds the lock."""
@@ -155,6 +156,7 @@ class Fill:
 
     def abandon(self) -> None:
         """Gives the copy up because the process ends; leaves one that is stuck to whoever comes next."""
+        self._abandoned = True  # or the background thread would take the lock again at once
         if self.lock.acquire(timeout=0.1):
             try:
                 if not self.done:
