@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from wdspec.cli.explain.sample_sizes import memory_of_machine
 from wdspec.cli.explain.wording import FieldMeaning
@@ -58,7 +58,8 @@ class SourceMeaning:
         return self.expected / self.samples if self.samples else None
 
 
-class Turn(NamedTuple):
+@dataclass(frozen=True)
+class Turn:
     """What a slot reads of a source at one of its turns."""
 
     url: str
@@ -75,7 +76,7 @@ class SlotMeaning:
     rank: int
     worker: int
     source: str
-    turns: tuple[Turn, ...]
+    first: tuple[Turn, ...]
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,18 @@ class PlannedRun:
     def canonical_ranks(self) -> int:
         """How many canonical ranks one rank reads."""
         return self.topology.ranks // self.ranks
+
+    @property
+    def in_words(self) -> str:
+        """`2 ranks x 4 workers = 8 slots (elastic)`."""
+        ranks, workers = counted(self.topology.ranks, "rank"), counted(self.topology.workers, "worker")
+        return f"{ranks} x {workers} = {counted(self.topology.slots, 'slot')} ({self.why})"
+
+    @property
+    def readers_in_words(self) -> str:
+        """`1 rank x 2 workers, 4 slots a worker`."""
+        ranks, workers = counted(self.ranks, "rank"), counted(self.workers, "worker")
+        return f"{ranks} x {workers}, {counted(self.slots_per_worker, 'slot')} a worker"
 
     @property
     def slots_per_worker(self) -> int:
@@ -118,6 +131,11 @@ class Meaning:
     def active(self) -> list[SourceMeaning]:
         """The sources that are read."""
         return [each for each in self.sources if each.window is not None]
+
+    @property
+    def unmeasured(self) -> int:
+        """How many of them have windows of a size in bytes that is not known."""
+        return sum(each.window_bytes is None for each in self.active)
 
     @property
     def window_bytes(self) -> float:
@@ -161,50 +179,38 @@ def warnings_of(meaning: Meaning) -> Iterator[str]:
         )
 
 
-def as_json(meaning: Meaning) -> dict[str, Any]:
-    """The meaning as numbers and texts."""
-    spec, plan = meaning.spec, meaning.plan
-    topology = plan.topology
-    batch = {
-        "per_rank": plan.batching.per_slot * meaning.run.canonical_ranks,
-        "global": plan.batching.global_size,
-    }
+def heading_json(meaning: Meaning, **more: Any) -> dict[str, Any]:
+    """Where the JSON of a report begins: which spec it is about, how that draws (`more` too), on which topology."""
+    spec, topology = meaning.spec, meaning.plan.topology
     return {
         "name": spec.name,
         "file": spec.file,
         "split": spec.split,
         "environment": spec.environment,
         "seed": spec.seed,
-        "topology": {
-            "ranks": topology.ranks,
-            "workers": topology.workers,
-            "slots": topology.slots,
-            "why": meaning.run.why,
-        },
+        "draw": meaning.plan.draw,
+        **more,
+        "topology": {**asdict(topology), "slots": topology.slots, "why": meaning.run.why},
+    }
+
+
+def as_json(meaning: Meaning) -> dict[str, Any]:
+    """The meaning as numbers and texts."""
+    plan = meaning.plan
+    batch = {
+        "per_rank": plan.batching.per_slot * meaning.run.canonical_ranks,
+        "global": plan.batching.global_size,
+    }
+    return {
+        **heading_json(meaning),
         "run": {"ranks": meaning.run.ranks, "workers": meaning.run.workers},
-        "draw": plan.draw,
         "batch": batch if plan.batching.batched else None,
         "epoch": None
         if plan.epoch_batches is None
         else {"batches_per_rank": plan.epoch_batches, "samples": plan.epoch_samples},
         "expected_of": plan.epoch_samples or PER_UNENDING,
-        "sources": [
-            {
-                **asdict(each),
-                "field_list": [field._asdict() for field in each.field_list],
-                "passes": each.passes,
-            }
-            for each in meaning.sources
-        ],
-        "slots": [
-            {
-                "rank": each.rank,
-                "worker": each.worker,
-                "source": each.source,
-                "first": [turn._asdict() for turn in each.turns],
-            }
-            for each in meaning.slots
-        ],
+        "sources": [{**asdict(each), "passes": each.passes} for each in meaning.sources],
+        "slots": [asdict(each) for each in meaning.slots],
         "window_bytes_per_worker": meaning.window_bytes,
         "buffer_bytes_per_worker": meaning.buffer_bytes,
         "warnings": list(warnings_of(meaning)),

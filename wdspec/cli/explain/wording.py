@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from wdspec.fields.codecs.images.image_decoder import ImageDecoder
 from wdspec.fields.decode_rules import DecodeRules, FieldDecoder, Unpacked
@@ -13,7 +13,8 @@ from wdspec.spec.language.models import Source
 from wdspec.spec.language.sample_options import Call
 
 
-class FieldMeaning(NamedTuple):
+@dataclass(frozen=True)
+class FieldMeaning:
     """One field of a source's samples, as far as the spec alone shows it."""
 
     name: str

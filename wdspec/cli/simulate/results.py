@@ -9,12 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from wdspec.cli.explain.explanation import Meaning, PlannedRun, SourceMeaning, warnings_of
+from wdspec.cli.explain.explanation import Meaning, SourceMeaning, warnings_of
 from wdspec.cli.simulate.coverage import coverage
 from wdspec.cli.simulate.simulation import Simulation, legal_runs, simulate
 from wdspec.cli.support.tables import listed
 from wdspec.planning.plan import Plan, SourcePlan
-from wdspec.spec.language.models import Spec
 from wdspec.system.progress import progress
 
 ENDLESS = 1000
@@ -45,14 +44,9 @@ class Covered(NamedTuple):
 class SourceOutcome:
     """What was drawn of one source with a share, or of a nested mix."""
 
-    name: str
-    path: tuple[str, ...]
-    nested: bool
+    meaning: SourceMeaning
     share: float
     """Asked for; with a schedule, the mean over all that was drawn."""
-    shards: int | None
-    samples: float | None
-    estimated: bool
     expected: float
     drawn: int
     furthest: float
@@ -72,23 +66,26 @@ class SourceOutcome:
 class Outcome:
     """A plan, simulated."""
 
-    spec: Spec
-    plan: Plan
-    run: PlannedRun
+    meaning: Meaning
     simulation: Simulation
     sources: tuple[SourceOutcome, ...]
     """In file order; a nested mix stands before its sources, and sources that are off are left out."""
     window_samples: float
     """Samples in the full windows of one reading process, at most."""
-    window_bytes: float | None
-    """Their bytes, if the size of the samples of all sources is known."""
-    buffer_bytes: int
-    """Bytes that it holds of its open shards; of small shards less."""
     open_shards: tuple[int, int]
     """Shards that one reading process has open at a time at most, and how many different ones those are."""
-    legal_ranks: tuple[int, ...]
-    legal_workers: tuple[int, ...]
-    warnings: tuple[str, ...]
+    legal_ranks: Sequence[int]
+    legal_workers: Sequence[int]
+
+    @property
+    def window_bytes(self) -> float | None:
+        """Bytes of these windows, if the size of the samples of all sources is known."""
+        return None if self.meaning.unmeasured else self.meaning.window_bytes
+
+    @property
+    def leaves(self) -> list[SourceOutcome]:
+        """The sources without the nested mixes."""
+        return [each for each in self.sources if not each.meaning.nested]
 
 
 def outcome_of(meaning: Meaning, epochs: int | None, batches: int | None) -> Outcome:
@@ -106,30 +103,16 @@ def outcome_of(meaning: Meaning, epochs: int | None, batches: int | None) -> Out
     grouped = [
         (each, [places[leaf.name] for leaf in leaves if _within(leaf, each)]) for each in meaning.sources
     ]
-    shown = [each for each, group in grouped if group]
-    groups = [group for _, group in grouped if group]
+    shown = [(each, group) for each, group in grouped if group]
     with progress("drawing", batches, drawn=batches * plan.batching.global_size >= BAR_FROM) as bar:
-        simulation = simulate(plan, batches, groups, bar.advance)
+        simulation = simulate(plan, batches, [group for _, group in shown], bar.advance)
     sources = [
         _source(each, plan.sources[group[0]], plan, simulation, column)
-        for column, (each, group) in enumerate(zip(shown, groups, strict=True))
+        for column, (each, group) in enumerate(shown)
     ]
-    ranks, workers = legal_runs(plan)
-    held = [_held(each, plan) for each in meaning.active]
-    measured = all(each.window_bytes is not None for each in meaning.active)
+    held = sum(_held(each, plan) for each in meaning.active) * meaning.run.slots_per_worker
     return Outcome(
-        spec=meaning.spec,
-        plan=plan,
-        run=meaning.run,
-        simulation=simulation,
-        sources=tuple(_with_nested(sources)),
-        window_samples=sum(held) * meaning.run.slots_per_worker,
-        window_bytes=meaning.window_bytes if measured else None,
-        buffer_bytes=meaning.buffer_bytes,
-        open_shards=_open_shards(meaning),
-        legal_ranks=tuple(ranks),
-        legal_workers=tuple(workers),
-        warnings=tuple(warnings_of(meaning)),
+        meaning, simulation, tuple(_with_nested(sources)), held, _open_shards(meaning), *legal_runs(plan)
     )
 
 
@@ -154,13 +137,8 @@ def _source(
     """What column of the simulation says of a leaf or a nested mix; `source` is the leaf, or the first in it."""
     by_slot = simulation.by_slot[:, column]
     outcome = SourceOutcome(
-        name=meaning.name,
-        path=meaning.path,
-        nested=meaning.nested,
+        meaning,
         share=float(simulation.expected[column]) / (simulation.samples - simulation.padding),
-        shards=meaning.shards,
-        samples=meaning.samples,
-        estimated=meaning.estimated,
         expected=float(simulation.expected[column]),
         drawn=int(simulation.drawn[column]),
         furthest=float(simulation.furthest[column]),
@@ -193,14 +171,14 @@ def _ends(values: npt.NDArray[np.int64]) -> tuple[int, int]:
 
 def _with_nested(sources: Sequence[SourceOutcome]) -> Iterator[SourceOutcome]:
     """Adds up the coverage of the sources in each nested mix."""
+    leaves = [each for each in sources if not each.meaning.nested]
     for outer in sources:
-        here = (*outer.path, outer.name)
-        own = [each for each in sources if not each.nested and each.path[: len(here)] == here]
-        samples = sum(each.samples or 0.0 for each in own)
-        covered = [(each.coverage, each.samples or 0.0) for each in own if each.coverage is not None]
-        if not outer.nested or len(covered) < len(own):
+        own = [each for each in leaves if _within(each.meaning, outer.meaning)]
+        covered = [(each.coverage, each.meaning.samples or 0.0) for each in own if each.coverage is not None]
+        if not outer.meaning.nested or len(covered) < len(own):
             yield outer
             continue
+        samples = sum(size for _, size in covered)
         total = Covered(
             passes=outer.drawn / samples,
             seen=sum(found.seen * size for found, size in covered) / samples,
@@ -242,10 +220,9 @@ def _open_shards(meaning: Meaning) -> tuple[int, int]:
 
 def hints_of(outcome: Outcome) -> Iterator[str]:
     """What the user should think about."""
-    yield from outcome.warnings
-    simulation, plan = outcome.simulation, outcome.plan
-    leaves = [each for each in outcome.sources if not each.nested]
-    unknown = [each.name for each in leaves if each.samples is None]
+    yield from warnings_of(outcome.meaning)
+    simulation, plan = outcome.simulation, outcome.meaning.plan
+    unknown = [each.meaning.name for each in outcome.leaves if each.meaning.samples is None]
     if unknown:
         yield (
             f"the size of {listed(unknown)} is not known, so neither are passes; declare `samples:`"
@@ -256,10 +233,11 @@ def hints_of(outcome: Outcome) -> Iterator[str]:
             f"only the first {simulation.batches:,} of the {plan.epoch_batches:,} batches of an epoch were drawn; "
             "--epochs 1 draws them all"
         )
-    if plan.finite is None:
-        yield from _interleaves(plan)
-    idle = [each.name for each in leaves if not min(each.by_slot)]
-    if idle and plan.finite is None:
+    if plan.finite is not None:
+        return
+    yield from _interleaves(plan)
+    idle = [each.meaning.name for each in outcome.leaves if not min(each.by_slot)]
+    if idle:
         yield (
             f"some slots draw no sample of {listed(idle)}: there are fewer draws than slots; a longer run, "
             "a larger share or fewer slots would change that"

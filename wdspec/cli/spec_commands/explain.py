@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import click
 
@@ -18,7 +19,20 @@ from wdspec.cli.explain.survey_spec import TURNS, meaning_of
 from wdspec.cli.explain.wording import calls_in_words
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.spec_options import SpecChoice, choosing, topology_options
-from wdspec.cli.support.tables import Part, Row, Table, Warning, counted, listed, number, percent, show, size
+from wdspec.cli.support.tables import (
+    Part,
+    Row,
+    Table,
+    Warning,
+    counted,
+    listed,
+    number,
+    percent,
+    show,
+    size,
+    table_of,
+)
+from wdspec.planning.plan import Plan
 from wdspec.urls.sequence import ShardUrl
 
 SUMMARY = "Show what a spec means: shares, passes, who reads what."
@@ -60,28 +74,20 @@ def _title(meaning: Meaning) -> str:
 
 def _summary(meaning: Meaning) -> Iterator[Row]:
     spec, plan, run = meaning.spec, meaning.plan, meaning.run
-    topology, batching = plan.topology, plan.batching
+    batching = plan.batching
     if spec.file and spec.name:
         yield "file", spec.file
     yield "seed", str(plan.seed)
-    yield (
-        "topology",
-        f"{counted(topology.ranks, 'rank')} x {counted(topology.workers, 'worker')} = "
-        f"{counted(topology.slots, 'slot')} ({run.why})",
-    )
-    if (run.ranks, run.workers) != (topology.ranks, topology.workers):
-        yield (
-            "run",
-            f"{counted(run.ranks, 'rank')} x {counted(run.workers, 'worker')}, "
-            f"{counted(run.slots_per_worker, 'slot')} a worker",
-        )
+    yield "topology", run.in_words
+    if (run.ranks, run.workers) != (plan.topology.ranks, plan.topology.workers):
+        yield "run", run.readers_in_words
     if batching.batched:
         per_rank = f"{counted(batching.per_slot * run.canonical_ranks, 'sample')} a rank"
         yield "batch", per_rank + (f", {batching.global_size:,} over all ranks" if run.ranks > 1 else "")
     else:
         yield "batch", "none: yields single samples"
     yield "epoch", _epoch(meaning)
-    yield "draw", plan.draw + (", one source a batch" if plan.unit == "batch" else "")
+    yield "draw", draw_in_words(plan)
     if plan.schedule:
         yield "schedule", _schedule(meaning)
     if spec.map:
@@ -92,7 +98,7 @@ def _summary(meaning: Meaning) -> Iterator[Row]:
         yield "to_tuple", " ".join(spec.to_tuple)
     if spec.limit is not None:
         yield "limit", f"{spec.limit:,} samples"
-    unknown = sum(each.window_bytes is None for each in meaning.active)
+    unknown = meaning.unmeasured
     windows = f"about {size(meaning.window_bytes)} of samples in the windows of a worker, "
     besides = f", besides the windows of {counted(unknown, 'source')} not measured" if unknown else ""
     buffers = f"{size(meaning.buffer_bytes)} in the buffers of its open shards"
@@ -123,36 +129,47 @@ def _schedule(meaning: Meaning) -> str:
     return f"shares change at sample {shown}{more}; below, their means over {span}"
 
 
+def draw_in_words(plan: Plan) -> str:
+    """`even, one source a batch`."""
+    return plan.draw + (", one source a batch" if plan.unit == "batch" else "")
+
+
 def _sources(meaning: Meaning) -> Table:
     per = "per epoch" if meaning.plan.epoch_samples else f"per {PER_UNENDING:,}"
-    passes = ("passes>",) if meaning.plan.epoch_samples else ()
-    in_turn = ("in turn>",) if any(each.interleave > 1 for each in meaning.active) else ()
-    rows: list[Row] = []
-    faint = set()
-    for each in meaning.sources:
-        name = "  " * len(each.path) + each.name
-        if not each.share and each.window is None:
-            faint.add(len(rows))
-            rows.append((name, "off", "", "", "", *("" for _ in (*passes, *in_turn)), "", each.order))
-            continue
-        rows.append(
-            (
-                name,
-                percent(each.share),
-                number(each.shards or 0),
-                _samples(each),
-                number(each.expected),
-                *((_passes(each),) if passes else ()),
-                "" if each.window is None else number(each.window),
-                *((number(each.interleave) if not each.nested else "",) if in_turn else ()),
-                each.order,
-            )
-        )
-    headings = ("source", "share>", "shards>", "samples>", f"{per}>", *passes, "window>", *in_turn, "order")
-    return Table(headings, rows, faint=frozenset(faint))
+
+    def read(cell: Callable[[SourceMeaning], str]) -> Callable[[SourceMeaning], str]:
+        return lambda each: "" if _is_off(each) else cell(each)
+
+    columns = {
+        "source": name_of,
+        "share>": lambda each: "off" if _is_off(each) else percent(each.share),
+        "shards>": read(lambda each: number(each.shards or 0)),
+        "samples>": read(samples_of),
+        f"{per}>": read(lambda each: number(each.expected)),
+        "passes>": read(_passes),
+        "window>": lambda each: "" if each.window is None else number(each.window),
+        "in turn>": read(lambda each: "" if each.nested else number(each.interleave)),
+        "order": lambda each: each.order,
+    }
+    if not meaning.plan.epoch_samples:
+        del columns["passes>"]
+    if all(each.interleave == 1 for each in meaning.active):
+        del columns["in turn>"]
+    faint = frozenset(row for row, each in enumerate(meaning.sources) if _is_off(each))
+    return replace(table_of(meaning.sources, columns), faint=faint)
 
 
-def _samples(source: SourceMeaning) -> str:
+def _is_off(source: SourceMeaning) -> bool:
+    return not source.share and source.window is None
+
+
+def name_of(source: SourceMeaning) -> str:
+    """The name of a source, further in the deeper it is nested."""
+    return "  " * len(source.path) + source.name
+
+
+def samples_of(source: SourceMeaning) -> str:
+    """Its samples: `1,797`, `~800` of an estimate, `?` where they are not known."""
     if source.samples is None:
         return "?"
     return f"{'~' if source.estimated else ''}{round(source.samples):,}"
@@ -188,7 +205,7 @@ def _slots(meaning: Meaning) -> Table:
         first = place % sources == 0
         if first and place and sources > 1:
             rows.append(None)
-        turns = ", ".join(_turn(turn, each.source in in_full) for turn in each.turns)
+        turns = ", ".join(_turn(turn, each.source in in_full) for turn in each.first)
         rank, worker = (str(each.rank), str(each.worker)) if first else ("", "")
         rows.append((rank, worker, each.source, turns))
     return Table(("rank", "worker", "source", f"first {TURNS} shards{more}"), rows)

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import click
 
 from wdspec.cli.explain.survey_spec import meaning_of
 from wdspec.cli.simulate.json_report import as_json
-from wdspec.cli.simulate.results import ENDLESS, MOST, Outcome, SourceOutcome, hints_of, outcome_of
+from wdspec.cli.simulate.results import ENDLESS, MOST, Covered, Outcome, SourceOutcome, hints_of, outcome_of
+from wdspec.cli.spec_commands.explain import draw_in_words, name_of, samples_of
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.spec_options import SpecChoice, choosing, topology_options
-from wdspec.cli.support.tables import Part, Row, Table, Warning, counted, listed, number, percent, show, size
+from wdspec.cli.support.tables import (
+    Part,
+    Row,
+    Table,
+    Warning,
+    counted,
+    listed,
+    number,
+    percent,
+    show,
+    size,
+    table_of,
+)
 
 SUMMARY = "Show what a run draws: shares, passes, coverage, legal runs."
 MOST_COLUMNS = 6
 """Numbers of workers that have a column of their own."""
+Columns = dict[str, Callable[[SourceOutcome], str]]
+"""Heading → the cell of a source."""
 
 
 @click.command()
@@ -58,9 +73,8 @@ def simulate(
 
 def parts_of(outcome: Outcome) -> Iterator[Part]:
     """The report."""
-    title = ", ".join(filter(None, (outcome.spec.name or outcome.spec.file or "spec", outcome.spec.split)))
-    yield Table((), list(_summary(outcome)), title=title)
-    if outcome.plan.finite is None:
+    yield Table((), list(_summary(outcome)), title=_title(outcome))
+    if outcome.meaning.plan.finite is None:
         yield _batches(outcome)
         yield _totals(outcome)
         if outcome.simulation.epochs > 1:
@@ -72,20 +86,17 @@ def parts_of(outcome: Outcome) -> Iterator[Part]:
     yield from map(Warning, hints_of(outcome))
 
 
+def _title(outcome: Outcome) -> str:
+    spec = outcome.meaning.spec
+    return ", ".join(filter(None, (spec.name or spec.file or "spec", spec.split)))
+
+
 def _summary(outcome: Outcome) -> Iterator[Row]:
-    plan, run, simulation = outcome.plan, outcome.run, outcome.simulation
-    topology = plan.topology
-    yield (
-        "topology",
-        f"{counted(topology.ranks, 'rank')} x {counted(topology.workers, 'worker')} = "
-        f"{counted(topology.slots, 'slot')} ({run.why})",
-    )
-    yield (
-        "run",
-        f"{counted(run.ranks, 'rank')} x {counted(run.workers, 'worker')}, "
-        f"{counted(run.slots_per_worker, 'slot')} a worker",
-    )
-    yield "draw", plan.draw + (", one source a batch" if plan.unit == "batch" else "") + f", seed {plan.seed}"
+    meaning, simulation = outcome.meaning, outcome.simulation
+    plan, run = meaning.plan, meaning.run
+    yield "topology", run.in_words
+    yield "run", run.readers_in_words
+    yield "draw", f"{draw_in_words(plan)}, seed {plan.seed}"
     if len(plan.schedule) > 1:
         starts = [f"{segment.start:,}" for segment in plan.schedule[1:]]
         yield (
@@ -100,25 +111,19 @@ def _summary(outcome: Outcome) -> Iterator[Row]:
         drawn += f", {simulation.padding:,} of them padding"
     yield "drawn", f"{drawn} ({_extent(outcome)})"
     if plan.finite is not None:
-        slots = [
-            sum(own)
-            for own in zip(*(each.by_slot for each in outcome.sources if not each.nested), strict=True)
-        ]
+        slots = [sum(own) for own in zip(*(each.by_slot for each in outcome.leaves), strict=True)]
         yield "slots", f"{_range(min(slots), max(slots))} samples each"
     held = f"{number(round(outcome.window_samples))} samples in the windows of a worker"
     known = f", about {size(outcome.window_bytes)}" if outcome.window_bytes is not None else ""
-    buffers = f"{size(outcome.buffer_bytes)} in the buffers of its open shards"
+    buffers = f"{size(meaning.buffer_bytes)} in the buffers of its open shards"
     yield "memory", (f"{held}{known}, and " if outcome.window_samples else "") + buffers
     opened, distinct = outcome.open_shards
-    yield (
-        "open",
-        f"{counted(opened, 'shard')} at a time in a worker"
-        + (f", of them {distinct:,} different files" if distinct < opened else ""),
-    )
+    different = f", of them {distinct:,} different files" if distinct < opened else ""
+    yield "open", f"{counted(opened, 'shard')} at a time in a worker{different}"
 
 
 def _extent(outcome: Outcome) -> str:
-    length, batches = outcome.plan.epoch_batches, outcome.simulation.batches
+    length, batches = outcome.meaning.plan.epoch_batches, outcome.simulation.batches
     if length is None:
         return "endless"
     if batches % length:
@@ -127,76 +132,61 @@ def _extent(outcome: Outcome) -> str:
 
 
 def _batches(outcome: Outcome) -> Table:
-    rows: list[Row] = [
-        (
-            _name(each),
-            percent(each.share),
-            number(each.share * outcome.simulation.global_size),
-            number(each.batch_least),
-            number(each.drawn / outcome.simulation.batches),
-            number(each.batch_most),
-        )
-        for each in outcome.sources
-    ]
-    step = "global batch" if outcome.plan.batching.batched else "global step"
-    return Table(
-        ("source", "share>", "expected>", "min>", "mean>", "max>"), rows, title=f"samples in a {step}"
-    )
+    simulation = outcome.simulation
+    columns: Columns = {
+        "source": _name,
+        "share>": lambda each: percent(each.share),
+        "expected>": lambda each: number(each.share * simulation.global_size),
+        "min>": lambda each: number(each.batch_least),
+        "mean>": lambda each: number(each.drawn / simulation.batches),
+        "max>": lambda each: number(each.batch_most),
+    }
+    step = "global batch" if outcome.meaning.plan.batching.batched else "global step"
+    return table_of(outcome.sources, columns, f"samples in a {step}")
 
 
 def _totals(outcome: Outcome) -> Table:
-    rows: list[Row] = [
-        (
-            _name(each),
-            number(each.expected),
-            number(each.drawn),
-            f"{round(each.drawn - each.expected, 1) + 0.0:+.1f}",
-            f"{each.furthest:.1f}",
-        )
-        for each in outcome.sources
-    ]
-    headings = ("source", "expected>", "drawn>", "off>", "furthest off>")
-    return Table(headings, rows, title="samples in all ranks together")
+    columns: Columns = {
+        "source": _name,
+        "expected>": lambda each: number(each.expected),
+        "drawn>": lambda each: number(each.drawn),
+        "off>": lambda each: f"{round(each.drawn - each.expected, 1) + 0.0:+.1f}",
+        "furthest off>": lambda each: f"{each.furthest:.1f}",
+    }
+    return table_of(outcome.sources, columns, "samples in all ranks together")
 
 
 def _epochs(outcome: Outcome) -> Table:
-    plan, simulation = outcome.plan, outcome.simulation
-    whole = simulation.batches // (plan.epoch_batches or simulation.batches)
-    rows: list[Row] = []
-    for each in outcome.sources:
-        counts = each.by_epoch[:whole]
-        rows.append(
-            (
-                _name(each),
-                number(each.share * (plan.epoch_samples or 0)),
-                number(min(counts)),
-                number(sum(counts) / whole),
-                number(max(counts)),
-            )
-        )
-    return Table(("source", "expected>", "min>", "mean>", "max>"), rows, title="samples in an epoch")
+    plan, simulation = outcome.meaning.plan, outcome.simulation
+    complete = simulation.batches // (plan.epoch_batches or simulation.batches)
+    columns: Columns = {
+        "source": _name,
+        "expected>": lambda each: number(each.share * (plan.epoch_samples or 0)),
+        "min>": lambda each: number(min(each.by_epoch[:complete])),
+        "mean>": lambda each: number(sum(each.by_epoch[:complete]) / complete),
+        "max>": lambda each: number(max(each.by_epoch[:complete])),
+    }
+    return table_of(outcome.sources, columns, "samples in an epoch")
 
 
 def _slots(outcome: Outcome) -> Table:
-    slots = outcome.plan.topology.slots
-    rows: list[Row] = []
-    for each in outcome.sources:
-        turns, passes = each.slot_turns, each.slot_passes
-        unknown = "?" if each.samples is None else ""
-        rows.append(
-            (
-                _name(each),
-                number(each.expected / slots),
-                number(min(each.by_slot)),
-                number(max(each.by_slot)),
-                unknown if turns is None else _range(*turns),
-                unknown if passes is None else _range(passes[0] + 1, passes[1] + 1),
-            )
-        )
-    headings = ("source", "expected>", "min>", "max>", "shards>", "in pass>")
-    return Table(
-        headings, rows, title=f"samples of {'the slot' if slots == 1 else f'each of the {slots:,} slots'}"
-    )
+    slots = outcome.meaning.plan.topology.slots
+
+    def cell(each: SourceOutcome, ends: tuple[int, int] | None, first: int) -> str:
+        if ends is None:
+            return "?" if each.meaning.samples is None else ""
+        return _range(ends[0] + first, ends[1] + first)
+
+    columns: Columns = {
+        "source": _name,
+        "expected>": lambda each: number(each.expected / slots),
+        "min>": lambda each: number(min(each.by_slot)),
+        "max>": lambda each: number(max(each.by_slot)),
+        "shards>": lambda each: cell(each, each.slot_turns, 0),
+        "in pass>": lambda each: cell(each, each.slot_passes, 1),
+    }
+    which = "the slot" if slots == 1 else f"each of the {slots:,} slots"
+    return table_of(outcome.sources, columns, f"samples of {which}")
 
 
 def _range(least: int, most: int) -> str:
@@ -204,35 +194,23 @@ def _range(least: int, most: int) -> str:
 
 
 def _coverage(outcome: Outcome) -> Table:
-    several = outcome.simulation.epochs > 1
-    rows: list[Row] = []
-    for each in outcome.sources:
-        found = each.coverage
-        row = [_name(each), _samples(each)]
-        if found is None:
-            rows.append((*row, *["?"] * (4 + several)))
-            continue
-        row += [f"{found.passes:.3g}"]
-        row += [_fraction(found.first_seen)] if several else []
-        row += [_fraction(found.seen), number(round(found.repeats))]
-        row += [f"{round(found.shards_touched):,} of {each.shards or 0:,}"]
-        rows.append(tuple(row))
-    headings = (
-        "source",
-        "samples>",
-        "passes>",
-        *(("epoch 1>",) if several else ()),
-        "seen>",
-        "repeats>",
-        "shards>",
-    )
-    return Table(headings, rows, title="how much of each source that is")
+    def known(cell: Callable[[Covered], str]) -> Callable[[SourceOutcome], str]:
+        return lambda each: "?" if each.coverage is None else cell(each.coverage)
 
-
-def _samples(source: SourceOutcome) -> str:
-    if source.samples is None:
-        return "?"
-    return f"{'~' if source.estimated else ''}{round(source.samples):,}"
+    columns: Columns = {
+        "source": _name,
+        "samples>": lambda each: samples_of(each.meaning),
+        "passes>": known(lambda found: f"{found.passes:.3g}"),
+        "epoch 1>": known(lambda found: _fraction(found.first_seen)),
+        "seen>": known(lambda found: _fraction(found.seen)),
+        "repeats>": known(lambda found: number(round(found.repeats))),
+        "shards>": lambda each: known(
+            lambda found: f"{round(found.shards_touched):,} of {each.meaning.shards or 0:,}"
+        )(each),
+    }
+    if outcome.simulation.epochs == 1:
+        del columns["epoch 1>"]
+    return table_of(outcome.sources, columns, "how much of each source that is")
 
 
 def _fraction(fraction: float) -> str:
@@ -241,28 +219,21 @@ def _fraction(fraction: float) -> str:
 
 
 def _runs(outcome: Outcome) -> Table:
-    topology, all_workers = outcome.plan.topology, outcome.legal_workers
-    shown = (
-        all_workers
-        if len(all_workers) <= MOST_COLUMNS
-        else [*all_workers[: MOST_COLUMNS - 1], all_workers[-1]]
-    )
+    plan, all_workers = outcome.meaning.plan, outcome.legal_workers
+    shown = list(all_workers)
+    if len(shown) > MOST_COLUMNS:
+        shown[MOST_COLUMNS - 1 :] = shown[-1:]
     rows: list[Row] = []
     for ranks in outcome.legal_ranks:
-        own = topology.ranks // ranks
-        rows.append(
-            (
-                number(ranks),
-                number(own * outcome.plan.batching.per_slot),
-                *(number(own * topology.workers // workers) for workers in shown),
-            )
-        )
+        own = plan.topology.ranks // ranks
+        slots = (number(own * plan.topology.workers // workers) for workers in shown)
+        rows.append((number(ranks), number(own * plan.batching.per_slot), *slots))
     others = f" (or {', '.join(map(str, all_workers))})" if shown != all_workers else ""
     title = f"legal runs: samples a rank and step, and slots a worker with so many workers{others}"
     columns = [f"{workers}>" for workers in shown]
     columns[0] = f"0, {columns[0]}"
-    return Table(("ranks>", "samples>", *columns), rows, title=title)
+    return Table(("ranks>", "samples>", *columns), rows, title)
 
 
 def _name(source: SourceOutcome) -> str:
-    return "  " * len(source.path) + source.name
+    return name_of(source.meaning)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import click
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Row = tuple[str, ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,12 @@ class Table:
     title: str = ""
     faint: frozenset[int] = frozenset()
     """Rows that matter less."""
+
+
+def table_of(items: Iterable[T], columns: Mapping[str, Callable[[T], str]], title: str = "") -> Table:
+    """A table with a row for each item: under each heading what its function makes of the item."""
+    cells = list(columns.values())
+    return Table(tuple(columns), [tuple(cell(item) for cell in cells) for item in items], title)
 
 
 @dataclass(frozen=True)
