@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import json
 import math
 import os
 import random
-import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from PIL import Image, ImageDraw
+
+from wdspec.outputs.local_output import LocalOutput
+from wdspec.writing.sink import Sink
+from wdspec.writing.tar_writer import TarWriter
 
 SIDE = 32
 _SEED = 20
@@ -72,52 +73,26 @@ def write_project(folder: str) -> tuple[int, int, int]:
     Returns:
         Shards, samples and bytes written.
     """
-    os.makedirs(os.path.join(folder, "shards"), exist_ok=True)
     shards = samples = size = 0
     for collection in COLLECTIONS:
         source = random.Random(f"{_SEED} {collection.name}")
         for number in range(collection.shards):
-            data = _tar(_members(collection, number, source))
-            write_whole(os.path.join(folder, "shards", f"{collection.name}-{number:06d}.tar"), data)
-            shards, samples, size = shards + 1, samples + collection.per_shard, size + len(data)
+            path = os.path.join(folder, "shards", f"{collection.name}-{number:06d}.tar")
+            with TarWriter(LocalOutput(path)) as writer:
+                for index in range(number * collection.per_shard, (number + 1) * collection.per_shard):
+                    image, label, facts = collection.draw(source)
+                    key = f"{collection.name}/{index:05d}"
+                    writer.write({"__key__": key, "png": image, "cls": label, "json": facts})
+            shards, samples, size = shards + 1, samples + writer.count, size + writer.size
     write_whole(os.path.join(folder, "spec.yaml"), SPEC.encode())
     return shards, samples, size
 
 
 def write_whole(path: str, data: bytes) -> None:
     """Writes a file that appears under its name only when it is complete."""
-    temporary = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        if os.path.exists(temporary):
-            os.remove(temporary)
-        raise
-
-
-def _members(collection: Collection, number: int, source: random.Random) -> Iterator[tuple[str, bytes]]:
-    for index in range(collection.per_shard):
-        image, label, facts = collection.draw(source)
-        png = io.BytesIO()
-        image.save(png, "png")
-        key = f"{collection.name}/{number * collection.per_shard + index:05d}"
-        yield f"{key}.png", png.getvalue()
-        yield f"{key}.cls", str(label).encode()
-        yield f"{key}.json", json.dumps(facts).encode()
-
-
-def _tar(members: Iterator[tuple[str, bytes]]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        for name, data in members:
-            header = tarfile.TarInfo(name)
-            header.size = len(data)
-            tar.addfile(header, io.BytesIO(data))
-    return buffer.getvalue()
+    sink = Sink(LocalOutput(path))
+    sink.write(data)
+    sink.commit()
 
 
 def _digit(source: random.Random) -> tuple[Image.Image, int, dict[str, str | int]]:
