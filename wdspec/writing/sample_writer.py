@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from wdspec.errors import FieldError, WdspecError
@@ -110,9 +109,7 @@ class SampleWriter:
     def __enter__(self: Self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:
