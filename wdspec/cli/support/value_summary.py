@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, NamedTuple
 
 from wdspec.cli.support.tables import counted, size
@@ -78,16 +79,9 @@ def _inner(value: Any) -> str:
 def _range(value: Any) -> str:
     """The least and greatest element of an array or tensor, where it has them."""
     try:
-        if not 0 < _elements(value.shape) <= _MOST_ELEMENTS:
+        if not 0 < math.prod(map(int, value.shape)) <= _MOST_ELEMENTS:
             return ""
         low, high = value.min().item(), value.max().item()
         return f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
     except Exception:  # text, objects, complex numbers, or a library of the user's: there is no range to show
         return ""
-
-
-def _elements(shape: Any) -> int:
-    count = 1
-    for side in shape:
-        count *= int(side)
-    return count
