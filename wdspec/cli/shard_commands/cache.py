@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from wdspec.cli.support.json_output import print_json
-from wdspec.cli.support.spec_options import SpecChoice, choosing, form_option
-from wdspec.cli.support.tables import Row, Table, show
+from wdspec.cli.support.spec_options import (
+    SpecChoice,
+    choosing,
+    form_option,
+    is_a_spec,
+    read_as_specs_do,
+    read_bytes,
+)
+from wdspec.cli.support.tables import Row, Table, counted, show
 from wdspec.system.progress import progress
 
 if TYPE_CHECKING:
@@ -22,15 +28,8 @@ if TYPE_CHECKING:
     from wdspec.storage.prefetch import Prefetched
 
 SUMMARY = "List, check, trim and fill directories with copies of remote shards."
-SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 _PIECE = 1024 * 1024
 _WHERE = click.argument("where", metavar="[DIR|SPEC]", required=False)
-
-
-def _size(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
-    from wdspec.spec.language.value_types import read_size
-
-    return None if text is None else int(_read(read_size, text))
 
 
 def _duration(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
@@ -39,17 +38,7 @@ def _duration(context: click.Context, option: click.Parameter, text: str | None)
 
     if text is not None and text.endswith("d") and text[:-1].isdigit():
         return int(text[:-1]) * 86_400.0
-    return None if text is None else float(_read(read_duration, text))
-
-
-def _read(reader: Callable[[str], Any], text: str) -> Any:
-    from pydantic_core import PydanticCustomError
-
-    try:
-        return reader(text)
-    except PydanticCustomError as error:
-        said = error.context or {}
-        raise click.BadParameter(f"{said.get('message')}; {said.get('hint')}") from None
+    return None if text is None else float(read_as_specs_do(read_duration, text))
 
 
 @click.group()
@@ -74,7 +63,7 @@ def ls(where: str | None, form: str) -> None:
         for index, entry, content in found
     ]
     total = sum(entry.size for _, entry, _ in found)
-    summary = f"{len(found):,} cop{'y' if len(found) == 1 else 'ies'}, {_megabytes(total)} MB"
+    summary = f"{counted(len(found), 'copy', 'copies')}, {_megabytes(total)} MB"
     show(*([Table(("used", "MB>", "copy"), rows)] if rows else []), summary)
 
 
@@ -107,7 +96,10 @@ def verify(where: str | None, remove: bool) -> None:
 @cache.command()
 @_WHERE
 @click.option(
-    "--size", metavar="SIZE", callback=_size, help="Delete what was unused longest, down to so many bytes."
+    "--size",
+    metavar="SIZE",
+    callback=read_bytes,
+    help="Delete what was unused longest, down to so many bytes.",
 )
 @click.option(
     "--older-than",
@@ -196,7 +188,7 @@ def _directories(where: str) -> list[str]:
     from wdspec.storage.cache_settings import CacheSettings
     from wdspec.storage.environment import Environment
 
-    if not where.split("#", 1)[0].endswith(SPEC_SUFFIXES):
+    if not is_a_spec(where):
         return [os.path.abspath(os.path.expanduser(where))]
     from wdspec.spec.loading import load
 

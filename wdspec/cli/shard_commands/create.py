@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from wdspec.cli.support.shard_files import key_option
-from wdspec.cli.support.shard_outputs import Target, as_bytes, check_several, system_errors_told, writing
+from wdspec.cli.support.shard_outputs import (
+    Target,
+    check_several,
+    maxcount_option,
+    maxsize_option,
+    system_errors_told,
+    writing,
+)
 from wdspec.cli.support.spec_options import assigned
 from wdspec.errors import UsageError
 from wdspec.system.progress import with_progress
@@ -34,8 +41,8 @@ Kind = Literal["folder", "recipe", "manifest"]
     help="What it is (default: a folder is one; .csv, .tsv and .jsonl are manifests; all else is a recipe).",
 )
 @click.option("--shards", type=click.IntRange(min=1), metavar="N", help="Fill N shards.")
-@click.option("--maxcount", type=click.IntRange(min=1), metavar="N", help="At most N samples in a shard.")
-@click.option("--maxsize", metavar="SIZE", help="At most so many bytes in a shard, such as 1GB.")
+@maxcount_option
+@maxsize_option
 @click.option(
     "--by", type=click.Choice(["count", "size"]), help="With --shards: what is to be equal (default: count)."
 )
@@ -68,7 +75,7 @@ def create(
     kind: Kind | None,
     shards: int | None,
     maxcount: int | None,
-    maxsize: str | None,
+    maxsize: int | None,
     by: str | None,
     shuffle: int | None,
     key_column: str | None,
@@ -98,12 +105,10 @@ def create(
 
     if run_pipes:
         _check_pipes_allowed()
-    most = as_bytes(maxsize)
-    check_limits(shards, maxcount, most)
-    limited = shards is not None or maxcount is not None or most is not None
+    check_limits(shards, maxcount, maxsize)
     if by is not None and shards is None:
         raise click.UsageError("--by goes with --shards")
-    if limited:
+    if (shards, maxcount, maxsize) != (None, None, None):
         check_several(target.output)
     with system_errors_told():
         recipes = _recipes(what, kind, base, key, run_pipes, key_column, values, files)
@@ -111,8 +116,8 @@ def create(
             raise UsageError("there is nothing in it to make samples of", location=what)
         if shuffle is not None:
             random.Random(shuffle).shuffle(recipes)
-        if most is not None or by == "size":
-            room = None if most is None else max(1, most - len(END))
+        if maxsize is not None or by == "size":
+            room = None if maxsize is None else max(1, maxsize - len(END))
             counts = by_size([size_of(recipe) for recipe in recipes], shards=shards, most=room)
         else:
             counts = by_count(len(recipes), shards=shards, most=maxcount)

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from wdspec.cli.support.shard_files import ShardFiles, reading
-from wdspec.cli.support.shard_outputs import Target, as_bytes, writing
+from wdspec.cli.support.shard_outputs import Target, maxcount_option, maxsize_option, writing
+from wdspec.cli.support.spec_options import read_bytes
 from wdspec.system.progress import with_progress
 
 SUMMARY = "Write the samples of shards in the order of their keys."
@@ -19,8 +20,8 @@ _NUMBER = re.compile(r"(\d+)")
 @click.command()
 @reading
 @writing
-@click.option("--maxcount", type=click.IntRange(min=1), metavar="N", help="At most N samples in a shard.")
-@click.option("--maxsize", metavar="SIZE", help="At most so many bytes in a shard, such as 1GB.")
+@maxcount_option
+@maxsize_option
 @click.option("--natural", is_flag=True, help="Count numbers in keys as numbers: a2 before a10.")
 @click.option("--reverse", is_flag=True, help="The largest key first.")
 @click.option(
@@ -28,16 +29,17 @@ _NUMBER = re.compile(r"(\d+)")
     default="500MB",
     show_default=True,
     metavar="SIZE",
+    callback=read_bytes,
     help="Samples held at a time; the rest waits on disk.",
 )
 def sort(
     files: ShardFiles,
     target: Target,
     maxcount: int | None,
-    maxsize: str | None,
+    maxsize: int | None,
     natural: bool,
     reverse: bool,
-    memory: str,
+    memory: int,
 ) -> None:
     """Write the samples of SHARDS in the order of their keys (by code point).
 
@@ -49,9 +51,9 @@ def sort(
     from wdspec.writing.sample_sort import sorted_samples
 
     order: Callable[[dict[str, Any]], Any] = _natural if natural else _plain
-    with target.open(files.key, maxcount=maxcount, maxsize=as_bytes(maxsize)) as out:
+    with target.open(files.key, maxcount=maxcount, maxsize=maxsize) as out:
         samples = with_progress(files.samples(), "reading samples")
-        for sample in sorted_samples(samples, as_bytes(memory) or 1, order, reverse):
+        for sample in sorted_samples(samples, memory or 1, order, reverse):
             out.write(sample)
 
 

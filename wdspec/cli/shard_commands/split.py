@@ -12,7 +12,14 @@ from wdspec.cli.support.shard_files import (
     reading,
     wanted,
 )
-from wdspec.cli.support.shard_outputs import Target, as_bytes, check_several, system_errors_told, writing
+from wdspec.cli.support.shard_outputs import (
+    Target,
+    check_several,
+    maxcount_option,
+    maxsize_option,
+    system_errors_told,
+    writing,
+)
 from wdspec.system.progress import with_progress
 
 SUMMARY = "Write the samples of shards into shards of another size."
@@ -24,8 +31,8 @@ SUMMARY = "Write the samples of shards into shards of another size."
 @click.option(
     "--shards", "number", type=click.IntRange(min=1), metavar="N", help="Fill N shards; reads twice."
 )
-@click.option("--maxcount", type=click.IntRange(min=1), metavar="N", help="At most N samples in a shard.")
-@click.option("--maxsize", metavar="SIZE", help="At most so many bytes in a shard, such as 1GB.")
+@maxcount_option
+@maxsize_option
 @extensions_option
 @decode_option
 def split(
@@ -33,7 +40,7 @@ def split(
     target: Target,
     number: int | None,
     maxcount: int | None,
-    maxsize: str | None,
+    maxsize: int | None,
     extensions: str | None,
     decode: bool,
 ) -> None:
@@ -45,9 +52,8 @@ def split(
     """
     from wdspec.writing.shard_sizes import by_count, check_limits
 
-    most = as_bytes(maxsize)
-    check_limits(number, maxcount, most)
-    if number is None and maxcount is None and most is None:
+    check_limits(number, maxcount, maxsize)
+    if (number, maxcount, maxsize) == (None, None, None):
         raise click.UsageError("give --shards, --maxcount or --maxsize; or use `wdspec cat` for one shard")
     check_several(target.output)
     counts: list[int] | None = None
@@ -55,7 +61,7 @@ def split(
         with system_errors_told():
             total = sum(1 for _ in with_progress(files.samples(lambda suffix: None), "counting samples"))
         counts = by_count(total, shards=number)
-    with target.open(files.key, maxcount=maxcount, maxsize=most) as out:
+    with target.open(files.key, maxcount=maxcount, maxsize=maxsize) as out:
         left = iter(counts or ())
         room = next(left, -1)
         for sample in with_progress(decoded(files.samples(wanted(extensions)), decode), "samples"):

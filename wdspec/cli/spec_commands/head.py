@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 from wdspec.cli.support.json_output import print_json
-from wdspec.cli.support.spec_options import SpecChoice, choosing
+from wdspec.cli.support.spec_options import SpecChoice, choosing, source_named
 from wdspec.cli.support.tables import Row, Table, show
 from wdspec.cli.support.value_summary import extent, value_meaning
-from wdspec.errors import UsageError, WdspecError
+from wdspec.errors import WdspecError
 from wdspec.spec.language.models import Spec
 from wdspec.spec.language.options import MixOptions
 
@@ -56,13 +56,9 @@ def only_source(spec: Spec, name: str) -> Spec:
     Raises:
         UsageError: there is no such source.
     """
-    for source in spec.sources:
-        if source.name == name:
-            alone = source.model_copy(update={"probability": None, "weight": None, "upsample": None})
-            return spec.model_copy(update={"dataset": (alone,), "mix": MixOptions()})
-    raise UsageError(
-        f"the spec has no source `{name}`; its sources are {', '.join(s.name for s in spec.sources)}"
-    )
+    update = {"probability": None, "weight": None, "upsample": None}
+    alone = source_named(name, spec).model_copy(update=update)
+    return spec.model_copy(update={"dataset": (alone,), "mix": MixOptions()})
 
 
 def first_samples(spec: Spec, count: int, workers: int | None = None) -> Iterator[dict[str, Any]]:

@@ -11,9 +11,17 @@ import click
 
 from wdspec.cache.copies import path_of_copy
 from wdspec.cli.support.json_output import print_json
-from wdspec.cli.support.spec_options import SpecChoice, form_option
-from wdspec.cli.support.tables import Part, Row, Table, show
-from wdspec.errors import UsageError, WdspecError
+from wdspec.cli.support.spec_options import (
+    SpecChoice,
+    env_option,
+    form_option,
+    is_a_spec,
+    set_option,
+    source_named,
+    var_option,
+)
+from wdspec.cli.support.tables import Part, Row, Table, counted, show
+from wdspec.errors import WdspecError
 from wdspec.redaction import printable
 from wdspec.storage.environment import Environment
 from wdspec.storage.resolution import Resolution, ResolutionStep
@@ -21,10 +29,9 @@ from wdspec.storage.storage import Storage, with_surveyed_caches
 from wdspec.urls.sequence import UrlSequence
 
 if TYPE_CHECKING:
-    from wdspec.spec.language.models import Source, Spec
+    from wdspec.spec.language.models import Spec
 
 SUMMARY = "Show step by step how URLs are opened."
-SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 @dataclass(frozen=True)
@@ -41,10 +48,10 @@ class Resolved:
 @click.argument("what", metavar="URL|SPEC")
 @click.option("--spec", "file", metavar="FILE", help="Resolve the URL under the rules of this spec.")
 @click.option("--source", metavar="NAME", help="With --spec: also under the rules of this source.")
-@click.option("--env", metavar="NAME", help="Environment of the spec (default: $WDSPEC_ENV).")
+@env_option
 @click.option("--split", metavar="NAME", help="Split of the spec.")
-@click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of a ${variable}.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key, `a.b=value`.")
+@var_option
+@set_option
 @form_option
 @click.option(
     "--limit", type=click.IntRange(min=1), default=3, show_default=True, help="Shards shown a source."
@@ -64,7 +71,7 @@ def resolve(
 
     Opens no shard; globs, directories and @files are listed as training would list them.
     """
-    given = file if file is not None else what if _names_a_spec(what) else None
+    given = file if file is not None else what if is_a_spec(what) else None
     if given is None and (source or env or split or variables or overrides):
         raise click.UsageError("--source, --env, --split, --var and --set need a spec; add --spec FILE")
     if source and file is None:
@@ -74,7 +81,7 @@ def resolve(
     if file is None and spec is not None:
         resolved = _resolved_sources(spec, environment, limit)
     else:
-        owner = _source_named(source, spec) if source and spec else None
+        owner = source_named(source, spec) if source and spec else None
         base = owner.base if owner else environment.directory
         resolved = [_resolved_url(what, base, Storage.of(environment, spec, owner), limit)]
     if form == "json":
@@ -85,19 +92,6 @@ def resolve(
         show(*_lines(resolved))
     if any(each.error for each in resolved):
         click.get_current_context().exit(1)
-
-
-def _names_a_spec(what: str) -> bool:
-    path = what.split("#", 1)[0]
-    return path.endswith(SPEC_SUFFIXES)
-
-
-def _source_named(name: str, spec: Spec) -> Source:
-    for source in spec.sources:
-        if source.name == name:
-            return source
-    names = ", ".join(source.name for source in spec.sources)
-    raise UsageError(f"the spec has no source `{name}`; its sources are {names}")
 
 
 def _resolved_sources(spec: Spec, environment: Environment, limit: int) -> list[Resolved]:
@@ -179,6 +173,5 @@ def _tables(resolved: list[Resolved]) -> Iterator[Part]:
 
 def _title(resolved: Resolved) -> str:
     shown = len(resolved.resolutions)
-    count = f"{resolved.shards:,} shard{'' if resolved.shards == 1 else 's'}"
     more = f", the first {shown}" if 0 < shown < resolved.shards else ""
-    return f"{f'{resolved.name}: ' if resolved.name else ''}{count}{more}"
+    return f"{f'{resolved.name}: ' if resolved.name else ''}{counted(resolved.shards, 'shard')}{more}"

@@ -7,13 +7,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import click
 
 from wdspec.cli.support.json_output import print_json
-from wdspec.cli.support.spec_options import form_option
+from wdspec.cli.support.spec_options import form_option, read_bytes
 from wdspec.cli.support.tables import counted, size
 from wdspec.errors import UsageError, WdspecError
 from wdspec.storage.environment import Environment
@@ -25,6 +24,14 @@ from wdspec.writing.writer_choice import open_writer
 OUTPUT = (
     "The shard to write, or with %06d for the number the shards; `-` is standard output. The suffix says the "
     "format (.tar, .cbors, .msgpack, .jsonl) and compression (.gz, .bz2, .xz, .zst)."
+)
+
+
+maxcount_option = click.option(
+    "--maxcount", type=click.IntRange(min=1), metavar="N", help="At most N samples in a shard."
+)
+maxsize_option = click.option(
+    "--maxsize", metavar="SIZE", callback=read_bytes, help="At most so many bytes in a shard, such as 1GB."
 )
 
 
@@ -86,63 +93,49 @@ class Outputs:
     ) -> None:
         if output == "-" and sys.stdout.isatty():
             raise UsageError("a shard on a terminal is of no use; redirect the output, or give a path to -o")
-        self._several = "%" in output
         if maxcount is not None or maxsize is not None:
             check_several(output)
-        self._force = force
-        options["overwrite"] = force
-        self._one: SampleWriter | None = None
-        self._shards: ShardWriter | None = None
-        self.made: list[Written] = []
-        """The shards that are complete."""
-        if self._several:
-            self._shards = ShardWriter(
-                output, maxcount or _UNLIMITED, maxsize or _UNLIMITED, verbose=0, **options
-            )
-            self.made = self._shards.shards
+        self._force, self._closed = force, False
+        self._writer: ShardWriter | SampleWriter
+        if "%" in output:
+            most, room = maxcount or _UNLIMITED, maxsize or _UNLIMITED
+            self._writer = ShardWriter(output, most, room, verbose=0, overwrite=force, **options)
         else:
-            self._one = open_writer(output, **options)
+            self._writer = open_writer(output, overwrite=force, **options)
 
     def write(self, sample: Mapping[str, Any]) -> None:
         """Writes a sample."""
-        (self._shards or self._writer).write(sample)
+        self._writer.write(sample)
 
     def next_shard(self) -> None:
-        """The next sample begins a shard."""
-        if self._shards is not None:
-            self._shards.next_stream()
+        """The next sample begins a shard, if there may be several."""
+        if isinstance(self._writer, ShardWriter):
+            self._writer.next_stream()
 
     @property
-    def several(self) -> bool:
-        """Whether there may be more than one shard."""
-        return self._several
-
-    @property
-    def _writer(self) -> SampleWriter:
-        assert self._one is not None
-        return self._one
+    def made(self) -> list[Written]:
+        """The shards that are complete."""
+        writer = self._writer
+        if isinstance(writer, ShardWriter):
+            return writer.shards
+        return [Written(writer.name, writer.count, writer.size)] if self._closed else []
 
     def __enter__(self) -> Outputs:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._undo()
+            return
         try:
-            if kind is None:
-                if self._shards is not None:
-                    self._shards.close()
-                else:
-                    self._writer.close()
-                    self.made.append(Written(self._writer.name, self._writer.count, self._writer.size))
-                return
+            self._writer.close()
         except BaseException:
             self._undo()
             raise
-        self._undo()
+        self._closed = True
 
     def _undo(self) -> None:
-        (self._shards or self._writer).abort()
+        self._writer.abort()
         if not self._force:
             for shard in self.made:
                 with suppress(Exception):  # whatever a store raises; the error that led here is what counts
@@ -170,18 +163,6 @@ def tell(made: list[Written], output: str, form: str) -> None:
         return
     what = counted(len(made), "shard") if output != "-" else "standard output"
     click.echo(f"wrote {counted(samples, 'sample')} ({size(total)}) to {what}", err=True)
-
-
-def as_bytes(text: str | None) -> int | None:
-    """An amount of bytes as people write it: `500MB`, `1GiB`, `4096`."""
-    if text is None:
-        return None
-    from wdspec.spec.language.value_types import read_size
-
-    try:
-        return int(read_size(text))
-    except ValueError as error:
-        raise click.BadParameter(f"{error}; write for example 500MB or 64GiB") from error
 
 
 def check_several(output: str) -> None:

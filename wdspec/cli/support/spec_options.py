@@ -9,12 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-if TYPE_CHECKING:
-    from wdspec.spec.language.models import Spec
+from wdspec.errors import UsageError
 
+if TYPE_CHECKING:
+    from wdspec.spec.language.models import Source, Spec
+
+SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 
 form_option = click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+
+env_option = click.option("--env", metavar="NAME", help="Environment of the spec (default: $WDSPEC_ENV).")
+var_option = click.option(
+    "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of a ${variable}."
+)
+set_option = click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key, `a.b=value`."
 )
 
 
@@ -64,11 +75,9 @@ def choosing(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.argument("file", metavar="SPEC")
     @click.option("--split", metavar="NAME", help="Split of the spec; SPEC#NAME chooses it too.")
-    @click.option("--env", metavar="NAME", help="Environment of the spec (default: $WDSPEC_ENV).")
-    @click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of a ${variable}.")
-    @click.option(
-        "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key, `a.b=value`."
-    )
+    @env_option
+    @var_option
+    @set_option
     @form_option
     @functools.wraps(command)
     def with_choice(
@@ -82,6 +91,38 @@ def choosing(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(choice=SpecChoice(file, split, env, variables, overrides), **others)
 
     return with_choice
+
+
+def read_bytes(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
+    """Callback of an option that takes an amount of bytes, as specs write it: `500MB`, `1GiB`, `4096`."""
+    from wdspec.spec.language.value_types import read_size
+
+    return None if text is None else int(read_as_specs_do(read_size, text))
+
+
+def read_as_specs_do(reader: Callable[[str], Any], text: str) -> Any:
+    """What a reader of values in specs makes of an option's text. Raises click.BadParameter as it refuses it."""
+    from pydantic_core import PydanticCustomError
+
+    try:
+        return reader(text)
+    except PydanticCustomError as error:
+        refusal = error.context or {}
+        raise click.BadParameter(f"{refusal.get('message')}; {refusal.get('hint')}") from None
+
+
+def is_a_spec(what: str) -> bool:
+    """Whether an argument that may be something else too names a spec, perhaps with its split."""
+    return what.split("#", 1)[0].endswith(SPEC_SUFFIXES)
+
+
+def source_named(name: str, spec: Spec) -> Source:
+    """The source of that name. Raises UsageError where there is none."""
+    for source in spec.sources:
+        if source.name == name:
+            return source
+    names = ", ".join(source.name for source in spec.sources)
+    raise UsageError(f"the spec has no source `{name}`; its sources are {names}")
 
 
 def assigned(texts: Iterable[str], option: str) -> dict[str, str]:
