@@ -5,5 +5,5 @@ JSON lines (`record_writer`), alone or in numbered series (`shard_writer`), writ
 
 `sample_writer` is what the writers of one shard have in common, and the file to read first; `sink` carries their bytes,
 `writer_choice` chooses by format or name. For the commands: `manifests` and `recipes` gather samples from tables, files
-and programs, `sample_sort` (with `spilling`) sorts more samples than memory holds, `shard_sizes` makes shards alike.
+and programs, `sample_sort` sorts more samples than memory holds, `shard_sizes` makes shards alike.
 """
