@@ -167,15 +167,11 @@ class DBCache(Stage):
     ) -> bool:
         """Writes samples, and with a number declares its part complete; False, and a warning, if that failed."""
         try:
-            database.execute("BEGIN IMMEDIATE")
-            try:
+            with database:  # commits, or rolls back
+                database.execute("BEGIN IMMEDIATE")
                 database.executemany("INSERT INTO samples VALUES (?, ?, ?)", rows)
                 if number is not None:
                     database.execute("UPDATE parts SET count = ? WHERE id = ?", (count, number))
-                database.execute("COMMIT")
-            except BaseException:
-                database.execute("ROLLBACK")
-                raise
         except sqlite3.Error as error:
             warnings.warn(
                 f"`{self.path}` takes no more samples, this pass is not cached: {error}", stacklevel=3

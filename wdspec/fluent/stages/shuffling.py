@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -47,7 +48,7 @@ def _shuffled(source: Iterator[Any], bufsize: int, initial: int, rng: Random) ->
             index = int(random() * len(buffer))
             buffer[index], buffer[-1] = buffer[-1], buffer[index]
             yield buffer.pop()
-            buffer.extend(_one(source))
+            buffer.extend(islice(source, 1))
     index = 0
     for item in source:
         index = int(random() * bufsize)
@@ -56,12 +57,6 @@ def _shuffled(source: Iterator[Any], bufsize: int, initial: int, rng: Random) ->
     rng.shuffle(buffer)
     while buffer:
         yield buffer.pop()
-
-
-def _one(source: Iterator[Any]) -> list[Any]:
-    for item in source:
-        return [item]
-    return []
 
 
 @keyed_stage

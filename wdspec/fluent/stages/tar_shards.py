@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from itertools import chain, pairwise
 from typing import Any
 
 from wdspec.errors import ShardError
@@ -86,20 +87,11 @@ def _samples(source: Iterator[Any], reader: ShardReader, handler: ErrorHandler) 
                         sample["__local_path__"] = copy
                         yield sample
 
-        for entry, following in _and_next(source):
+        for entry, following in pairwise(chain(source, [None])):
             piece = piece_of(entry, base)
             ahead.expect([piece_of(following, base).shard] if following is not None else ())
             if not (yield from handled(piece.shard.text, read, handler)):
                 return
-
-
-def _and_next(source: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
-    """Each entry with the one after it, None after the last."""
-    for entry in source:
-        for following in source:
-            yield entry, following
-            entry = following
-        yield entry, None
 
 
 def _noting_pieces(source: Iterator[Any], cut: list[Any]) -> Iterator[Any]:
