@@ -22,31 +22,11 @@ def with_tables(page: str) -> str:
     return _TABLE.sub(lambda found: found[1] + "".join(_TABLES[found[2]]()), page)
 
 
-def _basic() -> Iterator[str]:
-    return _rows("extension", BASIC)
-
-
 def _images() -> Iterator[str]:
     yield "| decoder | value | shape |\n|--|--|--|\n"
     for row in IMAGES:
         shape = f" {row.image.shape}".rstrip() if row.image else ""
         yield from (f"| `{name}` | {row.gives} |{shape} |\n" for name in row.names)
-
-
-def _formats() -> Iterator[str]:
-    yield f"Extensions: {_listed(sorted(FORMAT_OF))}.\n"
-
-
-def _media() -> Iterator[str]:
-    return _rows("decoder", MEDIA)
-
-
-_TABLES: dict[str, Callable[[], Iterator[str]]] = {
-    "basic": _basic,
-    "images": _images,
-    "formats": _formats,
-    "media": _media,
-}
 
 
 def _rows(first: str, rows: Iterable[DecoderRow]) -> Iterator[str]:
@@ -62,6 +42,13 @@ def _rows(first: str, rows: Iterable[DecoderRow]) -> Iterator[str]:
 def _listed(names: Iterable[str]) -> str:
     return " ".join(f"`{name}`" for name in names)
 
+
+_TABLES: dict[str, Callable[[], Iterable[str]]] = {
+    "basic": lambda: _rows("extension", BASIC),
+    "images": _images,
+    "formats": lambda: [f"Extensions: {_listed(sorted(FORMAT_OF))}.\n"],
+    "media": lambda: _rows("decoder", MEDIA),
+}
 
 if __name__ == "__main__":
     file = Path(sys.argv[1])
