@@ -9,6 +9,7 @@ from typing import Any
 from wdspec.decoders.table import WRITTEN_BY
 from wdspec.errors import FieldError, UsageError, WdspecError
 from wdspec.fields.compressed_fields import unpacked
+from wdspec.fields.file_patterns import endings
 from wdspec.formats.compression.kinds import BY_NAME
 
 Encode = Callable[[Any], bytes]
@@ -108,12 +109,11 @@ class FieldEncoder:
         if plain in self._own:
             return self._own[plain], ()
         plain, layers = unpacked(plain)
-        parts = plain.split(".")
-        for start in range(len(parts)):
-            own = self._own.get(".".join(parts[start:]))
-            if own is not None:
-                return own, layers
-        return encoder_of(parts[-1], self._allow_pickle), layers
+        ends = endings(plain)
+        for end in ends:
+            if end in self._own:
+                return self._own[end], layers
+        return encoder_of(ends[-1], self._allow_pickle), layers
 
     def __repr__(self) -> str:
         return f"FieldEncoder({self._own!r}, allow_pickle={self._allow_pickle})"

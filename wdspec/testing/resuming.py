@@ -68,7 +68,7 @@ def assert_resumable(
             if stop < len(run.batches):
                 loader.load_state_dict(_copy(state, as_json))
                 run.check(stop, _take(loader, 1), f"{saved}, loaded into a live loader", length=1)
-                later = _saved(loader, as_json, f"saved one batch after going on from {saved}")
+                later = _checked(loader.state_dict(), as_json, f"saved one batch after going on from {saved}")
                 _go_on(loader, later, run, stop + 1, f"{saved}, and again from one saved a batch later")
             _go_on(loader, _copy(state, as_json), run, stop, f"{saved}, loaded once more into a live loader")
 
@@ -163,10 +163,6 @@ def _go_on(loader: Any, state: Any, run: _Run, stop: int, origin: str) -> None:
     loader.load_state_dict(state)
     rest = len(run.batches) - stop
     run.check(stop, _take(loader, rest) if rest else [], origin)
-
-
-def _saved(loader: Any, as_json: bool, when: str) -> Any:
-    return _checked(loader.state_dict(), as_json, when)
 
 
 def _checked(state: Any, as_json: bool, when: str) -> Any:

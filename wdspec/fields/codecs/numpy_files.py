@@ -42,7 +42,7 @@ def _read_npy(data: bytes) -> Array:
     # parse a header, which in a dataset is most often the same one.
     start = _HEADS.get(data[6:8])
     if start is None:
-        return _later_npy(data)
+        return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
     begin = start + int.from_bytes(data[8:start], "little")
     shape, fortran, dtype, size = _header(data[:begin])
     there = len(data) - begin
@@ -71,11 +71,6 @@ def _header(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
 
 _HEADS = {b"\x01\x00": 10, b"\x02\x00": 12}
 """Version of the npy format → where its header begins, after the magic and the header's length."""
-
-
-def _later_npy(data: bytes) -> Array:
-    array: Array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    return array
 
 
 def write_npy(value: Any) -> bytes:

@@ -12,6 +12,7 @@ The first video and the first audio stream count, all frames are kept, and rotat
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from wdspec.decoders.libraries import library
@@ -25,6 +26,7 @@ _RAW_STREAMS = frozenset({"h264", "mjpeg"})
 Film = tuple[Any, Any, dict[str, Any]]
 
 
+@dataclass(frozen=True)
 class FilmDecoder:
     """Decodes films; see the table above.
 
@@ -34,10 +36,9 @@ class FilmDecoder:
         torchcodec: read by torchcodec instead of PyAV.
     """
 
-    def __init__(self, torch: bool = False, suffix: str = "", torchcodec: bool = False) -> None:
-        self.torch = torch
-        self.suffix = suffix
-        self.torchcodec = torchcodec
+    torch: bool = False
+    suffix: str = ""
+    torchcodec: bool = False
 
     def __call__(self, data: bytes) -> Film:
         """Decodes a film.
@@ -56,9 +57,6 @@ class FilmDecoder:
             if torch
             else (frames, samples, about)
         )
-
-    def __repr__(self) -> str:
-        return f"FilmDecoder(torch={self.torch}, suffix={self.suffix!r}, torchcodec={self.torchcodec})"
 
 
 def film_decoder(decoder: str, field: str, suffix: str) -> FilmDecoder:
