@@ -125,7 +125,7 @@ def test_an_error_in_a_users_function_shows_their_lines_and_none_of_ours(folder)
     _, said = wdspec("head", "s.yaml", "--set", "map=broken_of_head:f", folder=folder, code=1)
     assert "KeyError: 'nope'" in said
     assert "return sample['nope']" in said
-    assert "wdspec/pipeline" not in said
+    assert said.count('  File "') == 1
 
 
 def test_wds_secure_forbids_functions_of_the_spec(folder):

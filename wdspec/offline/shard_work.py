@@ -70,9 +70,14 @@ def carry_out(work: ShardWork) -> Outcome:
     except Exception as error:
         notes = "; ".join(getattr(error, "__notes__", ()))
         cause = " ".join(f"{type(error).__name__}: {error}{f' ({notes})' if notes else ''}".split())
-        own = os.path.dirname(os.path.dirname(__file__)) + os.sep
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(own)]
-        return ShardFailed(cause, "".join(traceback.format_list(frames[-3:])).rstrip())
+        return ShardFailed(cause, users_lines(error))
+
+
+def users_lines(error: Exception) -> str:
+    """The last lines of code that led to an error and are none of wdspec's, as a traceback shows them."""
+    own = os.path.dirname(os.path.dirname(__file__)) + os.sep
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(own)]
+    return "".join(traceback.format_list(frames[-3:])).rstrip()
 
 
 def process_shard(work: ShardWork) -> ShardDone:

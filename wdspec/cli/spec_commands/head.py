@@ -19,6 +19,8 @@ from wdspec.spec.language.models import Spec
 from wdspec.spec.language.options import MixOptions
 
 SUMMARY = "Show the first samples: keys, types, shapes, sizes."
+_ORIGIN = ("__key__", "__source__", "__url__")
+"""Entries that say where a sample comes from."""
 
 
 @click.command()
@@ -93,13 +95,10 @@ def read_like_training() -> None:
 
 def from_users_code(error: Exception) -> WdspecError:
     """One error of a user's function, with the lines of their code that led to it."""
-    import traceback
+    from wdspec.offline.shard_work import users_lines
 
-    own = os.path.dirname(os.path.dirname(__file__)) + os.sep
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(own)]
-    where = "".join(traceback.format_list(frames[-3:])).rstrip()
     notes = "\n".join(getattr(error, "__notes__", ()))
-    said = "\n".join(part for part in (f"{type(error).__name__}: {error}", notes, where) if part)
+    said = "\n".join(filter(None, (f"{type(error).__name__}: {error}", notes, users_lines(error))))
     return WdspecError(f"a function that the spec names failed: {said}")
 
 
@@ -108,20 +107,11 @@ def _table(samples: list[dict[str, Any]]) -> Table:
     for number, sample in enumerate(samples):
         if number:
             rows.append(None)
-        for place, (name, value) in enumerate(_in_order(sample)):
-            about = value_meaning(value)
-            shown = (about.type, about.size, about.preview)
-            if name in ("__key__", "__source__", "__url__"):
-                shown = ("", "", str(value))
-            rows.append((str(number) if place == 0 else "", str(name), *shown))
+        origin = [(name, "", "", str(sample[name])) for name in _ORIGIN if name in sample]
+        fields = [(str(name), *value_meaning(value)) for name, value in sample.items() if name not in _ORIGIN]
+        for place, row in enumerate([*origin, *fields]):
+            rows.append(("" if place else str(number), *row))
     return Table(("#", "field", "type", "shape or size", "value"), rows)
-
-
-def _in_order(sample: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Where the sample comes from, then its fields."""
-    first = [name for name in ("__key__", "__source__", "__url__") if name in sample]
-    yield from ((name, sample[name]) for name in first)
-    yield from ((name, value) for name, value in sample.items() if name not in first)
 
 
 def _as_json(number: int, sample: dict[str, Any]) -> dict[str, Any]:
@@ -133,6 +123,6 @@ def _as_json(number: int, sample: dict[str, Any]) -> dict[str, Any]:
         "fields": [
             {"name": str(name), **value_meaning(value)._asdict(), **extent(value)}
             for name, value in sample.items()
-            if name not in ("__key__", "__source__", "__url__")
+            if name not in _ORIGIN
         ],
     }
