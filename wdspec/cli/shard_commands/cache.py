@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from collections import Counter
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -158,13 +159,10 @@ def prefetch(choice: SpecChoice, form: str, jobs: int) -> None:
 
 
 def _summary(done: list[Prefetched]) -> str:
-    counts = {name: sum(each.outcome == name for each in done) for name in ("fetched", "there")}
-    others = {
-        name: sum(each.outcome == name for each in done) for name in ("not cached", "not kept", "failed")
-    }
+    counts = Counter(each.outcome for each in done)
     size = _megabytes(sum(each.size for each in done))
     said = [f"{counts['fetched']:,} fetched ({size} MB)", f"{counts['there']:,} there already"]
-    said += [f"{count:,} {name}" for name, count in others.items() if count]
+    said += [f"{counts[name]:,} {name}" for name in ("not cached", "not kept", "failed") if counts[name]]
     return ", ".join(said)
 
 
@@ -203,12 +201,11 @@ def _directories(where: str) -> list[str]:
 
 def _listed(index: Index) -> list[tuple[Entry, Content]]:
     """The copies with a file, by last use."""
-    entries = index.entries.by_use()
-    known = [(entry, content) for entry in entries if (content := index.entries.content(entry)) is not None]
     return [
         (entry, content)
-        for entry, content in known
-        if os.path.exists(os.path.join(index.directory, content.name))
+        for entry in index.entries.by_use()
+        if (content := index.entries.content(entry)) is not None
+        and os.path.exists(os.path.join(index.directory, content.name))
     ]
 
 

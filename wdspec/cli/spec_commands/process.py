@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -104,10 +105,7 @@ def _engine(kind: str, jobs: int | None, scheduler: str | None) -> Engine:
 
 def _list(job: Job, form: str) -> None:
     if form == "json":
-        listed = [
-            {"source": task.source, "url": task.shard.text, "output": task.output} for task in job.tasks
-        ]
-        print_json({"tasks": listed})
+        print_json({"tasks": [_about(task) for task in job.tasks]})
     else:
         show(Table(("source", "shard", "output"), [(t.source, t.shard.text, t.output) for t in job.tasks]))
 
@@ -140,17 +138,9 @@ def _parts(report: Report) -> Iterator[Table | str]:
             row[at] += value
     for task in report.failed:
         sources.setdefault(task.source, [0] * 6)[5] += 1
-    rows: list[Row | None] = [
-        (
-            name,
-            f"{row[0]:,}",
-            f"{row[1]:,}",
-            f"{row[2]:,}",
-            f"{row[3]:,}",
-            f"{row[4] / 1e6:,.1f}",
-            f"{row[5]:,}",
-        )
-        for name, row in sources.items()
+    rows: list[Row] = [
+        (name, *(f"{count:,}" for count in counts), f"{size / 1e6:,.1f}", f"{failed:,}")
+        for name, (*counts, size, failed) in sources.items()
     ]
     if rows:
         headings = ("source", "shards>", "samples>", "dropped>", "skipped>", "MB>", "failed>")
@@ -158,9 +148,8 @@ def _parts(report: Report) -> Iterator[Table | str]:
     if report.there:
         yield f"{len(report.there):,} shards were there already and were left as they are (--force does them again)"
     if report.failed:
-        failures: list[Row | None] = [
-            (task.shard.text, failed.cause) for task, failed in list(report.failed.items())[:MOST_LISTED]
-        ]
+        shown = islice(report.failed.items(), MOST_LISTED)
+        failures: list[Row] = [(task.shard.text, failed.cause) for task, failed in shown]
         yield Table(("shard", "cause"), failures, title=f"failed: {len(report.failed):,}")
         details = [failed.detail for failed in report.failed.values() if failed.detail]
         if details:
