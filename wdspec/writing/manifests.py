@@ -28,7 +28,7 @@ class Columns:
 
 
 def recipes_of_manifest(
-    lines: Iterable[str], name: str, columns: Columns, base: str = ".", form: str | None = None
+    lines: Iterable[str], name: str, columns: Columns, base: str = "."
 ) -> Iterator[Recipe]:
     """The samples of a manifest: CSV or TSV with a heading, or JSON lines.
 
@@ -39,12 +39,11 @@ def recipes_of_manifest(
         name: what to call it in messages; its suffix says the form.
         columns: what the columns mean.
         base: the folder that paths are relative to.
-        form: ``csv``, ``tsv`` or ``jsonl`` where the suffix does not say.
 
     Raises:
         UsageError: a row that cannot be understood, or lacks a column; names the row.
     """
-    form = form or os.path.splitext(name)[1].lower().lstrip(".")
+    form = os.path.splitext(name)[1].lower().lstrip(".")
     if form in ("jsonl", "ndjson"):
         rows = _json_rows(lines, name)
     elif form in ("csv", "tsv"):
@@ -60,10 +59,9 @@ def _recipe(
 ) -> Recipe:
     key_column = columns.key or ("__key__" if "__key__" in row else None)
     key = f"{number:09d}" if key_column is None else str(_cell(row, key_column, where))
-    if not columns.values and not columns.files:
-        values: Mapping[str, str] = {name: name for name in row if name != key_column}
-    else:
-        values = columns.values
+    values = columns.values
+    if not values and not columns.files:
+        values = {name: name for name in row if name != key_column}
     fields: dict[str, Ingredient] = {}
     for name, column in columns.files.items():
         path = _cell(row, column, where)
