@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Literal, TextIO
 
 import click
 
@@ -22,6 +21,7 @@ from wdspec.cli.support.shard_outputs import (
 )
 from wdspec.cli.support.spec_options import assigned
 from wdspec.errors import UsageError
+from wdspec.storage.environment import Environment
 from wdspec.system.progress import with_progress
 
 if TYPE_CHECKING:
@@ -103,8 +103,10 @@ def create(
     from wdspec.writing.recipes import gathered, size_of
     from wdspec.writing.shard_sizes import by_count, by_size, check_limits
 
-    if run_pipes:
-        _check_pipes_allowed()
+    if run_pipes and Environment.read().secure:
+        raise UsageError(
+            "WDS_SECURE forbids running the commands of a recipe; unset it if you trust the recipe"
+        )
     check_limits(shards, maxcount, maxsize)
     if by is not None and shards is None:
         raise click.UsageError("--by goes with --shards")
@@ -147,7 +149,8 @@ def _recipes(
     from wdspec.writing.recipes import recipes_of_folder, recipes_of_lines
 
     if kind is None:
-        kind = "folder" if os.path.isdir(what) else "manifest" if _is_table(what) else "recipe"
+        is_table = what.lower().endswith((".csv", ".tsv", ".jsonl", ".ndjson"))
+        kind = "folder" if os.path.isdir(what) else "manifest" if is_table else "recipe"
     if kind != "manifest" and (key_column or values or files):
         raise click.UsageError("--key-column, --value and --file go with a manifest")
     if kind == "folder":
@@ -159,30 +162,13 @@ def _recipes(
         return list(recipes_of_manifest(lines, what, columns, base))
 
 
-def _is_table(path: str) -> bool:
-    return path.lower().endswith((".csv", ".tsv", ".jsonl", ".ndjson"))
-
-
-@contextmanager
-def _lines(path: str) -> Iterator[Iterable[str]]:
+def _lines(path: str) -> AbstractContextManager[TextIO]:
     if path == "-":
-        yield sys.stdin
-        return
+        return nullcontext(sys.stdin)
     try:
-        file = open(path, encoding="utf-8", errors="surrogateescape", newline="")  # noqa: SIM115  # closed below
+        return open(path, encoding="utf-8", errors="surrogateescape", newline="")
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror}", location=path) from error
-    with file:
-        yield file
-
-
-def _check_pipes_allowed() -> None:
-    from wdspec.storage.environment import Environment
-
-    if Environment.read().secure:
-        raise UsageError(
-            "WDS_SECURE forbids running the commands of a recipe; unset it if you trust the recipe"
-        )
 
 
 def _check_free(target: Target, shards: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -87,8 +88,7 @@ class ShardFiles:
         Raises:
             ShardError: it cannot be read, or is damaged.
         """
-        file = self.opened(shard)
-        try:
+        with closing(self.opened(shard)) as file:
             constants = {"__url__": shard.text}
             format = format_of(shard.text, self.format)
             if format == "tar":
@@ -96,8 +96,6 @@ class ShardFiles:
                 yield from TarSamples(file, field_of=fields, key_rule=key, constants=constants)
             else:
                 yield from RecordSamples(file, splitter_of(format), field_of=fields, constants=constants)
-        finally:
-            file.close()
 
     def opened(self, shard: ShardUrl) -> BinaryIO:
         """The uncompressed bytes of a shard."""
