@@ -7,13 +7,14 @@ and what JSON holds exactly as JSON, arrays and tensors as npy.
 
 from __future__ import annotations
 
-import io
 import json
 import struct
 from collections.abc import Iterator
 from typing import Any
 
+from wdspec.decoders.libraries import library
 from wdspec.errors import FieldError
+from wdspec.fields.codecs.numpy_files import read_numpy, write_npy
 
 _LENGTH = struct.Struct("<I")
 
@@ -59,9 +60,9 @@ def _frozen_value(name: Any, value: Any) -> tuple[str, bytes]:
     module = type(value).__module__.partition(".")[0]
     try:
         if module == "numpy" and hasattr(value, "dtype") and value.ndim:
-            return "array", _npy(value)
+            return "array", write_npy(value)
         if module == "torch" and type(value).__name__ == "Tensor":
-            return "tensor", _npy(value.detach().numpy())
+            return "tensor", write_npy(value.detach().numpy())
     except (TypeError, ValueError, RuntimeError) as error:
         raise FieldError(f"a {type(value).__name__} cannot be stored: {error}", field=str(name)) from error
     raise FieldError(
@@ -69,14 +70,6 @@ def _frozen_value(name: Any, value: Any) -> tuple[str, bytes]:
         "cache before the stage that makes it (before `decode`, say)",
         field=str(name),
     )
-
-
-def _npy(array: Any) -> bytes:
-    import numpy as np
-
-    file = io.BytesIO()
-    np.save(file, array, allow_pickle=False)
-    return file.getvalue()
 
 
 def _is_json(value: Any) -> bool:
@@ -98,11 +91,5 @@ def _thawed_values(entries: list[tuple[Any, str, int]], data: bytes, at: int) ->
         elif form == "json":
             yield json.loads(payload)
         else:
-            import numpy as np
-
-            array = np.load(io.BytesIO(payload), allow_pickle=False)
-            if form == "tensor":
-                import torch
-
-                array = torch.from_numpy(array)
-            yield array
+            array = read_numpy(payload)
+            yield library("torch", "a cached tensor").from_numpy(array) if form == "tensor" else array
