@@ -49,10 +49,8 @@ class WeightedMix:
     @property
     def endless(self) -> bool:
         """Whether a pass has no end."""
-        drawn = [
-            getattr(s, "endless", False) for s, share in zip(self.sources, self.shares, strict=True) if share
-        ]
-        return any(drawn) if self.longest else all(drawn)
+        drawn = [source for source, share in zip(self.sources, self.shares, strict=True) if share]
+        return _is_endless(drawn, self.longest)
 
     def iterate(self, number: int) -> Iterator[Any]:
         """The items of one pass: one of each source that is drawn."""
@@ -88,8 +86,7 @@ class RoundRobinMix:
     @property
     def endless(self) -> bool:
         """Whether a pass has no end."""
-        kinds = [getattr(source, "endless", False) for source in self.sources]
-        return any(kinds) if self.longest else all(kinds)
+        return _is_endless(self.sources, self.longest)
 
     def iterate(self, number: int) -> Iterator[Any]:
         """The items of one pass: one of each source."""
@@ -104,3 +101,8 @@ class RoundRobinMix:
                     streams.remove(stream)
                     continue
                 yield item
+
+
+def _is_endless(sources: Sequence[Any], longest: bool) -> bool:
+    """Whether a mix that lasts as long as its longest source, or its shortest, has no end."""
+    return (any if longest else all)(getattr(source, "endless", False) for source in sources)

@@ -71,13 +71,9 @@ def _dealt(source: Iterable[Any], part: int, parts: int, only_whole: bool) -> It
         yield from shards
         return
     first = True
-    while True:
-        row = list(islice(shards, parts))
-        if len(row) == parts:
-            yield row[part]
-            first = False
-            continue
-        break
+    while len(row := list(islice(shards, parts))) == parts:
+        yield row[part]
+        first = False
     if not row:
         return
     if only_whole and not first:
