@@ -9,7 +9,7 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
@@ -128,14 +128,7 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """One line without the place in our code, which tells users nothing."""
     _complain(f"warning: {' '.join(str(message).split())}")
 

@@ -46,7 +46,14 @@ def meaning_of(
         fields = SampleFields.of(
             source, allow=spec.allow, secure=listed.storages[source.name].environment.secure
         )
-        leaf = _described(source, fields)
+        leaf = SourceMeaning(
+            source.name,
+            samples=source.samples,
+            order=source.order,
+            fields=fields_in_words(source, fields),
+            field_list=tuple(field_meanings(source, fields)),
+            steps=steps_in_words(source),
+        )
         if source.name in planned:
             shards, storage = listed.shards[source.name], listed.storages[source.name]
             measured = measure(source, shards, storage, fields.field_of) if probe else None
@@ -86,17 +93,6 @@ def _run(spec: Spec, ranks: int | None, workers: int | None) -> PlannedRun:
     own = topology.workers if workers is None else workers
     topology.check_workers(own)
     return PlannedRun(topology, seat.world_size, max(1, own), "elastic")
-
-
-def _described(source: Source, fields: SampleFields) -> SourceMeaning:
-    return SourceMeaning(
-        source.name,
-        samples=source.samples,
-        order=source.order,
-        fields=fields_in_words(source, fields),
-        field_list=tuple(field_meanings(source, fields)),
-        steps=steps_in_words(source),
-    )
 
 
 def _planned(leaf: SourceMeaning, source: SourcePlan, plan: Plan, measured: Measure | None) -> SourceMeaning:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import click
 
 from wdspec.spec.problems.codes import Code
@@ -28,15 +30,9 @@ def rule(codes: tuple[str, ...]) -> None:
 
 def page(about: Code) -> str:
     """The page of one code."""
-    lines = [f"{about.code}: {about.title}", "", *_wrapped(about.explanation)]
+    lines = [f"{about.code}: {about.title}", "", *textwrap.wrap(about.explanation, 88)]
     for heading, example in (("For example:", about.bad), ("Without the problem:", about.good)):
         if 0 < len(example) < 400:
             lines += ["", heading, ""]
             lines += [f"    {line}" for line in example.replace("\x07", "?").splitlines()]
     return "\n".join(lines)
-
-
-def _wrapped(text: str) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(text, 88)
