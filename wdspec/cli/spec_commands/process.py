@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -78,8 +79,7 @@ def process(
     if kind == "dask" and jobs is not None:
         raise click.UsageError("--jobs is for the local engine; the cluster has the workers that it has")
     if output is not None:
-        overrides = (*choice.overrides, f"output={output}")
-        choice = SpecChoice(choice.file, choice.split, choice.env, choice.variables, overrides)
+        choice = replace(choice, overrides=(*choice.overrides, f"output={output}"))
     read_like_training()
     job = job_of(choice.load())
     if dry_run:

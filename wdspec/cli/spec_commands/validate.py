@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from wdspec.cli.support.spec_options import assigned
+from wdspec.cli.support.spec_options import assigned, set_option, var_option
 from wdspec.spec.loading import check
 from wdspec.spec.problems.problems import Problem, as_github, as_json
 
@@ -23,12 +23,8 @@ _COLOURS = {"E": "red", "W": "yellow"}
 )
 @click.option("--env", metavar="NAME", help="Check only this environment; by default all, and none.")
 @click.option("--split", metavar="NAME", help="Check only this split; by default all.")
-@click.option(
-    "--var", "variables", metavar="NAME=VALUE", multiple=True, help="A value for ${NAME}; repeatable."
-)
-@click.option(
-    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override a.b=value; repeatable."
-)
+@var_option
+@set_option
 def validate(
     paths: tuple[str, ...],
     form: str,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,10 +22,10 @@ form_option = click.option(
 
 env_option = click.option("--env", metavar="NAME", help="Environment of the spec (default: $WDSPEC_ENV).")
 var_option = click.option(
-    "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of a ${variable}."
+    "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of a ${variable}; repeatable."
 )
 set_option = click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key, `a.b=value`."
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key, `a.b=value`; repeatable."
 )
 
 
@@ -80,15 +80,9 @@ def choosing(command: Callable[..., Any]) -> Callable[..., Any]:
     @set_option
     @form_option
     @functools.wraps(command)
-    def with_choice(
-        file: str,
-        split: str | None,
-        env: str | None,
-        variables: tuple[str, ...],
-        overrides: tuple[str, ...],
-        **others: Any,
-    ) -> Any:
-        return command(choice=SpecChoice(file, split, env, variables, overrides), **others)
+    def with_choice(**given: Any) -> Any:
+        choice = SpecChoice(**{field.name: given.pop(field.name) for field in fields(SpecChoice)})
+        return command(choice=choice, **given)
 
     return with_choice
 
