@@ -53,8 +53,8 @@ def assert_resumable(
         >>> assert_resumable(lambda: wdspec.loader(spec), batches=6)
     """
     with _made(make_loader) as loader:
-        run = _Run(_take(loader, batches))
-    if not run.batches:
+        run = _take(loader, batches)
+    if not run:
         raise AssertionError("the loader gives no batch at all")
     states = _states_along(make_loader, run, as_json)
     if steady:
@@ -65,9 +65,9 @@ def assert_resumable(
             _go_on(loader, _copy(state, as_json), run, stop, saved)
             if not live:
                 continue
-            if stop < len(run.batches):
+            if stop < len(run):
                 loader.load_state_dict(_copy(state, as_json))
-                run.check(stop, _take(loader, 1), f"{saved}, loaded into a live loader", length=1)
+                _check(run, stop, _take(loader, 1), f"{saved}, loaded into a live loader", length=1)
                 later = _checked(loader.state_dict(), as_json, f"saved one batch after going on from {saved}")
                 _go_on(loader, later, run, stop + 1, f"{saved}, and again from one saved a batch later")
             _go_on(loader, _copy(state, as_json), run, stop, f"{saved}, loaded once more into a live loader")
@@ -100,56 +100,49 @@ def _take(loader: Any, batches: int | None) -> list[Batch]:
     return taken
 
 
-class _Run:
-    """The run without a break."""
-
-    def __init__(self, batches: list[Batch]) -> None:
-        self.batches = batches
-
-    def check(self, start: int, seen: list[Batch], origin: str, length: int | None = None) -> None:
-        """Raises unless the batches seen are those of this run from `start` on."""
-        wanted = self.batches[start:][:length]
-        for i, (epoch, batch) in enumerate(wanted):
-            going_on = f"going on from {origin}: batch {start + i}"
-            if i == len(seen):
-                raise AssertionError(f"{going_on} should come, but the loader ended after {i} batches")
-            found = difference(batch, seen[i][1])
-            if found is not None:
-                raise AssertionError(
-                    f"{going_on} is another one, {self._known(seen[i][1], start + i)}; {found}"
-                )
-            if epoch - wanted[0][0] != seen[i][0]:
-                early = seen[i][0] > epoch - wanted[0][0]
-                raise AssertionError(
-                    f"{going_on} should come in epoch {epoch}, but an epoch ended too {'early' if early else 'late'}"
-                )
-
-    def _known(self, batch: Any, number: int) -> str:
-        places = [n for n, (_, other) in enumerate(self.batches) if difference(other, batch) is None]
-        if not places:
-            return "which the run without a break does not have"
-        nearest = min(places, key=lambda n: abs(n - number))
-        what = "something was lost" if nearest > number else "something came again"
-        return f"namely batch {nearest} of the run without a break ({what})"
+def _check(run: list[Batch], start: int, seen: list[Batch], origin: str, length: int | None = None) -> None:
+    """Raises unless the batches seen are those of the run without a break from `start` on."""
+    wanted = run[start:][:length]
+    for i, (epoch, batch) in enumerate(wanted):
+        going_on = f"going on from {origin}: batch {start + i}"
+        if i == len(seen):
+            raise AssertionError(f"{going_on} should come, but the loader ended after {i} batches")
+        found = difference(batch, seen[i][1])
+        if found is not None:
+            raise AssertionError(f"{going_on} is another one, {_known(run, seen[i][1], start + i)}; {found}")
+        if epoch - wanted[0][0] != seen[i][0]:
+            early = seen[i][0] > epoch - wanted[0][0]
+            raise AssertionError(
+                f"{going_on} should come in epoch {epoch}, but an epoch ended too {'early' if early else 'late'}"
+            )
 
 
-def _states_along(make_loader: Callable[[], Any], run: _Run, as_json: bool) -> list[Any]:
+def _known(run: list[Batch], batch: Any, number: int) -> str:
+    places = [n for n, (_, other) in enumerate(run) if difference(other, batch) is None]
+    if not places:
+        return "which the run without a break does not have"
+    nearest = min(places, key=lambda n: abs(n - number))
+    what = "something was lost" if nearest > number else "something came again"
+    return f"namely batch {nearest} of the run without a break ({what})"
+
+
+def _states_along(make_loader: Callable[[], Any], run: list[Batch], as_json: bool) -> list[Any]:
     """The states before the first batch and after every one, saved while reading."""
     with _made(make_loader) as loader:
         handed = [loader.state_dict()]
         states = [_checked(handed[0], as_json, "before the first batch")]
         seen: list[Batch] = []
-        while len(seen) < len(run.batches):
+        while len(seen) < len(run):
             epoch, before = seen[-1][0] + 1 if seen else 0, len(seen)
             for batch in loader:
                 seen.append((epoch, batch))
                 handed.append(loader.state_dict())
                 states.append(_checked(handed[-1], as_json, _after(len(seen))))
-                if len(seen) == len(run.batches):
+                if len(seen) == len(run):
                     break
             if len(seen) == before:
                 break
-    run.check(0, seen, "no state, while one is saved after every batch")
+    _check(run, 0, seen, "no state, while one is saved after every batch")
     for stop, (state, copied) in enumerate(zip(handed, states, strict=True)):
         found = difference(copied, state, "state")
         if found is not None:
@@ -159,10 +152,10 @@ def _states_along(make_loader: Callable[[], Any], run: _Run, as_json: bool) -> l
     return states
 
 
-def _go_on(loader: Any, state: Any, run: _Run, stop: int, origin: str) -> None:
+def _go_on(loader: Any, state: Any, run: list[Batch], stop: int, origin: str) -> None:
     loader.load_state_dict(state)
-    rest = len(run.batches) - stop
-    run.check(stop, _take(loader, rest) if rest else [], origin)
+    rest = len(run) - stop
+    _check(run, stop, _take(loader, rest) if rest else [], origin)
 
 
 def _checked(state: Any, as_json: bool, when: str) -> Any:
