@@ -182,7 +182,7 @@ def group_by_keys(
     sample: dict[str, Any] | None = None
     seen: set[str] = set()
     index, mine, torn = -1, True, False
-    for member in source:
+    for member in chain(source, [{}]):
         if not member:
             if sample is not None and mine and not torn:
                 yield sample
@@ -215,5 +215,3 @@ def group_by_keys(
                 return
             continue
         sample[suffix] = member["data"]
-    if sample is not None and mine and not torn:
-        yield sample
