@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 import click
 
 from wdspec.cli.support.spec_options import assigned, set_option, var_option
+from wdspec.cli.support.tables import counted
 from wdspec.spec.loading import check
 from wdspec.spec.problems.problems import Problem, as_github, as_json
 
@@ -62,19 +63,20 @@ def summary(files: int, problems: Iterable[Problem]) -> str:
     """`3 files checked: 2 errors, 1 warning`."""
     listed = list(problems)
     errors = sum(problem.is_error for problem in listed)
-    counts = [_counted(errors, "error"), _counted(len(listed) - errors, "warning")]
-    said = ", ".join(count for count in counts if not count.startswith("0 "))
-    return f"{_counted(files, 'file')} checked: {said or 'no problems'}"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    counts = {"error": errors, "warning": len(listed) - errors}
+    found = ", ".join(counted(count, noun) for noun, count in counts.items() if count)
+    return f"{counted(files, 'file')} checked: {found or 'no problems'}"
 
 
 def _files(paths: Iterable[str]) -> Iterator[str]:
     for path in paths:
         if os.path.isdir(path):
-            found = sorted(_specs_below(path))
+            found = sorted(
+                os.path.join(folder, name)
+                for folder, _, names in os.walk(path)
+                for name in names
+                if name.endswith((".yaml", ".yml"))
+            )
             if not found:
                 raise click.UsageError(f"there is no *.yaml or *.yml file below {path}")
             yield from found
@@ -82,13 +84,6 @@ def _files(paths: Iterable[str]) -> Iterator[str]:
             yield path
         else:
             raise click.UsageError(f"there is no file or directory {path}")
-
-
-def _specs_below(directory: str) -> Iterator[str]:
-    for folder, _, names in os.walk(directory):
-        for name in names:
-            if name.endswith((".yaml", ".yml")):
-                yield os.path.join(folder, name)
 
 
 def _styled(problem: Problem) -> str:

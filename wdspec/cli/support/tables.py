@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -56,8 +56,11 @@ Part = Table | Warning | str
 
 def show(*parts: Part) -> None:
     """Prints the parts with an empty line around each table."""
-    on_terminal = sys.stdout.isatty()
-    console = _console() if on_terminal else None
+    console = None
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        console = Console(highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto")
     before: Part | None = None
     for part in parts:
         if before is not None and (isinstance(part, Table) or isinstance(before, Table)):
@@ -74,7 +77,7 @@ def aligned(table: Table) -> list[str]:
     """The lines of a table as plain text: columns two blanks apart, nothing cut, no blanks at the end."""
     from rich.cells import cell_len
 
-    rows = [row if row is None else _printable(row) for row in table.rows]
+    rows = [row if row is None else tuple(map(printable, row)) for row in table.rows]
     headings, flush_right = _columns(table)
     everything = [row for row in (headings or None, *rows) if row is not None]
     widths = [max(map(cell_len, column)) for column in zip(*everything, strict=True)]
@@ -137,7 +140,7 @@ def _draw_table(table: Table, console: Console) -> None:
             drawn.add_row()
         else:
             style = "dim" if number in table.faint else None
-            drawn.add_row(*map(Text, _printable(row)), style=style)
+            drawn.add_row(*(Text(printable(cell)) for cell in row), style=style)
     console.print(drawn)
 
 
@@ -149,17 +152,6 @@ def _columns(table: Table) -> tuple[Row, list[bool]]:
         ]
     width = next((len(row) for row in table.rows if row is not None), 0)
     return (), [False] * width
-
-
-def _printable(row: Row) -> Row:
-    return tuple(map(printable, row))
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    system: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
-    return Console(highlight=False, color_system=system)
 
 
 def number(value: float) -> str:
