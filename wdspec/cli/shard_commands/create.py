@@ -16,6 +16,7 @@ from wdspec.cli.support.shard_outputs import (
     check_several,
     maxcount_option,
     maxsize_option,
+    next_shard,
     system_errors_told,
     writing,
 )
@@ -129,7 +130,7 @@ def create(
     with target.open(key) as out:
         for recipe in with_progress(recipes, "writing samples"):
             if not left:
-                out.next_shard()
+                next_shard(out)
                 left = next(following)
             out.write(gathered(recipe))
             left -= 1

@@ -17,6 +17,7 @@ from wdspec.cli.support.shard_outputs import (
     check_several,
     maxcount_option,
     maxsize_option,
+    next_shard,
     system_errors_told,
     writing,
 )
@@ -66,7 +67,7 @@ def split(
         room = next(left, -1)
         for sample in with_progress(decoded(files.samples(wanted(extensions)), decode), "samples"):
             if room == 0:
-                out.next_shard()
+                next_shard(out)
                 room = next(left, -1)
             out.write(sample)
             room -= 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ OUTPUT = (
     "The shard to write, or with %06d for the number the shards; `-` is standard output. The suffix says the "
     "format (.tar, .cbors, .msgpack, .jsonl) and compression (.gz, .bz2, .xz, .zst)."
 )
-
+_UNLIMITED = 1 << 62
 
 maxcount_option = click.option(
     "--maxcount", type=click.IntRange(min=1), metavar="N", help="At most N samples in a shard."
@@ -44,13 +44,48 @@ class Target:
     form: str
 
     @contextmanager
-    def open(self, key: str = "first_dot", **options: Any) -> Iterator[Outputs]:
-        """The shards to write; says what was written when they are whole. `options` as for `Outputs`."""
-        if key != "first_dot":
-            options["key"] = key
-        with system_errors_told(), Outputs(self.output, force=self.force, **options) as out:
-            yield out
-        tell(out.made, self.output, self.form)
+    def open(
+        self, key: str, maxcount: int | None = None, maxsize: int | None = None
+    ) -> Iterator[SampleWriter | ShardWriter]:
+        """What writes the shard, or the shards; says what was written when they are whole.
+
+        Left by an exception, it takes back what it has written so far, unless it may have replaced something.
+
+        Args:
+            key: where names of members split; for tars only.
+            maxcount, maxsize: see `ShardWriter`; only for an output with a `%d`.
+        """
+        if self.output == "-" and sys.stdout.isatty():
+            raise UsageError("a shard on a terminal is of no use; redirect the output, or give a path to -o")
+        if maxcount is not None or maxsize is not None:
+            check_several(self.output)
+        options: dict[str, Any] = {"overwrite": self.force, **({} if key == "first_dot" else {"key": key})}
+        writer: SampleWriter | ShardWriter
+        with system_errors_told():
+            if "%" in self.output:
+                limits = maxcount or _UNLIMITED, maxsize or _UNLIMITED
+                writer = ShardWriter(self.output, *limits, verbose=0, **options)
+            else:
+                writer = open_writer(self.output, **options)
+            try:
+                with writer:
+                    yield writer
+            except BaseException:
+                if isinstance(writer, ShardWriter) and not self.force:
+                    for shard in writer.shards:
+                        with suppress(Exception):  # whatever a store raises; the first error is what counts
+                            Storage.of(Environment.read()).delete(shard.name)
+                raise
+        if isinstance(writer, ShardWriter):
+            tell(writer.shards, self.output, self.form)
+        else:
+            tell([Written(writer.name, writer.count, writer.size)], self.output, self.form)
+
+
+def next_shard(writer: SampleWriter | ShardWriter) -> None:
+    """The next sample begins a shard, where there may be several."""
+    if isinstance(writer, ShardWriter):
+        writer.next_stream()
 
 
 def writing(command: Callable[..., Any], default: str | None = None) -> Callable[..., Any]:
@@ -65,81 +100,6 @@ def writing(command: Callable[..., Any], default: str | None = None) -> Callable
         return command(target=Target(output, force, form), **others)
 
     return with_target
-
-
-_UNLIMITED = 1 << 62
-
-
-class Outputs:
-    """The shard or shards that a command writes. A context manager.
-
-    Left by an exception, it takes back what it has written so far, unless it may have replaced something.
-
-    Args:
-        output: a path or URL, with ``%d`` for several shards; ``-`` for standard output.
-        force: whether shards that are there may be replaced.
-        maxcount, maxsize: see `ShardWriter`; without a ``%d`` they must suffice.
-        options: of the writers.
-    """
-
-    def __init__(
-        self,
-        output: str,
-        *,
-        force: bool = False,
-        maxcount: int | None = None,
-        maxsize: float | None = None,
-        **options: Any,
-    ) -> None:
-        if output == "-" and sys.stdout.isatty():
-            raise UsageError("a shard on a terminal is of no use; redirect the output, or give a path to -o")
-        if maxcount is not None or maxsize is not None:
-            check_several(output)
-        self._force, self._closed = force, False
-        self._writer: ShardWriter | SampleWriter
-        if "%" in output:
-            most, room = maxcount or _UNLIMITED, maxsize or _UNLIMITED
-            self._writer = ShardWriter(output, most, room, verbose=0, overwrite=force, **options)
-        else:
-            self._writer = open_writer(output, overwrite=force, **options)
-
-    def write(self, sample: Mapping[str, Any]) -> None:
-        """Writes a sample."""
-        self._writer.write(sample)
-
-    def next_shard(self) -> None:
-        """The next sample begins a shard, if there may be several."""
-        if isinstance(self._writer, ShardWriter):
-            self._writer.next_stream()
-
-    @property
-    def made(self) -> list[Written]:
-        """The shards that are complete."""
-        writer = self._writer
-        if isinstance(writer, ShardWriter):
-            return writer.shards
-        return [Written(writer.name, writer.count, writer.size)] if self._closed else []
-
-    def __enter__(self) -> Outputs:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self._undo()
-            return
-        try:
-            self._writer.close()
-        except BaseException:
-            self._undo()
-            raise
-        self._closed = True
-
-    def _undo(self) -> None:
-        self._writer.abort()
-        if not self._force:
-            for shard in self.made:
-                with suppress(Exception):  # whatever a store raises; the error that led here is what counts
-                    Storage.of(Environment.read()).delete(shard.name)
 
 
 @contextmanager
