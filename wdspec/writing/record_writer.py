@@ -10,8 +10,7 @@ from wdspec.errors import FieldError, UsageError
 from wdspec.fields.codecs.json_text import write_json
 from wdspec.fields.field_encoder import Encode, EncodeSample, make_encoder
 from wdspec.formats.suffixes import Format
-from wdspec.writing.sample_writer import OF_THE_READER, Packed, SampleWriter, check_fields
-from wdspec.writing.sink import Sink, Target
+from wdspec.writing.sample_writer import OF_THE_READER, Packed, SampleWriter, Target, check_fields
 
 _PLAIN = (str, int, float, bool, list, tuple, dict, type(None))
 
@@ -64,7 +63,7 @@ class RecordWriter(SampleWriter):
         self._dumps = _dumps(format)
         self._format = format
         self._kept = _PLAIN if format == "jsonl" else (*_PLAIN, bytes)
-        super().__init__(Sink(fileobj, compress, overwrite=overwrite, since=since))
+        super().__init__(fileobj, compress, overwrite=overwrite, since=since)
 
     def pack(self, sample: Mapping[str, Any]) -> Packed:
         check_fields(sample)

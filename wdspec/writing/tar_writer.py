@@ -10,8 +10,7 @@ from wdspec.errors import FieldError, UsageError
 from wdspec.fields.field_encoder import Encode, EncodeSample, make_encoder
 from wdspec.formats.tar.header_writing import END, HeaderMaker, dialect, padding
 from wdspec.writing.member_names import KeySplit, MemberNames
-from wdspec.writing.sample_writer import OF_THE_READER, Packed, SampleWriter, check_fields
-from wdspec.writing.sink import Sink, Target
+from wdspec.writing.sample_writer import OF_THE_READER, Packed, SampleWriter, Target, check_fields
 
 
 class TarWriter(SampleWriter):
@@ -82,7 +81,7 @@ class TarWriter(SampleWriter):
             )
         except ValueError as error:
             raise UsageError(str(error)) from None
-        super().__init__(Sink(fileobj, compress, overwrite=overwrite, since=since))
+        super().__init__(fileobj, compress, overwrite=overwrite, since=since)
 
     def pack(self, sample: Mapping[str, Any]) -> Packed:
         check_fields(sample)

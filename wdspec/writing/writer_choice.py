@@ -9,8 +9,7 @@ from wdspec.errors import UsageError
 from wdspec.formats.compression.kinds import compression_of
 from wdspec.formats.suffixes import SUFFIXES, format_of
 from wdspec.writing.record_writer import RecordWriter
-from wdspec.writing.sample_writer import SampleWriter
-from wdspec.writing.sink import Target
+from wdspec.writing.sample_writer import SampleWriter, Target
 from wdspec.writing.tar_writer import TarWriter
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from PIL import Image, ImageDraw
 
 from wdspec.outputs.local_output import LocalOutput
-from wdspec.writing.sink import Sink
 from wdspec.writing.tar_writer import TarWriter
 
 SIDE = 32
@@ -90,9 +89,12 @@ def write_project(folder: str) -> tuple[int, int, int]:
 
 def write_whole(path: str, data: bytes) -> None:
     """Writes a file that appears under its name only when it is complete."""
-    sink = Sink(LocalOutput(path))
-    sink.write(data)
-    sink.commit()
+    output = LocalOutput(path)
+    try:
+        output.write(data)
+        output.commit()
+    finally:
+        output.abort()
 
 
 def _digit(source: random.Random) -> tuple[Image.Image, int, dict[str, str | int]]:
