@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, TypeVar
 
-from wdspec.cache.copies import find_copy
+from wdspec.cache.copies import path_of_copy
 from wdspec.errors import ShardError, UsageError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.fluent.error_handlers import ErrorHandler
@@ -60,13 +60,7 @@ class ShardReader:
     def copy_of(self, url: str) -> str | None:
         """The path of the copy of a shard in the cache; None where it is not cached."""
         copies = self.storage.resolve(ShardUrl(url, self.base)).copies if self.storage.cache else None
-        if copies is None:
-            return None
-        found = find_copy(copies)
-        if found is None:
-            return copies.path
-        with found:
-            return os.fsdecode(found.name)
+        return None if copies is None else path_of_copy(copies) or copies.path
 
     def __repr__(self) -> str:
         return f"ShardReader({self.base!r})"
