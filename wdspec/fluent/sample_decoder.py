@@ -138,7 +138,7 @@ class SampleDecoder:
         if last is None and self.post is None and not unpacked(plain)[1]:
             found = self._by_extension.decoder_of(plain, plain)
             last = found.decode if found else None
-        return _Chain(layers, tuple(asked), "." + key, last) if asked or layers else last
+        return _chained(layers, asked, "." + key, last or _same) if asked or layers else last
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_layouts": {}}
@@ -147,29 +147,22 @@ class SampleDecoder:
         return f"Decoder({', '.join(map(repr, self.handlers))})"
 
 
-class _Chain:
+def _chained(
+    layers: tuple[str, ...], handlers: Sequence[FieldHandler], key: str, last: Callable[[bytes], Any]
+) -> Callable[[bytes], Any]:
     """Packings to undo, handlers to ask one by one, and what reads the field if none of them does."""
+    unpackers = [UNPACKERS[layer] for layer in layers]
 
-    def __init__(
-        self,
-        layers: tuple[str, ...],
-        handlers: tuple[FieldHandler, ...],
-        key: str,
-        last: Callable[[bytes], Any] | None,
-    ) -> None:
-        self.unpack = tuple(UNPACKERS[layer] for layer in layers)
-        self.handlers = handlers
-        self.key = key
-        self.last = last or _same
-
-    def __call__(self, data: bytes) -> Any:
-        for unpack in self.unpack:
+    def decode(data: bytes) -> Any:
+        for unpack in unpackers:
             data = unpack(data)
-        for handler in self.handlers:
-            value = handler(self.key, data)
+        for handler in handlers:
+            value = handler(key, data)
             if value is not None:
                 return value
-        return self.last(data)
+        return last(data)
+
+    return decode
 
 
 def _same(data: bytes) -> bytes:
