@@ -80,7 +80,7 @@ def simulate(
         members[list(group), column] = 1
     epoch = plan.epoch_batches or batches
     step = max(topology.workers * -(-A_CALL // plan.batching.per_slot), AT_ONCE // size)
-    batches_of = plan.draws().batches if plan.finite is None else _PassDraws(plan.finite).batches
+    batches_of = plan.draws().batches if plan.finite is None else _pass_batches(plan.finite)
 
     by_epoch = np.zeros((-(-batches // epoch), width), dtype=np.int64)
     by_slot = np.zeros((topology.slots, width), dtype=np.int64)
@@ -140,19 +140,17 @@ def legal_runs(plan: Plan) -> tuple[list[int], list[int]]:
     return _divisors(plan.topology.ranks), _divisors(plan.topology.workers)
 
 
-class _PassDraws:
+def _pass_batches(finite: Pass) -> Callable[[int, int, int, int], IntArray]:
     """`Draws.batches` for a finite pass; padding is numbered after the last source."""
+    ends = np.minimum(np.cumsum([count.samples for count in finite.counts]), finite.samples)
 
-    def __init__(self, finite: Pass) -> None:
-        self._finite = finite
-        ends = np.cumsum([count.samples for count in finite.counts])
-        self._ends = np.minimum(ends, finite.samples)
-
-    def batches(self, rank: int, worker: int, first: int, count: int) -> IntArray:
-        b = self._finite.per_slot
-        begin = self._finite.slot_range(rank, worker)[0] + first * b
+    def batches(rank: int, worker: int, first: int, count: int) -> IntArray:
+        b = finite.per_slot
+        begin = finite.slot_range(rank, worker)[0] + first * b
         positions = np.arange(begin, begin + count * b).reshape(count, b)
-        return np.searchsorted(self._ends, positions, side="right")
+        return np.searchsorted(ends, positions, side="right")
+
+    return batches
 
 
 def _asked(plan: Plan, first: int, count: int) -> Amounts:
