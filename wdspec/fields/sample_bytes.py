@@ -26,13 +26,7 @@ def frozen(sample: Any) -> bytes:
         FieldError: a value of a type that is not stored; names it.
     """
     kind = type(sample).__name__ if type(sample) in (dict, tuple, list) else "value"
-    named = (
-        sample.items()
-        if kind == "dict"
-        else enumerate(sample)
-        if kind in ("tuple", "list")
-        else [(0, sample)]
-    )
+    named = sample.items() if kind == "dict" else enumerate([sample] if kind == "value" else sample)
     entries, payloads = [], []
     for name, value in named:
         form, payload = _frozen_value(name, value)

@@ -85,13 +85,8 @@ def simulate(
     by_epoch = np.zeros((-(-batches // epoch), width), dtype=np.int64)
     by_slot = np.zeros((topology.slots, width), dtype=np.int64)
     first_by_slot = by_slot
-    ahead = np.zeros(members.shape[1])
-    expected = ahead.copy()
-    furthest, least, most = (
-        ahead.copy(),
-        np.full(members.shape[1], size),
-        np.zeros_like(ahead, dtype=np.int64),
-    )
+    ahead, expected, furthest = np.zeros((3, members.shape[1]))
+    least, most = np.full(members.shape[1], size), np.zeros(members.shape[1], dtype=np.int64)
     done = 0
     while done < batches:
         number, begun = divmod(done, epoch)

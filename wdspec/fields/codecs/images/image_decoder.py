@@ -127,15 +127,6 @@ class ImageDecoder:
         return f"ImageDecoder({self.spec!r}, nearest={self.nearest})"
 
 
-def _same(values: Array) -> Array:
-    return values
-
-
-def _to_16_bits(values: Array) -> Array:
-    result: Array = values * np.uint16(257)
-    return result
-
-
 def _to_floats(values: Array) -> Array:
     result: Array = np.divide(values, _WHITE, dtype=np.float32)
     return result
@@ -160,9 +151,9 @@ def _float_tensor(values: Array) -> Any:
 
 
 _FINISH: dict[tuple[str, str], Callable[[Array], Any]] = {
-    ("pil", "uint8"): _same,
-    ("numpy", "uint8"): _same,
-    ("numpy", "uint16"): _to_16_bits,
+    ("pil", "uint8"): lambda values: values,
+    ("numpy", "uint8"): lambda values: values,
+    ("numpy", "uint16"): lambda values: values * np.uint16(257),
     ("numpy", "float32"): _to_floats,
     ("torch", "uint8"): _tensor,
     ("torch", "float32"): _float_tensor,
