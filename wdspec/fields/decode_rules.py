@@ -171,9 +171,8 @@ class DecodeRules:
             raise SpecError(f"the decoder {base!r} (tenbin) is left out on purpose; use npz or safetensors")
         for option in options - row.options.keys():
             raise SpecError(f"the decoder {base!r} has no option {option!r}")
-        if (
-            row.read
-        ):  # imported now, so that forked workers share the libraries of the decoders that are named
+        # Imported now, so that forked workers share the libraries of the decoders that are named.
+        if row.read:
             resolve_name(row.read)
 
 

@@ -40,13 +40,8 @@ def info(
     """
     for index, sample in enumerate(source):
         if index < n or (every > 0 and (index + 1) % every == 0):
-            out = sys.stderr if stream is None else stream
-            if fmt is not None:
-                print(fmt.format(sample), file=out) if "{}" in fmt else print(
-                    fmt.format(sample=sample), file=out
-                )
-            else:
-                print(_shown(sample, index, width, name), file=out)
+            text = _shown(sample, index, width, name) if fmt is None else fmt.format(sample, sample=sample)
+            print(text, file=sys.stderr if stream is None else stream)
         yield sample
 
 
@@ -82,18 +77,13 @@ def non_empty(source: Iterable[Any]) -> Iterator[Any]:
 
 def _shown(sample: Any, index: int, width: int, name: str) -> str:
     title = f"--- {name} {index}".replace("  ", " ")
-    items = (
-        sample.items()
-        if isinstance(sample, dict)
-        else enumerate(sample if isinstance(sample, tuple) else [sample])
-    )
+    values = sample if isinstance(sample, (dict, tuple)) else [sample]
+    items = values.items() if isinstance(values, dict) else enumerate(values)
     return "\n".join([title, *(f"  {key}: {_value(value)[:width]}" for key, value in items)])
 
 
 def _value(value: Any) -> str:
     shape = getattr(value, "shape", None)
-    return (
-        repr(value)
-        if shape is None
-        else f"{type(value).__name__} {tuple(shape)} {getattr(value, 'dtype', '')}"
-    )
+    if shape is None:
+        return repr(value)
+    return f"{type(value).__name__} {tuple(shape)} {getattr(value, 'dtype', '')}"
