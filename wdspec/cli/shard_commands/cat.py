@@ -7,14 +7,7 @@ from itertools import islice
 
 import click
 
-from wdspec.cli.support.shard_files import (
-    ShardFiles,
-    decode_option,
-    decoded,
-    extensions_option,
-    reading,
-    wanted,
-)
+from wdspec.cli.support.shard_files import ShardFiles, decode_option, extensions_option, reading
 from wdspec.cli.support.shard_outputs import Target, writing
 from wdspec.system.progress import with_progress
 
@@ -43,8 +36,7 @@ def cat(
     wdspec cat 'a-*.tar' -o all.tar.gz --extensions 'jpg cls'
     """
     with target.open(files.key) as out:
-        samples = decoded(files.samples(wanted(extensions)), decode)
-        for sample in with_progress(
-            islice(samples, skip, None if count is None else skip + count), "samples"
-        ):
+        samples = files.chosen_samples(extensions, decode)
+        end = None if count is None else skip + count
+        for sample in with_progress(islice(samples, skip, end), "samples"):
             out.write(sample)

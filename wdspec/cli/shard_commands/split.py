@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import click
 
-from wdspec.cli.support.shard_files import (
-    ShardFiles,
-    decode_option,
-    decoded,
-    extensions_option,
-    reading,
-    wanted,
-)
+from wdspec.cli.support.shard_files import ShardFiles, decode_option, extensions_option, reading
 from wdspec.cli.support.shard_outputs import (
     Target,
     check_several,
@@ -65,7 +58,7 @@ def split(
     with target.open(files.key, maxcount=maxcount, maxsize=maxsize) as out:
         left = iter(counts or ())
         room = next(left, -1)
-        for sample in with_progress(decoded(files.samples(wanted(extensions)), decode), "samples"):
+        for sample in with_progress(files.chosen_samples(extensions, decode), "samples"):
             if room == 0:
                 next_shard(out)
                 room = next(left, -1)

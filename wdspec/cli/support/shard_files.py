@@ -80,6 +80,25 @@ class ShardFiles:
         for shard in self.listed():
             yield from self.samples_of(shard, fields)
 
+    def chosen_samples(self, extensions: str | None, decode: bool) -> Iterator[dict[str, Any]]:
+        """The samples of all shards as options choose them.
+
+        Args:
+            extensions: which fields to keep, as in a spec, in the spelling of the files; None keeps all.
+            decode: whether to give values instead of bytes where an extension has a decoder by default.
+        """
+        from wdspec.fields.file_patterns import Extensions
+        from wdspec.fields.sample_fields import SampleFields
+
+        asked = Extensions([extensions]) if extensions is not None else None
+        samples = self.samples(
+            lambda suffix: suffix if asked is None or asked.field_of(suffix) is not None else None
+        )
+        if not decode:
+            return samples
+        fields = SampleFields()
+        return (sample for raw in samples if (sample := fields(raw)) is not None)
+
     def samples_of(
         self, shard: ShardUrl, fields: Callable[[str], str | None] = str
     ) -> Iterator[dict[str, Any]]:
@@ -107,26 +126,6 @@ class ShardFiles:
             raise
 
 
-def wanted(extensions: str | None) -> Callable[[str], str | None]:
-    """Which fields to keep, as `extensions` has it in a spec, in the spelling of the files; None keeps all."""
-    if extensions is None:
-        return str
-    from wdspec.fields.file_patterns import Extensions
-
-    asked = Extensions([extensions])
-    return lambda suffix: None if asked.field_of(suffix) is None else suffix
-
-
 def fields_of(sample: dict[str, Any]) -> dict[str, Any]:
     """The fields of a raw sample, without what says where it is from."""
     return {name: value for name, value in sample.items() if name not in ABOUT_RECORDS}
-
-
-def decoded(samples: Iterator[dict[str, Any]], really: bool = True) -> Iterator[dict[str, Any]]:
-    """The samples with values instead of bytes where an extension has a decoder by default (if `really`)."""
-    if not really:
-        return samples
-    from wdspec.fields.sample_fields import SampleFields
-
-    fields = SampleFields()
-    return (sample for raw in samples if (sample := fields(raw)) is not None)
