@@ -3,6 +3,7 @@
 import pickle
 import sqlite3
 from itertools import islice
+from types import SimpleNamespace
 
 import pytest
 from shardmaking import write_source
@@ -140,3 +141,24 @@ def test_another_database_and_a_damaged_file_are_refused(dataset, tmp_path):
 def count(path, table):
     with sqlite3.connect(path) as database:
         return database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+
+
+def test_a_process_that_makes_the_file_while_another_looks_at_it_is_no_other_program(path, monkeypatch):
+    connect, meanwhile = sqlite3.connect, []
+
+    class Looking(sqlite3.Connection):
+        """One that is overtaken right after the first thing that it asks."""
+
+        def execute(self, *arguments):
+            cursor = super().execute(*arguments)
+            if meanwhile:
+                return cursor
+            meanwhile.append(cursor.fetchall())
+            monkeypatch.setattr(sqlite3, "connect", connect)
+            assert list(wds.DBCache(path)(["first"])) == ["first"]
+            return SimpleNamespace(fetchone=meanwhile[0].pop)
+
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda *options, **more: connect(*options, factory=Looking, **more)
+    )
+    assert list(wds.DBCache(path)(["second"])) == ["first"]

@@ -90,8 +90,9 @@ class DBCache(Stage):
     def _connected(self, path: str) -> sqlite3.Connection:
         database = sqlite3.connect(path, timeout=60, isolation_level=None)
         try:
-            known = database.execute("PRAGMA application_id").fetchone()[0]
+            # In this order: a process that makes the file at this moment gives it its mark first, and then tables.
             tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            known = database.execute("PRAGMA application_id").fetchone()[0]
             if known != _APPLICATION and tables:
                 raise UsageError(
                     f"`{path}` is a database of another program, no sample cache; give another name"
