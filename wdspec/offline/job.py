@@ -32,18 +32,24 @@ class ShardTask(NamedTuple):
     """Absolute path, or URL."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """All tasks of a spec, and how its sources are read."""
+class JobOptions(NamedTuple):
+    """What is the same for all tasks of a job."""
 
-    parts: Mapping[str, SourceParts]
-    tasks: tuple[ShardTask, ...]
     seed: int
     limit: int | None
     """Samples written of each shard, at most."""
     allow_pickle: bool
     outputs: Storage
     """Where shards are written; the rewrite rules of the environment apply, not those of the spec."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """All tasks of a spec, and how its sources are read."""
+
+    parts: Mapping[str, SourceParts]
+    tasks: tuple[ShardTask, ...]
+    options: JobOptions
 
 
 def job_of(spec: Spec) -> Job:
@@ -65,7 +71,7 @@ def job_of(spec: Spec) -> Job:
         for number, shard in enumerate(listed.shards[source.name])
     )
     _check(tasks, outputs, listed.storages)
-    return Job(listed.parts, tasks, spec.seed, spec.limit, "pickle" in spec.allow, outputs)
+    return Job(listed.parts, tasks, JobOptions(spec.seed, spec.limit, "pickle" in spec.allow, outputs))
 
 
 def place_of(output: OutputOptions, shard: ShardUrl) -> str:

@@ -42,7 +42,7 @@ def run_job(
     report = Report()
     pending: list[ShardTask] = []
     for task in job.tasks:
-        if not force and job.outputs.is_written(task.output):
+        if not force and job.options.outputs.is_written(task.output):
             report.there.append(task)
             told(task, None, True)
         else:
@@ -50,18 +50,7 @@ def run_job(
     directory = os.getcwd()
     try:
         for left in range(retries, -1, -1):
-            works = [
-                ShardWork(
-                    task,
-                    job.parts[task.source],
-                    job.seed,
-                    job.limit,
-                    job.allow_pickle,
-                    job.outputs,
-                    directory,
-                )
-                for task in pending
-            ]
+            works = [ShardWork(task, job.parts[task.source], job.options, directory) for task in pending]
             pending = []
             for work, outcome in engine.run(works) if works else ():
                 failed = isinstance(outcome, ShardFailed)

@@ -9,12 +9,11 @@ import traceback
 from typing import Any, NamedTuple
 
 from wdspec.errors import WdspecError
-from wdspec.offline.job import ShardTask
+from wdspec.offline.job import JobOptions, ShardTask
 from wdspec.reading.error_budget import Budget
 from wdspec.reading.piece import Piece
 from wdspec.reading.source_parts import SourceParts
 from wdspec.reading.user_steps import MapSteps
-from wdspec.storage.storage import Storage
 from wdspec.writing.writer_choice import open_writer
 
 
@@ -49,10 +48,7 @@ class ShardWork(NamedTuple):
 
     task: ShardTask
     parts: SourceParts
-    seed: int
-    limit: int | None
-    allow_pickle: bool
-    outputs: Storage
+    options: JobOptions
     directory: str
     """Joins `sys.path`, last: the user's modules may lie there."""
 
@@ -91,18 +87,18 @@ def process_shard(work: ShardWork) -> ShardDone:
         Exception: what the user's functions raise.
     """
     started = time.monotonic()
-    task, parts = work.task, work.parts
+    task, parts, options = work.task, work.parts, work.options
     budget = Budget(parts.errors, task.source)
-    process = parts.transform.build(budget, work.seed, task.number, MapSteps())
+    process = parts.transform.build(budget, options.seed, task.number, MapSteps())
     opened = parts.open(Piece(task.shard), on_error=lambda error: budget(error, "shard", url=task.shard.text))
     try:
-        output = work.outputs.output(task.output)
-        with open_writer(output, name=task.output, allow_pickle=work.allow_pickle) as writer:
+        output = options.outputs.output(task.output)
+        with open_writer(output, name=task.output, allow_pickle=options.allow_pickle) as writer:
             for raw in opened:
                 sample = process(raw, opened.next_index - 1)
                 if sample is not None:
                     _write(writer, sample, budget)
-                if work.limit is not None and writer.count >= work.limit:
+                if options.limit is not None and writer.count >= options.limit:
                     break
     finally:
         opened.close()
