@@ -5,5 +5,6 @@ compress and decompress. Stores, settings and error policies are unknown here, s
 checks its copies by the same code that reads them.
 
 Read `suffixes.py` first: the one table of names. `compression/` has each kind of compression in both directions,
-`tar/` the strict tar reader, `records/` the readers of CBOR, MessagePack and JSON lines.
+`raw_samples` what the readers of all formats have in common, `tar/` the strict tar reader, `records/` those of CBOR,
+MessagePack and JSON lines.
 """

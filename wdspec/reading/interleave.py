@@ -16,9 +16,10 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from wdspec.formats.raw_samples import RawSamples
 from wdspec.planning.stream_state import Lane, StreamState
 from wdspec.reading.source_parts import LiveSource
-from wdspec.reading.source_stream import ShardSamples, SourceStream
+from wdspec.reading.source_stream import SourceStream
 from wdspec.reading.transform import Sample
 
 
@@ -131,7 +132,7 @@ class _OpenLane:
 
     def __init__(self, turn: int, offset: int = 0, sample: int = 0) -> None:
         self.start_at: Lane = (turn, offset, sample)
-        self.shard: ShardSamples | None = None
+        self.shard: RawSamples | None = None
         self.samples: Iterator[Any] = iter(())
 
     @property

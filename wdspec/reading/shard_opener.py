@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from wdspec.errors import ShardError, StoreError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.formats.compression.decompressed_file import decompressed
+from wdspec.formats.raw_samples import RawSamples, no_field
 from wdspec.formats.records.boundaries import splitter_of
 from wdspec.formats.records.record_reader import RecordSamples
 from wdspec.formats.suffixes import format_of
@@ -40,8 +41,8 @@ class ShardOpener:
         *,
         on_error: Callable[[ShardError], None],
         ahead: Ahead | None = None,
-    ) -> OpenedShard:
-        """Opens a piece of a shard.
+    ) -> RawSamples:
+        """Opens a piece of a shard, for the caller to close.
 
         Args:
             piece: which samples.
@@ -57,13 +58,13 @@ class ShardOpener:
         """What a reader of this source opens its shards through, to have the next ones fetched meanwhile."""
         return Ahead(self.storage)
 
-    def headers(self, piece: Piece, *, on_error: Callable[[ShardError], None]) -> OpenedShard:
+    def headers(self, piece: Piece, *, on_error: Callable[[ShardError], None]) -> RawSamples:
         """Opens a piece of a shard to count its samples: they come without fields, and their data is not read.
 
         Raises:
             ShardError: as for reading.
         """
-        return self._open(piece, _no_field, on_error, self.ahead())
+        return self._open(piece, no_field, on_error, self.ahead())
 
     def _open(
         self,
@@ -71,13 +72,12 @@ class ShardOpener:
         field_of: Callable[[str], str | None],
         on_error: Callable[[ShardError], None],
         ahead: Ahead,
-    ) -> OpenedShard:
+    ) -> RawSamples:
         shard = piece.shard
         raw = open_watched(lambda: ahead.open(shard), self.storage.timeout, self.source, shard.text)
         try:
-            file = decompressed(raw)
-            samples = self._samples(
-                file,
+            return self._samples(
+                decompressed(raw),
                 shard,
                 field_of=field_of,
                 offset=piece.offset,
@@ -90,9 +90,8 @@ class ShardOpener:
         except BaseException:
             raw.close()
             raise
-        return OpenedShard(samples, file, raw)
 
-    def _samples(self, file: BinaryIO, shard: ShardUrl, **options: Any) -> TarSamples | RecordSamples:
+    def _samples(self, file: BinaryIO, shard: ShardUrl, **options: Any) -> RawSamples:
         format = format_of(shard.text, self.format)
         if format == "tar":
             return TarSamples(file, key_rule=self.key, lenient_end=self.lenient_end, **options)
@@ -105,33 +104,3 @@ class ShardOpener:
                 url=shard.text,
             )
         return RecordSamples(file, splitter_of(format), **options)
-
-
-class OpenedShard:
-    """An open shard; closing it closes the file under it."""
-
-    def __init__(self, samples: TarSamples | RecordSamples, *files: BinaryIO) -> None:
-        self._samples = samples
-        self._files = files
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self._samples)
-
-    @property
-    def next_offset(self) -> int:
-        """Byte offset in the uncompressed shard of the sample after the last one given."""
-        return self._samples.next_offset
-
-    @property
-    def next_index(self) -> int:
-        """Index in the shard of that sample."""
-        return self._samples.next_index
-
-    def close(self) -> None:
-        """Closes the files."""
-        for file in self._files:
-            file.close()
-
-
-def _no_field(suffix: str) -> None:
-    return None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from wdspec.errors import ShardError
+from wdspec.formats.raw_samples import RawSamples
 from wdspec.planning.stream_state import StreamState, write_progress
 from wdspec.reading.piece import Piece
 from wdspec.reading.source_parts import LiveSource
@@ -14,20 +16,6 @@ from wdspec.reading.transform import Sample
 
 EXPECTED = 2
 """Shards beyond those being read that may be fetched meanwhile."""
-
-
-class ShardSamples(Protocol):
-    """An open shard: its raw samples, and where the next one begins."""
-
-    @property
-    def next_offset(self) -> int: ...
-
-    @property
-    def next_index(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Sample]: ...
-
-    def close(self) -> None: ...
 
 
 class SourceStream:
@@ -49,7 +37,7 @@ class SourceStream:
         self._emitted, self._length = state.emitted, state.length
         self._turn = state.turn
         self._start = (state.offset, state.sample)
-        self._shard: ShardSamples | None = None
+        self._shard: RawSamples | None = None
         self._samples: Iterator[Sample] = iter(())
         self._ordinal = state.ordinal
         # The turn at which a sample was last delivered; one that a state lies inside of counts as such a turn.
@@ -155,8 +143,7 @@ class SourceStream:
         self._shard = self._opened(self._turn, *self._start)
         self._samples = iter(self._shard)
 
-    def _opened(self, turn: int, offset: int, index: int) -> ShardSamples:
-        opened: ShardSamples
+    def _opened(self, turn: int, offset: int, index: int) -> RawSamples:
         entry = self._order.entry(self._slot, turn)
         shard = self._shards[entry.shard]
         try:
@@ -167,7 +154,7 @@ class SourceStream:
             )
         except ShardError as error:
             self._budget(error, "shard", url=shard.text)
-            opened = _NoSamples()
+            opened = _NoSamples(io.BytesIO())
         self._ahead.expect(
             self._shards[self._order.entry(self._slot, self._turn + n).shard] for n in range(1, EXPECTED + 1)
         )
@@ -203,14 +190,8 @@ class SourceStream:
         return self._shards[self._order.entry(self._slot, turn).shard].text
 
 
-class _NoSamples:
+class _NoSamples(RawSamples):
     """A shard that could not be opened and was skipped under the error policy."""
-
-    next_offset = 0
-    next_index = 0
 
     def __iter__(self) -> Iterator[Any]:
         return iter(())
-
-    def close(self) -> None:
-        pass

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 from wdspec.errors import ShardError
+from wdspec.formats.raw_samples import RawSamples
 from wdspec.formats.suffixes import stem_of
 from wdspec.formats.tar.blocks import CHUNK, Blocks
 from wdspec.formats.tar.headers import REFETCH
@@ -33,7 +34,7 @@ RecordSplitter = Callable[[bytes, bool], Iterator[Record]]
 Raises ShardError, with the index in the piece for an offset, where no record can be found any more."""
 
 
-class RecordSamples:
+class RecordSamples(RawSamples):
     """The samples of one uncompressed sequence of records, each a map of field → value.
 
     Iterating (once) yields dicts: `__key__`, the constants, then the wanted fields in the order of the record. Byte
@@ -45,46 +46,19 @@ class RecordSamples:
     shard). A shard that is cut between two records cannot be told from a whole one: these formats have no end.
 
     Args:
-        file: positioned anywhere if seekable, else at the start; `read(n)` may return less than n bytes.
-        split: finds the records, see `sequences`.
-        field_of: name in the record → name to store the value under, or None when it is unwanted.
-        offset, index: `next_offset` and `next_index` of an earlier reader, to go on from there.
-        stride, residue: only samples with `index % stride == residue` are delivered.
-        on_error: as for `TarSamples`: if it returns, a record that is no sample is dropped; where the next one
-            cannot be found the rest of the shard is lost.
-        constants: added to every sample; `__url__` and `__source__` among them also go into errors.
+        file: as for `RawSamples`.
+        split: finds the records, see `boundaries`.
+        options: of `RawSamples`.
     """
 
-    def __init__(
-        self,
-        file: BinaryIO,
-        split: RecordSplitter,
-        *,
-        field_of: Callable[[str], str | None] = str.lower,
-        offset: int = 0,
-        index: int = 0,
-        stride: int = 1,
-        residue: int = 0,
-        on_error: Callable[[ShardError], None] | None = None,
-        constants: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._file = file
+    def __init__(self, file: BinaryIO, split: RecordSplitter, **options: Any) -> None:
+        super().__init__(file, **options)
         self._split = split
-        self._field_of = field_of
-        self._stride = stride
-        self._residue = residue
-        self._on_error = on_error
-        self._constants = dict(constants or {})
         self._stem = stem_of(str(self._constants.get("__url__", "")))
         self._names: dict[str, str | None] = {}
-        self.next_offset = offset
-        """After each yield: byte offset of the next record, in the uncompressed shard."""
-        self.next_index = index
-        """After each yield: index in the shard of the next sample, whichever stride."""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         offset, index, wanted = self.next_offset, self.next_index, CHUNK
-        refusal: BaseException | None = None
         try:
             blocks = Blocks(self._file, offset)
             while True:
@@ -100,14 +74,7 @@ class RecordSamples:
                         try:
                             sample = self._sample(record, index)
                         except ShardError as error:
-                            self._placed(error, offset + done)
-                            try:
-                                if self._on_error is None:
-                                    raise
-                                self._on_error(error)
-                            except BaseException as raised:
-                                refusal = raised
-                                raise
+                            self._report(error, offset=offset + done)
                         else:
                             self.next_offset, self.next_index = offset + record.end, index + 1
                             yield sample
@@ -126,13 +93,7 @@ class RecordSamples:
                 if wanted > MAX_RECORD:
                     raise ShardError(f"a record has more than {MAX_RECORD:,} bytes; {REFETCH}", offset=offset)
         except ShardError as error:
-            if error is refusal:
-                raise
-            error.message += "; what follows in this shard cannot be read"
-            self._placed(error, self.next_offset)
-            if self._on_error is None:
-                raise
-            self._on_error(error)
+            self._report_end(error, offset=self.next_offset)
 
     def _records(self, piece: bytes, is_last: bool, offset: int) -> Iterator[Record]:
         """The records of a piece; errors get their place in the shard."""
@@ -190,7 +151,3 @@ class RecordSamples:
             self._names.clear()
         self._names[name] = stored
         return stored
-
-    def _placed(self, error: ShardError, offset: int) -> ShardError:
-        error.at(source=self._constants.get("__source__"), url=self._constants.get("__url__"), offset=offset)
-        return error

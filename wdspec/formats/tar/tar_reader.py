@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import struct
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 from zlib import adler32
 
 from wdspec.errors import ShardError
+from wdspec.formats.raw_samples import RawSamples, no_field
 from wdspec.formats.tar.blocks import Blocks
 from wdspec.formats.tar.hard_links import HardLinks
 from wdspec.formats.tar.headers import (
@@ -45,7 +46,7 @@ class ShardWarning(UserWarning):
     """A shard is read although it is not quite right, as the spec allows."""
 
 
-class TarSamples:
+class TarSamples(RawSamples):
     """The samples of one uncompressed tar: adjacent members with the same key, strictly checked.
 
     Iterating (once) yields dicts: `__key__`, the constants, then one `bytes` value for every wanted member,
@@ -59,50 +60,26 @@ class TarSamples:
     have a checksum.
 
     Args:
-        file: positioned anywhere if seekable, else at the start; `read(n)` may return less than n bytes.
-            Fastest with a local file opened with `buffering=0`.
-        field_of: suffix as in the file -> name to store its data under, or None when the member is unwanted
-            (it is then never read). Asked once for each sequence of suffixes.
+        file: as for `RawSamples`; fastest is a local file opened with `buffering=0`.
         key_rule: where names split into key and suffix.
         lenient_end: a shard that stops without the end marker gives one `ShardWarning` instead of an error.
             Data that is cut short stays an error.
-        offset, index: `next_offset` and `next_index` of an earlier reader, to go on from there. Keys that
-            come back are then noticed only if they were met after `offset`.
-        stride, residue: only samples with `index % stride == residue` are read and delivered.
-        on_error: called with each ShardError. If it raises, reading ends so. If it returns, the sample at
-            fault is dropped and reading goes on with the next one where that can be found (duplicates, keys
-            that come back, links to nothing); else the rest of the shard is lost, as the error's message says.
-            Without it errors are raised.
-        constants: added to every sample; `__url__` and `__source__` among them also go into errors.
+        options: of `RawSamples`. `field_of` is asked once for each sequence of suffixes, as they are in the file;
+            an unwanted member is never read. With `offset`, keys that come back are noticed only if they were met
+            after it. `on_error` can go on behind duplicates, keys that come back and links to nothing.
     """
 
     def __init__(
         self,
         file: BinaryIO,
         *,
-        field_of: Callable[[str], str | None] = str.lower,
         key_rule: KeyRule = _FIRST_DOT,
         lenient_end: bool = False,
-        offset: int = 0,
-        index: int = 0,
-        stride: int = 1,
-        residue: int = 0,
-        on_error: Callable[[ShardError], None] | None = None,
-        constants: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> None:
-        self._file = file
-        self._field_of = field_of
+        super().__init__(file, **options)
         self._key_rule = key_rule
         self._lenient_end = lenient_end
-        self._stride = stride
-        self._residue = residue
-        self._on_error = on_error
-        self._refusal: BaseException | None = None
-        self._constants = dict(constants or {})
-        self.next_offset = offset
-        """After each yield: byte offset of the next sample's first header, in the uncompressed shard."""
-        self.next_index = index
-        """After each yield: index in the shard of the next sample, whichever stride."""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         base, at, buffer, end = self.next_offset, 0, b"", 0
@@ -188,7 +165,12 @@ class TarSamples:
                             node = tree.root
                             if key in seen and mine:
                                 mine = False
-                                self._report(ShardError(_REAPPEARS), base + at, key, name)
+                                self._report(
+                                    ShardError(_REAPPEARS),
+                                    offset=base + at,
+                                    key=shown(key),
+                                    member=shown(name),
+                                )
                             seen.add(key)
                         spelling = suffix if member or prefix is None else head[after_prefix:100]
                         step = node.get(spelling)
@@ -202,7 +184,7 @@ class TarSamples:
                             step = step or (None, node)
                             if mine:
                                 mine = False
-                                self._report(error, base + at, key, name)
+                                self._report(error, offset=base + at, key=shown(key), member=shown(name))
                 field, node = step
                 extended = -1
 
@@ -226,50 +208,21 @@ class TarSamples:
             offset = base + at
             warning = check_marker(blocks, offset, self._lenient_end)
             if warning:
-                warnings.warn(
-                    str(self._placed(ShardError(warning), offset, None, None)), ShardWarning, stacklevel=2
-                )
+                placed = self._placed(ShardError(warning), offset=offset)
+                warnings.warn(str(placed), ShardWarning, stacklevel=2)
             self.next_offset, self.next_index = offset, index + 1
             if mine:
                 yield sample
             key = None
             check_rest(blocks, offset)
         except ShardError as error:
-            if error is self._refusal:
-                raise
-            error.message += "; what follows in this shard cannot be read"
-            self._report(error, base + at, key, None)
-
-    def _report(self, error: ShardError, offset: int, key: bytes | None, name: bytes | None) -> None:
-        """Raises the error, or leaves it to the policy, which may raise too."""
-        self._placed(error, offset, key, name)
-        try:
-            if self._on_error is None:
-                raise error
-            self._on_error(error)
-        except BaseException as refusal:
-            self._refusal = refusal
-            raise
-
-    def _placed(self, error: ShardError, offset: int, key: bytes | None, name: bytes | None) -> ShardError:
-        error.at(
-            source=self._constants.get("__source__"),
-            url=self._constants.get("__url__"),
-            offset=offset,
-            key=None if key is None else shown(key),
-            member=None if name is None else shown(name),
-        )
-        return error
+            self._report_end(error, offset=base + at, key=None if key is None else shown(key))
 
 
 def count_samples(file: BinaryIO, *, key_rule: KeyRule = _FIRST_DOT, lenient_end: bool = False) -> int:
     """The number of samples in an uncompressed tar, from its headers alone. Raises ShardError as reading does."""
-    samples = TarSamples(file, field_of=_nothing, key_rule=key_rule, lenient_end=lenient_end)
+    samples = TarSamples(file, field_of=no_field, key_rule=key_rule, lenient_end=lenient_end)
     return sum(1 for _ in samples)
-
-
-def _nothing(suffix: str) -> None:
-    return None
 
 
 def _is_ordinary(member: Member, tail: bytes) -> bool:
