@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 from wdspec.errors import UsageError
 from wdspec.planning.topology import Seat
@@ -29,7 +30,8 @@ def find_seat(
             given, lacking = ("rank", "world_size") if world_size is None else ("world_size", "rank")
             raise UsageError(f"`{given}` was given without `{lacking}`; give both, or neither")
         return Seat(rank, world_size)
-    if ours := _from_torch():
+    if distributed := initialised_distributed():
+        ours = Seat(distributed.get_rank(), distributed.get_world_size())
         # Lightning starts its processes with WORLD_SIZE alone, which contradicts nothing.
         whole = all(environ.get(name) for name in _PAIRS[0])
         theirs = (_from_environment(environ, *_PAIRS[0]) if whole else None) or ours
@@ -42,12 +44,12 @@ def find_seat(
     return _from_environment(environ, *_PAIRS[0]) or _from_environment(environ, *_PAIRS[1]) or Seat()
 
 
-def _from_torch() -> Seat | None:
-    """From torch.distributed, if the program has loaded and initialised it."""
+def initialised_distributed() -> Any | None:
+    """torch.distributed, if the program has loaded and initialised it."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
-    return Seat(distributed.get_rank(), distributed.get_world_size())
+    return distributed
 
 
 def _from_environment(environ: Mapping[str, str], rank: str, world_size: str) -> Seat | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from wdspec.errors import UsageError
+from wdspec.processes.seat import initialised_distributed
 from wdspec.running.cursor import Resumable
 from wdspec.running.run_state import State, merge_states
 
@@ -33,8 +33,8 @@ def gather_state(loader_or_state: Resumable | Mapping[str, Any], group: Any = No
         >>> state["batch"], state["ranks"]
         (1, [0])
     """
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+    distributed = initialised_distributed()
+    if distributed is None:
         return merge_states([_own_state(loader_or_state)])
     own: tuple[State | None, str]
     try:

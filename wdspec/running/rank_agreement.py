@@ -14,7 +14,6 @@ out. It raises, and the launcher ends the job.
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 import zlib
 from collections import Counter
@@ -25,6 +24,7 @@ from typing import Any, Protocol
 
 from wdspec.errors import UsageError
 from wdspec.planning.order_digest import EXPAND_UP_TO, differences, digest
+from wdspec.processes.seat import initialised_distributed
 from wdspec.running.run import Run
 from wdspec.urls.sequence import ShardUrl, UrlSequence
 
@@ -52,11 +52,9 @@ def check_ranks_agree(run: Run) -> None:
     Raises:
         UsageError: another rank differs; names the first source and shard, or the option, that does.
     """
-    distributed = sys.modules.get("torch.distributed")
+    distributed = initialised_distributed()
     seat, spec = run.seat, run.blueprint.spec
-    if seat.world_size == 1 or distributed is None or not distributed.is_available():
-        return
-    if not distributed.is_initialized():
+    if seat.world_size == 1 or distributed is None:
         return
     # Paths may differ between machines; ranks may build other loaders besides, of other files or splits.
     name = f"{PurePath(spec.file or '').name}#{spec.split or ''}/{seat.world_size}"
