@@ -6,40 +6,30 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from wdspec.redaction import printable
 
 T = TypeVar("T")
 
 
-class Progress(Protocol):
-    """Work under way."""
+class Progress:
+    """Work under way, with a bar of rich's or without one."""
 
-    def advance(self, count: int = 1, **fields: Any) -> None:
-        """So much more is done; `fields` are shown in the columns made for them."""
-
-    def note(self, text: str) -> None:
-        """Prints a line above the bar, or on standard error where there is none; what cannot be printed is escaped."""
-
-
-class _Silent:
-    def advance(self, count: int = 1, **fields: Any) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        print(printable(text), file=sys.stderr, flush=True)
-
-
-class _Bar:
-    def __init__(self, bar: Any, task: Any) -> None:
+    def __init__(self, bar: Any = None, task: Any = None) -> None:
         self._bar, self._task = bar, task
 
     def advance(self, count: int = 1, **fields: Any) -> None:
-        self._bar.update(self._task, advance=count, **fields)
+        """So much more is done; `fields` are shown in the columns made for them."""
+        if self._bar is not None:
+            self._bar.update(self._task, advance=count, **fields)
 
     def note(self, text: str) -> None:
-        self._bar.console.print(printable(text), markup=False, highlight=False)
+        """Prints a line above the bar, or on standard error where there is none; what cannot be printed is escaped."""
+        if self._bar is not None:
+            self._bar.console.print(printable(text), markup=False, highlight=False)
+        else:
+            print(printable(text), file=sys.stderr, flush=True)
 
 
 def is_terminal() -> bool:
@@ -60,15 +50,25 @@ def progress(
         fields: further columns: name -> (format of the value, the first value).
     """
     if not drawn or not is_terminal():
-        yield _Silent()
+        yield Progress()
         return
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    texts = [TextColumn(form.replace("{", f"{{task.fields[{name}]", 1)) for name, (form, _) in fields.items()]
-    columns: tuple[Any, ...] = (what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), *texts)
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield _Bar(bar, bar.add_task("", total=total, **{name: first for name, (_, first) in fields.items()}))
+    texts = [
+        rich.TextColumn(form.replace("{", f"{{task.fields[{name}]", 1)) for name, (form, _) in fields.items()
+    ]
+    columns: tuple[Any, ...] = (
+        what,
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        rich.TimeRemainingColumn(),
+        *texts,
+    )
+    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield Progress(
+            bar, bar.add_task("", total=total, **{name: first for name, (_, first) in fields.items()})
+        )
 
 
 def with_progress(items: Iterable[T], what: str, size: Callable[[T], int] = lambda item: 1) -> Iterator[T]:
