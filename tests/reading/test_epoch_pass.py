@@ -485,7 +485,7 @@ def test_a_budget_counts_each_damaged_sample_once(tmp_path):
     reader = run.reader()
     steps = [reader.batch(number) for number in range(run.plan.epoch_batches)]
     assert unmasked([steps]) == [key for i, (key, _) in enumerate(samples) if i not in bad]
-    assert sum(reader.counts()["a"]["skipped"].values()) == 6
+    assert sum(reader.budgets["a"].skipped.values()) == 6
 
 
 def test_plans_say_what_a_pass_holds(tmp_path):

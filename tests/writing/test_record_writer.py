@@ -248,7 +248,7 @@ def test_a_damaged_line_is_an_error_that_names_source_url_and_byte_or_a_counted_
     reader = sample_reader(load({**spec, "errors": "skip"}))
     found = [sample["n"] for number in range(18) for sample in reader.batch(number)]
     assert found == [n for n in range(20) if n not in (3, 7)]
-    assert sum(reader.counts()["a"]["skipped"].values()) == 2
+    assert sum(reader.budgets["a"].skipped.values()) == 2
     reader.close()
 
 

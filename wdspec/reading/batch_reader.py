@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from wdspec.planning.plan import Plan
 from wdspec.reading.error_budget import Budget
@@ -30,6 +29,7 @@ class Reader:
         self.budgets = {
             source.name: Budget(parts[source.name].errors, source.name) for source in plan.sources
         }
+        """Of each source, with what was delivered, dropped as asked, and skipped, in this process."""
         maps = MapSteps()
         self._sources = [
             LiveSource(source, parts[source.name], self.budgets[source.name], maps, plan.seed)
@@ -52,7 +52,9 @@ class Reader:
             raise self._failure
         k, m = self.plan.slot_of_batch(number)
         try:
-            streams = self._row.get(k) or self._make_row(k)
+            if k not in self._row:
+                self._row[k] = [self._slot(rank, k) for rank in self.ranks]
+            streams = self._row[k]
             if len(streams) == 1:
                 return streams[0].take(m)
             return [sample for stream in streams for sample in stream.take(m)]
@@ -94,21 +96,9 @@ class Reader:
         draws = plan.draws()
         return lambda rank, worker, state: SlotStream(plan, sources, draws, rank, worker, state)
 
-    def _make_row(self, worker: int) -> list[Stream]:
-        row = self._row[worker] = [self._slot(rank, worker) for rank in self.ranks]
-        return row
-
     def _slot(self, rank: int, worker: int) -> Stream:
         slot = self.plan.topology.slot(rank, worker)
         stream = self._live.get(slot)
         if stream is None:
-            state = self._table.pop(slot, None)
-            stream = self._live[slot] = self._open(rank, worker, state)
+            stream = self._live[slot] = self._open(rank, worker, self._table.pop(slot, None))
         return stream
-
-    def counts(self) -> dict[str, dict[str, Any]]:
-        """Per source, in this process: samples delivered, dropped as asked, and skipped as errors, by cause."""
-        return {
-            name: {"delivered": b.delivered, "dropped": dict(b.dropped), "skipped": dict(b.skipped)}
-            for name, b in self.budgets.items()
-        }

@@ -6,7 +6,6 @@ the name, the size and so the checksum differ.
 
 from __future__ import annotations
 
-import struct
 from typing import Literal
 
 from wdspec.formats.tar.headers import BLOCK, ZERO_BLOCK, byte_sum, shown
@@ -52,7 +51,10 @@ class HeaderMaker:
         self, user: str = "", group: str = "", mode: int = 0o444, mtime: int = 0, format: TarFormat = "auto"
     ) -> None:
         self._format = format
-        owner = b"".join(_padded(_name_bytes(name), 32, f"owner's name {name!r}") for name in (user, group))
+        owner = b"".join(
+            _padded(name.encode("utf-8", "surrogateescape"), 32, f"owner's name {name!r}")
+            for name in (user, group)
+        )
         mode_field, time_field = b"%07o\0" % (mode & 0o7777), _number(mtime, "mtime")
         self._middle = mode_field + b"0000000\0" * 2
         self._time = time_field
@@ -126,11 +128,6 @@ def padding(size: int) -> bytes:
     return ZERO_BLOCK[: -size % BLOCK]
 
 
-def packed_size(header: bytes, size: int) -> int:
-    """The bytes that a member with these headers takes in the tar."""
-    return len(header) + size + -size % BLOCK
-
-
 def _filled(body: bytes) -> bytes:
     return body + padding(len(body))
 
@@ -158,7 +155,7 @@ def _number(value: int, what: str) -> bytes:
         raise ValueError(f"{what} {value} is negative")
     if value <= _MOST_OCTAL:
         return b"%011o\0" % value
-    return struct.pack(">B", 0x80) + value.to_bytes(11, "big")
+    return b"\x80" + value.to_bytes(11, "big")
 
 
 def _padded(data: bytes, size: int, what: str) -> bytes:
@@ -167,10 +164,6 @@ def _padded(data: bytes, size: int, what: str) -> bytes:
             f"the {what} does not fit in a tar header; use at most {size - 1} bytes, or leave it out"
         )
     return data.ljust(size, b"\0")
-
-
-def _name_bytes(name: str) -> bytes:
-    return name.encode("utf-8", "surrogateescape")
 
 
 def _what(name: bytes, size: int) -> str:
