@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from wdspec.errors import FieldError
-from wdspec.reading.transform import Sample, missing_field
+from wdspec.reading.transform import Sample, missing_field, present
 
 Batch = dict[str, Any]
 
@@ -62,14 +62,12 @@ def stack(values: list[Any]) -> Any:
 
 def as_tuple(sample: Sample, entries: Sequence[str]) -> tuple[Any, ...]:
     """The sample's fields in the order of `to_tuple`; of alternatives `a;b` the first present."""
-    return tuple(sample[_present(sample, entry)] for entry in entries)
-
-
-def _present(sample: Sample, entry: str) -> str:
-    for name in entry.split(";"):
-        if name in sample:
-            return name
-    raise missing_field(entry, sample)
+    values = []
+    for entry in entries:
+        if (name := present(entry, sample)) is None:
+            raise missing_field(entry, sample)
+        values.append(sample[name])
+    return tuple(values)
 
 
 def _unlike(samples: Sequence[Sample]) -> FieldError:

@@ -110,12 +110,10 @@ class Transform:
             else:
                 kept = {name: value for name, value in sample.items() if name.startswith("__")}
                 for entry in keep:
-                    for name in entry.split(";"):
-                        if name in sample:
-                            kept[entry.split(";")[0]] = sample[name]
-                            break
+                    if (name := present(entry, sample)) is not None:
+                        kept[entry.split(";")[0]] = sample[name]
             for entry in (*(keep or ()), *self.need):
-                if not any(name in kept for name in entry.split(";")):
+                if present(entry, kept) is None:
                     if missing == "skip":
                         budget.dropped["missing"] += 1
                         return None
@@ -125,6 +123,11 @@ class Transform:
             return kept
 
         return project
+
+
+def present(entry: str, sample: Sample) -> str | None:
+    """The first of the alternatives `a;b` that the sample has."""
+    return next((name for name in entry.split(";") if name in sample), None)
 
 
 def missing_field(entry: str, sample: Sample) -> FieldError:
