@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from wdspec.decoders.libraries import library
@@ -26,7 +26,7 @@ def splitter_of(format: Format) -> RecordSplitter:
         UsageError: the library that reads it is not installed.
     """
     if format == "jsonl":
-        return _jsonl(_json_loads())
+        return _split_lines
     if format == "cbor":
         return _cbor(library("cbor2", "a shard of cbor"))
     assert format == "msgpack", format
@@ -84,35 +84,25 @@ def _msgpack(msgpack: Any) -> RecordSplitter:
     return split
 
 
-def _jsonl(loads: Callable[[bytes], Any]) -> RecordSplitter:
+def _split_lines(piece: bytes, is_last: bool) -> Iterator[Record]:
     """One JSON text on each line; empty lines do not count, and the last one may lack its newline."""
-
-    def split(piece: bytes, is_last: bool) -> Iterator[Record]:
-        start, size = 0, len(piece)
-        while start < size:
-            end = piece.find(b"\n", start) + 1
-            if not end:
-                if not is_last:
-                    return
-                end = size
-            line = piece[start:end]
-            start = end
-            try:
-                yield Record(loads(line) if line.strip() else NOTHING, start)
-            except (ValueError, RecursionError) as error:
-                whole = line.endswith(b"\n")
-                seen = (
-                    f"a line is no JSON ({_said(error)})"
-                    if whole
-                    else "truncated: the last line is no whole JSON"
-                )
-                yield Record(None, start, f"{seen}: {line[:40]!r}…; {REFETCH}")
-
-    return split
-
-
-def _json_loads() -> Callable[[bytes], Any]:
-    return lambda line: json.loads(line.decode("utf-8"))
+    start, size = 0, len(piece)
+    while start < size:
+        end = piece.find(b"\n", start) + 1
+        if not end:
+            if not is_last:
+                return
+            end = size
+        line = piece[start:end]
+        start = end
+        try:
+            yield Record(json.loads(line.decode("utf-8")) if line.strip() else NOTHING, start)
+        except (ValueError, RecursionError) as error:
+            if line.endswith(b"\n"):
+                seen = f"a line is no JSON ({_said(error)})"
+            else:
+                seen = "truncated: the last line is no whole JSON"
+            yield Record(None, start, f"{seen}: {line[:40]!r}…; {REFETCH}")
 
 
 def _lost(kind: str, error: Exception, start: int) -> ShardError:

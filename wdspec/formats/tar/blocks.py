@@ -90,8 +90,10 @@ class Blocks:
     def take_elsewhere(self, offset: int, size: int) -> bytes:
         """Bytes from any place of a seekable shard; the window stays where it is."""
         self._seek(offset)
-        data = self._read(size)
-        self._seek(self.base + len(self.buffer))
+        pieces: list[bytes] = []
+        self._read_into(pieces, size)
+        data = b"".join(pieces)
+        self.come_back()
         if len(data) < size:
             raise self.truncated(offset + size)
         return data
@@ -134,13 +136,8 @@ class Blocks:
             self._failure = error
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _read(self, size: int) -> bytes:
-        """Reads `size` bytes, fewer only where the shard ends."""
-        pieces: list[bytes] = []
-        self._read_into(pieces, size)
-        return b"".join(pieces)
-
     def _read_into(self, pieces: list[bytes], size: int) -> None:
+        """Reads `size` bytes, fewer only where the shard ends."""
         have = 0
         try:
             while have < size and (data := self.file.read(min(size - have, _PIECE))):
