@@ -68,7 +68,7 @@ class Entries:
                     with contextlib.suppress(OSError):
                         stat = each.stat()
                         found.append(Entry(key, int(size), stat.st_size, stat.st_mtime_ns, each.path))
-        return sorted(found, key=_used)
+        return sorted(found, key=lambda entry: entry.used)
 
     def content(self, entry: Entry) -> Content | None:
         """What an index file says; None if it is gone, or damaged."""
@@ -129,7 +129,3 @@ def remove(path: str) -> int:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     return -size
-
-
-def _used(entry: Entry) -> int:
-    return entry.used

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 
 from wdspec.errors import ShardError, UsageError
 from wdspec.planning.finite_pass import ShardCount, SourceCount, pass_order
@@ -95,7 +96,7 @@ def count_shard(opener: ShardOpener, shard: ShardUrl, budget: Budget) -> ShardCo
     except ShardError as error:
         budget(error, "shard", url=shard.text)
         return ShardCount(0)
-    try:
+    with closing(opened):
         for _ in opened:
             following = opened.next_index
             if following - index > 1:
@@ -107,8 +108,6 @@ def count_shard(opener: ShardOpener, shard: ShardUrl, budget: Budget) -> ShardCo
         if opened.next_index > index:  # the last one is damaged
             lost.update(range(index, opened.next_index))
             index = opened.next_index
-    finally:
-        opened.close()
     if len(lost) == index:
         for cause in errors:
             budget(cause, "shard", url=shard.text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 
@@ -66,15 +67,12 @@ class PassReading:
         count = self.finite.counts[segment.source]
         turn, index = count.find(segment.first)
         position = segment.first
-        ahead = self.sources[segment.source].parts.open.ahead()
-        try:
+        with closing(self.sources[segment.source].parts.open.ahead()) as ahead:
             while position < segment.stop:
                 until = min(segment.stop, count.ends[turn])
                 more = until < segment.stop
                 yield from self._shard(segment.source, turn, index, index + until - position, ahead, more)
                 position, turn, index = until, turn + 1, 0
-        finally:
-            ahead.close()
 
     def _shard(
         self, source: int, turn: int, first: int, stop: int, ahead: Ahead, more: bool
@@ -109,7 +107,7 @@ class PassReading:
             report()
             yield from [None] * (stop - first)
             return
-        try:
+        with closing(opened):
             samples, at = iter(opened), first
             while at < stop:
                 raw = next(samples, None)
@@ -139,8 +137,6 @@ class PassReading:
                     errors.append(ShardError(_FEWER.format(opened.next_index, length)))
                 report()
                 yield from [None] * (stop - at)
-        finally:
-            opened.close()
 
 
 class PassStream:

@@ -150,9 +150,7 @@ class ReadingCursor(Cursor):
     somebody wants it; else it is ahead of the items given, and the table is noted after each step.
     """
 
-    def __init__(self, run: Run, checkpoint: Checkpoint = Checkpoint(), stride: int = 1) -> None:  # noqa: B008
-        super().__init__(run, checkpoint, stride)
-        self._reader: Reader | None = None
+    _reader: Reader | None = None
 
     @property
     def table(self) -> Mapping[int, bytes]:

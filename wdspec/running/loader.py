@@ -6,7 +6,6 @@ import multiprocessing
 import weakref
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -110,7 +109,5 @@ class Loader(Resumable):
     def __enter__(self) -> Loader:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()

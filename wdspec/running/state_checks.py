@@ -19,8 +19,8 @@ _LANE = 3
 _REMEDY = "load an earlier checkpoint, or the whole of this one"
 
 
-def check_state(state: Any) -> None:
-    """Raises a UsageError unless this is a state of a version that can be read."""
+def check_undamaged(state: Any) -> None:
+    """Raises a UsageError unless this is a state of a version that can be read, and all of it is as it was written."""
     if isinstance(state, Mapping) and state.get("format") == WORKER_FORMAT:
         raise UsageError(
             "this is the state of one worker of a DataLoader; load the state of the whole StatefulDataLoader into "
@@ -35,11 +35,6 @@ def check_state(state: Any) -> None:
             f"the state has format version {state['version']}, this wdspec reads version {VERSION}; use the "
             "release that wrote it"
         )
-
-
-def check_undamaged(state: Any) -> None:
-    """Raises a UsageError unless this is a state, and nothing in it is missing or of another kind."""
-    check_state(state)
     for fault in _faults(state):
         raise damaged(fault)
 

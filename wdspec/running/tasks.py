@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from torch.utils.data import Dataset, Sampler
@@ -64,15 +65,12 @@ class TaskSampler(Sampler[Task]):
     def __iter__(self) -> Iterator[Task]:
         run, first, table = self.cursor.run, self.cursor.batch, dict(self.cursor.table)
         k_of, end = run.plan.topology.workers, run.epoch_end(first)
-        number = first
-        while end is None or number < end:
-            worker = number - first
+        for worker, number in enumerate(count(first) if end is None else range(first, end)):
             if worker < self.workers:
                 own = {s: state for s, state in table.items() if (s % k_of - first) % self.workers == worker}
                 yield number, own
             else:
                 yield number, None
-            number += 1
 
 
 class TaskDataset(Dataset[Any]):

@@ -33,28 +33,21 @@ _processes: PerProcess[weakref.WeakSet[Any]] = PerProcess(weakref.WeakSet)
 class WorkerStart:
     """The `worker_init_fn` of a Loader: shields the worker, then calls the user's, if there is one."""
 
-    then: Callable[[int], object] | None = None
-    words: Connection | None = None
+    then: Callable[[int], object] | None
+    words: Connection
     """Where a worker that is stuck leaves the reason before it ends."""
 
     def __call__(self, worker: int) -> None:
-        if self.words is not None:
-            watchdog.stuck = LastWords(self.words)
+        watchdog.stuck = self._end_stuck
         for number in (signal.SIGTERM, signal.SIGINT):
             # No SIG_IGN: processes that the worker starts would inherit it.
             signal.signal(number, _go_on)
         if self.then is not None:
             self.then(worker)
 
-
-@dataclass(frozen=True)
-class LastWords:
-    """Sends an error to the training process and ends this one, for no exception can end the read that hangs."""
-
-    to: Connection
-
-    def __call__(self, error: WdspecError) -> None:
-        self.to.send(error)
+    def _end_stuck(self, error: WdspecError) -> None:
+        """Sends an error to the training process and ends this one, for no exception can end the read that hangs."""
+        self.words.send(error)
         os._exit(0)  # torch then finds the worker gone at a moment when its error can be caught
 
 

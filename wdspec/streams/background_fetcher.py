@@ -92,14 +92,10 @@ class BackgroundFetcher:
         with self._changed:
             while True:
                 self._drop_done()
-                for task in sorted(self._tasks, key=_buffered):
+                for task in sorted(self._tasks, key=lambda task: task.buffered):
                     if task.ready and task.lock.acquire(blocking=False):
                         return task
                 self._changed.wait()
-
-
-def _buffered(task: FetchTask) -> int:
-    return task.buffered
 
 
 _of_process = PerProcess(BackgroundFetcher)

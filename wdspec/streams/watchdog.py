@@ -96,7 +96,8 @@ class Watch:
                 abort(self.error)
             elif self._steps == 2 or (self._steps == 1 and abort is None):
                 self._interrupted = True
-                _put(self._thread, ctypes.py_object(_Interrupted))
+                thread, what = ctypes.c_ulong(self._thread), ctypes.py_object(_Interrupted)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, what)
             elif self._steps == 3:
                 log.error("a read cannot be ended from here: %s", self.error)
                 stuck(self.error)
@@ -198,7 +199,3 @@ class _Watchdog:
 
 
 _watchdog = PerProcess(_Watchdog)
-
-
-def _put(thread: int, what: Any) -> None:
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), what)
