@@ -25,16 +25,17 @@ from material import brace_pattern, text_sample, write_shards
 
 import wdspec
 from wdspec.compiler import blueprint
+from wdspec.errors import WdspecError
 from wdspec.planning.topology import Seat
 from wdspec.running.loader import Loader
 from wdspec.running.run import Run
-from wdspec.running.tasks import Delivery, Failure, TaskDataset
+from wdspec.running.tasks import Delivery, TaskDataset
 
 
 class StatelessDataset(TaskDataset):
     """Sends batches alone."""
 
-    def __getitem__(self, task: Any) -> Delivery | Failure:
+    def __getitem__(self, task: Any) -> Delivery | WdspecError:
         delivery = super().__getitem__(task)
         return Delivery(delivery.items, {}) if isinstance(delivery, Delivery) else delivery
 

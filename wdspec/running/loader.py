@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from wdspec.errors import UsageError
+from wdspec.errors import UsageError, WdspecError
 from wdspec.planning.keys import key64
 from wdspec.planning.topology import Seat
 from wdspec.running import worker_processes as workers
 from wdspec.running.blueprint import Blueprint
 from wdspec.running.cursor import Cursor, Resumable, Step
 from wdspec.running.run import Run
-from wdspec.running.tasks import Failure, TaskDataset, TaskSampler
+from wdspec.running.tasks import TaskDataset, TaskSampler
 
 _OURS = {
     "batch_size": "set `batch:` in the spec",
@@ -90,8 +90,8 @@ class Loader(Resumable):
         self._running = weakref.ref(running)
         try:
             for delivery in running:
-                if isinstance(delivery, Failure):
-                    raise delivery.error
+                if isinstance(delivery, WdspecError):
+                    raise delivery
                 yield delivery.items, delivery.states
         except RuntimeError:
             if self._words is not None and self._words.poll():

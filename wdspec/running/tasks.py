@@ -40,13 +40,6 @@ class Delivery:
         return Delivery(items, self.states)
 
 
-@dataclass(frozen=True)
-class Failure:
-    """An error of wdspec's own, carried whole to the training process instead of as a printed traceback."""
-
-    error: WdspecError
-
-
 class TaskSampler(Sampler[Task]):
     """The tasks from where a cursor stands to the end of its epoch.
 
@@ -80,7 +73,7 @@ class TaskDataset(Dataset[Any]):
         self.run = run
         self._reader: Reader | None = None
 
-    def __getitem__(self, task: Task) -> Delivery | Failure:
+    def __getitem__(self, task: Task) -> Delivery | WdspecError:
         number, table = task
         try:
             if self._reader is None:
@@ -90,7 +83,7 @@ class TaskDataset(Dataset[Any]):
             items = self.run.assemble(self._reader.batch(number))
             return Delivery(items, self._reader.states(number))
         except WdspecError as error:
-            return Failure(error)
+            return error  # whole to the training process, where torch would print its traceback into another
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None}
