@@ -82,11 +82,12 @@ def read_state(
     check_undamaged(state)
     now = json.loads(run.order)
     changed = list(differences(state["order"], now))
-    if state["order"]["elastic"] != now["elastic"]:
+    written, elastic = state["order"]["elastic"], now["elastic"]
+    if written != elastic:
         raise UsageError(
-            f"the state is of the topology {_topology(state['order'])}, this run has {_topology(now)}; write "
-            f"`elastic: {{ranks: {state['order']['elastic']['ranks']}, workers: "
-            f"{state['order']['elastic']['workers']}}}` in the spec, and run on any topology that divides it"
+            f"the state is of the topology {_topology(written)}, this run has {_topology(elastic)}; write "
+            f"`elastic: {{ranks: {written['ranks']}, workers: {written['workers']}}}` in the spec, and run on any "
+            "topology that divides it"
         )
     if changed and not allow_changed:
         raise UsageError(
@@ -186,5 +187,5 @@ def _reads_otherwise(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) 
     return old["seed"] != new["seed"] or before != now
 
 
-def _topology(order: Mapping[str, Any]) -> str:
-    return f"{order['elastic']['ranks']} ranks × {order['elastic']['workers']} workers"
+def _topology(elastic: Mapping[str, int]) -> str:
+    return f"{elastic['ranks']} ranks × {elastic['workers']} workers"

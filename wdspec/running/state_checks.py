@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from wdspec.errors import UsageError
@@ -16,7 +16,6 @@ WORKER_FORMAT = "wdspec-worker-state"
 _FIELDS = 7
 """Numbers of a source in a slot, before those of its lanes (`StreamState.numbers`)."""
 _LANE = 3
-_REMEDY = "load an earlier checkpoint, or the whole of this one"
 
 
 def check_undamaged(state: Any) -> None:
@@ -35,8 +34,25 @@ def check_undamaged(state: Any) -> None:
             f"the state has format version {state['version']}, this wdspec reads version {VERSION}; use the "
             "release that wrote it"
         )
-    for fault in _faults(state):
-        raise damaged(fault)
+    for name, is_right in _KINDS.items():
+        if name not in state:
+            raise damaged(f"`{name}` is missing")
+        if not is_right(state[name]):
+            raise damaged(f"`{name}` is {str(state[name])[:60]!r}")
+    if digest(dict(state["order"])) != state["digest"]:
+        raise damaged("`order` does not have the digest that was written with it")
+    if state["given"] and state["given"] >= state["items"]:
+        raise damaged(f"{state['given']} of {state['items']} items were given of a step")
+    if sorted(state["sources"]) != sorted(state["order"]["sources"]):
+        raise damaged(f"`sources` is {state['sources']}, and `order` has others")
+    for slot, sources in state["slots"].items():
+        if not (isinstance(slot, str) and slot.isdecimal() and isinstance(sources, list)):
+            raise damaged(f"slot {slot!r} is {str(sources)[:60]!r}")
+        if sources and len(sources) != len(state["sources"]):
+            raise damaged(f"slot {slot} has {len(sources)} sources of {len(state['sources'])}")
+        for numbers in sources:
+            if not _are_positions(numbers):
+                raise damaged(f"slot {slot} has a source at {str(numbers)[:60]}")
 
 
 def rank_state(state: Any, items: int) -> dict[str, Any]:
@@ -69,7 +85,7 @@ def rank_state(state: Any, items: int) -> dict[str, Any]:
 
 def damaged(fault: str) -> UsageError:
     """The error for a state that is not as it was written."""
-    return UsageError(f"the state is damaged: {fault}; {_REMEDY}")
+    return UsageError(f"the state is damaged: {fault}; load an earlier checkpoint, or the whole of this one")
 
 
 def check_slots(state: Mapping[str, Any], reads: Callable[[int], bool] = lambda slot: True) -> None:
@@ -85,39 +101,6 @@ def check_slots(state: Mapping[str, Any], reads: Callable[[int], bool] = lambda 
             slot = rank * workers + worker
             if reads(slot) and str(slot) not in state["slots"]:
                 raise damaged(f"slot {slot} is missing")
-
-
-def _faults(state: Mapping[str, Any]) -> Iterator[str]:
-    kinds: dict[str, Callable[[Any], bool]] = {
-        "batch": _is_count,
-        "given": _is_count,
-        "items": _is_count,
-        "ranks": lambda value: isinstance(value, list) and value != [] and all(map(_is_count, value)),
-        "digest": lambda value: isinstance(value, str),
-        "samples": lambda value: isinstance(value, str),
-        "order": lambda value: isinstance(value, Mapping),
-        "sources": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
-        "slots": lambda value: isinstance(value, Mapping),
-    }
-    for name, is_right in kinds.items():
-        if name not in state:
-            yield f"`{name}` is missing"
-        elif not is_right(state[name]):
-            yield f"`{name}` is {str(state[name])[:60]!r}"
-    if digest(dict(state["order"])) != state["digest"]:
-        yield "`order` does not have the digest that was written with it"
-    if state["given"] and state["given"] >= state["items"]:
-        yield f"{state['given']} of {state['items']} items were given of a step"
-    if sorted(state["sources"]) != sorted(state["order"]["sources"]):
-        yield f"`sources` is {state['sources']}, and `order` has others"
-    for slot, sources in state["slots"].items():
-        if not (isinstance(slot, str) and slot.isdecimal() and isinstance(sources, list)):
-            yield f"slot {slot!r} is {str(sources)[:60]!r}"
-        elif sources and len(sources) != len(state["sources"]):
-            yield f"slot {slot} has {len(sources)} sources of {len(state['sources'])}"
-        for numbers in sources:
-            if not _are_positions(numbers):
-                yield f"slot {slot} has a source at {str(numbers)[:60]}"
 
 
 def _is_count(value: Any) -> bool:
@@ -136,3 +119,16 @@ def _are_positions(numbers: Any) -> bool:
         and 0 <= emitted <= max(length, 0)
         and all(number >= 0 for at, number in enumerate(lanes) if at % _LANE)
     )
+
+
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "batch": _is_count,
+    "given": _is_count,
+    "items": _is_count,
+    "ranks": lambda value: isinstance(value, list) and value != [] and all(map(_is_count, value)),
+    "digest": lambda value: isinstance(value, str),
+    "samples": lambda value: isinstance(value, str),
+    "order": lambda value: isinstance(value, Mapping),
+    "sources": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+    "slots": lambda value: isinstance(value, Mapping),
+}
