@@ -129,9 +129,8 @@ class Follower(RawStream):
             return direct.read_at(self._position, size)
         if self._file < 0:
             return None
-        complete = (
-            direct is None and self._is_complete()
-        )  # looked at first: bytes may come before it becomes so
+        # Looked at first: bytes may come before it becomes so.
+        complete = direct is None and self._is_complete()
         if self._before >= 0 and not self._is_the_same(complete):
             return None
         if direct is not None:

@@ -40,9 +40,8 @@ class InterleavedStream(SourceStream):
         self._turn = (
             self._order.last_turn(slot, self._pass) if given_up else max(turn for turn, *_ in positions)
         )
-        if positions == [
-            (state.turn, 0, 0)
-        ]:  # nowhere but at a beginning does a lane stand alone at offset 0
+        # Nowhere but at a beginning does a lane stand alone at offset 0.
+        if positions == [(state.turn, 0, 0)]:
             self._turn = state.turn
             self._fill_up()
         if state != StreamState():

@@ -98,9 +98,6 @@ def compare(
     own = digest(order)
     notes = zlib.compress(json.dumps([rank, order, shards]).encode())
 
-    def differs(other: str) -> bool:
-        return store.check([f"{other}/digest"]) and store.get(f"{other}/digest").decode() != own
-
     def leave(place: str) -> None:
         store.set(f"{place}/notes", notes)
         store.set(f"{place}/digest", own)
@@ -114,7 +111,7 @@ def compare(
             leave(f"{key}/{rank}")
         others = [first]
     for other in others:
-        if differs(other):
+        if store.check([f"{other}/digest"]) and store.get(f"{other}/digest").decode() != own:
             theirs = json.loads(zlib.decompress(store.get(f"{other}/notes")))
             raise UsageError(_difference(rank, order, shards, *theirs))
 

@@ -29,21 +29,17 @@ class FetchTask(Protocol):
     @property
     def buffered(self) -> int:
         """Bytes fetched and not read yet; the task with the fewest comes first."""
-        ...
 
     @property
     def done(self) -> bool:
         """Whether there is nothing more to fetch, or nobody to fetch it for. Takes no lock."""
-        ...
 
     @property
     def ready(self) -> bool:
         """Whether a piece may be fetched now. Takes no lock."""
-        ...
 
     def fetch_piece(self) -> None:
         """Fetches one piece, waiting for the store. Raises nothing: errors are for the reader."""
-        ...
 
 
 class BackgroundFetcher:

@@ -31,7 +31,6 @@ class FetchesAhead(Protocol):
     @property
     def nearly_fetched(self) -> bool:
         """Whether it has all its bytes, or will have them soon."""
-        ...
 
 
 class ReadAhead(RawStream):

@@ -55,20 +55,12 @@ def progress(
     from rich import progress as rich
     from rich.console import Console
 
-    texts = [
-        rich.TextColumn(form.replace("{", f"{{task.fields[{name}]", 1)) for name, (form, _) in fields.items()
-    ]
-    columns: tuple[Any, ...] = (
-        what,
-        rich.BarColumn(),
-        rich.MofNCompleteColumn(),
-        rich.TimeRemainingColumn(),
-        *texts,
-    )
+    columns: list[Any] = [what, rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn()]
+    for name, (form, _) in fields.items():
+        columns.append(rich.TextColumn(form.replace("{", f"{{task.fields[{name}]", 1)))
     with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield Progress(
-            bar, bar.add_task("", total=total, **{name: first for name, (_, first) in fields.items()})
-        )
+        first = {name: value for name, (_, value) in fields.items()}
+        yield Progress(bar, bar.add_task("", total=total, **first))
 
 
 def with_progress(items: Iterable[T], what: str, size: Callable[[T], int] = lambda item: 1) -> Iterator[T]:

@@ -117,9 +117,8 @@ COMPRESSIONS = (
         "bzip2",
         suffixes=(".bz2",),
         tar_suffixes=(".tbz", ".tbz2"),
-        magic=re.compile(
-            rb"BZh.(?:1AY&SY|\x17rE8P\x90)", re.DOTALL
-        ),  # a first block, or the end of an empty stream
+        # A first block, or the end of an empty stream.
+        magic=re.compile(rb"BZh.(?:1AY&SY|\x17rE8P\x90)", re.DOTALL),
         compressor=bz2.BZ2Compressor,
         decompressor=lambda memory: bz2.BZ2Decompressor(),
     ),
@@ -137,9 +136,8 @@ COMPRESSIONS = (
         "zstd",
         suffixes=(".zst", ".zstd"),
         tar_suffixes=(".tzst",),
-        magic=re.compile(
-            rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"
-        ),  # it may begin with frames to be skipped
+        # It may begin with frames to be skipped.
+        magic=re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
         compressor=lambda: _zstd().ZstdCompressor(),
         decompressor=_zstd_decompressor,
     ),

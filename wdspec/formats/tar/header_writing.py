@@ -55,9 +55,8 @@ class HeaderMaker:
             _padded(name.encode("utf-8", "surrogateescape"), 32, f"owner's name {name!r}")
             for name in (user, group)
         )
-        mode_field, time_field = b"%07o\0" % (mode & 0o7777), _number(mtime, "mtime")
-        self._middle = mode_field + b"0000000\0" * 2
-        self._time = time_field
+        self._middle = b"%07o\0" % (mode & 0o7777) + b"0000000\0" * 2
+        self._time = _number(mtime, "mtime")
         self._tail = b"0" + bytes(100) + b"ustar\x0000" + owner + b"0000000\0" * 2
         fixed = (self._middle, self._time, self._tail + bytes(_PREFIX + 12))
         middle, time, rest = (part.replace(b"%", b"%%") for part in fixed)
@@ -73,9 +72,6 @@ class HeaderMaker:
         """
         if len(name) > _NAME or size > _MOST_OCTAL:
             return self._long(name, size)
-        return self._block(name, size)
-
-    def _block(self, name: bytes, size: int) -> bytes:
         field = self._sizes.get(size)
         if field is None:
             if len(self._sizes) > 20_000:

@@ -24,7 +24,7 @@ class SuffixNode(dict[bytes, "tuple[str | None, SuffixNode]"]):
 
 
 class SuffixTree:
-    """The tree of all tree met.
+    """The tree of all sequences of suffixes met.
 
     Args:
         field_of: suffix as in the file -> stored name, or None when unwanted.
