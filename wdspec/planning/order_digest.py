@@ -137,7 +137,7 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
                 f"{was} shards, now {now}" if was != now else f"{now} shards, but other ones"
             )
         else:
-            yield f"{path}: was {_shown(old)}, now {_shown(new)}"
+            yield f"{path}: was {json.dumps(old)}, now {json.dumps(new)}"
 
 
 def _finite(finite: Pass) -> dict[str, Any]:
@@ -197,10 +197,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
-
-
-def _shown(value: Any) -> str:
-    return json.dumps(value)
 
 
 def _hash(text: str) -> str:

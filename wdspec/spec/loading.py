@@ -75,7 +75,7 @@ def load(
         return source
     reading = _Reading(source, split, env, vars, overrides)
     composed = reading.composed(reading.split, reading.env)
-    errors = [problem for problem in reading.found() if problem.is_error]
+    errors = [problem for problem in reading.problems.sorted() if problem.is_error]
     if errors or composed is None:
         raise error_for(errors)
     return composed.spec
@@ -105,7 +105,7 @@ def check(
         if number == 0 and composed is not None:
             first = composed.spec
     reading.note_unused_variables()
-    found = reading.found()
+    found = reading.problems.sorted()
     return (None if any(problem.is_error for problem in found) else first), found
 
 
@@ -201,10 +201,6 @@ class _Reading:
                 self.problems.add(
                     "W101", entry.key, message, f"write `${{{name[:60]}}}` where it belongs, or remove it"
                 )
-
-    def found(self) -> list[Problem]:
-        """All problems in file order."""
-        return self.problems.sorted()
 
     def _top(self, source: str | os.PathLike[str] | Mapping[str, Any]) -> MapNode | None:
         if isinstance(source, Mapping):

@@ -7,11 +7,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pydantic_core import PydanticCustomError
-
-from wdspec.errors import UsageError
 from wdspec.secure import secure_mode
-from wdspec.spec.language.value_types import read_size
+from wdspec.spec.language.value_types import read_size, read_variable
 from wdspec.stores.settings.ais_cluster import AisVariables
 from wdspec.stores.settings.http_settings import HttpSettings
 from wdspec.urls.rewrite import Rule, parse_rules
@@ -64,10 +61,6 @@ class Environment:
 
 
 def _cache_size(text: str) -> int | None:
-    try:
-        if re.fullmatch(r"[0-9.]+[eE]\+?[0-9]{1,2}", text):  # `1e12`, as webdataset's users write it
-            return int(float(text))
-        return int(read_size(text)) if text else None
-    except PydanticCustomError as error:
-        said = error.context or {}
-        raise UsageError(f"WDS_CACHE_SIZE={text}: {said.get('message')}; {said.get('hint')}") from None
+    if re.fullmatch(r"[0-9.]+[eE]\+?[0-9]{1,2}", text):  # `1e12`, as webdataset's users write it
+        return int(float(text))
+    return int(read_variable("WDS_CACHE_SIZE", read_size, text)) if text else None

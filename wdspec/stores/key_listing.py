@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable
 
 from wdspec.formats.suffixes import is_listed
-
-_MAGIC = re.compile(r"[*?[]")
+from wdspec.urls.sequence import MAGIC
 
 
 def shards_among(keys: Iterable[str]) -> list[str]:
@@ -73,5 +72,5 @@ def _grouped(keys: list[list[str]], depth: int) -> dict[str, list[list[str]]]:
 
 def literal_start(pattern: str) -> str:
     """What all that matches a glob begins with, also a key that is literally the pattern: what to list by."""
-    match = _MAGIC.search(pattern)
+    match = MAGIC.search(pattern)
     return pattern if match is None else pattern[: match.start()]

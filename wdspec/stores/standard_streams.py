@@ -19,46 +19,40 @@ class StandardStreams(Store):
     """Standard input, forward only, and standard output."""
 
     def open(self, location: str, settings: StoreSettings) -> BinaryIO:
-        return _open_standard_input(location)
+        """The bytes of standard input.
+
+        Raises:
+            ShardError: it was read before, is a terminal or closed, or this is a worker process.
+        """
+        global _taken_by
+        if multiprocessing.parent_process() is not None:
+            raise ShardError(
+                "standard input belongs to the process that was started with it, not to its workers; set "
+                "`loader: {workers: 0}` or num_workers=0",
+                location=location,
+            )
+        if _taken_by == os.getpid():
+            raise ShardError(
+                "standard input can be read only once, and was: give the number of samples with `samples:` where it "
+                "would be counted, and stop after one pass with `epoch: pass` or `limit:`; or save it to a file",
+                location=location,
+            )
+        if os.isatty(0):
+            raise ShardError(
+                "standard input is a terminal; write `… < shard.tar` or `… | wdspec …`", location=location
+            )
+        try:
+            os.fstat(0)
+        except OSError:
+            raise ShardError("standard input is closed", location=location) from None
+        _taken_by = os.getpid()
+        return cast(BinaryIO, _StandardInput())
 
     def output(self, location: str, *, overwrite: bool = True, since: int | None = None) -> Output:
         return StreamOutput(sys.stdout.buffer)
 
     def describe(self, location: str, settings: StoreSettings) -> str:
         return "standard input"
-
-
-def _open_standard_input(location: str) -> BinaryIO:
-    """The bytes of standard input, forward only.
-
-    Raises:
-        ShardError: it was read before, is a terminal or closed, or this is a worker process.
-    """
-    global _taken_by
-    if multiprocessing.parent_process() is not None:
-        raise ShardError(
-            "standard input belongs to the process that was started with it, not to its workers; set "
-            "`loader: {workers: 0}` or num_workers=0",
-            location=location,
-        )
-    if _taken_by == os.getpid():
-        raise ShardError(
-            "standard input can be read only once, and was: give the number of samples with `samples:` where it "
-            "would be counted, and stop after one pass with `epoch: pass` or `limit:`; or save it to a file",
-            location=location,
-        )
-    try:
-        if os.isatty(0):
-            raise ShardError(
-                "standard input is a terminal; write `… < shard.tar` or `… | wdspec …`", location=location
-            )
-        os.fstat(0)
-    except OSError as error:
-        if isinstance(error, ShardError):
-            raise
-        raise ShardError("standard input is closed", location=location) from None
-    _taken_by = os.getpid()
-    return cast(BinaryIO, _StandardInput())
 
 
 class _StandardInput(RawStream):

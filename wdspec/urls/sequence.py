@@ -22,7 +22,8 @@ Kind = Literal["url", "list", "glob", "directory"]
 
 _CUT = re.compile(r"\\.|//\[[^\]/]*\]|(::)", re.DOTALL)
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
-_MAGIC = re.compile(r"[*?[]")
+MAGIC = re.compile(r"[*?[]")
+"""What makes a text a glob."""
 _ENDS_IN_SLASH = re.compile(r"/[,}]")
 
 
@@ -148,12 +149,12 @@ def kind_of(text: str) -> Kind:
         return "url"
     if text.endswith("/"):
         return "directory"
-    return "glob" if has_globs(scheme) and _MAGIC.search(text) else "url"
+    return "glob" if has_globs(scheme) and MAGIC.search(text) else "url"
 
 
 def magic_start(text: str) -> int:
     """Index of the first path segment of a glob that holds `*`, `?` or `[`."""
-    match = _MAGIC.search(text)
+    match = MAGIC.search(text)
     return len(text) if match is None else text.rfind("/", 0, match.start()) + 1
 
 
@@ -188,4 +189,4 @@ def _may_need_listing(piece: str) -> bool:
         return True
     if literal.startswith("@") or (literal.startswith("{") and "@" in literal):
         return True
-    return has_globs(scheme) and _MAGIC.search(literal) is not None
+    return has_globs(scheme) and MAGIC.search(literal) is not None

@@ -90,15 +90,15 @@ def prefixed(dataset: ListNode, prefix: str) -> ListNode:
 
 def with_each(dataset: ListNode, change: Callable[[MapNode], MapNode]) -> ListNode:
     """The same list with its sources changed, each nested mix before its sources."""
-    items: list[Node] = []
-    for item in dataset.items:
-        if isinstance(item, MapNode):
-            item = change(item)
-            nested = item.get("dataset")
-            if isinstance(nested, ListNode):
-                item = item.setting("dataset", with_each(nested, change))
-        items.append(item)
-    return dataset.list_of(items)
+
+    def changed(item: Node) -> Node:
+        if not isinstance(item, MapNode):
+            return item
+        item = change(item)
+        nested = item.get("dataset")
+        return item.setting("dataset", with_each(nested, change)) if isinstance(nested, ListNode) else item
+
+    return dataset.mapped(changed)
 
 
 def _free(name: str, taken: set[str], counts: dict[str, int]) -> str:

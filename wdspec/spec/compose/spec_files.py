@@ -109,12 +109,9 @@ class Library:
         origin = Origin(named, os.path.dirname(os.path.abspath(path)), text)
         before = len(self._problems)
         tree = parse(text, origin, self._problems)
-        if tree is None:
-            if len(self._problems) == before:
-                hint = "write at least `dataset:` with one source"
-                self._problems.add("E007", Scalar(origin, 1, 1, None), "the file is empty", hint)
+        if tree is None and len(self._problems) > before:
             return None
-        return top_map(tree, self._problems)
+        return top_map(tree or Scalar(origin, 1, 1, None), self._problems)
 
     def _read(self, path: str, named: str, at: Node | None) -> bytes | None:
         def cannot(message: str, hint: str = "") -> None:

@@ -107,10 +107,7 @@ class Scope:
         if isinstance(node, Scalar):
             return self._scalar(node)
         if isinstance(node, ListNode):
-            items = [self.expand(item) for item in node.items]
-            if all(new is old for new, old in zip(items, node.items, strict=True)):
-                return node
-            return node.list_of(items)
+            return node.mapped(self.expand)
         assert isinstance(node, MapNode)
         entries = {}
         changed = False

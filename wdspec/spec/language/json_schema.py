@@ -126,17 +126,12 @@ def _allow(value: dict[str, Any], forms: list[dict[str, Any]]) -> None:
 def _allow_variable(value: dict[str, Any]) -> None:
     """Wherever a value may stand, `${name}` may stand for it."""
     if "enum" in value:
-        _allow_choice(value)
+        value.pop("type", None)
+        value["anyOf"] = [{"enum": value.pop("enum")}, dict(_VARIABLE)]
     elif "$ref" in value or value.get("type") in ("object", "array"):
         kept = ("$ref", "type", "items", "additionalProperties", "minItems", "maxItems", "properties")
         form = {key: value.pop(key) for key in kept if key in value}
         value["anyOf"] = [form, dict(_VARIABLE)]
-
-
-def _allow_choice(value: dict[str, Any]) -> None:
-    choices = value.pop("enum")
-    value.pop("type", None)
-    value["anyOf"] = [{"enum": choices}, dict(_VARIABLE)]
 
 
 def _tidy(node: Any) -> Any:

@@ -103,13 +103,9 @@ def _inside(value: Node, model: type[Model], where: str, problems: Problems) -> 
     if isinstance(value, MapNode):
         return check_keys(value, model, where, problems)
     if isinstance(value, ListNode):
-        items = [
-            _inside(item, model, where, problems) if isinstance(item, MapNode) else item
-            for item in value.items
-        ]
-        if all(new is old for new, old in zip(items, value.items, strict=True)):
-            return value
-        return value.list_of(items)
+        return value.mapped(
+            lambda item: check_keys(item, model, where, problems) if isinstance(item, MapNode) else item
+        )
     return value
 
 

@@ -192,13 +192,9 @@ class Spec(_Discreet):
     to_tuple: AsksForFields[FieldPatterns | None] = Field(
         None, description="Deliver tuples of these fields instead of dicts: `image;jpg text`, or a list."
     )
-    batch: (
-        Annotated[
-            Batch,
-            BeforeValidator(read_batch),
-        ]
-        | None
-    ) = Field(None, description="Samples in a batch for each rank, or `{global_size: n}` over all ranks.")
+    batch: Annotated[Batch, BeforeValidator(read_batch)] | None = Field(
+        None, description="Samples in a batch for each rank, or `{global_size: n}` over all ranks."
+    )
     epoch: Annotated[Epoch, BeforeValidator(read_epoch)] | None = Field(
         None,
         description="Samples in an epoch over all ranks together, or `{batches: n}` global batches, or `pass`: every "

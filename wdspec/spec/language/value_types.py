@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any, NoReturn
+from collections.abc import Callable
+from typing import Annotated, Any, NoReturn, TypeVar
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from wdspec.errors import UsageError
 from wdspec.spec.problems.message_words import quoted, shown
 
+T = TypeVar("T")
 INTEGER_TEXT = re.compile(r"[-+]?[0-9]{1,40}(?:_[0-9]{1,40}){0,20}")
 _NUMBER_TEXT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _VARIABLE_TEXT = r"\$\{[^}]+\}"
@@ -27,6 +30,20 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 def refuse(code: str, message: str, hint: str = "") -> NoReturn:
     """Raises what the loader turns into a problem with this code, at the position of the value in hand."""
     raise PydanticCustomError(code, "{message}", {"message": message, "hint": hint})
+
+
+def read_variable(name: str, reader: Callable[[str], T], text: str) -> T:
+    """What the text of an environment variable stands for, by a reader of the language.
+
+    Raises:
+        UsageError: the reader refuses it.
+    """
+    try:
+        return reader(text)
+    except PydanticCustomError as error:
+        context = error.context or {}
+        shown_as = name if "@" in text else f"{name}={text}"  # what stands before an `@` may be a password
+        raise UsageError(f"{shown_as}: {context.get('message')}; {context.get('hint')}") from None
 
 
 def read_integer(value: Any) -> Any:

@@ -7,7 +7,8 @@ leaves, so a problem found after all merging still points at the line somebody w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import is_
 from typing import Any, NamedTuple
 
 from wdspec.spec.tree.positions import Position
@@ -144,6 +145,11 @@ class ListNode(Node):
         super().__init__(origin, line, column)
         self.items = tuple(items)
         self.size += sum(item.size for item in self.items)
+
+    def mapped(self, change: Callable[[Node], Node]) -> ListNode:
+        """The list of what its items become; itself, where none changes."""
+        items = [change(item) for item in self.items]
+        return self if all(map(is_, items, self.items)) else self.list_of(items)
 
 
 class MapEntry(NamedTuple):

@@ -16,7 +16,7 @@ from wdspec.stores.ais.client import AisClient, client_for
 from wdspec.stores.ais.object_listing import listed_names
 from wdspec.stores.ais.refusals import Refusal
 from wdspec.stores.http.answers import extent_of
-from wdspec.stores.http.exchange import HEADERS, WireBody
+from wdspec.stores.http.exchange import HEADERS, Explain, WireBody
 from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.stores.store import KeyStore, StoreSettings
 from wdspec.streams.resuming_stream import RangeResponse, ResumingStream
@@ -110,41 +110,32 @@ class AisShard:
                 self._internal += 1
                 raise TransientError(str(refusal))
             raise refusal.error(self._cluster)
+        explain = partial(_broken, reply.host)
         try:
-            answer = (
-                self._whole(response, reply.host)
-                if response.status == 200
-                else self._part(response, reply.host, offset)
-            )
+            if response.status == 200:
+                answer = self._whole(response, explain)
+            else:
+                extent = extent_of(206, response.headers, offset)
+                body = WireBody(response, explain)  # the checksum is that of the whole object
+                answer = RangeResponse(body, extent.start, extent.total, self._which(response.headers))
         except BaseException:
             response.close()
             raise
         self._internal = 0
         return answer
 
-    def _whole(self, response: urllib3.BaseHTTPResponse, host: str) -> RangeResponse:
+    def _whole(self, response: urllib3.BaseHTTPResponse, explain: Explain) -> RangeResponse:
         length = response.headers.get("content-length")
         total = int(length) if length and length.isdigit() else None
         etl = self._cluster.etl
         if etl is not None:
             same = f"what the ETL {etl.name} makes of it" if etl.deterministic else None
-            return RangeResponse(
-                WireBody(response, partial(_broken, host)), total=total, validator=same, ranges=False
-            )
+            return RangeResponse(WireBody(response, explain), total=total, validator=same, ranges=False)
         check = digest_of(response.headers) if self._cluster.verifies and total else None
-        body = (
-            VerifiedBody(response, host, check, total or 0)
-            if check
-            else WireBody(response, partial(_broken, host))
-        )
+        body = VerifiedBody(response, explain, check, total or 0) if check else WireBody(response, explain)
         return RangeResponse(
             body, total=total, validator=self._which(response.headers), ranges=total is not None
         )
-
-    def _part(self, response: urllib3.BaseHTTPResponse, host: str, offset: int) -> RangeResponse:
-        extent = extent_of(206, response.headers, offset)
-        body = WireBody(response, partial(_broken, host))  # the checksum is that of the whole object
-        return RangeResponse(body, extent.start, extent.total, self._which(response.headers))
 
     def _which(self, headers: Mapping[str, str]) -> str | None:
         """What says which bytes these are.
@@ -170,9 +161,9 @@ class VerifiedBody(WireBody):
     """
 
     def __init__(
-        self, response: urllib3.BaseHTTPResponse, host: str, check: tuple[Digest, str], total: int
+        self, response: urllib3.BaseHTTPResponse, explain: Explain, check: tuple[Digest, str], total: int
     ) -> None:
-        super().__init__(response, partial(_broken, host))
+        super().__init__(response, explain)
         self._digest, self._value = check
         self._missing = total
 

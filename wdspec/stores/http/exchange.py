@@ -19,6 +19,9 @@ CONNECTIONS = 16
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _SMALL = 64 * 1024
 
+Explain = Callable[[Exception], Exception]
+"""Makes our error of one of urllib3's."""
+
 
 def get(
     manager: urllib3.PoolManager,
@@ -85,10 +88,10 @@ class WireBody:
     """The bytes of one answer, as they come over the wire.
 
     Args:
-        explain: makes the error to raise of one of urllib3's.
+        explain: makes the error to raise.
     """
 
-    def __init__(self, response: urllib3.BaseHTTPResponse, explain: Callable[[Exception], Exception]) -> None:
+    def __init__(self, response: urllib3.BaseHTTPResponse, explain: Explain) -> None:
         self._response, self._explain = response, explain
 
     def read(self, size: int) -> bytes:

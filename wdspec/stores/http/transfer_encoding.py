@@ -46,11 +46,24 @@ def transferred(body: ResponseBody, encoding: str, path: str) -> tuple[ResponseB
     return DecodedBody(_RejoinedBody(start, body)), True
 
 
-class DecodedBody:
-    """A body without the gzip or deflate around it; its checksum is checked."""
+class _WrappedBody:
+    """A body that ends when the one inside it does."""
 
     def __init__(self, body: ResponseBody) -> None:
         self._body = body
+
+    def close(self) -> None:
+        self._body.close()
+
+    def abort(self) -> None:
+        self._body.abort()
+
+
+class DecodedBody(_WrappedBody):
+    """A body without the gzip or deflate around it; its checksum is checked."""
+
+    def __init__(self, body: ResponseBody) -> None:
+        super().__init__(body)
         self._decoder = _decoder()
         self._input = b""
         self._begun = False
@@ -74,30 +87,19 @@ class DecodedBody:
             if out:
                 return out
 
-    def close(self) -> None:
-        self._body.close()
 
-    def abort(self) -> None:
-        self._body.abort()
-
-
-class _RejoinedBody:
+class _RejoinedBody(_WrappedBody):
     """A body with the bytes already read from its start put back."""
 
     def __init__(self, start: bytes, body: ResponseBody) -> None:
-        self._start, self._body = start, body
+        super().__init__(body)
+        self._start = start
 
     def read(self, size: int) -> bytes:
         if self._start:
             data, self._start = self._start[:size], self._start[size:]
             return data
         return self._body.read(size)
-
-    def close(self) -> None:
-        self._body.close()
-
-    def abort(self) -> None:
-        self._body.abort()
 
 
 def _decoder() -> zlib._Decompress:

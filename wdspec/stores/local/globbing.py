@@ -13,8 +13,7 @@ from collections.abc import Iterator
 
 from wdspec.formats.suffixes import is_listed
 from wdspec.stores.local.local_files import explained
-
-_MAGIC = re.compile(r"[*?[]")
+from wdspec.urls.sequence import MAGIC
 
 
 def shards_in(directory: str) -> list[str]:
@@ -76,7 +75,7 @@ def _below(root: str, place: str, segment: str) -> Iterator[str]:
 def _names(directory: str, segment: str) -> list[str]:
     if os.path.lexists(directory + segment):
         return [segment]
-    if not _MAGIC.search(segment):
+    if not MAGIC.search(segment):
         return []
     matches = re.compile(fnmatch.translate(segment)).match
     hidden = segment.startswith(".")

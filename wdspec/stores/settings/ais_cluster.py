@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
-
-from pydantic_core import PydanticCustomError
 
 from wdspec.errors import UsageError
 from wdspec.spec.language.aistore import AIStore, Etl, read_endpoint, read_schemes
 from wdspec.spec.language.models import Source, Spec
+from wdspec.spec.language.value_types import read_variable
 from wdspec.stores.settings.ais_objects import AisObject, ais_object
 
-T = TypeVar("T")
 NO_LIMIT = 86_400.0
 """Seconds that stand for a time-out of 0, which AIStore's own tools take for none."""
 _TRUE = frozenset({"1", "t", "true", "y", "yes", "on"})
@@ -54,11 +52,13 @@ class AisVariables:
         skip = said("AIS_SKIP_VERIFY_CRT") or said("AIS_SKIP_VERIFY") or ""
         return cls(
             endpoints=tuple(
-                _read("AIS_ENDPOINT", read_endpoint, each)
+                read_variable("AIS_ENDPOINT", read_endpoint, each)
                 for each in (said("AIS_ENDPOINT") or "").split(",")
                 if each.strip()
             ),
-            schemes=_read("USE_AIS_FOR", read_schemes, value) if (value := said("USE_AIS_FOR")) else (),
+            schemes=read_variable("USE_AIS_FOR", read_schemes, value)
+            if (value := said("USE_AIS_FOR"))
+            else (),
             token=said("AIS_AUTHN_TOKEN"),
             token_file=path("AIS_AUTHN_TOKEN_FILE"),
             client_ca=path("AIS_CLIENT_CA"),
@@ -210,15 +210,6 @@ def _path(value: str | None, home: str) -> str | None:
 def _first(*values: float | None) -> float:
     found = next(value for value in values if value is not None)
     return found or NO_LIMIT
-
-
-def _read(name: str, reader: Callable[[str], T], value: str) -> T:
-    try:
-        return reader(value)
-    except PydanticCustomError as error:
-        said = error.context or {}
-        shown = name if "@" in value else f"{name}={value}"  # what stands before an `@` may be a password
-        raise UsageError(f"{shown}: {said.get('message')}; {said.get('hint')}") from None
 
 
 def _seconds(name: str, value: str | None) -> float | None:
