@@ -54,8 +54,10 @@ def found_in_store(text: str, prefix: str, base: str, storage: Listable) -> Sequ
             raise ShardError(_nothing(root, tail))
         scheme = scheme_of(url.text)
         spelt = [head + quoted_for(scheme, name) for name in names]
-        if resolution.rule:
-            _check_spelling(spelt, [root + name for name in names], prefix, resolution, storage)
+        for spelling, name in zip(spelt, names, strict=True) if resolution.rule else ():
+            # What was found under a rewritten name must be what its spelling in the spec leads to.
+            if storage.resolve(ShardUrl(prefix + spelling, base)).location != root + name:
+                raise _misspelt(resolution)
     except ShardError as error:
         raise error.at(url=url.text) from None
     return spelt
@@ -72,15 +74,6 @@ def _root(resolution: Resolution, tail: str) -> str:
     if not place.endswith(ending):
         raise _misspelt(resolution)
     return place[: len(place) - len(ending)] if path is None else place[: len(place) - len(ending) + 1]
-
-
-def _check_spelling(
-    texts: Sequence[str], paths: Sequence[str], prefix: str, resolution: Resolution, storage: Listable
-) -> None:
-    """What was found under a rewritten name must be what its spelling in the spec leads to."""
-    for text, path in zip(texts, paths, strict=True):
-        if storage.resolve(ShardUrl(prefix + text, resolution.url.base)).location != path:
-            raise _misspelt(resolution)
 
 
 def _misspelt(resolution: Resolution) -> ShardError:

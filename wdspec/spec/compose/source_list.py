@@ -13,7 +13,7 @@ from wdspec.spec.language.known_keys import MERGED_TOP, keys_of, stands_for
 from wdspec.spec.language.models import Source, Spec
 from wdspec.spec.problems.message_words import listed, shown
 from wdspec.spec.problems.problems import Problems
-from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Scalar, is_null
+from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Scalar, is_null, plain
 from wdspec.suggestions import did_you_mean
 
 MAX_SOURCES = 20_000
@@ -81,15 +81,15 @@ class Assembly:
             return dataset
         if isinstance(dataset, ListNode):
             self._problems.add("E214", dataset, "this list of sources is empty", "write `- shards: …`")
-        elif isinstance(dataset, MapNode):
-            hint = "put a `-` before the first key of each source"
-            self._problems.add("E202", dataset, "`dataset` takes a list of sources, but this is a map", hint)
         else:
-            hint = "write `- shards: data-{000..099}.tar` below it"
-            seen = shown(getattr(dataset, "value", None))
-            self._problems.add(
-                "E202", dataset, f"`dataset` takes a list of sources, but this is {seen}", hint
+            is_map = isinstance(dataset, MapNode)
+            hint = (
+                "put a `-` before the first key of each source"
+                if is_map
+                else "write `- shards: data-{000..099}.tar` below it"
             )
+            message = f"`dataset` takes a list of sources, but this is {shown(plain(dataset))}"
+            self._problems.add("E202", dataset, message, hint)
         return None
 
     def _inlined(self, dataset: ListNode, chain: tuple[str, ...], depth: int) -> ListNode:
@@ -97,10 +97,10 @@ class Assembly:
         items: list[Node] = []
         for item in dataset.items:
             if not isinstance(item, MapNode):
-                seen = "a list" if isinstance(item, ListNode) else shown(getattr(item, "value", None))
                 text = item.value if isinstance(item, Scalar) and isinstance(item.value, str) else "…"
                 hint = f"write `- shards: {text[:60]}`"
-                self._problems.add("E202", item, f"a source is a map of keys, but this is {seen}", hint)
+                message = f"a source is a map of keys, but this is {shown(plain(item))}"
+                self._problems.add("E202", item, message, hint)
                 continue
             self._count += 1
             if depth > MAX_NESTING or self._count > MAX_SOURCES:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from wdspec.spec.compose.merging import merge
 from wdspec.spec.problems.message_words import shown
 from wdspec.spec.problems.problems import Problem, Problems
-from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Origin, Scalar
+from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Origin, Scalar, plain
 from wdspec.spec.yaml.parser import MAX_BYTES, decode_text, parse
 
 MAX_CHAIN = 16
@@ -69,7 +69,7 @@ class Library:
     def find(self, node: Node, key: str) -> tuple[str, str] | None:
         """Absolute path and name of the file that a value names; None, and a problem, when it names none."""
         if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value:
-            message = f"`{key}` takes the path of a file, but this is {shown(getattr(node, 'value', {}))}"
+            message = f"`{key}` takes the path of a file, but this is {shown(plain(node))}"
             self._problems.add("E202", node, message, "write the path as text")
             return None
         if _REMOTE.match(node.value):
@@ -150,9 +150,8 @@ def top_map(tree: Node, problems: Problems) -> MapNode | None:
     if isinstance(tree, Scalar) and tree.value is None:
         problems.add("E007", tree, "the file is empty", "write at least `dataset:` with one source")
     else:
-        kind = "a list" if isinstance(tree, ListNode) else shown(getattr(tree, "value", None))
         hint = "a spec is a map of keys; put the sources under `dataset:`"
-        problems.add("E015", tree, f"expected a map at the top, but this is {kind}", hint)
+        problems.add("E015", tree, f"expected a map at the top, but this is {shown(plain(tree))}", hint)
     return None
 
 

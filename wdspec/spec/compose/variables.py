@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from wdspec.spec.language.vocabulary import RESERVED_VARIABLES
+from wdspec.spec.problems.message_words import shown
 from wdspec.spec.problems.problems import Problems
-from wdspec.spec.tree.nodes import ListNode, MapEntry, MapNode, Node, Scalar, is_null, scalars
+from wdspec.spec.tree.nodes import ListNode, MapEntry, MapNode, Node, Scalar, is_null, plain, scalars
 from wdspec.spec.yaml.core_schema import typed
 from wdspec.spec.yaml.parser import MAX_NODES
 from wdspec.suggestions import did_you_mean
@@ -173,8 +174,7 @@ class Scope:
                 return node
             if not isinstance(value, Scalar):
                 hint = "only a text or number can stand inside a text"
-                kind = "a map" if isinstance(value, MapNode) else "a list"
-                self._problems.add("E112", node, f"`${{{reference.name}}}` is {kind}", hint)
+                self._problems.add("E112", node, f"`${{{reference.name}}}` is {shown(plain(value))}", hint)
                 return node
             if reference.start == 0 and isinstance(value.value, str) and value.value:
                 directory = value.base

@@ -1,6 +1,5 @@
 """The key `aistore`: which AIStore cluster serves which URLs, and how it is asked."""
 
-import json
 import re
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -90,6 +89,8 @@ def read_etl_args(value: Any) -> str:
         return value
     if not isinstance(value, dict):
         refuse("E202", f"expected text or a map, but this is {shown(value)}", "write `args: {size: 224}`")
+    import json  # most specs have no use for it
+
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:

@@ -17,6 +17,7 @@ MERGED_TOP = ("extends", "vars", "environments", "splits", "defaults")
 """Top-level keys that have taken effect before the models are made."""
 MERGED_SOURCE = ("spec", "defaults")
 """The same for sources."""
+_MERGED: dict[type[Model], tuple[str, ...]] = {Spec: MERGED_TOP, Source: MERGED_SOURCE}
 
 _OTHER_NAMES = {
     "url": "shards",
@@ -82,7 +83,7 @@ def check_keys(node: MapNode, model: type[Model], where: str, problems: Problems
             inner = inner_models.get(name)
             value = _inside(entry.value, inner, f"in `{name}`", problems) if inner else entry.value
             entries[name] = entry if value is entry.value else MapEntry(entry.key, value)
-        elif not (name in MERGED_TOP and model is Spec) and not (name in MERGED_SOURCE and model is Source):
+        elif name not in _MERGED.get(model, ()):
             message = f"unknown key `{name[:60]}` {where}"
             problems.add("E201", entry.key, message, "" if problems.full else _hint(name, model, known))
     return (
@@ -110,7 +111,7 @@ def _inside(value: Node, model: type[Model], where: str, problems: Problems) -> 
 
 
 def _hint(name: str, model: type[Model], known: tuple[str, ...]) -> str:
-    mine = [*known, *(MERGED_TOP if model is Spec else MERGED_SOURCE if model is Source else ())]
+    mine = [*known, *_MERGED.get(model, ())]
     best = nearest(name, mine)
     folded = name.strip().lower().replace("-", "_")
     if best is not None and best == folded:

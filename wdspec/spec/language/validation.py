@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from wdspec.spec.language.model import Model
 from wdspec.spec.problems.message_words import shown
 from wdspec.spec.problems.problems import Problems
-from wdspec.spec.tree.nodes import MapNode, Node, Scalar, locate, plain
+from wdspec.spec.tree.nodes import MapNode, locate, plain
 from wdspec.suggestions import did_you_mean
 
 M = TypeVar("M", bound=Model)
@@ -59,7 +59,7 @@ def _note(detail: Any, node: MapNode, problems: Problems) -> None:
     context = detail.get("ctx", {})
     at = locate(node, path)
     if _OURS.fullmatch(kind):
-        _note_ours(kind, at, context, problems)
+        problems.add(kind, at, context["message"], context["hint"])
     elif kind == "literal_error":
         choices = re.findall(r"'([^']*)'", context["expected"])
         hint = did_you_mean(given, choices) or f"write {_either(choices)}"
@@ -75,14 +75,11 @@ def _note(detail: Any, node: MapNode, problems: Problems) -> None:
         problems.add("E204", at, f"`{_name(path)}` must be {words} {limit}, but this is {number}")
     elif kind in ("too_short", "string_too_short"):
         problems.add("E214", at, f"`{_name(path)}` is empty", "fill it in, or leave the key out")
+    elif kind in _EXPECTED:
+        hint = "put it in quotes" if kind == "string_type" and isinstance(given, (int, float)) else ""
+        problems.add("E202", at, f"`{_name(path)}` takes {_EXPECTED[kind]}, but this is {shown(given)}", hint)
     else:
-        expected = _EXPECTED.get(kind)
-        if expected is None:
-            problems.add("E202", at, f"`{_name(path)}` cannot be {shown(given)}")
-        else:
-            hint = "put it in quotes" if expected == "text" and isinstance(given, (int, float)) else ""
-            message = f"`{_name(path)}` takes {expected}, but this is {shown(given)}"
-            problems.add("E202", at, message, hint)
+        problems.add("E202", at, f"`{_name(path)}` cannot be {shown(given)}")
 
 
 _EXPECTED = {
@@ -93,15 +90,6 @@ _EXPECTED = {
     "tuple_type": "a list",
     "list_type": "a list",
 }
-
-
-def _note_ours(code: str, at: Node, context: Mapping[str, Any], problems: Problems) -> None:
-    column = length = None
-    index = context.get("index")
-    if index is not None and isinstance(at, Scalar):
-        column = at.column_at(index)
-        length = None if column is None else 1
-    problems.add(code, at, context["message"], context["hint"], column=column, length=length)
 
 
 def _name(path: tuple[Any, ...]) -> str:

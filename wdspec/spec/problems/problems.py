@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 
@@ -148,6 +147,8 @@ def error_for(problems: Iterable[Problem]) -> SpecError:
 
 def as_json(problems: Iterable[Problem]) -> str:
     """A JSON array with an object for each problem."""
+    import json  # most callers have no use for it
+
     listed = []
     for problem in problems:
         severity = "error" if problem.is_error else "warning"

@@ -100,9 +100,6 @@ class AisShard:
 
     def _answer(self, headers: dict[str, str], offset: int) -> RangeResponse:
         reply = self._client.get(self._target, headers)
-        if reply.response.status == 401 and self._client.renew_token():
-            reply.response.close()
-            reply = self._client.get(self._target, headers)
         response = reply.response
         if response.status not in (200, 206):
             refusal = Refusal.of(reply)

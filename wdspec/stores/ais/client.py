@@ -56,10 +56,19 @@ class AisClient:
     def get(self, target: str, headers: Mapping[str, str], body: bytes | None = None) -> Reply:
         """The answer to a GET of a path and query, whatever its status; the caller closes it.
 
+        Where the token is refused, its file is read again, as tokens expire, and the cluster asked once more.
+
         Raises:
             TransientError: nobody answered.
             StoreError: certificates or redirects that cannot be trusted, or a token file that cannot be read.
         """
+        reply = self._reply(target, headers, body)
+        if reply.response.status == 401 and self._renew_token():
+            reply.response.close()
+            reply = self._reply(target, headers, body)
+        return reply
+
+    def _reply(self, target: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
         response, url = self._from_gateway(target, headers, body)
         try:
             for hops in range(MAX_HOPS + 1):
@@ -77,8 +86,8 @@ class AisClient:
         response.close()
         raise StoreError(f"more than {MAX_HOPS} redirects in AIStore, the last one to {_shown(url)}")
 
-    def renew_token(self) -> bool:
-        """Reads the token's file again, as tokens expire; whether there is another one now."""
+    def _renew_token(self) -> bool:
+        """Reads the token's file again; whether there is another one now."""
         before = self._token
         if self._cluster.token is not None:
             return False

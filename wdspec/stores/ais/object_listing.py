@@ -53,9 +53,6 @@ def _page(client: AisClient, target: str, value: dict[str, Any], cluster: AisClu
     headers = {**HEADERS, "content-type": "application/json", "accept": "application/json"}
     body = json.dumps({"action": "list", "value": value}).encode()
     reply = client.get(target, headers, body)
-    if reply.response.status == 401 and client.renew_token():
-        reply.response.close()
-        reply = client.get(target, headers, body)
     if reply.response.status != 200:
         error = Refusal.of(reply).error(cluster)
         # A listing has no object that could be missing, and a server error may pass.
