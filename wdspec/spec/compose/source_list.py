@@ -82,12 +82,9 @@ class Assembly:
         if isinstance(dataset, ListNode):
             self._problems.add("E214", dataset, "this list of sources is empty", "write `- shards: …`")
         else:
-            is_map = isinstance(dataset, MapNode)
-            hint = (
-                "put a `-` before the first key of each source"
-                if is_map
-                else "write `- shards: data-{000..099}.tar` below it"
-            )
+            hint = "write `- shards: data-{000..099}.tar` below it"
+            if isinstance(dataset, MapNode):
+                hint = "put a `-` before the first key of each source"
             message = f"`dataset` takes a list of sources, but this is {shown(plain(dataset))}"
             self._problems.add("E202", dataset, message, hint)
         return None
