@@ -314,3 +314,19 @@ def test_json_and_github_forms_hold_place_and_hint() -> None:
     }
     place = "::error file=d%2Cr/a%3Ab.yaml,line=3,col=5,endColumn=9,title=E201::"
     assert as_github(problem) == place + "a: b, 100%25%0Ac%0Ado x"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (A + "extends: {a: b}\n", "`extends` takes the path of a file, but this is a map"),
+        (A + "extends: [[base.yaml]]\n", "`extends` takes the path of a file, but this is a list"),
+        ("dataset: {shards: a.tar}\n", "`dataset` takes a list of sources, but this is a map"),
+        ("dataset:\n  - [a.tar]\n", "a source is a map of keys, but this is a list"),
+        ("- shards: a.tar\n", "expected a map at the top, but this is a list"),
+    ],
+)
+def test_messages_say_what_kind_of_value_was_found(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert message in [problem.message for problem in check(path)[1]]
