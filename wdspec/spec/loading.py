@@ -26,8 +26,7 @@ from wdspec.spec.language.models import Spec
 from wdspec.spec.language.vocabulary import RESERVED_VARIABLES
 from wdspec.spec.problems.problems import Problem, Problems, error_for
 from wdspec.spec.rules.rule_table import apply_rules
-from wdspec.spec.tree.nodes import MapNode, Node, Origin, Scalar
-from wdspec.spec.tree.positions import Position
+from wdspec.spec.tree.nodes import MapNode, Node, Origin, Position, Scalar
 from wdspec.spec.yaml.core_schema import typed
 from wdspec.spec.yaml.python_values import from_python
 

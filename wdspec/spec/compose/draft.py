@@ -10,8 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from wdspec.spec.language.models import Source, Spec
 from wdspec.spec.language.value_types import read_number
-from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Scalar
-from wdspec.spec.tree.positions import Position
+from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Position, Scalar
 
 SHARE_KEYS = ("probability", "weight", "upsample")
 

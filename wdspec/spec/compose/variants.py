@@ -5,8 +5,7 @@ from __future__ import annotations
 from wdspec.spec.compose.merging import merge
 from wdspec.spec.problems.message_words import listed
 from wdspec.spec.problems.problems import Problems
-from wdspec.spec.tree.nodes import ListNode, MapEntry, MapNode, Node, Origin, Scalar
-from wdspec.spec.tree.positions import Position
+from wdspec.spec.tree.nodes import ListNode, MapEntry, MapNode, Node, Origin, Position, Scalar
 from wdspec.spec.yaml.parser import parse
 from wdspec.spec.yaml.python_values import from_python
 from wdspec.suggestions import did_you_mean

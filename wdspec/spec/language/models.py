@@ -40,7 +40,7 @@ from wdspec.spec.language.value_types import (
     Text,
     Texts,
 )
-from wdspec.spec.tree.positions import Position
+from wdspec.spec.tree.nodes import Position
 
 
 class SourceOptions(Model):

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, replace
 
 from wdspec.errors import SpecError
 from wdspec.redaction import masked, redacted_urls
-from wdspec.spec.tree.nodes import Node
-from wdspec.spec.tree.positions import Position
+from wdspec.spec.tree.nodes import Node, Position
 
 LINE_WIDTH = 100
 MAX_PROBLEMS = 1_000

@@ -11,9 +11,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import is_
 from typing import Any, NamedTuple
 
-from wdspec.spec.tree.positions import Position
-
 _LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML takes for the end of a line
+
+
+class Position(NamedTuple):
+    """A position in a text: the file as the user named it, and line and column counted from 1.
+
+    Where there is no text (a spec given as a dict) line and column are 0 and ``file`` says what it was.
+    """
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
 
 
 class Origin:
