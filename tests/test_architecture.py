@@ -1,6 +1,7 @@
 """docs/architecture.md: what it names exists, every room is in it, and a stranger finds the file for a question."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 HOUSE = ROOT / "wdspec"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+MAP = PAGE.partition("## Every file")[0]
 
 QUESTIONS = {
     "Where is a redirect followed?": ("stores/http/exchange.py", "def redirect_of"),
@@ -30,7 +32,10 @@ QUESTIONS = {
     "Where is a tar header's checksum compared?": ("formats/tar/headers.py", "def read_header"),
     "What turns the samples of a batch into tensors?": ("reading/collate.py", "def stack"),
     "Where are skipped errors counted?": ("reading/error_budget.py", "class Budget"),
-    "Which decoder reads a jpg where the spec says nothing?": ("fields/decode_rules.py", "class DecodeRules"),
+    "Which decoder does a field get, of those that the spec names?": (
+        "fields/decode_rules.py",
+        "class DecodeRules",
+    ),
     "Where does `${name}` in a spec get its value?": ("spec/compose/variables.py", "class Scope"),
     "How does `.shuffle(100)` of a pipeline in Python work?": ("fluent/stages/shuffling.py", "def shuffle"),
 }
@@ -50,14 +55,19 @@ def test_every_room_is_on_the_page():
     assert {room for room in rooms if f"`{room}/`" not in PAGE} == set()
 
 
+def test_the_list_of_files_is_made_from_the_files():
+    namespace = runpy.run_path(str(ROOT / "scripts" / "files.py"))
+    assert namespace["page"]() == PAGE, "run `python scripts/files.py`"
+
+
 def test_every_file_on_the_page_exists():
-    names = set(re.findall(r"`((?:[\w]+/)*\w+\.py)`", PAGE))
+    names = set(re.findall(r"`((?:[\w]+/)*\w+\.py)`", MAP))
     files = {str(path.relative_to(ROOT)) for path in [*HOUSE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")]}
     assert {name for name in names if not any(f"/{file}".endswith(f"/{name}") for file in files)} == set()
 
 
 def test_every_module_on_the_page_exists():
-    for dotted in re.findall(r"`(\w+(?:\.(?!py\b)\w+)+)`", PAGE):
+    for dotted in re.findall(r"`(\w+(?:\.(?!py\b)\w+)+)`", MAP):
         parts = dotted.split(".")
         found = next(
             (i for i in range(len(parts), 0, -1) if HOUSE.joinpath(*parts[:i]).with_suffix(".py").exists()), 0
