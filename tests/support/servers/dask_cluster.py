@@ -35,7 +35,7 @@ def dask_cluster(folder: Path, **environ: str) -> Iterator[str]:
                 )
             )
         deadline = time.monotonic() + 60
-        while not about.exists():
+        while not (about.exists() and about.read_text().endswith("}")):  # it may be half written
             assert time.monotonic() < deadline, "the scheduler did not start"
             time.sleep(0.05)
         yield json.loads(about.read_text())["address"]
