@@ -4,6 +4,7 @@ import itertools
 import sys
 
 import pytest
+from hiding import hide_library
 from shardmaking import write_shard, write_source
 
 import wdspec
@@ -74,7 +75,7 @@ def test_mistakes_in_the_spec_or_the_environment_are_never_skipped(read, skip, s
 
 def test_a_library_that_is_missing_is_not_a_bad_sample(tmp_path, monkeypatch):
     write_shard(tmp_path / "x.tar", [("k", {"mp": b"\x01"})])
-    monkeypatch.setitem(sys.modules, "msgpack", None)
+    hide_library(monkeypatch, "msgpack")
     spec = {"dataset": [{"shards": f"{tmp_path}/x.tar"}], "errors": "skip"}
     with pytest.raises(wdspec.UsageError, match="msgpack"):
         next(iter(wdspec.compile(spec)))
