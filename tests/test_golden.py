@@ -4,6 +4,7 @@ import json
 
 import golden
 import pytest
+from shardmaking import write_uneven_sources
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 WRITTEN = json.loads(golden.FILE.read_text(encoding="utf-8"))
@@ -12,7 +13,7 @@ WRITTEN = json.loads(golden.FILE.read_text(encoding="utf-8"))
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("golden")
-    golden.write_shards(folder)
+    write_uneven_sources(folder)
     return folder
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rotating import rotating_loader
-from shardmaking import write_shard
+from shardmaking import UNEVEN, write_uneven_sources
 
 import wdspec
 from wdspec.compiler import blueprint
@@ -25,25 +25,11 @@ from wdspec.testing import difference
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
-SIZES = {"a": (5, 17), "b": (1, 9), "c": (3, 40), "d": (12, 3), "e": (2, 25), "f": (7, 8)}
-"""Name of a source -> its shards, and the samples of each."""
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shards")
-    for name, (shards, samples) in SIZES.items():
-        for shard in range(shards):
-            write_shard(
-                folder / f"{name}-{shard:03d}.tar",
-                [
-                    (
-                        f"{name}{shard:03d}{i:04d}",
-                        {"txt": b"x"} if i % 4 == 3 else {"txt": b"x", "cls": b"%d" % i},
-                    )
-                    for i in range(samples)
-                ],
-            )
+    write_uneven_sources(folder)
     return folder
 
 
@@ -86,7 +72,7 @@ def sources(draw, names, kind):
         chosen = ["most", "coin"] if name == "d" or order == "sequential" else ["few", "most", "coin"]
         return {
             "name": name,
-            "shards": f"FOLDER/{name}-{{000..{SIZES[name][0] - 1:03d}}}.tar",
+            "shards": f"FOLDER/{name}-{{000..{UNEVEN[name][0] - 1:03d}}}.tar",
             **share(1, 5),
             "shuffle": draw(st.sampled_from([0, 3, 16, 30, 60, 100])),
             **({} if kind == "pass" else {"interleave": draw(st.sampled_from([1, 1, 2, 4]))}),
@@ -135,13 +121,13 @@ def mixes(draw, dataset, kind, batch):
 def cases(draw, fewest_workers=0, most_workers=6):
     ranks = draw(st.sampled_from([1, 2, 3, 4, 6]))
     workers = draw(st.sampled_from([1, 2, 3, 4, 6]))
-    names = draw(st.permutations(sorted(SIZES)))[: draw(st.sampled_from([1, 2, 3, 4, 5]))]
+    names = draw(st.permutations(sorted(UNEVEN)))[: draw(st.sampled_from([1, 2, 3, 4, 5]))]
     batch = draw(st.sampled_from([None, 1, 2, 3, 4]))
     kind = draw(st.sampled_from(KINDS))
     length = draw(st.integers(1, 11))
     epoch = {"batches": length} if batch else {"samples": length * ranks}
     if kind == "pass":
-        enough = sum(shards * samples for shards, samples in map(SIZES.get, names)) >= ranks * (batch or 1)
+        enough = sum(shards * samples for shards, samples in map(UNEVEN.get, names)) >= ranks * (batch or 1)
         epoch = {"pass": draw(st.sampled_from(["pad", "drop"] if enough else ["pad"]))}
     dataset = draw(sources(names, kind))
     spec = {
@@ -177,7 +163,7 @@ def cases(draw, fewest_workers=0, most_workers=6):
 def features(parts, case):
     """What a case covers."""
     plan = Run.of(parts, Seat(), 0).plan
-    sizes = [SIZES[source.name] for source in plan.sources]
+    sizes = [UNEVEN[source.name] for source in plan.sources]
     windows = [source.windows.length(0, 0) for source in plan.sources]
     changes = [(leg.ranks, leg.workers) for leg in case.legs]
     return {

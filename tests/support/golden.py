@@ -11,38 +11,20 @@ import itertools
 import json
 import os
 import random
-import sys
 from pathlib import Path
+
+from shardmaking import UNEVEN, write_uneven_sources
 
 SPECS = 60
 STEPS = 40
 FILE = Path(__file__).with_suffix(".json")
-SIZES = {"a": (5, 17), "b": (1, 9), "c": (3, 40), "d": (12, 3), "e": (2, 25), "f": (7, 8)}
-"""Name of a source -> its shards, and the samples of each."""
-
-
-def write_shards(folder):
-    from shardmaking import write_shard
-
-    for name, (shards, samples) in SIZES.items():
-        for shard in range(shards):
-            write_shard(
-                folder / f"{name}-{shard:03d}.tar",
-                [
-                    (
-                        f"{name}{shard:03d}{i:04d}",
-                        {"txt": b"x"} if i % 4 == 3 else {"txt": b"x", "cls": b"%d" % i},
-                    )
-                    for i in range(samples)
-                ],
-            )
 
 
 def spec_number(number):
     """A spec that depends on its number alone; shards are named relative to the working directory."""
     rng = random.Random(f"golden {number}")
     kind = rng.choice(["endless", "endless", "schedule", "pass"])
-    names = rng.sample(sorted(SIZES), rng.randint(1, 5))
+    names = rng.sample(sorted(UNEVEN), rng.randint(1, 5))
     ranks, workers = rng.choice([1, 2, 3, 4]), rng.choice([1, 2, 3, 4])
     batch = rng.choice([None, 1, 2, 3, 4])
     leaves = [_leaf(rng, name, kind) for name in names]
@@ -72,7 +54,7 @@ def _leaf(rng, name, kind):
     order = rng.choice(["shuffled", "shuffled", "sequential", *([] if kind == "pass" else ["resampled"])])
     leaf = {
         "name": name,
-        "shards": f"{name}-{{000..{SIZES[name][0] - 1:03d}}}.tar",
+        "shards": f"{name}-{{000..{UNEVEN[name][0] - 1:03d}}}.tar",
         **_share(rng, kind, 1, 5),
         "shuffle": rng.choice([0, 3, 16, 30, 60, 100]),
         "order": order,
@@ -145,12 +127,11 @@ def main():
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        write_shards(Path(folder))
+        write_uneven_sources(Path(folder))
         os.chdir(folder)
         found = [{"spec": spec_number(n), **observed(spec_number(n))} for n in range(SPECS)]
     FILE.write_text("[\n" + ",\n".join(json.dumps(each) for each in found) + "\n]\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
     main()

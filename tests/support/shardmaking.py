@@ -36,6 +36,26 @@ def write_source(folder, name, shards=4, samples=10):
     return f"{folder}/{name}-{{000..{shards - 1:03d}}}.tar"
 
 
+UNEVEN = {"a": (5, 17), "b": (1, 9), "c": (3, 40), "d": (12, 3), "e": (2, 25), "f": (7, 8)}
+"""Name of a source -> its shards, and the samples of each."""
+
+
+def write_uneven_sources(folder):
+    """The shards of `UNEVEN`; every fourth sample lacks `cls`."""
+    for name, (shards, samples) in UNEVEN.items():
+        for shard in range(shards):
+            write_shard(
+                folder / f"{name}-{shard:03d}.tar",
+                [
+                    (
+                        f"{name}{shard:03d}{i:04d}",
+                        {"txt": b"x"} if i % 4 == 3 else {"txt": b"x", "cls": b"%d" % i},
+                    )
+                    for i in range(samples)
+                ],
+            )
+
+
 def keys(items):
     """The keys in a list of batches, batch by batch."""
     return [batch["__key__"] for batch in items]

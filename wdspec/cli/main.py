@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
-import pkgutil
 import re
 import sys
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -23,17 +23,15 @@ GROUPS = {"spec_commands": "About specs", "shard_commands": "About shards"}
 _SUMMARY = re.compile(r'^SUMMARY = "(.*)"$', re.MULTILINE)
 
 
-def commands_in(group: str) -> dict[str, str]:
+def commands_in(group: str) -> dict[str, Path]:
     """The commands in a folder: name -> the file. A file `NAME.py` defines the command `NAME` and its `SUMMARY`."""
-    package = importlib.import_module(f"wdspec.cli.{group}")
-    found = pkgutil.iter_modules(package.__path__)
-    return {each.name: f"{each.module_finder.path}/{each.name}.py" for each in found}  # type: ignore[union-attr]  # files
+    folders = importlib.import_module(f"wdspec.cli.{group}").__path__
+    return {file.stem: file for folder in folders for file in sorted(Path(folder).glob("[!_]*.py"))}
 
 
-def _summary(file: str) -> str:
+def _summary(file: Path) -> str:
     """The line of a command in `wdspec --help`, from its text: the help imports no command."""
-    with open(file, encoding="utf-8") as text:
-        match = _SUMMARY.search(text.read())
+    match = _SUMMARY.search(file.read_text(encoding="utf-8"))
     return match[1] if match else ""
 
 

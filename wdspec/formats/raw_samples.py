@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 from wdspec.errors import ShardError
 
 
-class RawSamples:
+class RawSamples(ABC):
     """The samples of one uncompressed shard. Iterating (once) yields dicts: `__key__`, the constants, the fields.
 
     Args:
@@ -46,8 +47,8 @@ class RawSamples:
         self.next_index = index
         """After each yield: index in the shard of the next sample, whichever stride."""
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        raise NotImplementedError
+    @abstractmethod
+    def __iter__(self) -> Iterator[dict[str, Any]]: ...
 
     def close(self) -> None:
         """Closes the file."""

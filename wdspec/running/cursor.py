@@ -19,6 +19,7 @@ rest of a pass:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -199,13 +200,13 @@ class ReadingCursor(Cursor):
         return {**self.__dict__, "_table": dict(self.table), "_reader": None}
 
 
-class Resumable:
+class Resumable(ABC):
     """What `Loader` and `SpecDataset` have of their cursor."""
 
     @property
+    @abstractmethod
     def cursor(self) -> Cursor:
         """Where the iterations of this process stand."""
-        raise NotImplementedError
 
     @property
     def run(self) -> Run:

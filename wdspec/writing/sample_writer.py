@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeVar
 
@@ -28,7 +29,7 @@ class Packed(NamedTuple):
     data: bytes
 
 
-class SampleWriter:
+class SampleWriter(ABC):
     """Writes samples into one shard, which appears under its name when it is closed, and not before.
 
     A context manager: leaving it by an exception takes back what was written.
@@ -56,9 +57,9 @@ class SampleWriter:
         self.count = 0
         """Samples written."""
 
+    @abstractmethod
     def pack(self, sample: Mapping[str, Any]) -> Packed:
         """The bytes of a sample in the shard; nothing is written yet. Raises FieldError."""
-        raise NotImplementedError
 
     def write(self, sample: Mapping[str, Any]) -> int:
         """Writes a sample: all of it, or after an error of encoding nothing.
