@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from wdspec.errors import UsageError
 from wdspec.fluent.epoch_cuts import EpochCut, Repeated
@@ -22,6 +22,7 @@ from wdspec.fluent.stages import renaming as naming
 from wdspec.fluent.stages.shard_lists import ChosenShards, SimpleShardList, Urls
 from wdspec.fluent.stages.splitting import split_by_node, split_by_worker
 from wdspec.processes.worker_counters import WorkerCounters
+from wdspec.system.parent_watch import end_with_parent
 
 P = ParamSpec("P")
 D = TypeVar("D", bound="DataPipeline")
@@ -72,6 +73,8 @@ class DataPipeline(IterableDataset[Any]):
         return self._stages
 
     def __iter__(self) -> Iterator[Any]:
+        if get_worker_info() is not None:
+            end_with_parent()
         at = self._passes.slot()
         number = self._passes[at]
         self._passes[at] = number + 1

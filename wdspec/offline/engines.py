@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from wdspec.errors import UsageError
 from wdspec.offline.shard_work import Outcome, ShardFailed, ShardWork, carry_out
+from wdspec.system.parent_watch import end_with_parent
 
 KILLED = (
     "the process that worked on it was killed; was memory short? `dmesg` or the scheduler's log may say, and fewer "
@@ -88,7 +89,7 @@ class LocalEngine:
 
 
 def _lane() -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=end_with_parent)
 
 
 class DaskEngine:

@@ -13,6 +13,7 @@ from wdspec.running.blueprint import Blueprint
 from wdspec.running.cursor import ReadingCursor, Resumable
 from wdspec.running.foreign_loader import WorkerCursor
 from wdspec.running.run import Run
+from wdspec.system.parent_watch import end_with_parent
 
 
 class SpecDataset(Resumable, IterableDataset[Any]):
@@ -52,6 +53,7 @@ class SpecDataset(Resumable, IterableDataset[Any]):
         if info is None:
             return self._cursor
         if self._worker is None:
+            end_with_parent()
             run = self._cursor.run
             self._worker = WorkerCursor(
                 Run.of(run.blueprint, run.seat, info.num_workers),

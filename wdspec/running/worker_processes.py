@@ -2,7 +2,7 @@
 
 Schedulers, torchrun and Ctrl-C signal whole process groups. A worker that died of it would take along the batches
 that the training process still needs on its way to a checkpoint. So workers go on, and end with their loader, with
-Python, or (within seconds, by torch's own watch) after the training process is gone.
+Python, or with the training process (`system.parent_watch`), whatever that ended of.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import atexit
 import contextlib
 import os
 import signal
+import threading
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -21,6 +22,7 @@ from torch.utils.data import DataLoader
 
 from wdspec.errors import WdspecError
 from wdspec.streams import watchdog
+from wdspec.system.parent_watch import parent_watch
 from wdspec.system.per_process import PerProcess
 
 _running: PerProcess[weakref.WeakSet[Any]] = PerProcess(weakref.WeakSet)
@@ -36,8 +38,11 @@ class WorkerStart:
     then: Callable[[int], object] | None
     words: Connection
     """Where a worker that is stuck leaves the reason before it ends."""
+    of_main_thread: bool = False
+    """Whether the main thread of the training process starts the workers: it ends no sooner than its process."""
 
     def __call__(self, worker: int) -> None:
+        parent_watch().start(tied=self.of_main_thread)
         watchdog.stuck = self._end_stuck
         for number in (signal.SIGTERM, signal.SIGINT):
             # No SIG_IGN: processes that the worker starts would inherit it.
@@ -53,6 +58,9 @@ class WorkerStart:
 
 def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
     """An iterator of the loader, whose workers end before Python waits for them at its exit."""
+    if isinstance(loader.worker_init_fn, WorkerStart):
+        of_main_thread = threading.current_thread() is threading.main_thread()
+        loader.worker_init_fn = replace(loader.worker_init_fn, of_main_thread=of_main_thread)
     workers = iter(loader)
     if loader.num_workers:
         _running.value.add(workers)
@@ -68,7 +76,9 @@ def end(workers: Any) -> None:
 
 
 def _go_on(number: int, frame: object) -> None:
-    pass
+    """Goes on as long as there is somebody to go on for."""
+    if parent_watch().is_gone:
+        os._exit(128 + number)
 
 
 def _end_all() -> None:
