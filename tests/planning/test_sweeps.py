@@ -79,6 +79,41 @@ def check_even(shares, topology, b, batches=24, first=0, unit="sample"):
     assert np.abs(ranks).max() <= max(k, 3), "every rank: one for each of its slots"
 
 
+def proven_bounds(shares):
+    """β of every source (`planning.even`), from the heights of Huffman's tree, joined the slow, obvious way."""
+    above = {
+        source: [] for source in range(len(shares))
+    }  # source -> the shares of the nodes above it, root left out
+    nodes = [(share, source, (source,)) for source, share in enumerate(shares)]
+    while len(nodes) > 2:
+        nodes.sort(key=lambda node: node[:2])
+        (one, place, left), (other, second, right) = nodes[:2]
+        nodes[:2] = [(one + other, min(place, second), left + right)]
+        for source in left + right:
+            above[source].append(one + other)
+    return np.array([float(1 + sum(p / q for q in above[source])) for source, p in enumerate(shares)])
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_nothing_is_further_off_than_is_proven(name):
+    shares = shares_of(name)
+    exact, bounds = np.array([float(share) for share in shares]), proven_bounds(shares)
+    assert bounds.max() < 4
+    for (n, k), b, first in itertools.product(((1, 1), (2, 1), (2, 3), (4, 5)), (1, 7, 16, 60), (0, 1 << 40)):
+        drawn = drawn_by_all(Draws(shares, 7, Topology(n, k), b), Topology(n, k), 30, first)
+        counts = counts_of(drawn, len(shares))  # (N, K, batches, sources)
+        slots = (counts - b * exact).cumsum(axis=2)
+        job = slots.sum(axis=(0, 1))
+        assert (np.abs(slots) < bounds).all(), "a slot, after whole batches"
+        assert (np.abs((counts - b * exact).sum(axis=0)) < bounds).all(), "a global batch"
+        assert (np.abs(job) < n * k * bounds).all(), "the job, a slot"
+        before = np.concatenate([np.zeros_like(slots[:, :, :1]), slots[:, :, :-1]], axis=2)
+        here = drawn[..., None] == np.arange(len(shares))  # (N, K, batches, b, sources)
+        inside = before[:, :, :, None] + (here - exact).cumsum(axis=3)
+        allowed = bounds + counts * (1 - counts / b)
+        assert (np.abs(inside) < allowed[:, :, :, None] + 1e-9).all(), "a slot, inside a batch"
+
+
 @pytest.mark.parametrize("name", WEIGHTS)
 @pytest.mark.parametrize("b", [1, 5, 8, 34, 60])
 def test_even_draws_on_some_topologies(name, b):

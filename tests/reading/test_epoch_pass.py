@@ -201,7 +201,7 @@ def test_more_workers_than_samples(tmp_path):
     ]
 
 
-def test_one_process_reads_in_the_order_of_the_files(tmp_path):
+def test_one_process_reads_sources_by_name_and_shards_as_listed(tmp_path):
     spec = {
         "dataset": [
             {"name": "b", "shards": write_source(tmp_path, "b", 2, 3)},
@@ -212,7 +212,7 @@ def test_one_process_reads_in_the_order_of_the_files(tmp_path):
     with wdspec.loader(spec) as loader:
         assert len(loader) == 8
         keys = [sample["__key__"] for sample in loader]
-    assert keys == [f"b{s:03d}{i:04d}" for s in range(2) for i in range(3)] + ["a0000000", "a0000001"]
+    assert keys == ["a0000000", "a0000001"] + [f"b{s:03d}{i:04d}" for s in range(2) for i in range(3)]
 
 
 def test_shuffled_passes_are_permutations_that_change_with_the_seed_only(tmp_path):

@@ -96,5 +96,5 @@ def test_damage_that_leaves_the_kinds_as_they_were_is_found(worker, damage, says
 
 def test_a_state_of_another_version_is_no_damage(worker):
     state, _ = saved(worker)
-    with pytest.raises(wdspec.UsageError, match="format version 2, this wdspec reads version 1"):
-        worker().load_state_dict({**state, "version": 2})
+    with pytest.raises(wdspec.UsageError, match="format version 1, this wdspec reads version 2"):
+        worker().load_state_dict({**state, "version": 1})

@@ -6,13 +6,18 @@ The slots (c, k) of one k read one sequence of draws, c·b apart, each from its 
     slot (1,k):  d₄ d₅ d₆ d₇ | d₈ …                     a global batch is N·b consecutive draws of one
                                                          sequence, and so is every slot.
 
-So where the sequence is even, slots, global batches and their sum are: in sweeps over shares, N, K and b every
-slot stays within 2.0 samples of its share, every global batch within 2.4, and the whole job within one sample a
-slot. A phase of its own for each c aliases: the draws of one global batch are then no run.
+So where the sequence is even, slots and global batches are. Any run of its draws is off by less than β = 1 + p/p₁ +
+p/p₂ + … < 4 samples of a source (`planning.even` has the proof), hence
+- a slot after any number of whole batches, which is a run: by less than β (2.0 in sweeps over shares, N, K and b);
+- a global batch, which is a run: by less than β (2.4);
+- the job after any number of global batches, which is a run a slot: by less than β a slot (1.4);
+- a slot inside a batch of b with n samples of the source, as the batch is permuted: by less than β + n·(1 - n/b). Of
+  the batch's first t samples at least n - (b - t), and at most t or n, are of the source; t·n/b is expected.
+A phase of its own for each c aliases: the draws of one global batch are then no run.
 
 With `unit: batch` one draw serves a whole global batch: batch J takes draw m = ⌊J/K⌋ of the sequence of k = J mod K.
-Every slot is then a run of one sequence (within 2.0 batches of its share), and the K batches of one m are within
-4.6 of K shares.
+Every slot is then a run of one sequence (off by less than β batches), and the K batches of one m are within 4.6 of K
+shares in sweeps.
 """
 
 from __future__ import annotations

@@ -9,10 +9,13 @@ comes to it to its two children by the most even two-way sequence there is: of i
            ½/ \\½
            C   D       so:       C A D A C D A C A D
 
-The count of a leaf is nested floors, so it is known at any distance without what came before. It is off by less
-than 1 at its own node, and by that times p/p₁, p/p₂, … for the shares pᵢ of the nodes above, which at least double
-every other level: so by a small number whatever the number of sources (in sweeps: 2.0 from the beginning, 2.4 in any
-run of draws). Merging the due times j/p of all sources instead is off by half the number of sources, where many
+The count of a leaf is nested floors, so it is known at any distance without what came before. In any run of draws,
+from x to y, a node sends ⌊y·q + φ⌋ - ⌊x·q + φ⌋ to the left, which is off by less than 1. So a leaf of share p below
+nodes of shares p₁, p₂, … (the root left out) is off by less than β = 1 + p/p₁ + p/p₂ + …: by its parent's own split, by
+what the parent gets too much or too few of, times the leaf's part of it, and so on. Huffman joins two nodes before any
+that is smaller than either, so the sibling of p₁ is no smaller than p or its sibling: p₂ > 2p, likewise p₃ > 2p₁, and
+β < 1 + (1 + ½ + ¼ + …) + (½ + ¼ + …) = 4 whatever the number of sources (in sweeps: 2.0 from the beginning, 2.4 in any
+run). Merging the due times j/p of all sources instead is off by half the number of sources, where many
 small ones fall due together; a Kronecker sequence by the golden ratio drifts to 4.7 in 10⁷ draws.
 """
 

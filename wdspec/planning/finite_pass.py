@@ -1,6 +1,6 @@
 """`epoch: pass`: every sample once, each at a fixed position that depends on the samples alone.
 
-    positions:  0 1 2 3 4 5 6 7 8 | 9 10 …  M-1 | pads        sources end to end, in each shard after shard
+    positions:  0 1 2 3 4 5 6 7 8 | 9 10 …  M-1 | pads        sources end to end by name, in each shard after shard
     slots:      (0,0)  (0,1)  | (1,0)  (1,1)                  each a run of whole batches, b samples a batch
 
 With M samples and global batches of G = N·b there are E = ⌈M/G⌉ batches (`pad`: the positions from M on hold
@@ -101,7 +101,7 @@ class Pass:
     """One finite pass over the sources of a plan, dealt to the slots."""
 
     counts: tuple[SourceCount, ...]
-    """Of every source, in file order."""
+    """Of every source, by name."""
     samples: int
     """M: samples of the pass; fewer than were counted where `limit` ends it."""
     batches: int

@@ -94,15 +94,19 @@ def describe_order(spec: Spec, plan: Plan) -> dict[str, Any]:
 
 def describe_samples(spec: Spec) -> str:
     """A digest of what changes the samples but not their order."""
-    parts = [[source.name, *(getattr(source, key) for key in _SAMPLES_OF_SOURCE)] for source in spec.sources]
+    sources = spec.sources_by_name
+    parts = [[source.name, *(_placeless(source, key) for key in _SAMPLES_OF_SOURCE)] for source in sources]
     described: list[Any] = [parts, *(getattr(spec, key) for key in _SAMPLES_OF_SPEC)]
-    others = {
-        source.name: _stated(source, "samples", frozenset(_SAMPLES_OF_SOURCE)) for source in spec.sources
-    }
+    others = {source.name: _stated(source, "samples", frozenset(_SAMPLES_OF_SOURCE)) for source in sources}
     others[""] = _stated(spec, "samples", frozenset(_SAMPLES_OF_SPEC))
     if any(others.values()):
         described.append(others)
     return _hash(repr(tuple(described)))
+
+
+def _placeless(source: Source, key: str) -> Any:
+    """A value of a source; tags, which are read by name alone, in the order of their names."""
+    return sorted(source.tags.items()) if key == "tags" else getattr(source, key)
 
 
 def digest(description: dict[str, Any]) -> str:

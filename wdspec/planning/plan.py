@@ -45,7 +45,7 @@ class Plan:
     draw: str
     """`mix.draw`; `pass` where nothing is drawn, since every sample comes once."""
     sources: tuple[SourcePlan, ...]
-    """Sources with a share above 0, in file order."""
+    """Sources with a share above 0, by name: where they stand in the spec must have no say."""
     off: tuple[str, ...]
     """Names of the sources whose share is 0."""
     epoch_batches: int | None
@@ -155,7 +155,7 @@ def make_plan(
     steps = scheduled_shares(spec, lambda source: len(shards[source.name]))
     starts = starting_batches(steps, gathered.global_size)
     shares = {name: max(step[name] for step in starts.values()) for name in steps[0][1]}
-    active = [source for source in spec.sources if shares[source.name]]
+    active = [source for source in spec.sources_by_name if shares[source.name]]
     if spec.mix.draw == "round_robin":
         shares = {source.name: Fraction(1, len(active)) for source in active}
     sources = []
@@ -200,7 +200,7 @@ def _make_pass(
     remainder: str,
 ) -> Plan:
     gathered = batching(spec, topology.ranks)
-    counted = tuple(counts[source.name] for source in spec.sources)
+    counted = tuple(counts[source.name] for source in spec.sources_by_name)
     finite = plan_pass(counted, topology, gathered.per_slot, remainder, spec.limit)
     total = sum(count.samples for count in counted)
     sources = [
@@ -212,7 +212,7 @@ def _make_pass(
             windows=Windows(spec.seed, source.name, max(1, source.shuffle)),
             samples=count.samples,
         )
-        for source, count in zip(spec.sources, counted, strict=True)
+        for source, count in zip(spec.sources_by_name, counted, strict=True)
     ]
     return Plan(
         seed=spec.seed,

@@ -26,7 +26,8 @@ def count_samples(
     """The samples of every source of a spec with `epoch: pass`, by name.
 
     A source of one shard that declares `samples` is taken at its word (and found out when it is read). All
-    other shards are opened. With `limit`, those behind the first so many samples are not, and count as empty.
+    other shards are opened. With `limit`, those behind the first so many samples are not, and count as empty;
+    a pass goes through the sources by name.
 
     Raises:
         ShardError: a shard cannot be read, or is damaged; under `errors: skip`, its damaged samples are noted
@@ -36,7 +37,7 @@ def count_samples(
     counts: dict[str, SourceCount] = {}
     left = spec.limit
     with progress("counting samples", sum(len(shards[source.name]) for source in spec.sources)) as bar:
-        for source in spec.sources:
+        for source in spec.sources_by_name:
             listed = shards[source.name]
             if left is not None and left <= 0:
                 counts[source.name] = SourceCount.of(())

@@ -9,7 +9,7 @@ from typing import Any
 from wdspec.errors import UsageError
 from wdspec.planning.order_digest import digest
 
-FORMAT, VERSION = "wdspec-state", 1
+FORMAT, VERSION = "wdspec-state", 2
 WORKER_FORMAT = "wdspec-worker-state"
 """Of the state that a pipeline in one worker of somebody else's DataLoader has (`foreign_loader`)."""
 
@@ -31,8 +31,9 @@ def check_undamaged(state: Any) -> None:
         raise damaged("`version` is missing" if "version" not in state else "`version` is no number")
     if state["version"] != VERSION:
         raise UsageError(
-            f"the state has format version {state['version']}, this wdspec reads version {VERSION}; use the "
-            "release that wrote it"
+            f"the state has format version {state['version']}, this wdspec reads version {VERSION} and gives samples "
+            "in another order; finish the run with the release that wrote the state, or begin the data anew: no state, "
+            "another `seed`"
         )
     for name, is_right in _KINDS.items():
         if name not in state:

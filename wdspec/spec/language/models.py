@@ -239,3 +239,8 @@ class Spec(_Discreet):
     def sources(self) -> tuple[Source, ...]:
         """All sources that have shards, depth first, in file order."""
         return tuple(leaf for source in self.dataset for leaf in source.leaves)
+
+    @property
+    def sources_by_name(self) -> tuple[Source, ...]:
+        """The same in the order of their names, which is what the order goes by: a list's own order means nothing."""
+        return tuple(sorted(self.sources, key=lambda source: source.name))

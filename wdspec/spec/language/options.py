@@ -87,8 +87,8 @@ class Epoch(Model):
         alias="pass",
         description="One finite pass over every sample, for evaluation, the same each time: `pad` (also plain "
         "`epoch: pass`) fills up the last global batch with repeated samples, `drop` leaves it out. Sources are read "
-        "one after the other: shares and `mix` cannot be given, `order` is `sequential` and `shuffle` 0 if left out. "
-        "Each sample gets a field `__mask__`: true, and false for padding and in place of a dropped sample.",
+        "one after the other, by name: shares and `mix` cannot be given, `order` is `sequential` and `shuffle` 0 if "
+        "left out. Each sample gets a field `__mask__`: true, and false for padding and in place of a dropped sample.",
     )
 
 
