@@ -16,6 +16,7 @@ from wdspec.planning.plan import Plan
 from wdspec.planning.topology import Topology
 from wdspec.spec.language.models import Spec
 from wdspec.spec.loading import load
+from wdspec.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from wdspec.fluent.spec_pipeline import SpecPipeline
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 SpecLike = str | os.PathLike[str] | Mapping[str, Any] | Spec
 """What names a spec: a path (perhaps ``x.yaml#split``), a dict, or a loaded Spec."""
+_CHOICES = ("split", "env", "vars", "overrides")
+"""What `wdspec.load` takes beside the spec."""
 
 
 def plan(spec: SpecLike, *, ranks: int | None = None, workers: int | None = None, **choice: Any) -> Plan:
@@ -51,6 +54,7 @@ def plan(spec: SpecLike, *, ranks: int | None = None, workers: int | None = None
     """
     from wdspec.processes.seat import find_seat
 
+    _check_choice("plan", choice, num_workers="write workers=")
     checked = load(spec, **choice)
     elastic = checked.elastic
     topology = (
@@ -92,6 +96,8 @@ def compile(
     from wdspec.processes.seat import find_seat
     from wdspec.running.rank_agreement import check_ranks_agree
 
+    own = "it reads in its own process; use wdspec.loader(spec, num_workers=…), or give it to a DataLoader"
+    _check_choice("compile", choice, workers=own, num_workers=own)
     pipeline = SpecPipeline(blueprint(load(spec, **choice)), find_seat(rank, world_size))
     check_ranks_agree(pipeline.run)
     return pipeline
@@ -159,7 +165,7 @@ def sample_reader(spec: Spec, *, workers: int | None = None) -> Reader:
     """A reader of the single samples of a checked spec, in this process: batch J is one sample. Needs no torch.
 
     They come as canonical rank 0 gets them, with so many workers where `elastic` does not say; but a `batch` in
-    the spec would give the samples within each batch an order of their own.
+    the spec would give the samples within each batch an order of their own. Only a pass ends, by itself or `limit`.
 
     Raises:
         WdspecError: shards cannot be listed, or shares do not fit together.
@@ -169,8 +175,17 @@ def sample_reader(spec: Spec, *, workers: int | None = None) -> Reader:
     elastic = spec.elastic
     topology = Topology(elastic.ranks, elastic.workers) if elastic else Topology(1, max(1, workers or 0))
     finite = spec.epoch if spec.epoch is not None and spec.epoch.remainder is not None else None
-    listed = ListedSpec.of(spec.model_copy(update={"batch": None, "epoch": finite}), to_read=True)
+    update = {"batch": None, "epoch": finite, "limit": finite and spec.limit}
+    listed = ListedSpec.of(spec.model_copy(update=update), to_read=True)
     return Reader(listed.plan(topology), listed.parts, range(1))
+
+
+def _check_choice(function: str, choice: Mapping[str, Any], **remedies: str) -> None:
+    """Raises a UsageError for an argument that chooses nothing of a spec."""
+    for name in choice:
+        if name not in _CHOICES:
+            remedy = remedies.get(name) or did_you_mean(name, _CHOICES) or f"there are {', '.join(_CHOICES)}"
+            raise UsageError(f"`{name}` is no argument of wdspec.{function}: {remedy}")
 
 
 def blueprint(spec: Spec) -> Blueprint:

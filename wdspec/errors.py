@@ -98,6 +98,44 @@ class FieldError(WdspecError, ValueError):
     """A field of a sample is missing, or its bytes could not be decoded."""
 
 
+def tell_place(error: Exception, **place: Any) -> None:
+    """Adds what is known of the place to what an error says; one of another library keeps its type.
+
+    It goes into the text of the error, or into a note where an error makes its text of something else.
+    """
+    if isinstance(error, WdspecError):
+        error.at(**place)
+        return
+    where = str(WdspecError("", **place)).strip()
+    if not where or where in str(error):
+        return
+    # What the text of errors of the operating system and of codecs is made of; of others, it is the first argument.
+    for part in ("strerror", "reason"):
+        if isinstance(said := getattr(error, part, None), str):
+            setattr(error, part, f"{said} {where}")
+            if where in str(error):
+                error.args = tuple(getattr(error, part) if each == said else each for each in error.args)
+                return
+            setattr(error, part, said)
+    first, *rest = error.args or ("",)
+    before = error.args
+    if isinstance(error, KeyError):
+        error.args = (_Unquoted(f"{first!r} {where}"), *rest)
+    else:
+        error.args = (f"{first} {where}".lstrip(), *rest)
+    if where not in str(error):
+        error.args = before
+        if hasattr(error, "add_note"):
+            error.add_note(f"while processing a sample {where}")
+
+
+class _Unquoted(str):
+    """What a KeyError shows as it is, where it would show the `repr` of a text."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 def _rank(name: str) -> int:
     return PLACE_ORDER.index(name) if name in PLACE_ORDER else len(PLACE_ORDER)
 

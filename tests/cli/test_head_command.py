@@ -108,6 +108,11 @@ def _with_b_off():
     return 'dataset=[{name: a, shards: "a-000.tar", weight: 1}, {name: b, shards: "b-000.tar", weight: 0}]'
 
 
+def test_canonical_ranks_share_none_of_the_samples_asked_for():
+    elastic = ("--set", "elastic={ranks: 4, workers: 2}")
+    assert len(samples("s.yaml", "-n", "9", *elastic)) == 9
+
+
 def test_a_limit_of_the_spec_holds():
     assert len(samples("s.yaml", "-n", "9", "--set", "limit=2")) == 2
 

@@ -95,7 +95,7 @@ def test_epochs_are_whole_global_batches():
     )
     assert planned(Spec(dataset=data, epoch=Epoch(samples=9)), ranks=2).epoch_batches == 4
     assert (
-        planned(Spec(dataset=data, epoch=Epoch(samples=90), limit=25, batch=Batch(size=10))).epoch_batches
+        planned(Spec(dataset=data, epoch=Epoch(samples=90), limit=30, batch=Batch(size=10))).epoch_batches
         == 3
     )
     assert planned(Spec(dataset=data)).epoch_batches is None
@@ -107,6 +107,10 @@ def test_what_does_not_fit_says_what_would():
         planned(Spec(dataset=data, batch=Batch(size=10), epoch=Epoch(samples=39)), ranks=4)
     with pytest.raises(UsageError, match=r"512.*3 ranks; use 510 or 513"):
         planned(Spec(dataset=data, batch=Batch(global_size=512)), ranks=3)
+    with pytest.raises(
+        UsageError, match=r"`limit: 25` would end inside a global batch of 10 samples.*use 20 or 30"
+    ):
+        planned(Spec(dataset=data, limit=25, batch=Batch(size=10)))
     with pytest.raises(TypeError, match="`epoch:`"):
         planned(Spec(dataset=data)).require_epoch()
 

@@ -37,6 +37,23 @@ def test_a_skip_is_told_with_its_source_cause_and_place(tmp_path):
     assert "header" in record["message"]
 
 
+def test_a_skip_of_a_function_of_the_users_is_told_with_its_place_too(tmp_path, caplog):
+    shards, log = write_source(tmp_path, "a", shards=1), tmp_path / "skips.jsonl"
+    spec = {**spec_of(shards, log), "map": "picks:fails_on_some"}
+    spec["errors"]["skip"] = ["map"]
+    reader_of(spec).batch(0)
+    first = json.loads(log.read_text().splitlines()[0])
+    assert first == {
+        "source": "pages",
+        "cause": "KeyError",
+        "message": "KeyError: 'no'",
+        "url": str(tmp_path / "a-000.tar"),
+        "key": "a0000003",
+    }
+    assert "url " + first["url"] in caplog.text
+    assert "key a0000003" in caplog.text
+
+
 def test_secrets_are_not_told(tmp_path):
     log = tmp_path / "skips.jsonl"
     good = write_source(tmp_path, "a", shards=1)

@@ -376,8 +376,9 @@ class TestInsideAStep:
         with wdspec.loader(self.spec(shards), rank=0, world_size=2) as loader:
             loader.set_epoch(0)
             next(iter(loader))
+            loader.set_epoch(0)
             with pytest.raises(wdspec.UsageError, match="read that epoch to its end first"):
-                loader.set_epoch(0)
+                loader.set_epoch(1)
 
 
 def test_batches_out_of_order_are_refused(shards):

@@ -132,9 +132,45 @@ def test_tuples(spec):
 
 
 def test_limit_caps_the_epoch(spec):
-    spec["limit"] = 10
+    spec["limit"] = 12
     with wdspec.loader(spec) as loader:
         assert len(loader) == len(list(loader)) == 3
+
+
+@pytest.mark.parametrize(("limit", "near"), [(10, "8 or 12"), (3, "4")])
+def test_a_limit_inside_a_batch_is_refused_with_the_nearest_that_are_not(spec, limit, near):
+    with pytest.raises(
+        wdspec.UsageError, match=f"`limit: {limit}` would end inside .* of 4 samples.*; use {near},"
+    ):
+        wdspec.loader(spec | {"limit": limit})
+    with wdspec.loader(spec | {"limit": 7 * 4 + 1}) as loader:  # the epoch ends before it
+        assert len(loader) == 7
+
+
+def test_the_current_epoch_can_always_be_set(spec):
+    expected = reference(load(spec), 1, 1, 0, 21)
+    with wdspec.loader(spec) as loader:
+        seen = keys(itertools.islice(loader, 9)) + keys(
+            itertools.islice(loader, 2)
+        )  # an epoch, and two of the next
+        assert loader.epoch == 1
+        state = loader.state_dict()
+    for resumed in (wdspec.loader(spec), wdspec.compile(spec)):
+        resumed.load_state_dict(state)
+        again = list(seen)
+        for epoch in range(resumed.epoch, 3):
+            resumed.set_epoch(epoch)
+            again += keys(resumed)
+        assert again == expected
+
+
+def test_the_epoch_of_an_endless_stream_is_0(spec):
+    del spec["epoch"]
+    with wdspec.loader(spec) as loader:
+        next(iter(loader))
+        loader.set_epoch(0)
+        with pytest.raises(wdspec.UsageError, match="endless and has no epochs"):
+            loader.set_epoch(1)
 
 
 def test_set_epoch_checks_and_never_seeks(spec):
@@ -145,10 +181,11 @@ def test_set_epoch_checks_and_never_seeks(spec):
         list(loader)
         loader.set_epoch(1)
         next(iter(loader))
-        with pytest.raises(
-            wdspec.UsageError, match="stands at batch 1 of epoch 1; read that epoch to its end"
-        ):
-            loader.set_epoch(1)
+        for epoch in (0, 2):
+            with pytest.raises(
+                wdspec.UsageError, match="stands at batch 1 of epoch 1; read that epoch to its end"
+            ):
+                loader.set_epoch(epoch)
 
 
 def test_an_older_iteration_cannot_go_on(spec):
@@ -164,6 +201,32 @@ def test_an_older_iteration_cannot_go_on(spec):
 def test_what_the_spec_decides_is_no_argument(spec, argument):
     with pytest.raises(wdspec.UsageError, match=f"`{argument}` is no argument"):
         wdspec.loader(spec, **{argument: 1})
+
+
+@pytest.mark.parametrize(
+    ("function", "argument", "says"),
+    [
+        (
+            wdspec.loader,
+            "workers",
+            r"no argument of wdspec.loader: write num_workers=.*`loader.workers`.*`--workers`",
+        ),
+        (wdspec.loader, "prefech_factor", "did you mean `prefetch_factor`"),
+        (wdspec.loader, "colour", "neither is it one of torch's DataLoader"),
+        (wdspec.plan, "num_workers", "no argument of wdspec.plan: write workers="),
+        (wdspec.plan, "splitt", "did you mean `split`"),
+        (
+            wdspec.compile,
+            "num_workers",
+            r"no argument of wdspec.compile: .*use wdspec.loader\(spec, num_workers=…\)",
+        ),
+        (wdspec.compile, "workers", r"use wdspec.loader\(spec, num_workers=…\)"),
+        (wdspec.compile, "colour", "there are split, env, vars, overrides"),
+    ],
+)
+def test_arguments_that_there_are_not_say_which_there_are(spec, function, argument, says):
+    with pytest.raises(wdspec.UsageError, match=says):
+        function(spec, **{argument: 1})
 
 
 def test_the_users_random_numbers_are_left_alone(spec):
@@ -227,6 +290,16 @@ class TestBareDataLoader:
         list(loader)
         with pytest.raises(wdspec.UsageError, match="7 batches is no multiple of 2 workers"):
             list(loader)
+
+    @pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+    def test_batches_in_no_order_are_refused(self, spec, start, monkeypatch):
+        # Else torch ends processes that have not started within 5 s, and tells whoever waits for another.
+        monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 60)
+        unordered = {"batch_size": None, "in_order": False, "multiprocessing_context": start}
+        with pytest.raises(wdspec.UsageError, match="in_order=False gives batches in whatever order"):
+            next(iter(DataLoader(wdspec.compile(spec), num_workers=2, **unordered)))
+        alone = DataLoader(wdspec.compile(spec), num_workers=1, **unordered)
+        assert keys(alone) == reference(load(spec), 1, 1, 0, 7)
 
     def test_persistent_workers_are_refused_after_an_epoch_left_early(self, spec):
         loader = DataLoader(wdspec.compile(spec), batch_size=None, num_workers=1, persistent_workers=True)

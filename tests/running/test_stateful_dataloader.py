@@ -83,6 +83,28 @@ def test_an_epoch_that_workers_cannot_share_is_exact_and_the_next_one_refused(sp
         assert f"an epoch of {epoch} batches is no multiple of 2 workers" in refusal
 
 
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_a_state_saved_behind_the_last_batch_gives_the_end_of_the_epoch_first(spec, workers):
+    """As torchdata's own datasets do; with any number of workers."""
+    persistent = {"persistent_workers": True} if workers else {}
+    loader = make(spec, workers, **persistent)
+    seen = [next(batches) for batches in [iter(loader)] for _ in range(8)]
+    state = json.loads(json.dumps(loader.state_dict()))
+    again = make(spec, workers, **persistent)
+    again.load_state_dict(state)
+    again.load_state_dict(json.loads(json.dumps(again.state_dict())))
+    assert list(again) == []
+    assert keys(seen) + keys(again) + keys(again) == expected(spec, 24)
+
+
+def test_without_workers_a_state_saved_at_an_epochs_end_begins_the_next_one(spec):
+    loader = make(spec, 0)
+    seen = keys(loader)
+    again = make(spec, 0)
+    again.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    assert seen + keys(again) == expected(spec, 16)
+
+
 @pytest.mark.parametrize("interval", [2, 3, 5])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_other_snapshot_intervals_are_replayed_to_the_same_batch(spec, interval, workers):

@@ -1,5 +1,6 @@
 """Worker processes: they outlive signals to the group, end with their loader, and start in every way torch knows."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -101,6 +102,63 @@ def test_a_worker_that_is_stuck_is_ended_by_force(document, tmp_path, monkeypatc
         with pytest.raises(RuntimeError, match="timed out"):
             next(batches)
     assert workers() == []
+
+
+def read_and_kill_one_after(count, loader, found):
+    for batch in loader:
+        found.append(batch)
+        if len(found) == count:
+            os.kill(workers()[0].pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("number", [1, 2])
+def test_after_a_killed_worker_the_next_iteration_goes_on_exactly(spec, number, persistent, monkeypatch):
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
+    found = []
+    with wdspec.loader(spec, num_workers=number, prefetch_factor=1, persistent_workers=persistent) as loader:
+        with pytest.raises(RuntimeError, match=r"was killed|killed by signal|exited unexpectedly"):
+            read_and_kill_one_after(3, loader, found)
+        found += loader
+        assert len(workers()) == (number if persistent else 0)
+        found += loader
+    assert keys(found) == reference(spec, 1, number, 0, 2 * BATCHES)
+
+
+def test_workers_killed_between_two_epochs_are_replaced(spec, monkeypatch):
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
+    with wdspec.loader(spec, num_workers=2) as loader:
+        found = list(loader)
+        victim = workers()[1]
+        with contextlib.suppress(RuntimeError):  # torch may raise it wherever this process stands
+            os.kill(victim.pid, signal.SIGKILL)
+            victim.join(10)
+        assert not victim.is_alive()
+        found += loader
+    assert keys(found) == reference(spec, 1, 2, 0, 2 * BATCHES)
+
+
+def test_after_a_time_out_the_next_iteration_goes_on_exactly(document, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
+    monkeypatch.setenv("STUCK_ONCE", str(tmp_path / "was-stuck"))
+    (tmp_path / "stuck_once.py").write_text(
+        "import os, pathlib, time\n"
+        "def stay(sample):\n"
+        "    note = pathlib.Path(os.environ['STUCK_ONCE'])\n"
+        "    if sample['__key__'].endswith('7') and not note.exists():\n"
+        "        note.touch()\n"
+        "        time.sleep(1000)\n"
+        "    return sample\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = []
+    with wdspec.loader({**document, "map": "stuck_once:stay"}, num_workers=1, timeout=2) as loader:
+        with pytest.raises(RuntimeError, match="timed out"):
+            found.extend(loader)
+        # `extend` drops what it was given before the error; the loader does not give it again.
+        given = loader.cursor.batch
+        found = list(loader)
+    assert keys(found) == reference(load(document), 1, 1, 0, BATCHES)[given:]
 
 
 @pytest.mark.parametrize("persistent", [True, False])

@@ -31,6 +31,12 @@ class Adder:
         return {**sample, "cls": sample["cls"] + self.n}
 
 
+def fails_on_some(sample):
+    if sample["__key__"].endswith("3"):
+        raise KeyError("no")
+    return sample
+
+
 class Dumb:
     pass
 

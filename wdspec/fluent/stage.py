@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
-from wdspec.errors import WdspecError
+from wdspec.errors import tell_place
 from wdspec.fluent.error_handlers import ErrorHandler
 from wdspec.planning.keys import key64
 
@@ -115,11 +115,7 @@ def makes_stages(function: F) -> F:
 def placed(error: Exception, sample: Any) -> Exception:
     """The error, with the URL and key of the sample it arose at added to what it says."""
     if isinstance(sample, dict):
-        place = {"url": sample.get("__url__"), "key": sample.get("__key__")}
-        if isinstance(error, WdspecError):
-            error.at(**place)
-        elif hasattr(error, "add_note") and any(place.values()):
-            error.add_note(str(WdspecError("while processing a sample", **place)))
+        tell_place(error, url=sample.get("__url__"), key=sample.get("__key__"))
     return error
 
 

@@ -43,10 +43,10 @@ def batching(spec: Spec, ranks: int) -> Batching:
 def epoch_batches(spec: Spec, batching: Batching) -> int | None:
     """E, the global batches of an epoch: ⌊samples / G⌋, or as given; None for an endless stream.
 
-    `limit` caps it at the batches that hold the first `limit` samples.
+    `limit` caps it.
 
     Raises:
-        UsageError: the epoch is shorter than one global batch.
+        UsageError: the epoch is shorter than one global batch, or would end by `limit` inside one.
     """
     length: int | None = None
     if spec.epoch is not None:
@@ -59,7 +59,13 @@ def epoch_batches(spec: Spec, batching: Batching) -> int | None:
                     f"an epoch of {spec.epoch.samples} samples is shorter than one global batch of "
                     f"{batching.global_size}; raise `epoch` or lower `batch`"
                 )
-    if spec.limit is not None:
-        cap = -(-spec.limit // batching.global_size)
-        length = cap if length is None else min(length, cap)
-    return length
+    if spec.limit is None or (length is not None and length * batching.global_size <= spec.limit):
+        return length
+    cap, rest = divmod(spec.limit, batching.global_size)
+    if rest:
+        near = [str(whole * batching.global_size) for whole in (cap, cap + 1) if whole]
+        raise UsageError(
+            f"`limit: {spec.limit}` would end inside a global batch of {batching.global_size} samples, and all "
+            f"batches are whole; use {' or '.join(near)}, or `epoch: pass`, which pads the last batch"
+        )
+    return cap

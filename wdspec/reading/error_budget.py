@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from typing import Any
 
-from wdspec.errors import ShardError, SpecError, StoreError, UsageError, WdspecError
+from wdspec.errors import ShardError, SpecError, StoreError, UsageError, WdspecError, tell_place
 from wdspec.reading.skip_log import append_line
 from wdspec.redaction import redacted
 from wdspec.spec.language.options import Errors, SkipCause
@@ -53,10 +53,8 @@ class Budget:
             Exception: the error itself where the policy does not skip it, or it is a mistake in the spec, the code
                 or the environment; a ShardError that sums up when the budget is spent.
         """
-        if isinstance(error, WdspecError):
-            error.at(source=self.source, **place)
-        elif hasattr(error, "add_note"):
-            error.add_note(str(WdspecError("while processing a sample", source=self.source, **place)))
+        said = _described(error, place)
+        tell_place(error, source=self.source, **place)
         if is_mistake(error):
             raise error
         if not self.errors.skips(cause):
@@ -65,7 +63,7 @@ class Budget:
             raise error
         kind = type(error).__name__
         if self.errors.log is not None:
-            append_line(self.errors.log, {"source": self.source, "cause": kind, **_described(error)})
+            append_line(self.errors.log, {"source": self.source, "cause": kind, **said})
         self.skipped[kind] += 1
         count = self.skipped[kind]
         if count <= 3 or not count & (count - 1):
@@ -107,12 +105,13 @@ def is_mistake(error: BaseException | None) -> bool:
     return False
 
 
-def _described(error: Exception) -> dict[str, Any]:
-    """What an error says, and its place, without secrets."""
-    if not isinstance(error, WdspecError):
-        return {"message": f"{type(error).__name__}: {error}"}
-    place = {name: value for name, value in error.place.items() if name != "source"}
+def _described(error: Exception, place: dict[str, Any]) -> dict[str, Any]:
+    """What an error says, and its place beside the source, without secrets."""
+    message = f"{type(error).__name__}: {error}"
+    if isinstance(error, WdspecError):
+        message, place = error.message, {**place, **error.place}
+    place = {name: value for name, value in place.items() if value is not None and name != "source"}
     return {
-        "message": redacted(error.message),
+        "message": redacted(message),
         **{name: value if isinstance(value, int) else redacted(str(value)) for name, value in place.items()},
     }

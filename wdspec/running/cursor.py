@@ -129,10 +129,9 @@ class Cursor:
         self._loaded = True
 
     def check_epoch(self, epoch: int) -> None:
-        """Raises a UsageError unless this stands at the beginning of the epoch; one pass is like another."""
+        """Raises a UsageError unless the next batch is of this epoch; one pass is like another."""
         length = self.run.plan.epoch_batches
-        begins = self.run.epoch_of(self.batch) == epoch and self.batch == epoch * (length or 0)
-        if self.run.plan.finite is not None or (begins and not self.given):
+        if self.run.plan.finite is not None or self.run.epoch_of(self.batch) == epoch:
             return
         if length is None:
             raise UsageError("this stream is endless and has no epochs; give `epoch:` in the spec")
@@ -232,10 +231,13 @@ class Resumable(ABC):
         return self.run.epoch_of(self.cursor.batch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Checks that the next iteration begins this epoch; never seeks.
+        """Checks that the next iteration gives this epoch, or the rest of it; never seeks.
+
+        So `for epoch in range(loader.epoch, n): loader.set_epoch(epoch); …` also goes on from a state saved in
+        mid-epoch.
 
         Raises:
-            UsageError: the stream stands elsewhere.
+            UsageError: the stream stands in another epoch.
         """
         self.cursor.check_epoch(epoch)
 

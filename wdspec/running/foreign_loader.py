@@ -14,9 +14,13 @@ and begin the next epoch at the `iter()` after that.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from types import FrameType
 from typing import Any
+
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from wdspec.errors import UsageError
 from wdspec.processes.worker_counters import WorkerCounters
@@ -24,6 +28,51 @@ from wdspec.running.cursor import ReadingCursor
 from wdspec.running.run import Run
 from wdspec.running.run_state import Checkpoint, State, read_state, slots_of
 from wdspec.running.state_checks import VERSION, WORKER_FORMAT, damaged, rank_state
+
+
+def gives_in_order() -> bool:
+    """Whether the DataLoader that is starting a worker right now gives batches in the order of its turns.
+
+    A dataset is not told. But whether it is pickled for a worker or finds itself in a forked one: the iterator of the
+    DataLoader is among the callers.
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, _BaseDataLoaderIter):
+            return bool(getattr(caller, "_in_order", True))
+        frame = frame.f_back
+    return True
+
+
+class SingleProcessIteration(Iterator[Any]):
+    """One `iter()` in the process of the DataLoader itself, with a state of its own beside that of the dataset.
+
+    A `StatefulDataLoader` without workers keeps both. So one that stopped behind the last batch of an epoch goes on
+    as with workers: it comes to the end of that epoch first.
+    """
+
+    def __init__(self, cursor: ReadingCursor) -> None:
+        self._cursor, self._items = cursor, cursor.read()
+        self._began = cursor.batch
+        self._at_end = False
+        """Whether this goes on from the end of an epoch."""
+
+    def __next__(self) -> Any:
+        if self._at_end:
+            raise StopIteration
+        return next(self._items)
+
+    def state_dict(self) -> dict[str, bool]:
+        """Whether the epoch that was begun has no more items."""
+        run, cursor = self._cursor.run, self._cursor
+        has_given = cursor.batch > self._began
+        ends = has_given and not cursor.given and run.epoch_end(cursor.batch - 1) == cursor.batch
+        return {"at_end": self._at_end or ends}
+
+    def load_state_dict(self, state: Mapping[str, bool]) -> None:
+        """Goes on from there; the dataset has loaded its own state before."""
+        self._at_end = bool(state["at_end"])
 
 
 class WorkerCursor(ReadingCursor):
@@ -35,14 +84,22 @@ class WorkerCursor(ReadingCursor):
         worker, workers: w and W.
         begun: for every worker number, how often `iter()` was called since the dataset was made or loaded a
             state, in whatever process.
+        in_order: whether the DataLoader gives batches in the order of its turns.
     """
 
     def __init__(
-        self, run: Run, checkpoint: Checkpoint, worker: int, workers: int, begun: WorkerCounters
+        self,
+        run: Run,
+        checkpoint: Checkpoint,
+        worker: int,
+        workers: int,
+        begun: WorkerCounters,
+        in_order: bool = True,
     ) -> None:
         super().__init__(run, checkpoint._replace(batch=checkpoint.batch + worker), workers)
         self._worker, self._workers = worker, workers
         self._begun, self._own = begun, begun.slot()
+        self._in_order = in_order
         self._first = checkpoint.batch
         """J₀: the batch that worker 0 began the epoch, or the rest of it, with."""
         self._under_way = False
@@ -66,6 +123,11 @@ class WorkerCursor(ReadingCursor):
         return self._items(iteration, refusal)
 
     def _refusal(self) -> str | None:
+        if not self._in_order and self._workers > 1:
+            return (
+                "in_order=False gives batches in whatever order the workers finish them; leave it out, or use "
+                "wdspec.loader(spec, num_workers=…)"
+            )
         is_pass = self.run.plan.finite is not None  # and then every iteration is to be the same
         if self._begun[self._own] != self.iterations and not (is_pass and self._first == 0):
             return (

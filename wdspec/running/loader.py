@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing
 import weakref
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from wdspec.running.blueprint import Blueprint
 from wdspec.running.cursor import Cursor, Resumable, Step
 from wdspec.running.run import Run
 from wdspec.running.tasks import TaskDataset, TaskSampler
+from wdspec.suggestions import did_you_mean
 
 _OURS = {
     "batch_size": "set `batch:` in the spec",
@@ -28,7 +30,9 @@ _OURS = {
     "drop_last": "all batches are whole",
     "collate_fn": "batches are collated in the workers; use `map:` for other shapes",
     "dataset": "the spec says what is read",
+    "workers": "write num_workers=, as for torch's DataLoader (`loader.workers` in a spec, `--workers` in commands)",
 }
+_TORCHS = frozenset(inspect.signature(DataLoader).parameters)
 
 
 class Loader(Resumable):
@@ -47,8 +51,13 @@ class Loader(Resumable):
     """
 
     def __init__(self, blueprint: Blueprint, seat: Seat, num_workers: int, **torch_arguments: Any) -> None:
-        for name, remedy in _OURS.items():
-            if name in torch_arguments:
+        for name in torch_arguments:
+            if name in _OURS or name not in _TORCHS:
+                remedy = (
+                    _OURS.get(name)
+                    or did_you_mean(name, _TORCHS)
+                    or "neither is it one of torch's DataLoader"
+                )
                 raise UsageError(f"`{name}` is no argument of wdspec.loader: {remedy}")
         if torch_arguments.get("in_order") is False:
             raise UsageError("`in_order=False` would give batches in no order that a state could describe")
@@ -85,26 +94,41 @@ class Loader(Resumable):
         return self._cursor.iterate(self._steps(), self._cursor.begin())
 
     def _steps(self) -> Iterator[Step]:
-        """What the workers deliver; what one of them sent before it ended itself is raised."""
-        running = workers.iterate(self._loader)
-        self._running = weakref.ref(running)
+        """What the workers deliver; what one of them sent before it ended itself is raised.
+
+        Where one died or gave nothing in time, all are ended, and the next iteration starts others: torch would
+        wait for the dead. They are told where to go on, so nothing is lost with them.
+        """
+        if workers.lost(self._loader._iterator):
+            self._end_workers()
         try:
+            running = workers.iterate(self._loader)
+            self._running = weakref.ref(running)
             for delivery in running:
                 if isinstance(delivery, WdspecError):
                     raise delivery
                 yield delivery.items, delivery.states
-        except RuntimeError:
+        except WdspecError:
+            raise
+        except Exception as error:
+            was_lost = isinstance(error, (OSError, EOFError)) and workers.lost(self._running())
+            self._end_workers()
             if self._words is not None and self._words.poll():
                 raise self._words.recv() from None
+            if was_lost:  # while it sent a batch, of which torch says nothing
+                raise RuntimeError("a DataLoader worker was killed, or exited unexpectedly") from error
             raise
 
     def close(self) -> None:
         """Ends the worker processes and closes open shards; iterating again starts new ones."""
         self._cursor.begin()  # so that an iteration under way ends
+        self._end_workers()
+        self._dataset.close()
+
+    def _end_workers(self) -> None:
         running, self._loader._iterator = self._running(), None
         if running is not None:
             workers.end(running)
-        self._dataset.close()
 
     def __enter__(self) -> Loader:
         return self

@@ -68,6 +68,11 @@ def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
     return workers
 
 
+def lost(workers: Any) -> bool:
+    """Whether one of the workers of an iterator, if it has any, has died."""
+    return any(not worker.is_alive() for worker in getattr(workers, "_workers", ()))
+
+
 def end(workers: Any) -> None:
     """Ends the workers of an iterator, if it has any, by force those that are stuck."""
     if hasattr(workers, "_workers"):

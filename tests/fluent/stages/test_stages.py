@@ -65,10 +65,8 @@ def test_every_stage_asks_its_handler(name):
 
 
 def test_an_error_in_a_function_of_the_users_says_at_which_sample():
-    with pytest.raises(ValueError, match="1 is odd") as caught:
+    with pytest.raises(ValueError, match=r"1 is odd.* \[url u\.tar, key 1\]"):
         list(wds.DataPipeline(DICTS).map(odd_is_bad))
-    notes = getattr(caught.value, "__notes__", ["url u.tar, key 1"])
-    assert "url u.tar, key 1" in notes[0]
 
 
 def test_map_drops_what_becomes_none():

@@ -72,10 +72,11 @@ def first_samples(spec: Spec, count: int, workers: int | None = None) -> Iterato
     from wdspec.compiler import sample_reader
 
     read_like_training()
-    limited = spec.model_copy(update={"limit": count if spec.limit is None else min(count, spec.limit)})
-    reader = sample_reader(limited, workers=workers)
+    count = count if spec.limit is None else min(count, spec.limit)
+    reader = sample_reader(spec.model_copy(update={"limit": count}), workers=workers)
+    batches = reader.plan.epoch_batches
     try:
-        for number in range(reader.plan.require_epoch()):
+        for number in range(count if batches is None else min(count, batches)):
             yield from reader.batch(number)
     except WdspecError:
         raise

@@ -226,7 +226,7 @@ class Spec(_Discreet):
     allow: AffectsNeither[Allowances] = Field((), description="What is off by default and wanted: `pickle`.")
     # The order of a pass, which ends with it; elsewhere it is a cut.
     limit: AffectsOrder[Positive | None] = Field(
-        None, description="Stop after so many samples, for smoke runs."
+        None, description="Stop after so many samples, in whole global batches, for smoke runs."
     )
     split: str | None = None
     """The split that was chosen."""
