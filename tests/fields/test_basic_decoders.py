@@ -15,12 +15,34 @@ import pytest
 
 from wdspec.decoders.image_formats import FORMAT_OF, IMAGE_FIELDS, IMAGE_FORMATS
 from wdspec.decoders.row import DecoderRow
-from wdspec.decoders.table import BASIC, BY_NAME, IMAGES, ROWS
+from wdspec.decoders.table import BASIC, BY_NAME, IMAGES, MEDIA, ROWS
 from wdspec.errors import FieldError
 from wdspec.fields import compressed_fields as unpacking
 from wdspec.fields.decode_rules import DecodeRules
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.spec.language import vocabulary
+
+
+def words(text: str) -> set[str]:
+    return set(text.split())
+
+
+# The words of the language, as they were before there was a table.
+BASIC_NAMES = words(
+    "txt text transcript html htm cls cls2 index inx id count class json jsn npy npz mp msg msgpack cbor "
+    "pth safetensors torch_safetensors pkl pickle pyd"
+)
+IMAGE_NAMES = words(
+    "l l8 l16 rgb rgb8 rgb16 rgba rgba8 rgba16 torch torchl torchl8 torchrgb torchrgb8 torchrgba torchrgba8 "
+    "pil pill pilrgb pilrgba"
+)
+MEDIA_NAMES = words(
+    "audio torch_audio flac mp3 wav ogg oga opus aif aiff au m4a aac wma "
+    "video torch_video mp4 m4v mov avi mkv webm ogv mpg mpeg mjpeg h264 wmv"
+)
+IMAGE_EXTENSIONS = words(
+    "jpg jpeg jpe jfif png apng gif bmp dib tif tiff webp avif ppm pgm pbm pnm jp2 j2k jpx"
+)
 
 # Without the time, so that all test processes know the same parameters.
 gz = partial(gzip.compress, mtime=0)
@@ -39,9 +61,13 @@ def npy(array: Any, **options: Any) -> bytes:
 def test_the_table_holds_what_the_language_promises() -> None:
     assert sum(len(row.names) for row in ROWS) == len(BY_NAME)
     assert set(BY_NAME) == vocabulary.DECODERS | vocabulary.LEFT_OUT_DECODERS
+    assert {"ten", "tb", "tenbin"} == vocabulary.LEFT_OUT_DECODERS
+    assert {name for row in BASIC for name in row.names} == BASIC_NAMES | {"ten", "tb", "tenbin"}
     assert {name for row in BASIC if not row.read for name in row.names} == vocabulary.PICKLE_DECODERS
     assert vocabulary.PICKLE_DECODERS == {"pkl", "pickle", "pyd"} == vocabulary.SECURE_REFUSES - {"pth"}
-    assert {name for row in IMAGES for name in row.names} == vocabulary.IMAGE_DECODERS
+    assert {name for row in IMAGES for name in row.names} == vocabulary.IMAGE_DECODERS == IMAGE_NAMES
+    assert {name for row in MEDIA for name in row.names} == MEDIA_NAMES
+    assert BASIC_NAMES | IMAGE_NAMES | MEDIA_NAMES | {"raw"} == vocabulary.DECODERS
     assert not vocabulary.LEFT_OUT_DECODERS & vocabulary.DECODERS
 
 
@@ -54,7 +80,7 @@ def test_every_function_that_a_row_names_is_there(row: DecoderRow) -> None:
 def test_validation_and_decoding_know_the_same_images() -> None:
     assert sum(len(format.extensions) for format in IMAGE_FORMATS) == len(FORMAT_OF)
     assert all(row.extensions == tuple(sorted(FORMAT_OF)) for row in IMAGES)
-    assert set(FORMAT_OF) == IMAGE_FIELDS - {"img", "image"}
+    assert set(FORMAT_OF) == IMAGE_EXTENSIONS == IMAGE_FIELDS - {"img", "image"}
     assert not {"h5", "hdf", "mpg", "mpeg", "ps", "eps", "fits"} & set(FORMAT_OF)
 
 
