@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zlib
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from fieldfiles import PACKINGS, picture
 
 from wdspec.errors import FieldError, UsageError
 from wdspec.fields import compressed_fields as unpacking
-from wdspec.fields.compressed_fields import unpacked
+from wdspec.fields.compressed_fields import unpack, unpacked
+from wdspec.formats.compression import gzip_streams
 
 TEXT = b"hello " * 1000
 
@@ -52,6 +54,15 @@ def test_what_is_not_whole_is_an_error(packing: str, spoil: str) -> None:
         decode(f"txt.{packing}", bad)
 
 
+@pytest.mark.parametrize("library", ["zlib", "isal.isal_zlib"])
+def test_damaged_gzip_is_one_error_whoever_reads_it(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gzip_streams, "inflating", pytest.importorskip(library))
+    bad = bytearray(PACKINGS["gz"](TEXT))
+    bad[12] ^= 0xFF
+    with pytest.raises(zlib.error):
+        unpack("gz", bytes(bad))
+
+
 @pytest.mark.parametrize("packing", PACKINGS)
 def test_bombs_are_refused_before_they_go_off(packing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpacking, "MAX_DECOMPRESSED", 100_000)
@@ -84,7 +95,7 @@ def test_zst_without_a_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) 
     data = PACKINGS["zst"](b"x")
     for module in ("backports.zstd", "compression", "compression.zstd"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UsageError, match=r"zst needs backports.zstd, .*wdspec\[zstd\]"):
+    with pytest.raises(UsageError, match=r"compressed with zstd needs backports.zstd, .*wdspec\[zstd\]"):
         decode("txt.zst", data)
 
 

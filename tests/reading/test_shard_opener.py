@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 import tarfile
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from shardmaking import write_shard
 
 from wdspec.compiler import blueprint
-from wdspec.errors import MissingShardError
+from wdspec.errors import MissingShardError, UsageError
 from wdspec.reading.piece import Piece
 from wdspec.spec.loading import load
 from wdspec.urls.sequence import ShardUrl
@@ -44,6 +45,16 @@ def no_error(error):
 def test_by_default_it_is_the_whole_shard(shard):
     opener, url = shard
     assert numbers(opener(Piece(url), on_error=no_error)) == list(range(SAMPLES))
+
+
+def test_what_a_shard_needs_to_be_read_is_said_with_its_url(tmp_path, monkeypatch):
+    for module in ("backports.zstd", "compression", "compression.zstd"):
+        monkeypatch.setitem(sys.modules, module, None)
+    path = tmp_path / "x.tar.zst"
+    path.write_bytes(b"\x28\xb5\x2f\xfd" + bytes(100))
+    opener = blueprint(load({"dataset": [{"name": "x", "shards": str(path)}]})).parts["x"].open
+    with pytest.raises(UsageError, match=rf"compressed with zstd needs .*\[source x, url {path}\]"):
+        opener(Piece(ShardUrl(str(path), "/")), on_error=no_error)
 
 
 @given(stride=st.integers(1, 30), residue=st.integers(0, 29), begin=st.integers(0, SAMPLES))

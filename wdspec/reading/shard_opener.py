@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from wdspec.errors import ShardError, StoreError
+from wdspec.errors import ShardError, StoreError, WdspecError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.raw_samples import RawSamples, no_field
@@ -87,8 +87,10 @@ class ShardOpener:
                 on_error=on_error,
                 constants={"__url__": shard.text, **({"__source__": self.source} if self.source else {})},
             )
-        except BaseException:
+        except BaseException as error:
             raw.close()
+            if isinstance(error, WdspecError):
+                error.at(source=self.source or None, url=shard.text)
             raise
 
     def _samples(self, file: BinaryIO, shard: ShardUrl, **options: Any) -> RawSamples:

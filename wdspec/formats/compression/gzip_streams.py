@@ -45,13 +45,16 @@ class GzipCompressor:
 
 
 class GzipDecompressor:
-    """Reads one member of a gzip file, and checks its checksum. `decompress` raises zlib.error or that of isal."""
+    """Reads one member of a gzip file, and checks its checksum; `decompress` raises zlib.error, whoever reads."""
 
     def __init__(self) -> None:
         self._inflate = inflating.decompressobj(wbits=31)
 
     def decompress(self, data: bytes, max_length: int = -1) -> bytes:
-        plain: bytes = self._inflate.decompress(self._inflate.unconsumed_tail + data, max(max_length, 0))
+        try:
+            plain: bytes = self._inflate.decompress(self._inflate.unconsumed_tail + data, max(max_length, 0))
+        except inflating.error as error:
+            raise zlib.error(str(error)) from error
         return plain
 
     @property

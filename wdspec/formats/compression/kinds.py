@@ -92,7 +92,7 @@ def _zstd() -> Any:
 
         return zstd
     except ImportError:
-        return library("backports.zstd", "zst")
+        return library("backports.zstd", "what is compressed with zstd")
 
 
 def _zstd_decompressor(memory: int | None) -> Decompressor:
