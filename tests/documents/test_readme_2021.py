@@ -250,7 +250,7 @@ def test_23_stores_pickles_only_if_that_is_allowed(readme):
     with pytest.raises(wds.WdspecError, match="allow_pickle"):
         readme.run(23)
     readme.run(23, replace=[('TarWriter("dest.tar")', 'TarWriter("pickles.tar", allow_pickle=True)')])
-    with pytest.raises(wds.FieldError, match=r"allow.*pickle"):
+    with pytest.raises(wds.UsageError, match=r"allow.*pickle"):
         list(wds.WebDataset("pickles.tar").decode())
     samples = list(wds.WebDataset("pickles.tar").decode(allow=["pickle"]))
     assert [s["output.pyd"] for s in samples] == [0, 1, 2]

@@ -19,7 +19,7 @@ from wdspec.decoders.documentation import with_tables
 from wdspec.decoders.image_formats import FORMAT_OF
 from wdspec.decoders.libraries import EXTRAS
 from wdspec.decoders.table import BASIC, BY_NAME, IMAGES
-from wdspec.errors import FieldError
+from wdspec.errors import UsageError
 from wdspec.spec.language import vocabulary
 
 REPOSITORY = Path(__file__).parents[2]
@@ -65,7 +65,7 @@ def test_each_extension_gives_its_kind_by_default_and_by_name(name: str) -> None
 
 @pytest.mark.parametrize("name", sorted(vocabulary.LEFT_OUT_DECODERS))
 def test_tenbin_is_refused_aloud(name: str) -> None:
-    with pytest.raises(FieldError, match="tenbin, a format of webdataset alone, is left out on purpose"):
+    with pytest.raises(UsageError, match="tenbin, a format of webdataset alone, is left out on purpose"):
         decode(name, b"~TenBin~")
     assert decode(name, b"~TenBin~", fields={name: "raw"}) == b"~TenBin~"
 

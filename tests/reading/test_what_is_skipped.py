@@ -33,6 +33,14 @@ def none(sample):
 
 def refuses(data):
     raise ValueError("no such picture")
+
+def missspells(data):
+    return data.decod()
+
+def knows(data):
+    if int(data) % 3 == 0:
+        raise wdspec.FieldError("no such picture")
+    return int(data)
 """
 DATA = ["shard", "decode"]
 
@@ -107,8 +115,31 @@ def test_it_is_skipped_where_the_spec_names_it(read, skip, source):
 def test_a_function_that_refuses_bytes_is_a_field_that_cannot_be_decoded(read):
     with pytest.raises(wdspec.FieldError, match="no such picture"):
         read(False, decode={"cls": "skipping:refuses"})
-    with pytest.raises(wdspec.ShardError, match=r"left out: FieldError 30"):
-        read(True, decode={"cls": "skipping:refuses"})
+    with pytest.raises(wdspec.ShardError, match=r"left out: UserDecoderError 30"):
+        read(["shard", "decode", "map"], decode={"cls": "skipping:refuses"})
+
+
+@pytest.mark.parametrize("skip", [True, DATA, "shard"])
+@pytest.mark.parametrize("function", ["missspells", "refuses"])
+def test_what_a_decoder_of_the_users_raises_is_not_in_the_data(read, skip, function):
+    with pytest.raises(wdspec.FieldError, match=f"cannot decode as skipping:{function}") as caught:
+        read(skip, decode={"cls": f"skipping:{function}"})
+    assert isinstance(caught.value.__cause__, (AttributeError, ValueError))
+
+
+def test_a_decoder_of_the_users_may_say_that_the_data_is_at_fault(read):
+    assert read(True, decode={"cls": "skipping:knows"}) == [n for n in range(30) if n % 3][:10]
+
+
+@pytest.mark.parametrize(("suffix", "secure"), [("pyd", False), ("ten", False), ("pth", True)])
+def test_fields_that_are_refused_by_their_name_are_not_bad_samples(tmp_path, monkeypatch, suffix, secure):
+    monkeypatch.setenv("WDS_SECURE", "1" if secure else "")
+    write_shard(
+        tmp_path / "x.tar", [(f"k{n}", {suffix: b"N."} if n % 2 else {"cls": b"1"}) for n in range(9)]
+    )
+    spec = {"dataset": [{"shards": f"{tmp_path}/x.tar"}], "errors": "skip"}
+    with pytest.raises(wdspec.UsageError, match=rf"raw.*field {suffix}\]"):
+        list(itertools.islice(wdspec.compile(spec), 4))
 
 
 @pytest.mark.parametrize(

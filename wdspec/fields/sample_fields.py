@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from wdspec.errors import FieldError, SpecError, WdspecError
 from wdspec.fields.decode_rules import DecodeRules, FieldDecoder
+from wdspec.fields.decoding_errors import one_line
 from wdspec.fields.field_names import Naming
 from wdspec.fields.file_patterns import Extensions, is_reserved, listed_fields
 from wdspec.secure import secure_mode
@@ -146,7 +147,8 @@ class SampleFields:
             A new dict; or None for a sample that lacks a field and is to be skipped and counted.
 
         Raises:
-            FieldError: a field is missing or cannot be decoded, with source, url, key and field.
+            FieldError: a field is missing or cannot be decoded, with source, url, key and field; a UserDecoderError
+                where a function of the user's has failed.
             UsageError, SpecError: a mistake that is not the sample's, such as a decoder that cannot be
                 imported.
         """
@@ -235,11 +237,3 @@ def _placed(error: WdspecError, raw: Mapping[str, Any], field: str | None = None
     return error.at(
         source=raw.get("__source__"), url=raw.get("__url__"), key=raw.get("__key__"), field=field or None
     )
-
-
-def one_line(cause: Exception) -> str:
-    """What an exception says, in one line of bounded length; with its type where words are not enough."""
-    text = " ".join(str(cause).split())
-    if not text or not isinstance(cause, (ValueError, OSError, EOFError)):
-        text = f"{type(cause).__name__}: {text}".rstrip(": ")
-    return text if len(text) <= 300 else f"{text[:300]}…"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from wdspec.errors import WdspecError
+from wdspec.fields.decoding_errors import UserDecoderError, one_line
 from wdspec.importing import import_function
 
 
@@ -14,6 +16,7 @@ class UserDecoder:
     Raises:
         SpecError: on first use, when it cannot be imported. It is no FieldError, so that an error policy that
             skips bad samples does not skip all of them.
+        UserDecoderError: it has failed.
     """
 
     def __init__(self, name: str) -> None:
@@ -23,7 +26,12 @@ class UserDecoder:
     def __call__(self, data: bytes) -> Any:
         if self._function is None:
             self._function = import_function(self.name, "decoder")
-        return self._function(data)
+        try:
+            return self._function(data)
+        except WdspecError:
+            raise
+        except Exception as cause:
+            raise UserDecoderError(f"cannot decode as {self.name}: {one_line(cause)}") from cause
 
     def __reduce__(self) -> tuple[Any, ...]:
         return UserDecoder, (self.name,)

@@ -8,8 +8,8 @@ from typing import Any
 from wdspec.errors import FieldError, WdspecError
 from wdspec.fields.compressed_fields import UNPACKERS, unpacked
 from wdspec.fields.decode_rules import DecodeRules
+from wdspec.fields.decoding_errors import one_line
 from wdspec.fields.file_patterns import is_reserved
-from wdspec.fields.sample_fields import one_line
 from wdspec.fluent.field_handlers import FieldHandler, ForExtensions, extension_of
 from wdspec.secure import secure_mode
 

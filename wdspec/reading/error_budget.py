@@ -19,8 +19,8 @@ MISTAKES = (SpecError, UsageError, StoreError, ImportError)
 """Errors that all samples would have in common: no policy skips them."""
 
 _NO_SKIP = (
-    "`errors: skip` is for what is wrong in the data, not in code; to skip samples on which a function of `map` or "
-    "`select` fails, write `errors: {skip: [shard, decode, map]}`"
+    "`errors: skip` is for what is wrong in the data, not in code; to skip samples on which a function of `map`, "
+    "`select` or `decode` fails, write `errors: {skip: [shard, decode, map]}`"
 )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wdspec.errors import FieldError
+from wdspec.fields.decoding_errors import UserDecoderError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.fields.scale import Scaling
 from wdspec.planning.keys import random64, uniform
@@ -82,6 +83,8 @@ class Transform:
                     if sample is None:
                         return None
             except Exception as error:
+                if isinstance(error, UserDecoderError):
+                    cause = "map"
                 budget(error, cause, url=raw["__url__"], key=raw["__key__"])
                 return None
             budget.delivered += 1

@@ -7,6 +7,7 @@ import pickle
 from typing import Any
 
 from wdspec.decoders.libraries import library
+from wdspec.errors import UsageError
 
 REFUSED = (
     "it would be stored as a pickle, which runs code when it is read; use json, npy or msgpack, or consent by "
@@ -48,9 +49,9 @@ def write_torch_objects(value: Any) -> bytes:
 
 
 def refuse_to_read(name: str, secure: bool, data: bytes) -> Any:
-    """Raises ValueError: pickles are not allowed, or forbidden altogether."""
+    """Raises UsageError, which no error policy skips: pickles are not allowed, or forbidden altogether."""
     consent = "which WDS_SECURE=1 forbids;" if secure else "so it needs your consent, `allow: [pickle]`; or"
-    raise ValueError(
+    raise UsageError(
         f"a pickle can run code hidden in the data, {consent} leave it out by `extensions`, or keep the bytes by "
         f"`decode: {{{name}: raw}}`"
     )

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from wdspec.errors import UsageError
+
 
 def refusing_reader(decoder: str, field: str, suffix: str) -> Callable[[bytes], Any]:
-    """A reader that raises ValueError for each field."""
+    """A reader that raises UsageError for each field: no error policy skips them, for they are all alike."""
     return partial(_refuse_to_read, decoder)
 
 
@@ -18,7 +20,7 @@ def refusing_writer(extension: str) -> Callable[[Any], bytes]:
 
 
 def _refuse_to_read(name: str, data: bytes) -> Any:
-    raise ValueError(
+    raise UsageError(
         f"tenbin, a format of webdataset alone, is left out on purpose; keep the bytes by `decode: {{{name}: raw}}` "
         "and read them in `map`, or store arrays as npz or safetensors"
     )

@@ -153,8 +153,9 @@ class Errors(Model):
         False,
         description="Drop and count the sample, instead of raising. `true` skips what is wrong in the data: "
         "`[shard, decode]`, a shard or a sample that cannot be read, and a field that is missing or cannot be decoded. "
-        "`map` adds what functions of `map` and `select` raise. Mistakes in the spec, its code or the environment (a "
-        "function or a library that cannot be imported) are never skipped.",
+        "`map` adds what functions of `map` and `select` and the user's own decoders raise. Mistakes in the spec, its "
+        "code or the environment (a function or a library that cannot be imported, a pickle without `allow`) are never "
+        "skipped.",
     )
     max_count: AffectsNeither[Count | None] = Field(
         None, description="Raise after this many skips of a source."
