@@ -111,7 +111,7 @@ class Loader(Resumable):
         except WdspecError:
             raise
         except Exception as error:
-            was_lost = isinstance(error, (OSError, EOFError)) and workers.lost(self._running())
+            was_lost = isinstance(error, (OSError, EOFError)) and workers.lost(self._running(), wait=1)
             self._end_workers()
             if self._words is not None and self._words.poll():
                 raise self._words.recv() from None

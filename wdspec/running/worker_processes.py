@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import multiprocessing.connection
 import os
 import signal
 import threading
@@ -68,9 +69,10 @@ def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
     return workers
 
 
-def lost(workers: Any) -> bool:
-    """Whether one of the workers of an iterator, if it has any, has died."""
-    return any(not worker.is_alive() for worker in getattr(workers, "_workers", ()))
+def lost(workers: Any, wait: float = 0) -> bool:
+    """Whether one of the workers of an iterator, if it has any, has died, or does so within some seconds."""
+    ends = [worker.sentinel for worker in getattr(workers, "_workers", ())]
+    return bool(ends and multiprocessing.connection.wait(ends, wait))
 
 
 def end(workers: Any) -> None:
