@@ -98,3 +98,10 @@ def test_a_state_of_another_version_is_no_damage(worker):
     state, _ = saved(worker)
     with pytest.raises(wdspec.UsageError, match="format version 1, this wdspec reads version 2"):
         worker().load_state_dict({**state, "version": 1})
+
+
+def test_a_persistent_worker_may_close_what_it_reads_between_epochs(worker):
+    dataset = worker()
+    for _ in range(3):
+        assert len(list(dataset)) == 10
+        dataset.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from wdspec.errors import UsageError
 from wdspec.planning.plan import Plan
 from wdspec.reading.error_budget import Budget
 from wdspec.reading.pass_slot import PassReading, PassStream, Spare
@@ -15,6 +16,8 @@ from wdspec.reading.user_steps import MapSteps
 SlotTable = Mapping[int, bytes]
 """Slot number -> packed state; a slot that is absent has not been read yet."""
 Stream = SlotStream | PassStream
+
+_INTERRUPTED = "reading was interrupted inside a batch, which is lost; load a state that was saved before it"
 
 
 class Reader:
@@ -58,10 +61,22 @@ class Reader:
             if len(streams) == 1:
                 return streams[0].take(m)
             return [sample for stream in streams for sample in stream.take(m)]
-        except Exception as error:
-            self.close()
-            self._failure = error
+        except BaseException as error:
+            self.fail(error)
             raise
+
+    def fail(self, error: BaseException) -> None:
+        """Closes all open shards, for a batch that was read, wholly or in part, and that nobody gets.
+
+        The slots stand behind it, or inside it: until `restore`, `batch` raises the error again, and there is no table.
+        """
+        self.close()
+        self._failure = error if isinstance(error, Exception) else UsageError(_INTERRUPTED)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a batch is lost, and nothing restored since."""
+        return self._failure is not None
 
     def states(self, number: int) -> dict[int, bytes]:
         """The states, after batch J, of the slots it was taken from."""
@@ -70,7 +85,16 @@ class Reader:
         return {slot: self._live[slot].pack() for slot in slots if slot in self._live}
 
     def table(self) -> dict[int, bytes]:
-        """The states of all slots read so far."""
+        """The states of all slots read so far.
+
+        Raises:
+            UsageError: a batch is lost, so that nobody knows them.
+        """
+        if self._failure is not None:
+            raise UsageError(
+                f"there is no state behind the batch that could not be given ({self._failure}); load one "
+                "that was saved before it"
+            ) from self._failure
         return {**self._table, **{slot: stream.pack() for slot, stream in self._live.items()}}
 
     def restore(self, table: SlotTable) -> None:

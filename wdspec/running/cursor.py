@@ -151,6 +151,8 @@ class ReadingCursor(Cursor):
     """
 
     _reader: Reader | None = None
+    _unfinished: tuple[int, Step] | None = None
+    """The number of a step of several items that was read and not given to its end, and what it gave."""
 
     @property
     def table(self) -> Mapping[int, bytes]:
@@ -172,31 +174,44 @@ class ReadingCursor(Cursor):
         if self._reader is None:
             self._reader = run.reader()
             self._reader.restore(self._table)
-        elif self.given:  # an iteration was left inside a step, which the reader has read whole
-            self._reader.restore(self._table)
         read, assemble, reader = self._reader.batch, run.assemble, self._reader
-        unnoted: dict[int, bytes] | None = {} if run.items_per_step == 1 else None
+        unnoted: dict[int, bytes] = {}
+        if self._unfinished is not None and self._unfinished[0] == self.batch:
+            yield self._unfinished[1]
         while end is None or self.batch < end:
             batch = self.batch
-            yield assemble(read(batch)), reader.states(batch) if unnoted is None else unnoted
+            samples = read(batch)
+            try:
+                items = assemble(samples)
+            except BaseException as error:
+                reader.fail(error)
+                raise
+            if run.items_per_step == 1:
+                yield items, unnoted
+            else:
+                self._unfinished = batch, (items, reader.states(batch))
+                yield self._unfinished[1]
 
     def go_to(self, checkpoint: Checkpoint) -> None:
         """Stands there from now on. Slots that stand there already keep their windows."""
         super().go_to(checkpoint)
+        self._unfinished = None
         if self._reader is not None:
             self._reader.restore(checkpoint.table)
 
     def close(self) -> None:
         """Closes open shards; an iteration under way ends, and the next one goes on where this stands."""
         self.iterations += 1
-        if self._reader is not None:
-            self._table = dict(self.table)
-            self._reader.close()
-            self._reader = None
+        self._unfinished = None
+        if self._reader is None or (self._reader.has_failed and self.run.items_per_step == 1):
+            return  # a reader that has failed has closed its shards, and fails until a state is loaded
+        self._table = dict(self.table)
+        self._reader.close()
+        self._reader = None
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy begins where this stands, with shards of its own.
-        return {**self.__dict__, "_table": dict(self.table), "_reader": None}
+        return {**self.__dict__, "_table": dict(self.table), "_reader": None, "_unfinished": None}
 
 
 class Resumable(ABC):

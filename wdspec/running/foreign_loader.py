@@ -102,6 +102,8 @@ class WorkerCursor(ReadingCursor):
         self._in_order = in_order
         self._first = checkpoint.batch
         """J₀: the batch that worker 0 began the epoch, or the rest of it, with."""
+        self._times = 0
+        """How often `iter()` was called in this process since a state was loaded."""
         self._under_way = False
         """Whether an iteration was begun and has not come to its end."""
         self._ended: int | None = None
@@ -114,6 +116,7 @@ class WorkerCursor(ReadingCursor):
         """
         refusal = self._refusal()
         self._begun[self._own] += 1
+        self._times += 1
         iteration = self.begin()
         self._under_way = True
         if self._ended is not None:
@@ -129,7 +132,7 @@ class WorkerCursor(ReadingCursor):
                 "wdspec.loader(spec, num_workers=…)"
             )
         is_pass = self.run.plan.finite is not None  # and then every iteration is to be the same
-        if self._begun[self._own] != self.iterations and not (is_pass and self._first == 0):
+        if self._begun[self._own] != self._times and not (is_pass and self._first == 0):
             return (
                 "these DataLoader workers are new and would read the epoch before again; use wdspec.loader(spec, "
                 "num_workers=…), or persistent_workers=True, or compile the spec anew to start from the beginning"
@@ -216,4 +219,4 @@ class WorkerCursor(ReadingCursor):
             raise
         self._load(checkpoint)
         self._under_way, self._ended = False, None
-        self._begun[self._own] = self.iterations
+        self._begun[self._own] = self._times = 0
