@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +12,7 @@ from wdspec.fields.decoding_errors import one_line
 from wdspec.fields.field_names import Naming
 from wdspec.fields.file_patterns import Extensions, is_reserved, listed_fields
 from wdspec.secure import secure_mode
+from wdspec.system.user_warnings import warn_user
 
 if TYPE_CHECKING:
     from wdspec.spec.language.models import Source
@@ -207,10 +207,9 @@ class SampleFields:
         if self._tried == TRIAL:
             which = ", ".join(f"`{key}`" for key in sorted(self._unmatched))
             of = f" of source `{self.source}`" if self.source else ""
-            warnings.warn(
+            warn_user(
                 f"`decode` names {which}, but no field{of} has matched in {TRIAL} samples; the last one's fields: "
-                f"{listed_fields(names)}. Keys are names of fields, or suffixes of files",
-                stacklevel=4,
+                f"{listed_fields(names)}. Keys are names of fields, or suffixes of files"
             )
 
     def _lay_out(self, names: tuple[str, ...], fields: Mapping[str, str | None]) -> SampleLayout:

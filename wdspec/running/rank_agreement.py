@@ -14,7 +14,6 @@ out. It raises, and the launcher ends the job.
 from __future__ import annotations
 
 import json
-import warnings
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from wdspec.errors import UsageError
 from wdspec.planning.order_digest import EXPAND_UP_TO, differences, digest
 from wdspec.processes.seat import initialised_distributed
 from wdspec.running.run import Run
+from wdspec.system.user_warnings import warn_user
 from wdspec.urls.sequence import ShardUrl, UrlSequence
 
 _comparisons: Counter[str] = Counter()
@@ -72,7 +72,7 @@ def check_ranks_agree(run: Run) -> None:
         )
     except (AttributeError, RuntimeError) as error:
         # No such store, or it is gone, and the job with it.
-        warnings.warn(f"could not compare the shards of the ranks: {error}", stacklevel=3)
+        warn_user(f"could not compare the shards of the ranks: {error}")
 
 
 def compare(

@@ -9,7 +9,6 @@ those were given.
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from wdspec.planning.order_digest import differences
 from wdspec.planning.stream_state import StreamState, pack_slot, unpack_slot
 from wdspec.running.run import Run
 from wdspec.running.state_checks import FORMAT, VERSION, check_slots, check_undamaged
+from wdspec.system.user_warnings import warn_user
 
 State = dict[str, Any]
 
@@ -96,10 +96,9 @@ def read_state(
             + "\nput it back, or load the state with allow_changed=True to go on as well as can be"
         )
     if state["samples"] != run.samples:
-        warnings.warn(
+        warn_user(
             "decode, scale, rename, map or tags have changed since the state was saved: the order is the same, "
-            "the samples may not be",
-            stacklevel=3,
+            "the samples may not be"
         )
     missing = sorted(set(run.ranks) - set(state["ranks"]))
     if missing:
