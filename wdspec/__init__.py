@@ -33,6 +33,8 @@ def __getattr__(name: str) -> Any:
 
     if name == "handlers":
         return importlib.import_module("wdspec.fluent.error_handlers")
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("wdspec")
     if name not in _HOMES:
         import difflib
 

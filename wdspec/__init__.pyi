@@ -84,3 +84,5 @@ from wdspec.writing.tar_writer import TarWriter as TarWriter
 
 handlers = error_handlers
 __all__: list[str]
+
+__version__: str

@@ -147,7 +147,8 @@ def test_a_pipe_that_is_closed_already_ends_it_in_silence(folder):
 
 def test_ctrl_c_ends_it_with_one_word(folder):
     (folder / "slow_of_main.py").write_text(
-        "import time\ndef f(sample):\n    open('begun', 'w').close()\n    time.sleep(60)\n    return sample\n"
+        # One long sleep would not notice a signal that comes just before it.
+        "import time\ndef f(sample):\n    open('begun', 'w').close()\n    for _ in range(6000): time.sleep(0.01)\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "head", "s.yaml", "--set", "map=slow_of_main:f"],

@@ -70,12 +70,248 @@ def test_problems_end_with_1_and_warnings_do_not(here: Path) -> None:
 
 
 def test_a_directory_stands_for_its_specs_in_code_point_order(here: Path) -> None:
-    (here / "sub").mkdir()
-    (here / "sub" / "x.yaml").write_text(BAD)
-    (here / "Z.yml").write_text(BAD)
-    (here / "note.txt").write_text("no spec")
-    lines = [line for line in run(".").output.splitlines() if "E201" in line or "W101" in line]
+    for name in (
+        "Z.yml",
+        "bad.yaml",
+        "sub/x.yaml",
+        "warned.yml",
+        ".git/hidden.yaml",
+        "node_modules/a/b.yaml",
+    ):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text("wdspec: 1\n" + (WARNED if name == "warned.yml" else BAD))
+    (here / "note.txt").write_text("wdspec: 1")
+    result = run(".")
+    lines = [line for line in result.output.splitlines() if "E201" in line or "W101" in line]
     assert [line.split(":")[0] for line in lines] == ["./Z.yml", "./bad.yaml", "./sub/x.yaml", "./warned.yml"]
+    assert result.output.splitlines()[-2:] == [
+        "4 files checked: 3 errors, 1 warning",
+        "1 other YAML file without the key `wdspec:` left out",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_spec"),
+    [
+        ("a.wdspec.yaml", BAD, True),
+        ("a.wdspec.yml", "not: [even", True),
+        ("a.yaml", "wdspec: 1\n" + BAD, True),
+        ("a.yaml", BAD + "wdspec: 1\n", True),
+        ("a.yaml", BAD + "'wdspec' : 1\n", True),
+        ("a.yaml", BAD + "# wdspec: 1\n", False),
+        ("a.yaml", "services:\n  wdspec:\n    image: x\n", False),
+        ("docker-compose.yaml", "services: {}\n", False),
+    ],
+)
+def test_below_a_folder_a_spec_has_the_name_or_the_key_of_one(
+    name: str, text: str, is_spec: bool, here: Path
+) -> None:
+    for file in ("good.yaml", "bad.yaml", "warned.yml"):
+        (here / file).unlink()
+    (here / name).write_text(text)
+    (here / "a-good.wdspec.yaml").write_text(GOOD)
+    result = run(".")
+    assert result.return_value == is_spec
+    assert f"{1 + is_spec} file" in result.output
+    assert run(name).return_value == 1  # a file that is given is a spec
+
+
+def test_a_folder_without_specs_says_what_marks_one(here: Path) -> None:
+    result = CliRunner().invoke(cli, ["validate", "."])
+    assert result.exit_code == 2
+    assert (
+        "its 3 YAML files have no key `wdspec:`; add `wdspec: 1`, or call a spec *.wdspec.yaml"
+        in result.output
+    )
+
+
+def test_globs_are_expanded_where_no_shell_does(here: Path) -> None:
+    (here / "deep" / "er").mkdir(parents=True)
+    (here / "deep" / "er" / "c.yaml").write_text(GOOD)
+    assert run("**/*.yaml").output.endswith("3 files checked: 1 error\n")
+    assert run("good*", "good.yaml").output == "1 file checked: no problems\n"
+    assert CliRunner().invoke(cli, ["validate", "none-*.yaml"]).exit_code == 2
+
+
+def test_standard_input_is_a_spec(here: Path) -> None:
+    (here / "base.yaml").write_text("seed: 3\n")
+
+    def piped(text: str) -> Result:
+        return CliRunner().invoke(validate, ["-"], input=text, standalone_mode=False)
+
+    result = piped("extends: base.yaml\n" + BAD)
+    assert result.return_value == 1
+    assert result.output.startswith("<stdin>:4:5: E201 unknown key `extension`")
+    assert piped("extends: base.yaml\n" + GOOD).output == "1 file checked: no problems\n"
+    assert "file is empty" in piped("").output
+    assert "not UTF-8" in CliRunner().invoke(validate, ["-"], input=b"\xff\xff", standalone_mode=False).output
+
+
+def test_excluded_files_are_left_out_however_they_are_given(here: Path) -> None:
+    assert run("--exclude", "bad.*", "good.yaml", "bad.yaml").return_value == 0
+    assert run("--exclude", "/*.yaml", "--exclude", "!good.yaml", "good.yaml", "bad.yaml").output.startswith(
+        "1 file"
+    )
+    assert run("--exclude", "*", "good.yaml").output == "0 files checked: no problems\n"
+
+
+def test_strict_makes_warnings_fail(here: Path) -> None:
+    assert run("--strict", "warned.yml").return_value == 1
+    assert run("--strict", "good.yaml").return_value == 0
+    assert run("--strict", "--ignore", "w101", "warned.yml").return_value == 0
+    assert "W101" not in run("--ignore", "W101", "warned.yml").output
+
+
+@pytest.mark.parametrize("code", ["E201", "W999", "x"])
+def test_only_warnings_can_be_ignored(code: str, here: Path) -> None:
+    result = CliRunner().invoke(cli, ["validate", "--ignore", code, "good.yaml"])
+    assert result.exit_code == 2
+    assert f"cannot ignore {code}, which is no code of a warning" in result.output
+
+
+def test_env_all_is_each_and_none(here: Path) -> None:
+    (here / "s.yaml").write_text(GOOD + "environments: {e: {seed: x}}\n")
+    assert run("--env", "all", "s.yaml").return_value == run("s.yaml").return_value == 1
+
+
+UNUSED = "vars: {x: 1, y: 2}"
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        (UNUSED + "  # wdspec: ignore=W101\n", []),
+        ("# wdspec: ignore=W101\n# why\n\n" + UNUSED + "\n", []),
+        (UNUSED + " # seen; wdspec: ignore=W101\n", ["W101", "W101"]),
+        (UNUSED + " #wdspec:ignore = w101, W105\n", ["W003"]),
+        ("# wdspec: ignore-file=W101\nseed: 1\n" + UNUSED + "\n", []),
+        ("# wdspec: ignore=W101\nseed: 1\n" + UNUSED + "\n", ["W003", "W101", "W101"]),
+        (UNUSED + "  # wdspec: ignore\n", ["W101", "W101", "W002"]),
+        (UNUSED + "  # wdspec: ignore=E201,frogs\n", ["W101", "W101", "W002", "W002"]),
+        ("seed: x  # wdspec: ignore=E202\n", ["E202", "W002"]),
+        ("# wdspec: ignore-file=W101", ["W003"]),
+    ],
+)
+def test_comments_ignore_warnings(text: str, codes: list[str], here: Path) -> None:
+    (here / "s.yaml").write_text(text.rstrip("\n") + "\n" + GOOD)
+    found = json.loads(run("--format", "json", "s.yaml").output)
+    assert [problem["code"] for problem in found] == codes
+
+
+def test_a_comment_counts_in_the_file_it_stands_in(here: Path) -> None:
+    (here / "base.yaml").write_text("vars: {x: 1}  # wdspec: ignore=W101\n")
+    (here / "s.yaml").write_text("extends: base.yaml\nvars: {y: 1}\n" + GOOD)
+    assert run("s.yaml").output.startswith("s.yaml:2:8: W101")
+
+
+def test_a_comment_that_only_another_split_needs_is_not_blamed(here: Path) -> None:
+    (here / "s.yaml").write_text(
+        "# wdspec: ignore-file=W105\n"
+        "splits: {a: {dataset: [{shards: a.tar}]}, b: {dataset: [{shards: htps://h/a.tar}]}}\n"
+    )
+    assert run("s.yaml").output == run("s.yaml#a").output == "1 file checked: no problems\n"
+
+
+def test_pyproject_settings(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "configs" / "old").mkdir(parents=True)
+    (here / "configs" / "a.yaml").write_text("wdspec: 1\n" + WARNED)
+    (here / "configs" / "old" / "b.yaml").write_text("wdspec: 1\n" + BAD)
+    settings = here / "pyproject.toml"
+    settings.write_text("[tool.wdspec]\npaths = ['configs']\nexclude = ['/configs/old']\n")
+    for folder in (here, here / "configs"):
+        monkeypatch.chdir(folder)
+        result = run()
+        assert (result.return_value, result.output.splitlines()[-1]) == (0, "1 file checked: 1 warning")
+    settings.write_text(settings.read_text() + "strict = true\n")
+    assert run().return_value == 1
+    settings.write_text(settings.read_text() + "ignore = ['W101']\nenv = 'prod'\n")
+    assert "no environment `prod`" in run().output
+    assert run("--env", "all").output == "1 file checked: no problems\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[tool.wdspec]\nexclud = []\n", "unknown key 'exclud'; did you mean `exclude`?"),
+        ("[tool.wdspec]\nexclude = 'x'\n", "exclude takes a list of texts, not 'x'"),
+        ("[tool.wdspec]\nstrict = 'no'\n", "strict takes true or false, not 'no'"),
+        ("[tool.wdspec]\nenv = 3\n", "env takes a text, not 3"),
+        ("[tool.wdspec]\nignore = ['E201']\n", "cannot ignore E201"),
+        ("[tool]\nwdspec = 3\n", "is no table"),
+        ("[tool.wdspec\n", "cannot read "),
+    ],
+)
+def test_wrong_pyproject_settings_end_with_2(text: str, message: str, here: Path) -> None:
+    (here / "pyproject.toml").write_text(text)
+    result = CliRunner().invoke(cli, ["validate", "good.yaml"])
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+
+
+def test_pyproject_without_our_table_does_not_count(here: Path) -> None:
+    (here / "pyproject.toml").write_text("[tool.ruff]\n")
+    assert run("good.yaml").return_value == 0
+    assert CliRunner().invoke(cli, ["validate"]).exit_code == 2
+
+
+NODE_MODULES = Path(__file__).parents[1] / "support" / "servers" / "node_modules"
+
+
+def test_sarif_is_of_the_types_made_from_its_schema(here: Path) -> None:
+    compiler = NODE_MODULES / "typescript" / "bin" / "tsc"
+    if not compiler.exists() and not os.environ.get("CI"):
+        pytest.skip("`bash scripts/servers` installs what checks SARIF")
+    (here / "ünï code.yaml").write_text(BAD + "vars: {x: 1}\n")
+    text = run("--format", "sarif", "ünï code.yaml", "good.yaml").output
+    (result, warning) = json.loads(text)["runs"][0]["results"]
+    assert (result["ruleId"], result["level"], warning["level"]) == ("E201", "error", "warning")
+    place = result["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"] == {"uri": "%C3%BCn%C3%AF%20code.yaml", "uriBaseId": "%SRCROOT%"}
+    assert place["region"] == {"startLine": 3, "startColumn": 5, "endColumn": 14}
+    assert json.loads(run("--format", "sarif", "good.yaml").output)["runs"][0]["results"] == []
+
+    (here / "node_modules").symlink_to(NODE_MODULES)
+    kind = "import type { StaticAnalysisResultsFormatSARIFVersion210JSONSchema as Log } from '@schemastore/sarif-2.1.0'"
+    documents = {
+        "right.ts": text,
+        "number.ts": text.replace('"startLine": 3', '"startLine": "three"'),
+        "level.ts": text.replace('"level": "error"', '"level": "grave"'),
+        "key.ts": text.replace('"results":', '"result":'),
+    }
+    for name, document in documents.items():
+        (here / name).write_text(f"{kind}\nexport const log: Log = {document}\n")
+    done = subprocess.run(
+        ["node", compiler, "--noEmit", "--strict", *documents],
+        cwd=here,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert {line.partition("(")[0] for line in done.stdout.splitlines() if line[0] != " "} == {
+        "number.ts",
+        "level.ts",
+        "key.ts",
+    }
+
+
+def test_junit_has_a_case_for_each_file(here: Path) -> None:
+    from xml.etree import ElementTree
+
+    (here / "rude.yaml").write_text('dataset:\n  - shards: a.tar\n    "\\b<&\\uFFFF": 1\n')
+    text = run("--format", "junit", "good.yaml", "bad.yaml", "warned.yml", "rude.yaml").output
+    suite = ElementTree.fromstring(text)[0]
+    assert [case.get("name") for case in suite] == ["good.yaml", "bad.yaml", "warned.yml", "rude.yaml"]
+    assert [[child.tag for child in case] for case in suite] == [[], ["failure"], ["system-out"], ["failure"]]
+    assert (suite.get("tests"), suite.get("failures")) == ("4", "2")
+    failure = suite[1][0]
+    assert failure.get("type") == "E201"
+    assert "did you mean `extensions`?" in (failure.text or "")
+
+
+def test_the_version_is_told() -> None:
+    import wdspec
+
+    assert CliRunner().invoke(cli, ["--version"]).output == f"wdspec, version {wdspec.__version__}\n"
 
 
 def test_json_is_one_array(here: Path) -> None:
@@ -113,6 +349,7 @@ def test_options_choose_split_environment_variables_and_overrides(here: Path) ->
         [],
         ["nowhere.yaml"],
         ["empty"],
+        ["."],
         ["good.yaml", "--format", "xml"],
         ["good.yaml", "--var", "x"],
         ["good.yaml", "--set", "x"],

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from wdspec.cli.reports.checked_spec import CheckedSpec
+from wdspec.cli.reports.report_formats import REPORTS
 from wdspec.errors import SpecError
 from wdspec.spec.loading import check, load
-from wdspec.spec.problems.problems import LINE_WIDTH, Problem, as_github, as_json
+from wdspec.spec.problems.problems import LINE_WIDTH, Problem
 from wdspec.spec.rules.code_pages import all_codes
 
 CODES = all_codes()
@@ -181,6 +183,8 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("__module__: megatron.energon\nsplits: {}\n", [("E402", 1, 1)]),
     ("datasets:\n  - {shards: [a.tar], nworkers: 3}\n", [("E402", 1, 1)]),
     ("vars: {bukket: b}\n" + A, [("W101", 1, 8)]),
+    (A.rstrip() + "  # wdspec: ignore=E201\n", [("W002", 2, 37)]),
+    (A.rstrip() + "  # wdspec: ignore=W101\n", [("W003", 2, 37)]),
     ("mix: {by: equal}\n" + A + "    weight: 1\n", [("W102", 1, 7)]),
 ]
 ELSEWHERE = {
@@ -301,7 +305,8 @@ def test_control_characters_never_reach_the_terminal() -> None:
 
 def test_json_and_github_forms_hold_place_and_hint() -> None:
     problem = Problem("E201", "a: b, 100%\nc", "do x", "d,r/a:b.yaml", 3, 5, 4, "line")
-    (listed,) = json.loads(as_json([problem]))
+    checked = [CheckedSpec(problem.file, [problem])]
+    (listed,) = json.loads("\n".join(REPORTS["json"](checked)))
     assert listed == {
         "severity": "error",
         "code": "E201",
@@ -313,7 +318,7 @@ def test_json_and_github_forms_hold_place_and_hint() -> None:
         "length": 4,
     }
     place = "::error file=d%2Cr/a%3Ab.yaml,line=3,col=5,endColumn=9,title=E201::"
-    assert as_github(problem) == place + "a: b, 100%25%0Ac%0Ado x"
+    assert next(REPORTS["github"](checked)) == place + "a: b, 100%25%0Ac%0Ado x"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from wdspec.secure import secure_mode
 from wdspec.spec.compose.composing import compose
 from wdspec.spec.compose.draft import Composed, Variant
 from wdspec.spec.compose.foreign_specs import foreign
-from wdspec.spec.compose.spec_files import Library, top_map
+from wdspec.spec.compose.spec_files import STANDARD_INPUT, Library, top_map
 from wdspec.spec.compose.variables import Scope, used_names
 from wdspec.spec.compose.variants import (
     choose_environment,
@@ -24,6 +24,7 @@ from wdspec.spec.compose.variants import (
 )
 from wdspec.spec.language.models import Spec
 from wdspec.spec.language.vocabulary import RESERVED_VARIABLES
+from wdspec.spec.problems.ignore_comments import without_effect
 from wdspec.spec.problems.problems import Problem, Problems, error_for
 from wdspec.spec.rules.rule_table import apply_rules
 from wdspec.spec.tree.nodes import MapNode, Node, Origin, Position, Scalar
@@ -51,8 +52,8 @@ def load(
     """Loads and checks a spec. Nothing is imported, opened or run that the spec names, but other spec files.
 
     Args:
-        source: a path, which may end in `#split`; a dict of the same form as a file; or a `Spec`, which is
-            returned as it is.
+        source: a path, which may end in `#split`, or `-` for standard input; a dict of the same form as a file;
+            or a `Spec`, which is returned as it is.
         split: the split to take, of a spec that has `splits`.
         env: the environment whose overlay is applied; by default that named by WDSPEC_ENV, if any.
         vars: values for `${name}`, before those of environment variables and of the spec.
@@ -104,7 +105,15 @@ def check(
         if number == 0 and composed is not None:
             first = composed.spec
     reading.note_unused_variables()
-    found = reading.problems.sorted()
+    comments = reading.library.ignore_comments
+    if reading.split is None and reading.env is None:
+        for problem in without_effect(comments, list(reading.problems)):
+            reading.problems.note(problem)
+    found = [
+        problem
+        for problem in reading.problems.sorted()
+        if not any(comment.hides(problem) for comment in comments)
+    ]
     return (None if any(problem.is_error for problem in found) else first), found
 
 
@@ -216,6 +225,9 @@ class _Reading:
             if self.split is not None and self.split != split:
                 raise UsageError(f"the path asks for the split {split!r}, the argument for {self.split!r}")
             self.split = split
+        if name == STANDARD_INPUT:
+            self.own = self.library.standard_input()
+            return self.own and self.library.extended(self.own)
         self.file = name
         path = os.path.abspath(path)
         self.chain = (os.path.realpath(path),)

@@ -6,7 +6,7 @@ import os
 import time
 import warnings
 from collections import Counter
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -242,7 +242,7 @@ def _as_json(index: Index, entry: Entry, content: Content) -> dict[str, Any]:
 
 
 def _when(entry: Entry) -> str:
-    return datetime.fromtimestamp(entry.used / 1e9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(entry.used / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _megabytes(size: int) -> str:

@@ -12,9 +12,9 @@ import click
 
 from wdspec.cli.explain.explanation import Meaning
 from wdspec.cli.explain.survey_spec import meaning_of
+from wdspec.cli.reports.line_reports import summary
 from wdspec.cli.spec_commands.explain import parts_of
 from wdspec.cli.spec_commands.head import first_samples
-from wdspec.cli.spec_commands.validate import summary
 from wdspec.cli.support.demo_project import SPEC, write_project, write_whole
 from wdspec.cli.support.tables import Row, Table, number, percent, show, size
 from wdspec.spec.loading import check, load
@@ -54,7 +54,7 @@ def demo(folder: str, force: bool) -> None:
     file = os.path.join(folder, "spec.yaml")
     show(f"wrote {folder}: spec.yaml and {shards} shards with {samples:,} samples, {size(written)}")
 
-    show("", f"$ wdspec validate {file}", summary(1, check(file)[1]))
+    show("", f"$ wdspec validate {file}", summary(1, Counter(problem.severity for problem in check(file)[1])))
     show("", f"$ wdspec explain {file}")
     meaning = meaning_of(load(file), ranks=None, workers=None, slots=1)
     show(*parts_of(meaning))

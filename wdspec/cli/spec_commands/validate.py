@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 import click
 
+from wdspec.cli.reports.checked_spec import CheckedSpec
+from wdspec.cli.reports.report_formats import REPORTS
+from wdspec.cli.support.lint_settings import lint_settings
+from wdspec.cli.support.spec_discovery import find_specs
 from wdspec.cli.support.spec_options import assigned, set_option, var_option
 from wdspec.cli.support.tables import counted
 from wdspec.spec.loading import check
-from wdspec.spec.problems.problems import Problem, as_github, as_json
+from wdspec.spec.rules.code_pages import all_codes
+from wdspec.suggestions import did_you_mean
 
 SUMMARY = "Check specs: every problem, with file, line and column."
-_COLOURS = {"E": "red", "W": "yellow"}
+ALL_ENVIRONMENTS = "all"
 
 
 @click.command()
-@click.argument("paths", metavar="FILE|DIR...", nargs=-1, required=True)
+@click.argument("paths", metavar="[FILE|DIR|GLOB|-]...", nargs=-1)
+@click.option("--format", "form", type=click.Choice([*REPORTS]), default="text", help="How to report.")
 @click.option(
-    "--format", "form", type=click.Choice(["text", "json", "github"]), default="text", help="How to report."
+    "--env", metavar="NAME", help="Check only this environment; by default, or with `all`, each and none."
 )
-@click.option("--env", metavar="NAME", help="Check only this environment; by default all, and none.")
 @click.option("--split", metavar="NAME", help="Check only this split; by default all.")
+@click.option("--strict", is_flag=True, help="Warnings fail the check too.")
+@click.option("--ignore", metavar="CODE", multiple=True, help="Do not report this warning. Repeatable.")
+@click.option(
+    "--exclude", metavar="PATTERN", multiple=True, help="Leave out files, as .gitignore does. Repeatable."
+)
 @var_option
 @set_option
 def validate(
@@ -31,76 +40,53 @@ def validate(
     form: str,
     env: str | None,
     split: str | None,
+    strict: bool,
+    ignore: tuple[str, ...],
+    exclude: tuple[str, ...],
     variables: tuple[str, ...],
     overrides: tuple[str, ...],
 ) -> int:
     """Check specs: every problem, with file, line and column.
 
-    A DIR stands for all *.yaml and *.yml files below it. Exit code: 0 if there are no errors, 1 if there are,
-    2 if the command was used wrongly. Warnings alone leave it at 0.
+    A DIR stands for the specs below it: *.wdspec.yaml, and other YAML files with the key `wdspec:`. `-` is standard
+    input. Exit code: 0 if there are no errors, 1 if there are, 2 if the command was used wrongly. Warnings alone
+    leave it at 0, or with --strict make it 1. `# wdspec: ignore=W301` in a line hides a warning of that line.
+
+    The table [tool.wdspec] of pyproject.toml may set paths, exclude, ignore, strict and env.
     """
     # Looking for plugins costs as much as a file of 100 sources.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
-    files = list(_files(paths))
+    settings = lint_settings()
+    paths = paths or tuple(os.path.relpath(os.path.join(settings.root, path)) for path in settings.paths)
+    if not paths:
+        raise click.UsageError("name the files or folders to check, or set `paths` in [tool.wdspec]")
+    found = find_specs(paths, (*settings.exclude, *exclude), settings.root)
+    ignored = _warnings((*settings.ignore, *ignore))
+    env = env or settings.env
     values = assigned(variables, "--var")
     assigned(overrides, "--set")
-    found: list[Problem] = []
-    for file in files:
-        problems = check(file, split=split, env=env, vars=values, overrides=overrides)[1]
-        if form != "json":
-            for problem in problems:
-                click.echo(as_github(problem) if form == "github" else _styled(problem))
-        found += problems
-    if form == "json":
-        click.echo(as_json(found))
-    else:
-        click.echo(summary(len(files), found))
-    return 1 if any(problem.is_error for problem in found) else 0
+    failed = False
+
+    def checked() -> Iterator[CheckedSpec]:
+        nonlocal failed
+        for file in found.specs:
+            chosen = None if env == ALL_ENVIRONMENTS else env
+            problems = check(file, split=split, env=chosen, vars=values, overrides=overrides)[1]
+            spec = CheckedSpec(file, [problem for problem in problems if problem.code not in ignored])
+            failed = failed or bool(spec.problems if strict or settings.strict else spec.errors)
+            yield spec
+
+    for lines in REPORTS[form](checked()):
+        click.echo(lines)
+    if found.others and form == "text":
+        click.echo(f"{counted(found.others, 'other YAML file')} without the key `wdspec:` left out")
+    return 1 if failed else 0
 
 
-def summary(files: int, problems: Iterable[Problem]) -> str:
-    """`3 files checked: 2 errors, 1 warning`."""
-    listed = list(problems)
-    errors = sum(problem.is_error for problem in listed)
-    counts = {"error": errors, "warning": len(listed) - errors}
-    found = ", ".join(counted(count, noun) for noun, count in counts.items() if count)
-    return f"{counted(files, 'file')} checked: {found or 'no problems'}"
-
-
-def _files(paths: Iterable[str]) -> Iterator[str]:
-    for path in paths:
-        if os.path.isdir(path):
-            found = sorted(
-                os.path.join(folder, name)
-                for folder, _, names in os.walk(path)
-                for name in names
-                if name.endswith((".yaml", ".yml"))
-            )
-            if not found:
-                raise click.UsageError(f"there is no *.yaml or *.yml file below {path}")
-            yield from found
-        elif os.path.exists(path) or ("#" in path and os.path.exists(path.rpartition("#")[0])):
-            yield path
-        else:
-            raise click.UsageError(f"there is no file or directory {path}")
-
-
-def _styled(problem: Problem) -> str:
-    """The problem as text; in colour on a terminal, unless NO_COLOR is set."""
-    text = str(problem)
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
-        return text
-    colour = _COLOURS[problem.code[0]]
-    first, *rest = text.split("\n")
-    place, _, said = first.partition(f": {problem.code} ")
-    lines = [f"{click.style(place, bold=True)}: {click.style(problem.code, fg=colour, bold=True)} {said}"]
-    for line in rest:
-        margin, bar, content = line.partition(" | ")
-        if bar:
-            carets = content.strip() != "" and set(content.strip()) == {"^"} and not margin.strip()
-            content = click.style(content, fg=colour) if carets else content
-            lines.append(click.style(margin + bar, fg="blue") + content)
-        else:
-            before, equals, hint = line.partition(" = ")
-            lines.append(click.style(before + equals, fg="blue") + hint)
-    return "\n".join(lines)
+def _warnings(codes: Sequence[str]) -> frozenset[str]:
+    known = [code for code, about in all_codes().items() if not about.is_error]
+    for code in codes:
+        if code.upper() not in known:
+            hint = did_you_mean(code.upper(), known) or "`wdspec rule` lists all codes"
+            raise click.UsageError(f"cannot ignore {code}, which is no code of a warning; {hint}")
+    return frozenset(map(str.upper, codes))

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 from collections.abc import Callable
 
 from wdspec.spec.compose.merging import merge
+from wdspec.spec.problems.ignore_comments import IgnoreComment, ignore_comments
 from wdspec.spec.problems.message_words import shown
 from wdspec.spec.problems.problems import Problem, Problems
 from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Origin, Scalar, plain
 from wdspec.spec.yaml.parser import MAX_BYTES, decode_text, parse
 
 MAX_CHAIN = 16
+STANDARD_INPUT = "-"
 _REMOTE = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://|pipe:)")
 
 
@@ -30,6 +33,8 @@ class Library:
         self._expand = expand
         self._parsed: dict[str, MapNode | None] = {}
         self._merged: dict[str, MapNode | None] = {}
+        self.ignore_comments: list[IgnoreComment] = []
+        """Those of all files that were read."""
 
     def spec(
         self, path: str, named: str, at: Node | None = None, chain: tuple[str, ...] = ()
@@ -66,6 +71,11 @@ class Library:
             self._parsed[real] = self._parse(path, named, at)
         return self._parsed[real]
 
+    def standard_input(self) -> MapNode | None:
+        """The tree of what comes from standard input; its relative paths start at the working directory."""
+        data = sys.stdin.buffer.read(MAX_BYTES + 1)
+        return self._tree(self._within_limits(data, len(data), "<stdin>"), "<stdin>", os.getcwd())
+
     def find(self, node: Node, key: str) -> tuple[str, str] | None:
         """Absolute path and name of the file that a value names; None, and a problem, when it names none."""
         if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value:
@@ -100,13 +110,17 @@ class Library:
 
     def _parse(self, path: str, named: str, at: Node | None) -> MapNode | None:
         self._problems.saw(named)
-        data = self._read(path, named, at)
-        if data is None:
-            return None
-        text = decode_text(data, named, self._problems)
+        return self._tree(self._read(path, named, at), named, os.path.dirname(os.path.abspath(path)))
+
+    def _tree(self, data: bytes | None, named: str, directory: str) -> MapNode | None:
+        text = None if data is None else decode_text(data, named, self._problems)
         if text is None:
             return None
-        origin = Origin(named, os.path.dirname(os.path.abspath(path)), text)
+        comments, mistakes = ignore_comments(text, named)
+        self.ignore_comments += comments
+        for mistake in mistakes:
+            self._problems.note(mistake)
+        origin = Origin(named, directory, text)
         before = len(self._problems)
         tree = parse(text, origin, self._problems)
         if tree is None and len(self._problems) > before:
@@ -135,12 +149,15 @@ class Library:
             reason = "there is no such file" if isinstance(error, FileNotFoundError) else _reason(error)
             cannot(f"cannot read {named}: {reason}", "check the path")
             return None
-        if size > MAX_BYTES or len(data) > MAX_BYTES:
-            hint = "a spec describes data, it does not hold it; put long lists of shards into an `@file`"
-            message = f"the file is larger than {MAX_BYTES // 2**20} MiB"
-            self._problems.note(Problem("E002", message, hint, named, 1, 1))
-            return None
-        return data
+        return self._within_limits(data, size, named)
+
+    def _within_limits(self, data: bytes, size: int, named: str) -> bytes | None:
+        if size <= MAX_BYTES and len(data) <= MAX_BYTES:
+            return data
+        hint = "a spec describes data, it does not hold it; put long lists of shards into an `@file`"
+        message = f"the file is larger than {MAX_BYTES // 2**20} MiB"
+        self._problems.note(Problem("E002", message, hint, named, 1, 1))
+        return None
 
 
 def top_map(tree: Node, problems: Problems) -> MapNode | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from wdspec.errors import SpecError
 from wdspec.redaction import masked, redacted_urls
@@ -38,6 +38,16 @@ class Problem:
     def is_error(self) -> bool:
         """Whether the spec cannot be used."""
         return self.code.startswith("E")
+
+    @property
+    def severity(self) -> str:
+        """`error` or `warning`."""
+        return "error" if self.is_error else "warning"
+
+    @property
+    def advice(self) -> str:
+        """The message, and the hint below it."""
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
 
     @property
     def position(self) -> Position:
@@ -142,37 +152,6 @@ def error_for(problems: Iterable[Problem]) -> SpecError:
     """The error that reports these problems."""
     listed = tuple(problems)
     return SpecError("\n".join(str(problem) for problem in listed), problems=listed)
-
-
-def as_json(problems: Iterable[Problem]) -> str:
-    """A JSON array with an object for each problem."""
-    import json  # most callers have no use for it
-
-    listed = []
-    for problem in problems:
-        severity = "error" if problem.is_error else "warning"
-        fields = asdict(problem)
-        del fields["source"]
-        listed.append({"severity": severity, **fields})
-    return json.dumps(listed, indent=2, ensure_ascii=True)
-
-
-def as_github(problem: Problem) -> str:
-    """One line that GitHub Actions shows beside the line of the file."""
-    kind = "error" if problem.is_error else "warning"
-    message = _escape(problem.message + (f"\n{problem.hint}" if problem.hint else ""))
-    location = f"file={_escape_property(problem.file)}"
-    if problem.line:
-        location += f",line={problem.line},col={problem.column},endColumn={problem.column + problem.length}"
-    return f"::{kind} {location},title={problem.code}::{message}"
-
-
-def _escape(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _escape_property(text: str) -> str:
-    return _escape(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def _excerpt(line: str, column: int, length: int) -> tuple[str, int, int]:

@@ -95,4 +95,19 @@ FILE_CODES = table(
         "dataset:\n" + "  - {x: y}\n" * 1_100,
     ),
     Code("W001", "a byte order mark", "It is ignored. Other tools may not be so kind."),
+    Code(
+        "W002",
+        "a comment that cannot be followed",
+        "`# wdspec: ignore=W301` hides a warning of its line, or of the next one; `# wdspec: ignore-file=W301` hides "
+        "those of the file. Errors cannot be ignored: a spec that has one cannot be used.",
+        "dataset:\n  - shards: a.tar  # wdspec: ignore=E201\n",
+        "dataset:\n  - shards: a.tar\n",
+    ),
+    Code(
+        "W003",
+        "a comment that ignores nothing",
+        "What it was written for is gone, or stands in another line.",
+        "dataset:\n  - shards: a.tar  # wdspec: ignore=W101\n",
+        "dataset:\n  - shards: a.tar\n",
+    ),
 )

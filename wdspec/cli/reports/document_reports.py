@@ -1,0 +1,120 @@
+"""Reports that are one document: JSON, SARIF for code scanning, JUnit for CI dashboards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import wdspec
+from wdspec.cli.reports.checked_spec import CheckedSpec
+from wdspec.spec.problems.problems import Problem
+from wdspec.spec.rules.code_pages import all_codes
+
+if TYPE_CHECKING:
+    from junitparser import TestCase
+    from sarif_pydantic import ReportingDescriptor, Result
+
+SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+REPOSITORY_ROOT = "%SRCROOT%"
+"""What code-scanning services take for the root of the repository."""
+
+
+def json_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
+    """A JSON array with an object for each problem."""
+    listed = []
+    for problem in _problems(checked):
+        fields = asdict(problem)
+        del fields["source"]
+        listed.append({"severity": problem.severity, **fields})
+    yield json.dumps(listed, indent=2, ensure_ascii=True)
+
+
+def sarif_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
+    """SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0): one run, with a rule for each code that is used."""
+    from sarif_pydantic import Run, Sarif, Tool, ToolDriver
+
+    problems = list(dict.fromkeys(_problems(checked)))  # one that stands in a shared base is reported once
+    codes = sorted({problem.code for problem in problems})
+    rules = [_sarif_rule(code) for code in codes]
+    driver = ToolDriver(name="wdspec", version=wdspec.__version__, rules=rules)
+    results = [_sarif_result(problem, codes.index(problem.code)) for problem in problems]
+    run = Run(tool=Tool(driver=driver), results=results, columnKind="unicodeCodePoints")
+    document = Sarif(version="2.1.0", **{"$schema": SARIF_SCHEMA}, runs=[run])
+    yield document.model_dump_json(by_alias=True, exclude_none=True, indent=2)
+
+
+def junit_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
+    """JUnit XML: a test case for each file, which fails by its errors and has its warnings as output."""
+    from junitparser import JUnitXml, TestSuite
+
+    suite = TestSuite("wdspec validate")
+    suite.add_testcases([_junit_case(spec) for spec in checked])
+    document = JUnitXml("wdspec")
+    document.add_testsuite(suite)
+    document.update_statistics()  # type: ignore[no-untyped-call]
+    text: bytes = document.tostring()  # type: ignore[no-untyped-call]
+    yield text.decode()
+
+
+def _problems(checked: Iterable[CheckedSpec]) -> Iterator[Problem]:
+    return (problem for spec in checked for problem in spec.problems)
+
+
+def _sarif_rule(code: str) -> ReportingDescriptor:
+    from sarif_pydantic import Message, ReportingConfiguration, ReportingDescriptor
+
+    about = all_codes()[code]
+    return ReportingDescriptor(
+        id=code,
+        short_description=Message(text=about.title),
+        full_description=Message(text=about.explanation),
+        help=Message(text=f"{about.explanation}\n\nwdspec rule {code}"),
+        default_configuration=ReportingConfiguration(level="error" if about.is_error else "warning"),
+    )
+
+
+def _sarif_result(problem: Problem, index: int) -> Result:
+    from sarif_pydantic import ArtifactLocation, Location, Message, PhysicalLocation, Region, Result
+
+    path = PurePath(problem.file)
+    base = None if path.is_absolute() else REPOSITORY_ROOT
+    uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
+    region = Region(
+        start_line=max(1, problem.line),
+        start_column=max(1, problem.column),
+        end_column=max(1, problem.column) + problem.length,
+    )
+    place = PhysicalLocation(artifact_location=ArtifactLocation(uri=uri, uri_base_id=base), region=region)
+    return Result(
+        rule_id=problem.code,
+        rule_index=index,
+        level=problem.severity,
+        message=Message(text=problem.advice),
+        locations=[Location(physical_location=place)],
+    )
+
+
+def _junit_case(spec: CheckedSpec) -> TestCase:
+    from junitparser import Failure, TestCase
+    from junitparser.junitparser import FinalResult
+
+    case = TestCase(_xml_text(spec.file), "wdspec")
+    failures: list[FinalResult] = []
+    for problem in spec.errors:
+        failure = Failure(_xml_text(f"{problem.position}: {problem.message}"), problem.code)
+        failure.text = _xml_text(str(problem))
+        failures.append(failure)
+    case.result = failures
+    warnings = [str(problem) for problem in spec.problems if not problem.is_error]
+    if warnings:
+        case.system_out = _xml_text("\n".join(warnings))
+    return case
+
+
+def _xml_text(text: str) -> str:
+    """The text without the characters that XML 1.0 cannot hold."""
+    return "".join(c if c in "\t\n" or (c.isprintable() and ord(c) < 0xFFFE) else "\ufffd" for c in text)
