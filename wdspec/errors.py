@@ -45,8 +45,9 @@ class WdspecError(Exception):
         if place.get("location") == place.get("url"):
             place.pop("location", None)
         known = sorted(place.items(), key=lambda item: _rank(item[0]))
-        where = ", ".join(f"{_LABELS.get(name, name)} {value}" for name, value in known)
-        return redacted(f"{self.message} [{where}]" if where else self.message)
+        where = ", ".join(f"{_LABELS.get(name, name)} {redacted(str(value))}" for name, value in known)
+        message = redacted(self.message)
+        return f"{message} [{where}]" if where else message
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, self.place)

@@ -165,7 +165,7 @@ def test_a_cache_without_a_sum_or_with_a_wrong_one_is_counted(index):
 def test_what_others_add_to_the_index_is_counted(index):
     limit = BASE + 10 * (SIZE + 100)
     assert keep(index, 0, limit)
-    older = Entries(index.entries.folder)  # as a version of wdspec that keeps no sum would
+    older = Entries(index.entries.folder, index.permissions)  # as a version of wdspec that keeps no sum would
     for number in range(1, 9):
         older.add(key_of(name_of(number)), SIZE, name_of(number).encode() + b"\ngs://b")
         with open(os.path.join(index.directory, name_of(number)), "wb") as file:

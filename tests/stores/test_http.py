@@ -6,6 +6,7 @@ import gzip
 import os
 
 import pytest
+from servers.echo import EchoServer
 
 from wdspec.errors import MissingShardError, ShardError
 from wdspec.storage.storage import Storage
@@ -124,6 +125,23 @@ def test_logins_come_from_the_url_or_from_netrc(server, tmp_path):
     netrc.write_text('machine 127.0.0.1 login reader password "pass word"\n')
     netrc.chmod(0o600)
     assert read(f"{server.url}/private/data.bin", settings=HttpSettings(netrc=str(netrc))) == DATA
+
+
+def test_a_login_for_any_host_does_not_follow_a_redirect_to_another(tmp_path):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login anybody password s3cret\n")
+    settings = HttpSettings(netrc=str(netrc))
+    with EchoServer(b"data") as there, EchoServer(b"data") as here:
+        assert read(f"http://{here.host}/to/{there.host}/shard/x", settings=settings) == b"data"
+        assert "authorization" in here.seen[0]
+        assert "authorization" not in there.seen[0]
+        assert read(f"http://{here.host}/to/{here.host}/shard/x", settings=settings) == b"data"
+        assert "authorization" in here.seen[-1]
+        netrc_of_both = tmp_path / "both"
+        netrc_of_both.write_text("machine 127.0.0.1 login reader password s3cret\n")
+        settings = HttpSettings(netrc=str(netrc_of_both))
+        assert read(f"http://{here.host}/to/{there.host}/shard/x", settings=settings) == b"data"
+        assert "authorization" in there.seen[-1]  # the user wrote one for that host
 
 
 def test_passwords_and_signatures_are_in_no_message(server, caplog):

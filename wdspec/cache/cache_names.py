@@ -13,6 +13,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from wdspec.redaction import HIDDEN, redacted_urls
 from wdspec.urls.schemes import path_of_file_url, scheme_of
 from wdspec.urls.sequence import ShardUrl
 
@@ -93,10 +94,12 @@ def own_name(url: str, variant: str = "", folds_case: bool = False) -> str:
     URL is added.
     """
     scheme = scheme_of(url)
+    shown = redacted_urls(url)
     if scheme == "pipe":
-        return f"pipe/{_clean(url[5:])[-60:].lstrip('.-')}-{_digest(url, variant)}"
-    rest = path_of_file_url(url) if scheme == "file" else url.partition("://")[2] if scheme else url
-    hashed = bool(variant)
+        return f"pipe/{_clean(shown[5:])[-60:].lstrip('.-_')}-{_digest(url, variant)}"
+    rest = path_of_file_url(url) if scheme == "file" else shown.partition("://")[2] if scheme else url
+    hashed = bool(variant) or (scheme not in ("", "file") and shown != url)
+    rest = rest.replace(f"{HIDDEN}@", "").replace(HIDDEN, "_")
     if scheme in ("http", "https"):
         bare = _QUERY.split(rest, maxsplit=1)[0]
         host, slash, path = bare.partition("/")

@@ -9,11 +9,12 @@ from wdspec.errors import ShardError, UsageError
 from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.compression.kinds import LONGEST_MAGIC, recognised
 from wdspec.formats.tar.headers import BLOCK, ZERO_BLOCK, read_header
+from wdspec.redaction import answered
 
 _PIECE = 1024 * 1024
 
 
-def check_copy(descriptor: int, total: int | None, *, tar: bool, lenient_end: bool) -> None:
+def check_copy(descriptor: int, total: int | None, *, url: str, tar: bool, lenient_end: bool) -> None:
     """Checks a file that is about to become a copy: its length, that it is a shard, and that it has its end.
 
     Compressed shards whose length the store did not say are decompressed once, if what reads them is installed.
@@ -21,6 +22,7 @@ def check_copy(descriptor: int, total: int | None, *, tar: bool, lenient_end: bo
     Args:
         descriptor: of the file; left at its end, where it is written on.
         total: its length in bytes as the store announced it.
+        url: that it came from, which a page of a server may repeat.
         tar: whether it must be a tar, compressed or not; else anything but a page of HTML or XML will do.
         lenient_end: whether the tar may lack its end marker.
 
@@ -42,7 +44,7 @@ def check_copy(descriptor: int, total: int | None, *, tar: bool, lenient_end: bo
                 "set `tar: {end: lenient}` if it is known to lack one"
             )
     elif tar or start.lstrip()[:1] == b"<":
-        seen = f"begins with {start[:40]!r}" if start else "is empty"
+        seen = f"begins with {answered(repr(start[:40]), url)}" if start else "is empty"
         raise ShardError(
             f"what came is no shard: it {seen}; nothing was kept. Does the URL lead to the file itself, and does the "
             "server want a login?"

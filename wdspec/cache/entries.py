@@ -13,6 +13,8 @@ import os
 import time
 from typing import NamedTuple
 
+from wdspec.cache.permissions import Permissions
+
 
 class Entry(NamedTuple):
     """One copy, or the room kept for one that is being fetched."""
@@ -38,6 +40,7 @@ class Content(NamedTuple):
     name: str
     """Of the copy, relative to the cache directory."""
     url: str
+    """Without its secrets."""
 
 
 def key_of(name: str) -> str:
@@ -50,10 +53,11 @@ class Entries:
 
     Args:
         folder: where they are; need not exist yet.
+        permissions: of those that are made.
     """
 
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
+    def __init__(self, folder: str, permissions: Permissions) -> None:
+        self.folder, self._permissions = folder, permissions
 
     def path(self, key: str, size: int) -> str:
         return os.path.join(self.folder, f"{key}-{size}")
@@ -84,7 +88,7 @@ class Entries:
         path = self.path(key, size)
         before = bytes_of(path)
         try:
-            with open(path, "wb") as file:
+            with open(path, "wb", opener=self._permissions.open) as file:
                 file.write(text)
         except OSError:
             remove(path)

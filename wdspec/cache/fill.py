@@ -24,6 +24,7 @@ from wdspec.cache.index import Index
 from wdspec.cache.positioned_stream import PositionedStream
 from wdspec.errors import ShardError
 from wdspec.formats.suffixes import format_of
+from wdspec.redaction import redacted
 from wdspec.streams.background_fetcher import background_fetcher
 from wdspec.streams.resuming_stream import PIECE
 from wdspec.system.file_locks import LockFile
@@ -205,12 +206,12 @@ class Fill:
             self._reserve(max(size, _FIRST_STEP), size)
         else:
             self._reserve(self.total, self.total)
-        self._part = os.open(index.part(self._key), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._part = index.permissions.open(index.part(self._key), os.O_RDWR | os.O_CREAT | os.O_EXCL)
         mark_in_use(self._part)
         self.started = True
 
     def _reserve(self, wanted: int, needed: int) -> None:
-        content = Content(self._copies.own, self._copies.url)
+        content = Content(self._copies.own, redacted(self._copies.url))
         for size in dict.fromkeys((wanted, needed)):
             if self._index.reserve(self._key, content, size, self._reserved, self._rules.limit):
                 self._reserved = size
@@ -220,7 +221,7 @@ class Fill:
     def _finish(self) -> None:
         assert self._reserved is not None
         tar = format_of(self._copies.url, self._rules.format) == "tar"
-        check_copy(self._part, self.total, tar=tar, lenient_end=self._rules.lenient_end)
+        check_copy(self._part, self.total, url=self._copies.url, tar=tar, lenient_end=self._rules.lenient_end)
         os.fsync(self._part)
         self._index.commit(self._key, self._copies.own, self.written, self._reserved)
         self._reserved = None

@@ -17,6 +17,7 @@ from itertools import islice
 from wdspec.cache.cache_names import OWN_FOLDER, TAG
 from wdspec.cache.entries import Content, Entries, Entry, bytes_of, last_use, remove
 from wdspec.cache.in_use import is_in_use
+from wdspec.cache.permissions import Permissions
 from wdspec.cache.running_total import MOST_BYTES, RunningTotal
 from wdspec.system.file_locks import LockFile
 from wdspec.system.per_process import PerProcess
@@ -51,13 +52,21 @@ class Index:
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self._folder = os.path.join(directory, OWN_FOLDER)
-        self.entries = Entries(os.path.join(self._folder, "index"))
-        self._total = RunningTotal(os.path.join(self._folder, "total"), self.entries.folder)
+        self.permissions = Permissions.of(directory)
+        self.entries = Entries(os.path.join(self._folder, "index"), self.permissions)
+        self._total = RunningTotal(os.path.join(self._folder, "total"), self.entries.folder, self.permissions)
 
     @property
     def is_marked(self) -> bool:
         """Whether wdspec has made copies in this directory."""
         return os.path.isdir(self.entries.folder)
+
+    def ready(self) -> None:
+        """Sees to it that copies can be made, by nobody else seen. Raises OSError."""
+        if self.is_marked:
+            self.permissions.close_to_others(self._folder)
+        else:
+            self.make()
 
     def make(self) -> None:
         """Makes the directory with its marks. Raises OSError.
@@ -68,13 +77,13 @@ class Index:
         with contextlib.suppress(FileNotFoundError):
             tag = "" if os.listdir(self.directory) else tag
         for name in ("parts", "locks"):
-            os.makedirs(os.path.join(self._folder, name), exist_ok=True)
+            self.permissions.make_folders(os.path.join(self._folder, name))
         if tag:
             own = os.path.join(self._folder, f"tag-{os.getpid()}")
-            with open(own, "w", encoding="ascii") as file:
+            with open(own, "w", encoding="ascii", opener=self.permissions.open) as file:
                 file.write(_SIGNATURE)
             os.replace(own, tag)
-        os.makedirs(self.entries.folder, exist_ok=True)
+        self.permissions.make_folders(self.entries.folder)
 
     def part(self, key: str) -> str:
         """The path of a copy while it is made."""
@@ -82,7 +91,7 @@ class Index:
 
     def filling(self, key: str) -> LockFile:
         """The lock of whoever makes a copy."""
-        return LockFile(os.path.join(self._folder, "locks", key))
+        return LockFile(os.path.join(self._folder, "locks", key), self.permissions.files)
 
     def reserve(self, key: str, content: Content, size: int, before: int | None, limit: int | None) -> bool:
         """Sets room aside for a copy, deleting those longest unused that nobody reads; False if there is none.
@@ -111,7 +120,7 @@ class Index:
         Whoever holds the copy's lock calls it. A file that somebody put there meanwhile stays.
         """
         final = os.path.join(self.directory, name)
-        os.makedirs(os.path.dirname(final), exist_ok=True)
+        self.permissions.make_folders(os.path.dirname(final))
         if os.path.lexists(final):
             self.drop(key, before)
             return
@@ -159,7 +168,7 @@ class Index:
 
     def _lock(self) -> LockFile:
         """The lock of whoever counts."""
-        return LockFile(os.path.join(self._folder, "lock"))
+        return LockFile(os.path.join(self._folder, "lock"), self.permissions.files)
 
     @contextlib.contextmanager
     def _counting(self) -> Iterator[_Count]:

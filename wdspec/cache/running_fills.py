@@ -50,8 +50,7 @@ def start_fill(copies: Copies, fetch: Callable[[], BinaryIO], rules: CopyRules) 
         if fill is not None:
             return fill
         index = Index(copies.directory)
-        if not index.is_marked:
-            index.make()
+        index.ready()
         filling = index.filling(key_of(copies.own))
         if not filling.try_acquire():
             return None

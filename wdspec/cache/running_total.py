@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 
+from wdspec.cache.permissions import Permissions
+
 MOST_BYTES = 64
 """Bytes that the file may take itself."""
 
@@ -18,10 +20,11 @@ class RunningTotal:
     Args:
         path: of the file.
         entries: the directory of the entries.
+        permissions: of the file.
     """
 
-    def __init__(self, path: str, entries: str) -> None:
-        self._path, self._entries = path, entries
+    def __init__(self, path: str, entries: str, permissions: Permissions) -> None:
+        self._path, self._entries, self._permissions = path, entries, permissions
 
     def get(self) -> int | None:
         """The total; None where the entries have to be counted."""
@@ -34,9 +37,12 @@ class RunningTotal:
 
     def begin_change(self) -> None:
         """Says that entries are about to change. Raises OSError where the directory cannot be written."""
-        open(self._path, "w").close()
+        open(self._path, "w", opener=self._permissions.open).close()
 
     def set(self, total: int) -> None:
         """Says what the entries stand for as they are now."""
-        with contextlib.suppress(OSError), open(self._path, "w", encoding="ascii") as file:
+        with (
+            contextlib.suppress(OSError),
+            open(self._path, "w", encoding="ascii", opener=self._permissions.open) as file,
+        ):
             file.write(f"{total} {os.stat(self._entries).st_mtime_ns}")

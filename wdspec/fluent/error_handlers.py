@@ -9,6 +9,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 
+from wdspec.redaction import redacted
+
 ErrorHandler = Callable[[Exception], bool]
 
 
@@ -40,4 +42,4 @@ def warn_and_stop(error: Exception) -> bool:
 
 
 def _warn(error: Exception) -> None:
-    warnings.warn(f"{type(error).__name__}: {error}", stacklevel=3)
+    warnings.warn(redacted(f"{type(error).__name__}: {error}"), stacklevel=3)

@@ -7,6 +7,8 @@ import os
 import subprocess
 from typing import IO
 
+from wdspec.redaction import redacted
+
 
 class PipeOutput:
     """The standard input of a shell command; `abort` kills it.
@@ -36,7 +38,8 @@ class PipeOutput:
         self._process = None
         code = process.wait()
         if code or broken:
-            raise OSError(f"`{self._command}` ended with code {code}: what it was to write is not whole")
+            command = redacted(f"pipe:{self._command}")
+            raise OSError(f"`{command}` ended with code {code}: what it was to write is not whole")
 
     def abort(self) -> None:
         process, self._process = self._process, None

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from wdspec.errors import ShardError, UrlError, WdspecError
+from wdspec.redaction import redacted
 from wdspec.storage.globs_and_directories import Listable, found_in_store
 from wdspec.storage.list_files import lines_of_list
 from wdspec.urls.braces import Braces
@@ -155,6 +156,6 @@ def _warn_of_repeats(runs: Iterable[ShardRun]) -> None:
     if repeats:
         warnings.warn(
             f"{len(repeats)} of the listed shards are found more than once, and read as often: for example "
-            f"`{repeats[0]}`",
+            f"`{redacted(repeats[0])}`",
             stacklevel=4,
         )

@@ -6,6 +6,7 @@ import io
 from typing import Any, BinaryIO, cast
 
 from wdspec.errors import MissingShardError, ShardError
+from wdspec.redaction import harmless
 from wdspec.system.raw_stream import RawStream
 
 
@@ -46,7 +47,7 @@ class _CheckedFile(RawStream):
         try:
             data = self._file.read(size)
         except Exception as error:  # whatever the user's code raises
-            raise explained(error, self._store, self._url) from error
+            raise explained(error, self._store, self._url) from harmless(error)
         if type(data) is bytes:
             return data
         if isinstance(data, (bytes, bytearray, memoryview)):

@@ -19,6 +19,7 @@ from typing import BinaryIO, cast
 from wdspec.errors import ShardError
 from wdspec.outputs.output import Output
 from wdspec.outputs.pipe_output import PipeOutput
+from wdspec.redaction import answered
 from wdspec.stores.store import Store, StoreSettings
 from wdspec.streams.retrying import Retries, RetryPolicy, TransientError
 from wdspec.system.raw_stream import RawStream
@@ -149,6 +150,7 @@ class _Run:
     """One run of a command."""
 
     def __init__(self, command: str) -> None:
+        self._command = command
         self.never_ran = False
         self._popen = subprocess.Popen(
             ["/bin/sh", "-c", command],
@@ -268,7 +270,7 @@ class _Run:
     def _words(self) -> str:
         """The end of the standard error, as the end of a message."""
         self._listen()
-        text = self._tail.decode("utf-8", "replace").strip()
+        text = answered(self._tail.decode("utf-8", "replace").strip(), f"pipe:{self._command}")
         if not text:
             return "; it wrote nothing to its standard error"
         cut = "… " if len(self._tail) == TAIL else ""

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 from wdspec.errors import ShardError, UsageError, WdspecError
 from wdspec.importing import import_function
 from wdspec.outputs.output import OpenedOutput, Output
+from wdspec.redaction import harmless
 from wdspec.stores.checked_file import checked_file, explained
 from wdspec.stores.store import KeyStore, Store, StoreSettings, unlistable
 
@@ -162,7 +163,7 @@ class _Offered:
                 f"the opener {self} cannot be imported: {type(cause).__name__}: {cause}; mend or uninstall that "
                 "package",
                 location=url,
-            ) from cause
+            ) from harmless(cause)
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ class UserStore(KeyStore):
         try:
             file = getattr(own, "open", own)(location)
         except Exception as error:  # whatever the user's code raises
-            raise explained(error, str(self), location) from error
+            raise explained(error, str(self), location) from harmless(error)
         return checked_file(file, str(self), location)
 
     def keys(self, root: str, start: str, settings: StoreSettings, depth: int | None) -> Iterable[str]:
@@ -194,7 +195,7 @@ class UserStore(KeyStore):
         try:
             names = list(own.list(root))
         except Exception as error:  # whatever the user's code raises
-            raise explained(error, str(self), root) from error
+            raise explained(error, str(self), root) from harmless(error)
         for name in names:
             if not isinstance(name, str) or not name or name.startswith("/"):
                 raise ShardError(
@@ -210,7 +211,7 @@ class UserStore(KeyStore):
         except (WdspecError, OSError):
             raise
         except Exception as error:  # whatever the user's code raises
-            raise explained(error, str(self), location) from error
+            raise explained(error, str(self), location) from harmless(error)
         if callable(getattr(output, "commit", None)) and callable(getattr(output, "abort", None)):
             return cast(Output, output)
         if not callable(getattr(output, "write", None)):

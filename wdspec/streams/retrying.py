@@ -99,7 +99,7 @@ class Retries:
             "attempt %d at %s failed: %s; trying again in %.1f s",
             self._attempts,
             redacted(self._url),
-            redacted(str(error)),
+            error,
             wait,
         )
         self._stopped.wait(wait)

@@ -20,13 +20,14 @@ class LockFile:
 
     Args:
         path: of the file; made if need be.
+        mode: of the file, if it is made.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, mode: int = 0o644) -> None:
         from filelock import FileLock
 
         # One thread may take it and another one give it back.
-        self._lock: BaseFileLock = FileLock(path, thread_local=False)
+        self._lock: BaseFileLock = FileLock(path, thread_local=False, mode=mode)
 
     def try_acquire(self) -> bool:
         """Takes the lock if nobody has it. Raises OSError where the file cannot be made or written."""

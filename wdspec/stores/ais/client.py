@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -17,6 +17,7 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionErro
 from urllib3.util import Timeout
 
 from wdspec.errors import StoreError
+from wdspec.redaction import harmless
 from wdspec.stores.http.exchange import CONNECTIONS, drain, get, is_safe_redirect, redirect_of
 from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.streams.retrying import TransientError
@@ -39,6 +40,8 @@ class Reply:
     """Host and port of whom it came from."""
     hops: int
     """Redirects on the way: 0 if a gateway answered by itself."""
+    token: str | None = field(default=None, repr=False)
+    """What the gateway was shown."""
 
 
 class AisClient:
@@ -74,7 +77,7 @@ class AisClient:
             for hops in range(MAX_HOPS + 1):
                 there = redirect_of(response, url)
                 if there is None:
-                    return Reply(response, urlsplit(url).netloc, hops)
+                    return Reply(response, urlsplit(url).netloc, hops, self._token)
                 if hops < MAX_HOPS:
                     _check_redirect(url, there)
                     url = there
@@ -134,14 +137,14 @@ class AisClient:
         try:
             return get(self._manager, url, headers, self._timeout, body)
         except (NewConnectionError, ConnectTimeoutError) as error:
-            raise _NoConnectionError(_words(error)) from error
+            raise _NoConnectionError(_words(error)) from harmless(error)
         except SSLError as error:
             raise StoreError(
                 f"TLS with {_shown(url)} failed: {_words(error)}; AIS_CLIENT_CA or `aistore.client_ca` names the "
                 "certificates to trust, AIS_CRT and AIS_CRT_KEY the client's own"
             ) from error
         except (HTTPError, OSError) as error:
-            raise TransientError(f"no answer from {_shown(url)}: {_words(error)}") from error
+            raise TransientError(f"no answer from {_shown(url)}: {_words(error)}") from harmless(error)
 
 
 def _check_redirect(url: str, target: str) -> None:

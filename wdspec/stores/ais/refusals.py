@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 
 from wdspec.errors import MissingShardError, ShardError, StoreError
+from wdspec.redaction import answered
 from wdspec.stores.ais.client import Reply
 from wdspec.stores.http.answers import retry_after
 from wdspec.stores.http.exchange import drain, one_line
@@ -46,7 +47,8 @@ class Refusal:
             said = json.loads(data)
             text, node = str(said["message"]).encode(), str(said.get("node", ""))
         wait = retry_after(headers.get("retry-after"))
-        return cls(status, one_line(text, 300), node, reply.host, reply.hops, wait)
+        words = answered(text.decode("utf-8", "replace"), reply.token or "").encode()
+        return cls(status, one_line(words, 300), node, reply.host, reply.hops, wait)
 
     def __str__(self) -> str:
         """Who says what."""

@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from wdspec.errors import MissingShardError, ShardError
+from wdspec.redaction import answered, harmless
 from wdspec.streams.retrying import TransientError
 from wdspec.system.per_process import KeyedValues, PerProcess
 from wdspec.urls.schemes import ROWS, scheme_of
@@ -105,7 +106,7 @@ def filesystem_of(location: str) -> tuple[Any, str]:
     except Exception as error:  # whatever a file system raises for wrong settings
         if isinstance(error, ImportError):
             raise ShardError(f"{_to_install(scheme)} ({error})", location=location) from None
-        raise explained(error, location) from error
+        raise explained(error, location) from harmless(error)
 
 
 def _plain(kind: Any) -> Any:
@@ -152,7 +153,7 @@ def explained(error: BaseException, location: str) -> Exception:
     if isinstance(error, (ShardError, TransientError)):
         return error
     scheme, name = scheme_of(location), type(error).__name__
-    said = f"{name}: {_first_line(error)}"
+    said = f"{name}: {answered(_first_line(error), location)}"
     status = _status(error)
     if isinstance(error, FileNotFoundError) or name in _MISSING or status in (404, 410):
         return MissingShardError(

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, cast
 
 from wdspec.errors import ShardError
 from wdspec.outputs.output import Output
+from wdspec.redaction import harmless
 from wdspec.stores.fsspec.filesystems import alone, described, explained, filesystem_of, heard, validator_of
 from wdspec.stores.fsspec.upload import Upload
 from wdspec.stores.store import KeyStore, StoreSettings
@@ -64,7 +65,7 @@ class FsspecStore(KeyStore):
             except Exception as error:  # whatever a file system raises
                 seen = explained(error, root)
                 if not isinstance(seen, TransientError):
-                    raise seen from error
+                    raise seen from harmless(error)
                 retries.failed(seen)
 
     def output(self, location: str, *, overwrite: bool = True, since: int | None = None) -> Output:
@@ -107,7 +108,7 @@ class _Fetch:
                 validator = validator_of(info)
                 body = self._body(system, path, offset, total, info)
         except Exception as error:  # whatever a file system raises
-            raise explained(error, self._location) from error
+            raise explained(error, self._location) from harmless(error)
         return RangeResponse(body, offset, total, validator)
 
     def _body(self, system: Any, path: str, offset: int, total: int | None, info: Mapping[str, Any]) -> Any:
@@ -171,7 +172,7 @@ class _Pieces:
                 future.cancel()
                 raise TransientError(f"no bytes for {self._timeout:.0f} s") from error
             except Exception as error:  # whatever a file system raises
-                raise explained(error, self._location) from error
+                raise explained(error, self._location) from harmless(error)
             self._ask()
         data, self._data = bytes(self._data[:size]), self._data[size:]
         return data
@@ -208,7 +209,7 @@ class _PlainPieces:
                 if end == self._total and validator_of(self._system.info(self._path)) != self._validator:
                     raise _changed(self._location)
         except Exception as error:  # whatever a file system raises
-            raise explained(error, self._location) from error
+            raise explained(error, self._location) from harmless(error)
         self._next += len(data)
         return data
 
@@ -235,7 +236,7 @@ class _OpenFile:
             with alone(self._system):
                 return bytes(self._file.read(size))
         except Exception as error:  # whatever a file system raises
-            raise explained(error, self._location) from error
+            raise explained(error, self._location) from harmless(error)
 
     def close(self) -> None:
         try:

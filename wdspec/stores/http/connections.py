@@ -34,13 +34,18 @@ def manager_for(url: Url, settings: HttpSettings) -> urllib3.PoolManager:
     return _managers.value.get((settings, proxy), lambda: _made(settings, proxy))
 
 
-def authorization(url: Url, settings: HttpSettings) -> str | None:
-    """The Authorization header for a URL: of its own `user:password@`, else from the netrc file."""
+def authorization(url: Url, settings: HttpSettings, *, anywhere: bool = True) -> str | None:
+    """The Authorization header for a URL: of its own `user:password@`, else from the netrc file.
+
+    Args:
+        anywhere: whether the file's `default`, a login for every host, may be used.
+    """
     if url.auth is not None:
         user, _, password = url.auth.partition(":")
         return _basic(unquote(user), unquote(password))
     found = _netrc(settings.netrc)
-    entry = found.authenticators((url.host or "").strip("[]")) if found else None
+    host = (url.host or "").strip("[]")
+    entry = found.authenticators(host) if found and (anywhere or host in found.hosts) else None
     return _basic(entry[0], entry[2] or "") if entry else None
 
 

@@ -13,6 +13,8 @@ import urllib3
 from urllib3.exceptions import HTTPError
 from urllib3.util import Timeout
 
+from wdspec.redaction import harmless
+
 HEADERS = {"accept-encoding": "identity", "user-agent": "wdspec"}
 CONNECTIONS = 16
 """Idle connections kept for each host."""
@@ -98,7 +100,7 @@ class WireBody:
         try:
             return self._response.read(size, decode_content=False)
         except (HTTPError, OSError) as error:
-            raise self._explain(error) from error
+            raise self._explain(error) from harmless(error)
 
     def close(self) -> None:
         self._response.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import BinaryIO, cast
 
@@ -11,6 +12,7 @@ from urllib3.util import Timeout, Url, parse_url
 
 from wdspec.errors import ShardError, UsageError
 from wdspec.outputs.output import Output
+from wdspec.redaction import answered, harmless
 from wdspec.stores.http.answers import Extent, extent_of, raise_for_status
 from wdspec.stores.http.connections import authorization, manager_for
 from wdspec.stores.http.exchange import HEADERS, WireBody, drain, get, is_safe_redirect, one_line, redirect_of
@@ -23,6 +25,7 @@ from wdspec.streams.retrying import RetryPolicy, TransientError
 from wdspec.urls.schemes import scheme_of
 
 MAX_REDIRECTS = 10
+_XML_WORDS = re.compile(rb"<(?:Code|Message)>([^<]*)<")
 
 _heard: set[tuple[str, int]] = set()
 """Hosts that have answered this process, and through whose connections."""
@@ -72,7 +75,7 @@ class HttpObject:
         """
         response, url = self._asked(offset)
         try:
-            excerpt = "" if response.status in (200, 206, 416) else _excerpt(response)
+            excerpt = "" if response.status in (200, 206, 416) else _excerpt(response, self._url, url)
             raise_for_status(response.status, response.headers, excerpt)
             extent = extent_of(response.status, response.headers, offset)
             explain = partial(classified, host=url.netloc or "", retry_policy=self._retry_policy)
@@ -104,7 +107,7 @@ class HttpObject:
                 headers["if-range"] = self._known.validator
         url = self._url
         for _ in range(MAX_REDIRECTS + 1):
-            response = self._sent(url, headers)
+            response = self._sent(url, headers, redirected=url is not self._url)
             target = redirect_of(response, url.url)
             if target is None:
                 return response, url
@@ -112,8 +115,10 @@ class HttpObject:
             url = _redirected(url, target)
         raise ShardError(f"more than {MAX_REDIRECTS} redirects, the last one to {url.url}")
 
-    def _sent(self, url: Url, headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
-        login = authorization(url, self._settings)
+    def _sent(self, url: Url, headers: dict[str, str], redirected: bool) -> urllib3.BaseHTTPResponse:
+        # A login for any host is meant for those that the spec names, not for those that a server sends us to.
+        anywhere = not redirected or _origin(url) == _origin(self._url)
+        login = authorization(url, self._settings, anywhere=anywhere)
         host = url.netloc or ""
         manager = manager_for(url, self._settings)
         if login:
@@ -121,7 +126,9 @@ class HttpObject:
         try:
             response = get(manager, url._replace(auth=None, fragment=None).url, headers, self._timeout)
         except (HTTPError, OSError) as error:
-            raise classified(error, host, self._retry_policy, heard=(host, id(manager)) in _heard) from error
+            raise classified(
+                error, host, self._retry_policy, heard=(host, id(manager)) in _heard
+            ) from harmless(error)
         _heard.add((host, id(manager)))
         return response
 
@@ -151,11 +158,15 @@ def _origin(url: Url) -> tuple[str | None, str | None, int]:
     return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)
 
 
-def _excerpt(response: urllib3.BaseHTTPResponse) -> str:
-    """The beginning of what the server says in words."""
+def _excerpt(response: urllib3.BaseHTTPResponse, *asked: Url) -> str:
+    """The beginning of what the server says in words, without what it was asked with."""
     kind = response.headers.get("content-type", "").lower()
     encoded = bool(response.headers.get("content-encoding"))
     data = drain(response)
-    return (
-        "" if encoded or not any(each in kind for each in ("plain", "xml", "json")) else one_line(data, 200)
-    )
+    if encoded or not any(each in kind for each in ("plain", "xml", "json")):
+        return ""
+    if "xml" in kind or data.lstrip().startswith(
+        b"<?xml"
+    ):  # of an object store, which repeats the whole request
+        data = b": ".join(_XML_WORDS.findall(data))
+    return one_line(answered(data.decode("utf-8", "replace"), *(url.url for url in asked)).encode(), 200)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class HttpSettings:
     """Read once, in the parent, and sent to the workers with everything else; hashable."""
 
-    proxies: tuple[tuple[str, str], ...] = ()
+    proxies: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """(scheme of the URL, or `all`; URL of the proxy)."""
     no_proxy: tuple[str, ...] = ()
     """Hosts that are asked directly: `*`, names with what ends in them, addresses, networks, each perhaps with a

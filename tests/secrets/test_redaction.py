@@ -1,0 +1,155 @@
+"""Secrets are told by where they stand: whatever they look like, and whatever their names are."""
+
+import logging
+from urllib.parse import quote
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from wdspec.errors import ShardError
+from wdspec.redaction import answered, harmless, masked, printable, redacted, redacted_urls
+
+LETTERS = "abcXYZ019"
+_names = st.text("abcdefgh_-.", min_size=1, max_size=12).filter(lambda name: len(name) > 3).map("k".__add__)
+
+
+def secrets(marks):
+    """Texts that stand nowhere by chance."""
+    return st.text(LETTERS + marks, min_size=1, max_size=20).map(lambda text: f"Qz7{text}Zq3")
+
+
+IN_URLS = [
+    "https://user:{}@host/a.tar",
+    "https://{}@host:443/a.tar",
+    "http://user%3A{}@host/a.tar",
+    "sftp://user:{}@host/a.tar",
+    "s3://key:{}@bucket/a.tar",
+    "https://host/a.tar?{name}={}",
+    "https://host/a.tar?versionId=7&{name}={}&size=3",
+    "https://host/a.tar?{}",
+    "https://host/a.tar?{name}%3D{}",
+    "https://host/a.tar%3F{name}%3D{}",
+    "https://host/a-{{000..009}}.tar?{name}={}",
+    "https://host/a.tar#{name}={}",
+    "s3://bucket/a.tar?{name}={}",
+    "az://box/a.tar?sv=2024&{name}={}",
+]
+IN_COMMANDS = [
+    "pipe:curl -u user:{} https://host/a.tar",
+    "pipe:curl -u{} https://host/a.tar",
+    "pipe:curl --user='user:{}' -sf https://host/a.tar",
+    "pipe:curl -H 'X-Anything: {}' https://host/a.tar",
+    'pipe:curl -H "Authorization: Bearer {}" https://host/a.tar | cat',
+    "pipe:NAME={} program a.tar",
+    "pipe:env A=1 NAME='{}' program a.tar",
+    "pipe:sshpass -p {} ssh host cat a.tar",
+    "pipe:mysql -p{} -e x",
+    "pipe:rclone cat :s3,{name}={}:bucket/a.tar",
+    "pipe:bash -c 'set -o pipefail; curl -u user:{} https://host/a.tar | gzip'",
+    "pipe:git archive --remote=user:{}@host:repo",
+    "pipe:scp user:{}@host:a.tar -",
+]
+PROSE = [
+    "{}",
+    "no such shard `{}`; correct it [source a, url {}]",
+    "Max retries exceeded with url: {} (Caused by X)",
+    'File "a.py", line 3, in "{}", and more',
+]
+
+
+def hidden(text, secret):
+    for shown in (redacted(text), redacted_urls(text), printable(text), str(ShardError(text, url=text))):
+        assert secret not in shown, shown
+    assert redacted(redacted(text)) == redacted(text)
+    assert len(masked(text)) == len(text)
+    assert secret not in masked(text)
+
+
+@pytest.mark.parametrize("form", IN_URLS)
+@settings(max_examples=25)
+@given(prose=st.sampled_from(PROSE), secret=secrets("'!$*+~.-_%,:"), name=_names)
+@example(prose="{}", secret="it's", name="subscription-key")
+@example(prose="{}", secret="Qz7", name="access_key")
+@example(prose="{}", secret="Qz7", name="jwt")
+@example(prose="{}", secret="Qz7", name="code")
+def test_nothing_of_a_url_that_could_open_it_is_shown(form, prose, secret, name):
+    url = form.format(secret, name=name)
+    hidden(prose.format(url, url), secret)
+
+
+@pytest.mark.parametrize("form", [form for form in IN_URLS if "{}@" in form])
+@settings(max_examples=25)
+@given(secret=secrets("/?#&"))
+def test_a_password_that_should_have_been_escaped_is_hidden_too(form, secret):
+    if ":{}@" in form:
+        hidden(form.format(secret), secret)
+
+
+@pytest.mark.parametrize("form", IN_COMMANDS)
+@settings(max_examples=25)
+@given(prose=st.sampled_from(PROSE), secret=secrets("!+~.-_%"), name=_names)
+def test_no_value_of_an_option_or_variable_of_a_command_is_shown(form, prose, secret, name):
+    url = form.format(secret, name=name)
+    hidden(prose.format(url, url), secret)
+
+
+WHOLE = [
+    "https://host:80/a-{000..009}.tar?versionId=7&size=3",
+    "s3://bucket/a-?.tar", "gs://bucket/a@b/c.tar", "ais://@cluster#name/bucket/a.tar", "az://box@account.dfs/a.tar",
+    "http://[::1]:80/a@b.tar", "hf://datasets/user/repo@v1/a.tar", "sftp://user@host/a.tar",
+    "pipe:cat /data/a-000.tar | gzip -dc", "pipe:aws s3 cp s3://bucket/a.tar -", "pipe:ssh host cat /data/a.tar",
+    "pipe:bash -c 'set -o pipefail; cat a.tar | tail -n 3'", "pipe:curl -fsSL https://host/a.tar",
+    "AIS_READ_TIMEOUT=20, epoch 5, key 000123", "is it `http:`? `pipe:` runs a program", "set FSSPEC_GCS_TOKEN=anon",
+    "`token_file: ~/.config/ais/cli/auth.token`", "the regex `(?i)gs://(.*)` of `rewrite`",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", WHOLE)
+def test_what_opens_nothing_is_shown(text):
+    assert redacted(text) == text
+
+
+@pytest.mark.parametrize("form", ["{}", "token={}; and", '{{"message": "you sent {}"}}', "Authorization: {}"])
+@settings(max_examples=25)
+@given(secret=secrets("+=&!"))
+def test_what_a_server_repeats_is_hidden_however_it_repeats_it(form, secret):
+    for sent in (
+        f"https://user:{quote(secret, safe='')}@host/x",
+        f"https://host/x?a={quote(secret, safe='')}",
+        secret,
+    ):
+        for repeated in (secret, quote(secret, safe="")):
+            shown = answered(form.format(repeated), sent)
+            assert secret not in shown
+            assert quote(secret, safe="") not in shown
+
+
+def test_loggers_hide_what_they_are_given(caplog):
+    log = logging.getLogger("wdspec")
+    with caplog.at_level("INFO"):
+        try:
+            raise ValueError("https://host/?sig=Qz7")
+        except ValueError:
+            log.exception("at %s", "https://user:Qz7@host/")
+    assert "https://***@host/" in caplog.text
+    assert "Qz7" not in caplog.text
+
+
+def test_a_cause_says_the_same_without_its_secrets():
+    def chain():
+        try:
+            try:
+                raise OSError("http://host/?sig=Qz7")
+            except OSError as error:
+                raise KeyError("inner") from error
+        except KeyError as error:
+            return error
+
+    first = chain()
+    same = harmless(first)
+    assert type(same).__name__ == "KeyError"
+    assert type(same.__cause__).__name__ == "OSError"
+    assert str(same.__cause__) == "http://host/?sig=***"
+    plain = ValueError("nothing")
+    assert harmless(plain) is plain
