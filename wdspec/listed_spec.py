@@ -123,6 +123,7 @@ def _parts(spec: Spec, source: Source, storage: Storage) -> SourceParts:
         key=source.key,
         lenient_end=source.tar.end == "lenient",
         format=source.format,
+        may_be_empty=source.empty == "allow",
     )
     return SourceParts(opener, transform, source.errors)
 

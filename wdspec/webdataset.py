@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from wdspec.compiler import compile
@@ -88,6 +89,7 @@ class WebDataset(DataPipeline):
         else:
             shards = SimpleShardList(cast(Urls, urls), seed if shardshuffle or detshuffle else None)
         reader = ShardReader.here("auto", shards.urls, cache_dir, cache_size if cache_size >= 0 else None)
+        reader = replace(reader, may_be_empty=not empty_check)
         super().__init__(
             shards, *splitters, read_tars(reader, handler, select_files, rename_files, empty_check)
         )

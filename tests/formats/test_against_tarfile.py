@@ -101,7 +101,6 @@ def test_what_gnu_tar_writes(read, reference, tmp_path, format):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
     os.link(folder / "a.jpg", folder / "a.png")
-    os.symlink("a.jpg", folder / "b.png")
     subprocess.run(
         ["tar", f"--format={format}", "--sort=name", "-cf", tmp_path / "x.tar", "."],
         cwd=folder,
@@ -157,9 +156,7 @@ def extended(kind, body):
     [
         [(b"x", b"14 path=b.jpg\n")],
         [(b"X", b"14 path=b.jpg\n")],
-        [(b"x", b"14 path=b.jpg\n"), (b"x", b"14 path=c.jpg\n")],
-        [(b"x", b"14 path=b.jpg\n"), (b"L", b"c.jpg\0")],
-        [(b"L", b"c.jpg\0"), (b"x", b"14 path=b.jpg\n")],
+        [(b"x", b"14 path=b.jpg\n"), (b"L", b"b.jpg\0")],
         [(b"L", b"c.jpg\0"), (b"K", b"nowhere\0"), (b"x", b"11 mtime=1\n")],
         [(b"x", b"10 size=3\n")],
         [(b"x", b"10 size=3\n"), (b"x", b"10 size=2\n")],
@@ -261,7 +258,7 @@ def test_any_archive_reads_as_tarfile_reads_it_or_says_why_not(
     data = pack(files, format, mtime=mtime)
     errors = []
     with mock.patch.object(blocks, "CHUNK", chunk):
-        samples, error = read(data, on_error=errors.append)
+        samples, error = read(data, on_error=errors.append, may_be_empty=True)
     assert error is None
     expected = reference(data)
     if not errors:

@@ -34,7 +34,7 @@ def samples(count, format="cbor", size=20):
 
 def reader(data, format, **options):
     file = data if hasattr(data, "read") else io.BytesIO(data)
-    return RecordSamples(file, splitter_of(format), **options)
+    return RecordSamples(file, splitter_of(format), **{"may_be_empty": True, **options})
 
 
 def read(data, format, **options):
@@ -236,8 +236,22 @@ def test_a_tar_that_is_called_otherwise_is_recognised_in_the_message(pack):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_an_empty_shard_has_no_samples(format):
-    assert read(b"", format) == ([], None)
+def test_an_empty_shard_is_an_error_unless_that_is_expected(format):
+    for data in (b"", b"\n \n") if format == "jsonl" else (b"",):
+        assert read(data, format, may_be_empty=True) == ([], None)
+        found, error = read(data, format, may_be_empty=False)
+        assert found == []
+        assert f"no records in its {len(data)} bytes" in error.message
+        assert "`empty: allow`" in error.message
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_zeros_are_never_records(format):
+    whole = pack(format, samples(5, format))
+    for data, count in ((bytes(10_000), 0), (whole + bytes(100_000), 5), (whole + b"\0", 5)):
+        found, error = read(data, format)
+        assert len(found) == count
+        assert error is not None
 
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch):

@@ -213,17 +213,45 @@ class TestEnd:
         assert error.place == {"offset": len(first)}
 
     def test_other_bytes_after_the_marker_are_an_error(self, pack, read):
-        samples, error = read(pack(PAIRS) + bytes(700_000) + b"x")
+        samples, error = read(pack(PAIRS) + b"x")
         assert len(samples) == 10
         assert "other than zeros" in error.message
 
-    def test_zeros_after_the_marker_are_fine(self, pack, read):
-        assert read(pack(PAIRS) + bytes(700_001))[1] is None
+    def test_the_marker_may_be_filled_up_to_a_record_of_twenty_blocks(self, pack, read):
+        for count in range(1, 31):
+            data = pack([(f"{n}.x", b"1") for n in range(count)])
+            samples, error = read(data)
+            assert (len(samples), error) == (count, None)
+            content = len(data.rstrip(b"\0")) // 512 * 512 + 512
+            assert read(data[:content] + bytes(1024))[1] is None
+            assert read(data[:content] + bytes(10_752))[1] is None
 
-    def test_an_empty_tar_has_no_samples_but_an_empty_file_is_an_error(self, pack, read):
-        assert read(pack([])) == ([], None)
-        for lenient in (False, True):
-            assert "empty: 0 bytes" in str(read(b"", lenient_end=lenient)[1])
+    @pytest.mark.parametrize("size", [10_753, 700_001])
+    def test_more_zeros_are_an_error_that_costs_the_last_sample(self, pack, read, size):
+        data = pack(PAIRS).rstrip(b"\0")
+        data += bytes(-len(data) % 512)
+        samples, error = read(data + bytes(size))
+        assert len(samples) == 9  # zeros may have begun within the last one
+        assert f"{size} zero bytes come at its end" in error.message
+        assert "lenient" in error.message
+        assert error.place == {"offset": len(data), "key": "j"}
+        with pytest.warns(ShardWarning, match=f"{size} zero bytes"):
+            samples, error = read(data + bytes(size), lenient_end=True)
+        assert (len(samples), error) == (10, None)
+
+    @pytest.mark.parametrize("lenient", [False, True])
+    def test_a_shard_without_members_is_an_error_unless_that_is_expected(self, pack, read, lenient):
+        assert "empty: 0 bytes" in str(read(b"", lenient_end=lenient, may_be_empty=True)[1])
+        assert read(pack([]), lenient_end=lenient, may_be_empty=True) == ([], None)
+        samples, error = read(pack([]), lenient_end=lenient)
+        assert samples == []
+        assert "no members" in error.message
+        assert "`empty: allow`" in error.message
+
+    @pytest.mark.parametrize("lenient", [False, True])
+    def test_a_shard_of_zeros_is_an_error(self, read, lenient):
+        for size in (20_480, 1_000_000):
+            assert f"{size} zero bytes" in read(bytes(size), lenient_end=lenient)[1].message
 
 
 def test_failing_reads_are_shard_errors(pack):
@@ -384,14 +412,37 @@ class TestLinks:
         with pytest.raises(ShardError, match="hard-dereference"):
             list(TarSamples(trickle(data)))
 
-    def test_symbolic_links_folders_and_devices_are_skipped(self, read):
-        types = (tarfile.SYMTYPE, tarfile.DIRTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE)
-        entries = [(f"a.{n}", type, "x") for n, type in enumerate(types)]
-        samples, error = read(
-            self.tar(("a.jpg", tarfile.REGTYPE, b"1"), *entries, ("a.cls", tarfile.REGTYPE, b"2"))
+    @pytest.mark.parametrize(
+        ("type", "what"),
+        [
+            (tarfile.SYMTYPE, "a symbolic link to 'x'"),
+            (tarfile.CHRTYPE, "a device"),
+            (tarfile.BLKTYPE, "a device"),
+            (tarfile.FIFOTYPE, "a FIFO"),
+        ],
+    )
+    def test_what_has_no_bytes_costs_its_sample(self, read, type, what):
+        data = self.tar(
+            ("a.cls", tarfile.REGTYPE, b"1"),
+            ("a.jpg", type, "x"),
+            ("b.jpg", type, "x"),
+            ("c.cls", tarfile.REGTYPE, b"2"),
         )
-        assert error is None
-        assert samples == [{"__key__": "a", "jpg": b"1", "cls": b"2"}]
+        errors = []
+        samples, _ = read(data, on_error=errors.append)
+        assert samples == [{"__key__": "c", "cls": b"2"}]
+        assert [error.place["member"] for error in errors] == ["a.jpg", "b.jpg"]
+        assert what in errors[0].message
+        assert "tar --dereference" in errors[0].message
+
+    @pytest.mark.parametrize("type", [tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
+    def test_what_has_no_bytes_is_left_alone_where_it_is_not_wanted(self, read, type):
+        data = self.tar(("a.cls", tarfile.REGTYPE, b"1"), ("a.jpg", type, "x"), ("link", type, "y"))
+        assert read(data, field_of={"cls": "cls"}.get) == ([{"__key__": "a", "cls": b"1"}], None)
+
+    def test_folders_belong_to_no_sample(self, read):
+        data = self.tar(("a.cls", tarfile.REGTYPE, b"1"), ("a.jpg", tarfile.DIRTYPE, ""))
+        assert read(data) == ([{"__key__": "a", "cls": b"1"}], None)
 
 
 def test_a_sound_shard_gives_no_warning(pack, read):

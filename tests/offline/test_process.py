@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from offlinejobs import write_job
 
-from wdspec import UsageError, WdspecError, load
+from wdspec import ShardError, UsageError, WdspecError, load
 from wdspec.cli.spec_commands.process import process
 from wdspec.formats.tar.tar_reader import TarSamples
 from wdspec.offline.job import job_of
@@ -78,7 +78,8 @@ def test_filters_drop_samples_and_an_empty_shard_is_written_too(folder):
         "0",
     )
     assert {done["written"] for done in report["done"]} == {0}
-    assert samples("none/a-000.tar") == []
+    with pytest.raises(ShardError, match="`empty: allow`"):
+        samples("none/a-000.tar")
 
 
 def test_what_is_there_is_left_alone_unless_forced(folder):

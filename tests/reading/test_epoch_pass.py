@@ -92,7 +92,7 @@ def test_every_sample_comes_once_over_all_ranks(
     dataset, expected = [], []
     for name, shards in zip("abc", sizes, strict=False):
         names, keys = write_sizes(folder, name, shards)
-        dataset.append({"name": name, "shards": names, "order": order, "shuffle": shuffle})
+        dataset.append({"name": name, "shards": names, "order": order, "shuffle": shuffle, "empty": "allow"})
         expected += keys
     spec = {"dataset": dataset, "batch": batch, "epoch": "pass"}
     if filtered:
@@ -464,7 +464,7 @@ def test_a_filter_that_leaves_nothing_is_an_error(tmp_path):
 def test_a_source_without_samples_is_an_error(tmp_path):
     write_shard(tmp_path / "e.tar", [])
     with pytest.raises(wdspec.UsageError, match=r"hold no samples.*source e"):
-        wdspec.loader({"dataset": [{"name": "e", "shards": f"{tmp_path}/e.tar"}], **FINITE})
+        wdspec.loader({"dataset": [{"name": "e", "shards": f"{tmp_path}/e.tar", "empty": "allow"}], **FINITE})
 
 
 def test_a_budget_counts_each_damaged_sample_once(tmp_path):

@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
 
 
 def source(folder, last=11, **options):
-    options = {"shuffle": 0, "order": "sequential", **options}
+    options = {"shuffle": 0, "order": "sequential", "empty": "allow", **options}
     return {"dataset": [{"name": "a", "shards": f"{folder}/a-{{000..{last:03d}}}.tar", **options}]}
 
 
@@ -155,7 +155,11 @@ def test_a_source_that_delivers_nothing_is_an_error_not_a_spin(folder, shuffle):
 def test_a_rare_sample_in_one_of_many_shards_is_found(tmp_path):
     for shard in range(200):
         write_shard(tmp_path / f"r-{shard:03d}.tar", [("k", {"txt": b"x"})] if shard == 150 else [])
-    spec = {"dataset": [{"name": "r", "shards": f"{tmp_path}/r-{{000..199}}.tar", "interleave": 8}]}
+    spec = {
+        "dataset": [
+            {"name": "r", "shards": f"{tmp_path}/r-{{000..199}}.tar", "interleave": 8, "empty": "allow"}
+        ]
+    }
     assert flat(reader_of(spec), 5) == ["k"] * 5
 
 

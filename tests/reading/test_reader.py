@@ -129,10 +129,11 @@ def test_a_source_that_delivers_nothing_is_an_error_not_a_spin(shards):
         reader_of(spec).batch(0)
 
 
-def test_a_source_of_empty_shards_is_an_error_but_one_empty_shard_is_not(tmp_path):
+def test_where_shards_may_be_empty_a_source_of_nothing_else_is_an_error_all_the_same(tmp_path):
     write_shard(tmp_path / "a-0.tar", [])
     write_shard(tmp_path / "a-1.tar", [("k", {"txt": b"x"})])
-    spec = {"dataset": [{"name": "a", "shards": f"{tmp_path}/a-{{0..1}}.tar"}], "batch": 4}
+    source = {"name": "a", "shards": f"{tmp_path}/a-{{0..1}}.tar", "empty": "allow"}
+    spec = {"dataset": [source], "batch": 4}
     for topology in (Topology(1, 1), Topology(2, 2)):
         assert names(reader_of(spec, topology).batch(0)) == ["k"] * 4
     spec["dataset"][0]["shards"] = f"{tmp_path}/a-0.tar"

@@ -132,3 +132,12 @@ def test_a_cut_is_told_in_bytes_and_once(run, caplog):
     (said,) = [record.getMessage() for record in caplog.records]
     assert re.search(r"broke after [\d,]+ bytes of an answer; [\d,]+ are missing", said)
     assert "IncompleteRead" not in said
+
+
+def test_a_refused_range_that_nobody_asked_for_is_no_empty_object(run):
+    assert run([Status(416, (("Content-Range", "bytes */0"),))]) == DATA
+    with pytest.raises(ShardError, match="status 416"):
+        run(
+            then=Status(416, (("Content-Range", "bytes */0"),)),
+            retry_policy=RetryPolicy(budget=0.1, delay=0.01),
+        )

@@ -43,7 +43,7 @@ def check_copy(descriptor: int, total: int | None, *, url: str, tar: bool, lenie
                 "truncated: the tar does not end with its end marker, two blocks of zeros; write the shard again, or "
                 "set `tar: {end: lenient}` if it is known to lack one"
             )
-    elif tar or start.lstrip()[:1] == b"<":
+    elif tar or not start or start.lstrip()[:1] == b"<":
         seen = f"begins with {answered(repr(start[:40]), url)}" if start else "is empty"
         raise ShardError(
             f"what came is no shard: it {seen}; nothing was kept. Does the URL lead to the file itself, and does the "

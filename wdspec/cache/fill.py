@@ -45,6 +45,8 @@ class CopyRules:
     """Of its shards; `auto` is a tar, unless the name says otherwise."""
     lenient_end: bool = False
     """Whether they may lack the end marker."""
+    may_be_empty: bool = False
+    """Whether they may have no bytes, where their format has such shards."""
 
 
 class Fill:
@@ -221,7 +223,9 @@ class Fill:
     def _finish(self) -> None:
         assert self._reserved is not None
         tar = format_of(self._copies.url, self._rules.format) == "tar"
-        check_copy(self._part, self.total, url=self._copies.url, tar=tar, lenient_end=self._rules.lenient_end)
+        if self.written or not (self._rules.may_be_empty and not tar):
+            lenient = self._rules.lenient_end
+            check_copy(self._part, self.total, url=self._copies.url, tar=tar, lenient_end=lenient)
         os.fsync(self._part)
         self._index.commit(self._key, self._copies.own, self.written, self._reserved)
         self._reserved = None

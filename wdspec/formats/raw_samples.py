@@ -20,6 +20,7 @@ class RawSamples(ABC):
         on_error: called with each ShardError. If it raises, reading ends so. If it returns, the sample at
             fault is dropped and reading goes on with the next one where that can be found; else the rest of the
             shard is lost, as the error's message says. Without it errors are raised.
+        may_be_empty: whether a shard without anything in it is read as such; else it is an error.
         constants: added to every sample; `__url__` and `__source__` among them also go into errors.
     """
 
@@ -33,6 +34,7 @@ class RawSamples(ABC):
         stride: int = 1,
         residue: int = 0,
         on_error: Callable[[ShardError], None] | None = None,
+        may_be_empty: bool = False,
         constants: Mapping[str, Any] | None = None,
     ) -> None:
         self._file = file
@@ -40,6 +42,7 @@ class RawSamples(ABC):
         self._stride = stride
         self._residue = residue
         self._on_error = on_error
+        self._may_be_empty = may_be_empty
         self._refusal: BaseException | None = None
         self._constants = dict(constants or {})
         self.next_offset = offset

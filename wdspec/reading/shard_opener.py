@@ -34,6 +34,8 @@ class ShardOpener:
     lenient_end: bool
     format: str = "auto"
     """Of all shards, or ``auto`` to go by the name of each."""
+    may_be_empty: bool = False
+    """Whether a shard without anything in it is no error."""
 
     def __call__(
         self,
@@ -85,6 +87,7 @@ class ShardOpener:
                 stride=piece.stride,
                 residue=piece.residue,
                 on_error=on_error,
+                may_be_empty=self.may_be_empty,
                 constants={"__url__": shard.text, **({"__source__": self.source} if self.source else {})},
             )
         except BaseException as error:

@@ -215,7 +215,12 @@ def _cache(settings: CacheSettings | None, source: Source | None) -> ShardCache 
         return None
     rules = CopyRules(settings.size)
     if source is not None:
-        rules = CopyRules(settings.size, format=source.format, lenient_end=source.tar.end == "lenient")
+        rules = CopyRules(
+            settings.size,
+            format=source.format,
+            lenient_end=source.tar.end == "lenient",
+            may_be_empty=source.empty == "allow",
+        )
     return ShardCache(CacheNames(settings.directory), rules)
 
 

@@ -217,8 +217,10 @@ class TestReading:
 
     def test_no_samples_are_an_error_unless_that_is_meant(self, tmp_path):
         write_shard(tmp_path / "empty.tar", [])
-        with pytest.raises(ShardError, match="hold no samples"):
-            list(wds.WebDataset(f"{tmp_path}/empty.tar"))
+        write_shard(tmp_path / "none.tar", [(".hidden", {"txt": b"x"})])
+        for name, seen in (("empty", "has no members"), ("none", "hold no samples")):
+            with pytest.raises(ShardError, match=seen):
+                list(wds.WebDataset(f"{tmp_path}/{name}.tar"))
         assert list(wds.WebDataset(f"{tmp_path}/empty.tar", empty_check=False)) == []
 
     def test_a_damaged_sequence_of_records_asks_the_handler(self, tmp_path):

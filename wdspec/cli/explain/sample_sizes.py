@@ -67,7 +67,8 @@ def _measured(path: str, source: Source, field_of: Callable[[str], str | None]) 
         total = os.fstat(raw.fileno()).st_size
         file = decompressed(raw)
         most_bytes = total if file is raw else MOST_UNPACKED
-        for member in iter_members(file, lenient_end=source.tar.end == "lenient"):
+        rules = {"lenient_end": source.tar.end == "lenient", "may_be_empty": source.empty == "allow"}
+        for member in iter_members(file, **rules):
             parts = split(member.name) if member.may_be_sampled else None
             if parts is None:
                 continue

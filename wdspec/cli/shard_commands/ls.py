@@ -76,7 +76,7 @@ def _members(files: ShardFiles) -> Iterator[dict[str, Any]]:
             raise UsageError("only tars have members; leave --members out", url=shard.text)
         file = files.opened(shard)
         try:
-            for member in iter_members(file):
+            for member in iter_members(file, may_be_empty=True):
                 yield {
                     "name": shown(member.name),
                     "bytes": member.size if member.is_file else 0,

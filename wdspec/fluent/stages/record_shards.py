@@ -58,6 +58,7 @@ def read_records(
                 stride=piece.stride,
                 residue=piece.residue,
                 on_error=policy,
+                may_be_empty=reader.may_be_empty,
                 constants={"__url__": piece.shard.text},
             )
             for box in records:

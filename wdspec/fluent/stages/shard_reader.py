@@ -32,6 +32,8 @@ class ShardReader:
     """Absolute directory that relative paths start at."""
     format: str = "tar"
     """Of all shards, or ``auto`` to go by the name of each."""
+    may_be_empty: bool = False
+    """Whether a shard without anything in it is no error."""
     fields: SampleFields = field(default_factory=lambda: SampleFields(names=("raw",), secure=False))
 
     @classmethod
@@ -71,7 +73,15 @@ class ShardReader:
 
     def opener(self) -> ShardOpener:
         """Opens whole samples."""
-        return ShardOpener("", self.storage, self.fields, KeyRule(), lenient_end=False, format=self.format)
+        return ShardOpener(
+            "",
+            self.storage,
+            self.fields,
+            KeyRule(),
+            lenient_end=False,
+            format=self.format,
+            may_be_empty=self.may_be_empty,
+        )
 
 
 class _Stop(Exception):  # noqa: N818  # no error: it carries a handler's "stop" out of the reader

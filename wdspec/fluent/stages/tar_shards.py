@@ -129,7 +129,13 @@ def url_opener(
                 continue
             return
         try:
-            yield {"url": url, "stream": stream, "stride": piece.stride, "residue": piece.residue}
+            yield {
+                "url": url,
+                "stream": stream,
+                "stride": piece.stride,
+                "residue": piece.residue,
+                "may_be_empty": reader.may_be_empty,
+            }
         finally:
             stream.close()
 
@@ -148,6 +154,7 @@ def tar_file_expander(
             field_of=lambda suffix: "data",
             key_rule=_WHOLE_NAME,
             on_error=policy,
+            may_be_empty=entry.get("may_be_empty", False),
             constants={"__url__": entry["url"]},
         )
         for member in members:

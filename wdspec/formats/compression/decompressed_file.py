@@ -9,6 +9,8 @@ from wdspec.formats.compression.kinds import LONGEST_MAGIC, Compression, Decompr
 from wdspec.system.raw_stream import RawStream
 
 _INPUT = 64 * 1024
+_PADDING = 64 * 1024
+"""Zeros that may follow a compressed stream, as tapes and some stores fill up. Another stream may have been there."""
 
 
 def decompressed(file: BinaryIO) -> BinaryIO:
@@ -79,12 +81,20 @@ class DecompressedFile(RawStream):
         if self._begun:
             self._input = self._stream.unused_data
             self._stream, self._begun = self._compression.decompressor(None), False
+        zeros = len(self._input)
         self._input = self._input.lstrip(b"\0")
+        zeros -= len(self._input)
         while not self._input:
             piece = self._fetch()
             if not piece:
                 return False
             self._input = piece.lstrip(b"\0")
+            zeros += len(piece) - len(self._input)
+            if zeros > _PADDING:
+                raise ShardError(
+                    f"more than {_PADDING} zero bytes follow the {self._compression.title} data before byte "
+                    f"{self._consumed}, which no writer puts there: other data is lost; fetch or write the shard again"
+                )
         self._begun = True
         return True
 

@@ -87,6 +87,12 @@ class RecordSamples(RawSamples):
                             offset=offset + done,
                         )
                     self.next_offset, self.next_index = offset + done, index
+                    if not index and not self._may_be_empty:
+                        raise ShardError(
+                            f"the shard has no records in its {offset + len(piece)} bytes; {REFETCH}, or set "
+                            "`empty: allow` if shards may be empty",
+                            offset=0,
+                        )
                     return
                 offset += done
                 wanted = CHUNK if done else wanted * 2

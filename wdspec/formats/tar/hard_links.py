@@ -7,10 +7,11 @@ import posixpath
 
 from wdspec.errors import ShardError
 from wdspec.formats.tar.blocks import Blocks
-from wdspec.formats.tar.headers import HARD_LINK, shown
+from wdspec.formats.tar.headers import HARD_LINK, SYMLINK, UNREADABLE, shown
 from wdspec.formats.tar.members import Member, iter_members
 
 _ADVICE = "pack the shard anew with `tar --hard-dereference`"
+_ADVICE_FOR_OTHERS = "pack the shard anew with `tar --dereference`, which puts the files themselves in"
 
 
 class HardLinks:
@@ -21,7 +22,15 @@ class HardLinks:
         self._files: dict[bytes, list[Member]] | None = None
 
     def read(self, link: Member) -> bytes:
-        """The bytes of the file that a hard link names. Raises ShardError when they cannot be had."""
+        """The bytes of the file that a hard link names. Raises ShardError when they cannot be had.
+
+        So for whatever else has no bytes of its own: a symbolic link may lead out of the shard.
+        """
+        if link.type != HARD_LINK:
+            to = f" to {shown(link.link)!r}" if link.type == SYMLINK else ""
+            raise ShardError(
+                f"{UNREADABLE[link.type]}{to} stands where a file is wanted: {_ADVICE_FOR_OTHERS}"
+            )
         target = shown(link.link)
         if not self._blocks.seekable:
             raise ShardError(f"a hard link to {target!r} in a shard that cannot be read twice: {_ADVICE}")

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from wdspec.formats.tar.headers import BLOCK, ZERO_BLOCK, byte_sum, shown
+from wdspec.formats.tar.headers import BLOCK, NAME, ZERO_BLOCK, byte_sum, shown
 
 TarFormat = Literal["auto", "ustar", "gnu", "pax"]
 
 END = ZERO_BLOCK * 20
 """The end marker, filled up to the 10,240 bytes that tars come in."""
 
-_NAME = 100
 _PREFIX = 155
 _MOST_OCTAL = 8**11 - 1
 """The largest size that ustar can say: 8 GiB less one byte."""
@@ -70,7 +69,7 @@ class HeaderMaker:
         Raises:
             ValueError: format `ustar` cannot say it.
         """
-        if len(name) > _NAME or size > _MOST_OCTAL:
+        if len(name) > NAME or size > _MOST_OCTAL:
             return self._long(name, size)
         field = self._sizes.get(size)
         if field is None:
@@ -80,7 +79,7 @@ class HeaderMaker:
             field = self._sizes[size] = digits, sum(digits)
         digits, total = field
         checksum = self._sum + total + sum(name)
-        return self._layout % (name.ljust(_NAME, b"\0"), digits, checksum)
+        return self._layout % (name.ljust(NAME, b"\0"), digits, checksum)
 
     def _long(self, name: bytes, size: int) -> bytes:
         if self._format == "pax":
@@ -94,14 +93,14 @@ class HeaderMaker:
                 f"format ustar cannot hold {_what(name, size)}; leave `format` out, or make it gnu or pax"
             )
         longer = b""
-        if len(name) > _NAME:
+        if len(name) > NAME:
             body = name + b"\0"
             longer = self._finished(b"././@LongLink", b"%011o\0" % len(body), b"L") + _filled(body)
-        return longer + self._finished(name[:_NAME], _number(size, "size"), b"0")
+        return longer + self._finished(name[:NAME], _number(size, "size"), b"0")
 
     def _pax(self, name: bytes, size: int) -> bytes:
         records = b""
-        if len(name) > _NAME:
+        if len(name) > NAME:
             try:
                 name.decode("utf-8")
             except UnicodeDecodeError:
@@ -110,11 +109,11 @@ class HeaderMaker:
         if size > _MOST_OCTAL:
             records += _record(b"size", b"%d" % size)
         header = self._finished(b"././@PaxHeader", b"%011o\0" % len(records), b"x")
-        own = self._finished(name[:_NAME], b"%011o\0" % (size if size <= _MOST_OCTAL else 0), b"0")
+        own = self._finished(name[:NAME], b"%011o\0" % (size if size <= _MOST_OCTAL else 0), b"0")
         return header + _filled(records) + own
 
     def _finished(self, name: bytes, size: bytes, kind: bytes, prefix: bytes = b"") -> bytes:
-        head = name.ljust(_NAME, b"\0") + self._middle + size + self._time
+        head = name.ljust(NAME, b"\0") + self._middle + size + self._time
         tail = kind + self._tail[1:] + prefix.ljust(_PREFIX, b"\0") + bytes(12)
         return b"%b%06o\0 %b" % (head, byte_sum(head + tail) + 8 * ord(" "), tail)
 
@@ -131,7 +130,7 @@ def _filled(body: bytes) -> bytes:
 def _split(name: bytes) -> tuple[bytes, bytes] | None:
     """A name as (prefix, rest) at a slash, where both fit."""
     cut = name.rfind(b"/", 0, _PREFIX + 1)
-    if cut <= 0 or not 0 < len(name) - cut - 1 <= _NAME:
+    if cut <= 0 or not 0 < len(name) - cut - 1 <= NAME:
         return None
     return name[:cut], name[cut + 1 :]
 

@@ -15,6 +15,8 @@ from zlib import adler32
 from wdspec.errors import ShardError
 
 BLOCK = 512
+NAME = 100
+"""Bytes of the field for a name, and of that for the name that a link points to."""
 ZERO_BLOCK = bytes(BLOCK)
 
 HARD_LINK = b"1"
@@ -27,8 +29,12 @@ EXTENSIONS = frozenset((LONG_NAME, LONG_LINK, PAX, SOLARIS_PAX, GLOBAL_PAX))
 SPARSE = b"S"
 CONTINUATION = b"M"
 
+SYMLINK = b"2"
 BODILESS = frozenset(b"%c" % c for c in b"123456")
 """Links, devices, directories and fifos: no data follows, whatever their size field says."""
+
+UNREADABLE = {SYMLINK: "a symbolic link", b"3": "a device", b"4": "a device", b"6": "a FIFO"}
+"""Members in the place of a file that hold nothing to be read, and what they are."""
 
 ASIDE = frozenset(b"%c" % c for c in b"VDNAEI")
 """Volume label, directory dumps, and notes of other tars (ACLs, inodes): data follows, but it is no file.
@@ -42,6 +48,8 @@ class Header(NamedTuple):
     size: int
     type: bytes
     link: bytes
+    name_field: bytes
+    """The name without the prefix that ustar keeps elsewhere."""
 
 
 class Numbers(dict[bytes, int]):
@@ -86,13 +94,13 @@ def read_header(block: bytes) -> Header:
     if stored != byte_sum(rest) and stored != sum(struct.unpack("512b", rest)):
         likeness = look(block) or f"they begin {block[:16]!r}"
         raise ShardError(f"bad checksum: these 512 bytes are no tar header ({likeness}); {REFETCH}")
-    name = text(block[:100])
+    name = field = text(block[:NAME])
     kind = block[156:157]
     # Other magics keep other things (times, sparse maps) where ustar has the prefix.
     prefix = text(block[345:500]) if block[257:263] == b"ustar\0" else b""
     if prefix and kind not in EXTENSIONS:
         name = prefix + b"/" + name
-    return Header(name, read_number(block[124:136]), kind, text(block[157:257]))
+    return Header(name, read_number(block[124:136]), kind, text(block[157:257]), field)
 
 
 def read_records(body: bytes) -> dict[bytes, bytes]:

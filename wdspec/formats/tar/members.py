@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from wdspec.errors import ShardError
-from wdspec.formats.tar import headers
-from wdspec.formats.tar.blocks import CHUNK, Blocks
-from wdspec.formats.tar.headers import ASIDE, BLOCK, BODILESS, HARD_LINK, REFETCH, ZERO_BLOCK, Header, shown
+from wdspec.formats.tar import headers, told_twice
+from wdspec.formats.tar.blocks import Blocks
+from wdspec.formats.tar.headers import ASIDE, BLOCK, BODILESS, HARD_LINK, REFETCH, UNREADABLE, Header, shown
+from wdspec.formats.tar.shard_end import check_end, too_short
 
 MAX_EXTENSION = 16 * 1024 * 1024
 SPARSE_ADVICE = "a sparse member, whose holes are not stored: pack the shard anew without `tar --sparse`"
@@ -35,8 +36,8 @@ class Member(NamedTuple):
 
     @property
     def may_be_sampled(self) -> bool:
-        """Whether it has bytes that a sample may want: its own or those of the file it is a hard link to."""
-        return self.is_file or self.type == HARD_LINK
+        """Whether a sample may want its bytes: its own, those of the file it is a hard link to, or none at all."""
+        return self.is_file or self.type == HARD_LINK or self.type in UNREADABLE
 
     @property
     def end(self) -> int:
@@ -49,7 +50,9 @@ def padded(offset: int) -> int:
     return offset + -offset % BLOCK
 
 
-def iter_members(file: BinaryIO, *, lenient_end: bool = False) -> Iterator[Member]:
+def iter_members(
+    file: BinaryIO, *, lenient_end: bool = False, may_be_empty: bool = False
+) -> Iterator[Member]:
     """All members of an uncompressed tar: files, links, directories and the rest; data is not read.
 
     Raises ShardError at whatever is not whole.
@@ -59,8 +62,9 @@ def iter_members(file: BinaryIO, *, lenient_end: bool = False) -> Iterator[Membe
     while member := member_at(blocks, offset):
         yield member
         offset = member.end
-    check_marker(blocks, offset, lenient_end)
-    check_rest(blocks, offset)
+    _, beyond = check_end(blocks, offset, lenient=lenient_end, may_be_empty=may_be_empty)
+    if beyond is not None:
+        raise beyond
 
 
 def member_at(blocks: Blocks, offset: int) -> Member | None:
@@ -92,22 +96,31 @@ def member_at(blocks: Blocks, offset: int) -> Member | None:
                     f"an extended header is longer than the {header.size} bytes it claims; {REFETCH}"
                 )
             body = body[: header.size]
-            # Where several extended headers name one thing the outermost counts, as in tarfile.
             if header.type == headers.LONG_NAME:
-                name = headers.text(body) if name is None else name
+                name = told_twice.same(name, _long(body), "long names")
             elif header.type == headers.LONG_LINK:
-                link = headers.text(body) if link is None else link
+                link = told_twice.same(link, _long(body), "targets")
             else:
                 new_name, new_link, new_size = _pax(body, header.type == headers.GLOBAL_PAX)
-                if name is None and new_name is not None:
-                    name, from_pax = new_name, True
-                link = new_link if link is None else link
+                from_pax = from_pax or new_name is not None
+                name = told_twice.same(name, new_name, "long names")
+                link = told_twice.same(link, new_link, "targets")
                 size = new_size if size is None else size
         except ShardError as error:
             error.at(offset=at)
             raise
         at = end
 
+    try:
+        if name is not None:
+            told_twice.check_name(name, header)
+        if link is not None:
+            told_twice.check_link(link, header)
+        if size is not None:
+            told_twice.check_size(size, header)
+    except ShardError as error:
+        error.at(offset=offset)
+        raise
     name = header.name if name is None else name
     # The first tars knew a directory by its slash alone.
     is_directory = header.type == b"5" or (header.type == b"\0" and name.endswith(b"/"))
@@ -126,55 +139,6 @@ def member_at(blocks: Blocks, offset: int) -> Member | None:
     return member
 
 
-def check_marker(blocks: Blocks, offset: int, lenient: bool = False) -> str | None:
-    """Checks that the two zero blocks that end a tar are at `offset`.
-
-    Returns None when they are; with `lenient`, what to warn of when the shard ends without them. Raises
-    ShardError.
-    """
-    at = blocks.find(offset, 2 * BLOCK)
-    marker = blocks.buffer[at : at + 2 * BLOCK]
-    if marker == 2 * ZERO_BLOCK:
-        return None
-    if marker.strip(b"\0"):
-        if len(marker) < BLOCK:
-            raise _too_short(blocks, marker, offset).at(offset=offset)
-        found = len(marker) - len(marker.lstrip(b"\0"))
-        raise ShardError(
-            f"after {found // BLOCK} zero block there is more data, where two end a tar; {REFETCH}",
-            offset=offset,
-        )
-    if not marker and offset == 0:
-        raise ShardError(f"the shard is empty: 0 bytes; {REFETCH}", offset=0)
-    seen = f"{len(marker)} of the 1024 zero bytes" if marker else "none of the zero bytes"
-    message = f"no end marker: the shard stops with {seen} that end a tar, so data may be missing"
-    if lenient:
-        return message
-    raise ShardError(
-        f"{message}; {REFETCH}, or set `tar: {{end: lenient}}` if its writer leaves it out", offset=offset
-    )
-
-
-def check_rest(blocks: Blocks, offset: int) -> None:
-    """Checks that only zeros follow from `offset` to the end of the shard. Raises ShardError."""
-    while True:
-        at = blocks.find(offset, CHUNK)
-        rest = blocks.buffer[at:]
-        if not rest:
-            return
-        if rest.count(0) != len(rest):
-            offset += len(rest) - len(rest.lstrip(b"\0"))
-            at = blocks.find(offset)
-            if blocks.buffer[at + 257 : at + 262] == b"ustar":
-                raise ShardError(
-                    "concatenated tar: another one begins after the end marker, and readers stop there; "
-                    "join tars with `tar --concatenate` or unpack and pack them anew",
-                    offset=offset,
-                )
-            raise ShardError(f"after the end marker come bytes other than zeros; {REFETCH}", offset=offset)
-        offset += len(rest)
-
-
 def _header(blocks: Blocks, offset: int) -> Header | None:
     """The header at `offset`; None for zeros and at the end of the shard."""
     at = blocks.find(offset)
@@ -183,25 +147,27 @@ def _header(blocks: Blocks, offset: int) -> Header | None:
         return None
     try:
         if len(block) < BLOCK:
-            raise _too_short(blocks, block, offset)
+            raise too_short(blocks, block, offset)
         return headers.read_header(block)
     except ShardError as error:
         error.at(offset=offset)
         raise
 
 
-def _too_short(blocks: Blocks, start: bytes, offset: int) -> ShardError:
-    """The error for a shard that ends within a header, of which `start` is there."""
-    likeness = headers.look(start) if offset == 0 else None
-    if likeness is None:
-        return blocks.truncated(offset + BLOCK)
-    return ShardError(f"the shard is {len(start)} bytes long and no tar ({likeness}); {REFETCH}")
+def _long(body: bytes) -> bytes:
+    """The name in a GNU header for it. Raises ShardError if it ends too soon."""
+    name = headers.text(body)
+    if body[len(name) :].strip(b"\0") or not name:
+        raise ShardError(f"a long name is broken off by a NUL: {body[:60]!r}…; {REFETCH}")
+    return name
 
 
 def _pax(body: bytes, is_global: bool) -> tuple[bytes | None, bytes | None, int | None]:
     records = headers.read_records(body)
     if any(key.startswith(b"GNU.sparse.") for key in records):
         raise ShardError(SPARSE_ADVICE)
+    for key in records:
+        told_twice.check_key(key)
     # POSIX: an empty value takes an earlier one back.
     name, link, size = (records.get(key) or None for key in (b"path", b"linkpath", b"size"))
     if is_global:

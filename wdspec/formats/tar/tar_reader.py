@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import warnings
 from collections.abc import Iterator
@@ -15,7 +16,6 @@ from wdspec.formats.tar.hard_links import HardLinks
 from wdspec.formats.tar.headers import (
     BLOCK,
     BODILESS,
-    HARD_LINK,
     PAX,
     REFETCH,
     Numbers,
@@ -24,8 +24,9 @@ from wdspec.formats.tar.headers import (
     text,
 )
 from wdspec.formats.tar.member_fields import SuffixTree
-from wdspec.formats.tar.members import Member, check_marker, check_rest, member_at
+from wdspec.formats.tar.members import Member, member_at
 from wdspec.formats.tar.sample_keys import splitter
+from wdspec.formats.tar.shard_end import check_end
 from wdspec.spec.language.sample_options import KeyRule
 
 _FIRST_DOT = KeyRule()
@@ -55,18 +56,19 @@ class TarSamples(RawSamples):
 
     A sample is delivered once the first header of the next, or the end marker, shows that it is whole.
     Whatever is not whole is a ShardError with the byte offset (in the uncompressed shard), the key and the
-    member: truncation, bad headers, a missing end marker, bytes after the marker, a member twice in a sample,
-    a key that comes back after another. Tar cannot show changed bytes inside a member's data: only headers
-    have a checksum.
+    member: truncation, bad headers, a missing end marker, bytes after the marker, or zeros without end, a member
+    member: truncation, bad headers, a missing end marker, bytes after the marker, or zeros without end, a member
+    twice in a sample, a symbolic link or a device in place of a file, a key that comes back after another. Tar
+    cannot show changed bytes inside a member's data: only headers have a checksum.
 
     Args:
         file: as for `RawSamples`; fastest is a local file opened with `buffering=0`.
         key_rule: where names split into key and suffix.
-        lenient_end: a shard that stops without the end marker gives one `ShardWarning` instead of an error.
-            Data that is cut short stays an error.
+        lenient_end: a shard that stops without the end marker, or has more zeros behind it than a writer puts
+            there, gives one `ShardWarning` instead of an error. Data that is cut short stays an error.
         options: of `RawSamples`. `field_of` is asked once for each sequence of suffixes, as they are in the file;
             an unwanted member is never read. With `offset`, keys that come back are noticed only if they were met
-            after it. `on_error` can go on behind duplicates, keys that come back and links to nothing.
+            after it. `on_error` can go on behind duplicates, keys that come back, and links that cannot be read.
     """
 
     def __init__(
@@ -177,7 +179,7 @@ class TarSamples(RawSamples):
                         try:
                             if step is None:
                                 step = tree.step(node, spelling)
-                            if mine and member and member.type == HARD_LINK and step[0] is not None:
+                            if mine and member and member.type in BODILESS and step[0] is not None:
                                 sample[step[0]] = links.read(member)
                                 step = None, step[1]
                         except ShardError as error:
@@ -206,7 +208,10 @@ class TarSamples(RawSamples):
             if extended >= 0:
                 raise ShardError(f"an extended header is followed by no member; {REFETCH}", offset=extended)
             offset = base + at
-            warning = check_marker(blocks, offset, self._lenient_end)
+            # Before the last sample is given: zeros may have begun inside that.
+            warning, beyond = check_end(
+                blocks, offset, lenient=self._lenient_end, may_be_empty=self._may_be_empty
+            )
             if warning:
                 placed = self._placed(ShardError(warning), offset=offset)
                 warnings.warn(str(placed), ShardWarning, stacklevel=2)
@@ -214,14 +219,22 @@ class TarSamples(RawSamples):
             if mine:
                 yield sample
             key = None
-            check_rest(blocks, offset)
+            if beyond is not None:
+                raise beyond
         except ShardError as error:
             self._report_end(error, offset=base + at, key=None if key is None else shown(key))
 
 
-def count_samples(file: BinaryIO, *, key_rule: KeyRule = _FIRST_DOT, lenient_end: bool = False) -> int:
-    """The number of samples in an uncompressed tar, from its headers alone. Raises ShardError as reading does."""
-    samples = TarSamples(file, field_of=no_field, key_rule=key_rule, lenient_end=lenient_end)
+def count_samples(file: BinaryIO, **options: Any) -> int:
+    """The number of samples in an uncompressed tar, from its headers alone.
+
+    Args:
+        options: of `TarSamples`.
+
+    Raises:
+        ShardError: as reading does.
+    """
+    samples = TarSamples(file, field_of=no_field, **options)
     return sum(1 for _ in samples)
 
 
@@ -234,13 +247,15 @@ def _is_ordinary(member: Member, tail: bytes) -> bool:
     return member.is_file and member.data_offset == member.offset + BLOCK and tail[0] != 0 and tail[189] == 0
 
 
+_idle_pax = re.compile(rb"(?:\d\d [acm]time=[\d.-]+\n)+\0*").fullmatch
+"""Matches a pax header that only says when: any other might name the member, or be damaged where it did."""
+
+
 def _past_idle_pax(buffer: bytes, start: int, size: int) -> int:
     """The index after a pax header's records if all are in the buffer and none matters here; else 0.
 
     Python's `tarfile` writes one before every member just to keep fractions of a second.
     """
     end = start + size + (-size & 511)
-    records = buffer[start:end]  # with the padding: a damaged size must not hide a record
-    if end > len(buffer) or b"path=" in records or b"size=" in records or b"GNU.sparse" in records:
-        return 0
-    return end
+    # With the padding: a damaged size must not hide a record.
+    return end if end <= len(buffer) and _idle_pax(buffer, start, end) else 0

@@ -129,6 +129,12 @@ class SourceOptions(Model):
         description="Format of the shards; `auto` goes by the name of each: `.cbors`, `.cbor`, `.msgpack`, `.mps`, "
         "`.jsonl` and `.ndjson` (compressed or not) are sequences of records, all else is tar.",
     )
+    # Nor here: it decides whether a run ends at a shard that has nothing to give.
+    empty: AffectsNeither[Literal["error", "allow"]] = Field(
+        "error",
+        description="What a shard with nothing in it is: an error, as stores and full disks make such files; or, with "
+        "`allow`, a shard of no samples.",
+    )
     tar: TarOptions = Field(
         default_factory=shared(TarOptions), description="How strictly tar shards are read."
     )

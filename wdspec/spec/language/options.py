@@ -233,5 +233,7 @@ class TarOptions(Model):
 
     # Not the order: the samples of a shard without its end marker are all delivered, before the error or the warning.
     end: AffectsNeither[Literal["strict", "lenient"]] = Field(
-        "strict", description="`lenient` turns a missing end marker into one warning."
+        "strict",
+        description="`lenient` turns a missing end marker into one warning, and so more zeros than the 10,752 bytes "
+        "that a tar ends with at most.",
     )

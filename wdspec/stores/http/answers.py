@@ -108,6 +108,8 @@ def extent_of(status: int, headers: Mapping[str, str], asked: int) -> Extent:
 
 def _beyond_the_end(headers: Mapping[str, str], asked: int, validator: str | None, strong: bool) -> Extent:
     """Nothing, of an object that has no byte there; whoever knows another length sees that it changed."""
+    if not asked:
+        raise TransientError("the server refuses a range of bytes (status 416), and was asked for the whole")
     said = headers.get("content-range")
     match = _NO_RANGE.fullmatch((said or "").strip())
     if match is None or int(match[1]) > asked:

@@ -1,0 +1,42 @@
+"""Many processes that do one thing at the same moment."""
+
+import multiprocessing
+import os
+import traceback
+
+PROCESSES = 32
+
+
+def at_once(act, count=PROCESSES):
+    """What `act(n)` returned, or the text of what it raised, in so many forked processes that begin together."""
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(count)
+    processes = []
+    for number in range(count):
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_one, args=(act, number, barrier, theirs))
+        process.start()
+        theirs.close()
+        processes.append((process, ours))
+    results = []
+    for process, ours in processes:
+        try:
+            results.append(ours.recv() if ours.poll(100) else "it hangs")
+        except EOFError:
+            results.append("it died")
+        process.join(5)
+        if process.is_alive():
+            process.kill()
+            process.join()
+    return results
+
+
+def _one(act, number, barrier, pipe):
+    try:
+        barrier.wait(60)
+        pipe.send(act(number))
+    except BaseException:
+        pipe.send(traceback.format_exc())
+    finally:
+        pipe.close()
+        os._exit(0)
