@@ -148,5 +148,8 @@ def test_a_tilde_is_the_home_directory_and_a_relative_variable_starts_at_the_wor
 
 
 def test_a_size_that_is_none_is_refused():
-    with pytest.raises(UsageError, match=r"WDS_CACHE_SIZE=lots: .*is not a size; write for example `500GB`"):
-        Environment.read({"WDS_CACHE_SIZE": "lots"})
+    for text in ("lots", "1.2.3e5", ".e5"):
+        with pytest.raises(
+            UsageError, match=rf"WDS_CACHE_SIZE={text}: .*is not a size; write for example `500GB`"
+        ):
+            Environment.read({"WDS_CACHE_SIZE": text})

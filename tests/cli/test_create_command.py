@@ -183,6 +183,15 @@ def test_what_is_there_is_not_replaced_without_force(folder):
     assert shards(folder) == {"a-0.tar": 5, "a-1.tar": 5}
 
 
+def test_what_is_there_is_found_before_the_work_also_in_a_store(folder):
+    for url in (f"file:{folder}/a-1.tar", f"file://{folder}/a-1.tar"):
+        (folder / "a-1.tar").write_bytes(b"old")
+        pattern = url.replace("a-1", "a-%d")
+        _, said = wdspec("create", "in", "-o", pattern, "--shards", "2", folder=folder, code=1)
+        assert "a file of this name exists; choose another name, or add --force" in said
+        assert sorted(name for name in os.listdir(folder) if name != "in") == ["a-1.tar"]
+
+
 def test_a_failure_takes_back_the_shards_before_it(folder):
     (folder / "plan").write_text("".join(f"{n}.txt text:{n}\n" for n in range(8)) + "9.txt missing\n")
     wdspec("create", "plan", "-o", "a-%d.tar", "--maxcount", "2", folder=folder, code=1)

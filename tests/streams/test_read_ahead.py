@@ -7,6 +7,7 @@ import io
 import os
 import threading
 import time
+import weakref
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +21,7 @@ from wdspec.storage.storage import Storage
 from wdspec.storage.upcoming import Ahead
 from wdspec.stores.user_stores import UserStore
 from wdspec.streams import read_ahead as readahead
-from wdspec.streams.background_fetcher import background_fetcher
+from wdspec.streams.background_fetcher import BackgroundFetcher, background_fetcher
 from wdspec.streams.read_ahead import ReadAhead
 from wdspec.streams.resuming_stream import PIECE, ResumingStream
 from wdspec.streams.retrying import RetryPolicy, TransientError
@@ -355,3 +356,33 @@ def test_a_tar_is_read_through_it_with_members_skipped(tmp_path):
         plain = list(TarSamples(file, field_of=wanted))
     with ReadAhead(Slow(path.read_bytes())) as stream:
         assert list(TarSamples(stream, field_of=wanted)) == plain
+
+
+def test_a_stream_that_is_closed_is_not_kept_by_the_waiting_thread():
+    fetcher = BackgroundFetcher()
+
+    class Task:
+        ready, done, buffered = True, False, 0
+
+        def __init__(self):
+            self.lock = threading.Lock()
+            self.served = threading.Event()
+
+        def fetch_piece(self):
+            self.ready = False
+            self.served.set()
+
+    tasks = [Task(), Task()]
+    references = [weakref.ref(task) for task in tasks]
+    for task in tasks:
+        fetcher.add(task)
+        assert task.served.wait(10)
+        task.done = True
+    fetcher.wake()
+    del task
+    tasks.clear()
+    deadline = time.monotonic() + 10
+    while any(reference() for reference in references) and time.monotonic() < deadline:
+        fetcher.wake()
+        time.sleep(0.01)
+    assert not any(reference() for reference in references)

@@ -61,6 +61,8 @@ class Environment:
 
 
 def _cache_size(text: str) -> int | None:
-    if re.fullmatch(r"[0-9.]+[eE]\+?[0-9]{1,2}", text):  # `1e12`, as webdataset's users write it
+    if re.fullmatch(
+        r"([0-9]+\.?[0-9]*|\.[0-9]+)[eE]\+?[0-9]{1,2}", text
+    ):  # `1e12`, as webdataset's users write it
         return int(float(text))
     return int(read_variable("WDS_CACHE_SIZE", read_size, text)) if text else None

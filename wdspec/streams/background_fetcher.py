@@ -86,12 +86,17 @@ class BackgroundFetcher:
     def _next(self) -> FetchTask:
         """The task to serve, with its lock taken."""
         with self._changed:
-            while True:
-                self._drop_done()
-                for task in sorted(self._tasks, key=lambda task: task.buffered):
-                    if task.ready and task.lock.acquire(blocking=False):
-                        return task
+            while (task := self._taken()) is None:
                 self._changed.wait()
+            return task
+
+    def _taken(self) -> FetchTask | None:
+        """The ready task with the fewest bytes, with its lock taken."""
+        self._drop_done()
+        for task in sorted(self._tasks, key=lambda task: task.buffered):
+            if task.ready and task.lock.acquire(blocking=False):
+                return task
+        return None
 
 
 _of_process = PerProcess(BackgroundFetcher)

@@ -23,6 +23,7 @@ from wdspec.cli.support.shard_outputs import (
 from wdspec.cli.support.spec_options import assigned
 from wdspec.errors import UsageError
 from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
 from wdspec.system.progress import with_progress
 
 if TYPE_CHECKING:
@@ -175,13 +176,14 @@ def _lines(path: str) -> AbstractContextManager[TextIO]:
 def _check_free(target: Target, shards: int) -> None:
     """Says before hours of work, and not in their midst, that a name is taken."""
     output = target.output
-    if target.force or output == "-" or ":" in output.split("/", 1)[0]:
+    if target.force or output == "-":
         return
     if "%" in output:
         from wdspec.writing.shard_writer import check_pattern
 
         check_pattern(output)
+    storage = Storage.of(Environment.read())
     for number in range(shards):
         name = output % number if "%" in output else output
-        if os.path.lexists(name):
+        if storage.is_written(name):
             raise UsageError("a file of this name exists; choose another name, or add --force", location=name)
