@@ -62,6 +62,18 @@ def test_the_result_does_not_depend_on_who_works(folder):
     assert len(draws) == 40
 
 
+@pytest.mark.parametrize("jobs", ["0", "1"])
+def test_a_class_that_map_names_is_built_once_in_a_process_and_job(folder, jobs):
+    file = write_job(folder, map="functions:Counted")
+    for out in ("first", "second"):
+        run(file, "--jobs", jobs, "--output", out)
+    made = [
+        {sample["made.txt"] for n in range(4) for sample in samples(f"{out}/a-00{n}.tar")}
+        for out in ("first", "second")
+    ]
+    assert made == ([{b"1"}, {b"2"}] if jobs == "0" else [{b"1"}, {b"1"}])
+
+
 def test_filters_drop_samples_and_an_empty_shard_is_written_too(folder):
     file = write_job(folder, map="functions:double")
     report = run(file, "--set", "defaults.select=functions:odd", "--jobs", "0")

@@ -35,6 +35,15 @@ FUNCTIONS = """
         time.sleep(0.05)
         return sample
 
+    class Counted:
+        made = 0
+
+        def __init__(self):
+            Counted.made += 1
+
+        def __call__(self, sample):
+            return {**sample, "made.txt": str(Counted.made)}
+
     def unwritable(sample):
         return {**sample, "cls": object()}
 """

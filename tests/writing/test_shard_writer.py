@@ -194,3 +194,27 @@ def test_processes_on_one_pattern_never_mix_their_samples(tmp_path):
         with open(tmp_path / name, "rb") as file:
             writers = {sample["__key__"].split("-")[0] for sample in TarSamples(file)}
         assert len(writers) == 1
+
+
+def test_a_shard_that_no_writer_can_write_leaves_nothing_open(tmp_path):
+    opened = []
+
+    def opener(name):
+        opened.append((tmp_path / name).open("wb"))
+        return opened[-1]
+
+    for options in ({"format": "nosuch"}, {"compress": "rar"}, {"nosuch": 1}):
+        writer = wdspec.ShardWriter("a-%d.tar", opener=opener, verbose=0, **options)
+        with pytest.raises(wdspec.WdspecError):
+            writer.write({"__key__": "a", "txt": "b"})
+        assert opened.pop().closed
+
+
+def test_a_shard_that_no_writer_can_write_leaves_no_file(tmp_path):
+    from wdspec.outputs.local_output import LocalOutput
+    from wdspec.writing.writer_choice import open_writer
+
+    for options in ({"format": "nosuch"}, {"compress": "rar"}, {"nosuch": 1}):
+        with pytest.raises(wdspec.WdspecError):
+            open_writer(LocalOutput(str(tmp_path / "a.tar")), name="a.tar", **options)
+        assert not os.listdir(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -47,10 +48,12 @@ def run_job(
             told(task, None, True)
         else:
             pending.append(task)
-    directory = os.getcwd()
+    directory, number = os.getcwd(), uuid.uuid4().hex
     try:
         for left in range(retries, -1, -1):
-            works = [ShardWork(task, job.parts[task.source], job.options, directory) for task in pending]
+            works = [
+                ShardWork(task, job.parts[task.source], job.options, directory, number) for task in pending
+            ]
             pending = []
             for work, outcome in engine.run(works) if works else ():
                 failed = isinstance(outcome, ShardFailed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 import traceback
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from wdspec.reading.error_budget import Budget
 from wdspec.reading.piece import Piece
 from wdspec.reading.source_parts import SourceParts
 from wdspec.reading.user_steps import MapSteps
+from wdspec.system.per_process import PerProcess
 from wdspec.writing.writer_choice import open_writer
 
 
@@ -51,6 +53,22 @@ class ShardWork(NamedTuple):
     options: JobOptions
     directory: str
     """Joins `sys.path`, last: the user's modules may lie there."""
+    job: str
+    """Of each job another text: classes that `map` names are built once for it, in each thread that works on it."""
+
+
+class _MapsOfThread(threading.local):
+    """The steps of the job that a thread works on."""
+
+    job = ""
+
+    def of(self, job: str) -> MapSteps:
+        if job != self.job:
+            self.job, self.maps = job, MapSteps()
+        return self.maps
+
+
+_maps = PerProcess(_MapsOfThread)
 
 
 def carry_out(work: ShardWork) -> Outcome:
@@ -89,7 +107,7 @@ def process_shard(work: ShardWork) -> ShardDone:
     started = time.monotonic()
     task, parts, options = work.task, work.parts, work.options
     budget = Budget(parts.errors, task.source)
-    process = parts.transform.build(budget, options.seed, task.number, MapSteps())
+    process = parts.transform.build(budget, options.seed, task.number, _maps.value.of(work.job))
     opened = parts.open(Piece(task.shard), on_error=lambda error: budget(error, "shard", url=task.shard.text))
     try:
         output = options.outputs.output(task.output)

@@ -6,7 +6,7 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeVar
+from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeGuard, TypeVar
 
 from wdspec.errors import FieldError, UsageError, WdspecError
 from wdspec.formats.compression.kinds import compression_of
@@ -178,11 +178,16 @@ def check_fields(sample: Mapping[str, Any]) -> None:
             )
 
 
+def is_output(target: Any) -> TypeGuard[Output]:
+    """Whether it is an `Output`, by its methods."""
+    return hasattr(target, "commit") and hasattr(target, "abort")
+
+
 def _output(target: Any, overwrite: bool, since: int | None) -> Output:
     if isinstance(target, (str, os.PathLike)):
         return Storage.of(Environment.read()).output(os.fspath(target), overwrite=overwrite, since=since)
-    if hasattr(target, "commit") and hasattr(target, "abort"):
-        return target  # type: ignore[no-any-return]  # an Output by its methods
+    if is_output(target):
+        return target
     if hasattr(target, "write"):
         return StreamOutput(target)
     raise UsageError(f"a writer needs a path, a URL or a binary file, not {type(target).__name__}")

@@ -7,17 +7,18 @@ from typing import Any
 
 from wdspec.errors import UsageError
 from wdspec.formats.compression.kinds import compression_of
-from wdspec.formats.suffixes import SUFFIXES, format_of
+from wdspec.formats.suffixes import format_of
+from wdspec.spec.language.vocabulary import SUFFIXES
 from wdspec.writing.record_writer import RecordWriter
-from wdspec.writing.sample_writer import SampleWriter, Target
+from wdspec.writing.sample_writer import SampleWriter, Target, is_output
 from wdspec.writing.tar_writer import TarWriter
 
 
 def open_writer(target: Target, *, name: str = "", **options: Any) -> SampleWriter:
-    """The writer for a shard.
+    """The writer for a shard. Where there can be none, an `Output` that was to take it is aborted.
 
     Args:
-        target: a path, a URL or a file.
+        target: a path, a URL, a file or an `Output`.
         name: what the shard is called, where the target does not say.
         options: of `TarWriter` or `RecordWriter`; ``format`` may be ``tar``, ``cbor``, ``msgpack`` or ``jsonl``, one of
             tar's dialects, or left out to go by the name.
@@ -25,6 +26,15 @@ def open_writer(target: Target, *, name: str = "", **options: Any) -> SampleWrit
     Raises:
         UsageError: an option that this kind of shard has not; and as for the writers.
     """
+    try:
+        return _made(target, name, options)
+    except BaseException:
+        if is_output(target):
+            target.abort()
+        raise
+
+
+def _made(target: Target, name: str, options: dict[str, Any]) -> SampleWriter:
     name = name or (os.fspath(target) if isinstance(target, (str, os.PathLike)) else "")
     asked = options.get("format")
     if asked in SUFFIXES:
