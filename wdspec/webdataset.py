@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from wdspec.compiler import compile
+from wdspec.errors import UsageError
 from wdspec.fluent.datapipeline import DataPipeline
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.stages.shard_lists import ResampledShards, SimpleShardList, Urls
@@ -77,10 +78,26 @@ class WebDataset(DataPipeline):
         spec = _spec_in(urls)
         shards: MultiShardSample | ResampledShards | SimpleShardList
         splitters: tuple[Any, ...] = (nodesplitter, workersplitter)
+        seed_given = seed is not None
         seed = int(os.environ.get("WDS_SEED") or 0) if seed is None else seed
         if isinstance(spec, Mapping) and "datasets" in spec and "dataset" not in spec:
             shards = MultiShardSample(spec, seed)
         elif spec is not None:
+            _check_unset(
+                shardshuffle=shardshuffle is not None,
+                resampled=resampled,
+                seed=seed_given,
+                detshuffle=detshuffle,
+                nodesplitter=nodesplitter is not single_node_only,
+                workersplitter=workersplitter is not split_by_worker,
+                cache_dir=cache_dir is not None,
+                cache_size=cache_size != -1,
+                handler=handler is not reraise_exception,
+                select_files=select_files is not None,
+                rename_files=rename_files is not None,
+                empty_check=not empty_check,
+                repeat=repeat,
+            )
             super().__init__(compile(spec))
             self._length = length
             return
@@ -96,6 +113,17 @@ class WebDataset(DataPipeline):
         if repeat:
             self._stages = self.repeat().stages
         self._length = length
+
+
+def _check_unset(**given: bool) -> None:
+    """Raises UsageError for arguments beside a spec, which says all that they would say."""
+    names = ", ".join(f"`{name}`" for name, is_given in given.items() if is_given)
+    if names:
+        raise UsageError(
+            f"{names} beside a spec would have no effect: the spec says how shards are read, shuffled, cached and "
+            "skipped (`order`, `shuffle`, `seed`, `cache`, `errors`, `epoch`); write it there, or override it there "
+            "by `wdspec.compile(spec, overrides=[…])`"
+        )
 
 
 def _spec_in(urls: Any) -> str | Mapping[str, Any] | None:

@@ -46,6 +46,25 @@ def test_01_a_dataset_may_be_a_spec(source, tmp_path):
     assert sorted(value for (value,) in dataset) == list(range(6))
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"shardshuffle": False},
+        {"handler": wds.warn_and_continue},
+        {"cache_dir": "x", "cache_size": 5},
+        {"nodesplitter": wds.split_by_node},
+        {"seed": 0, "repeat": True},
+        {"resampled": True, "empty_check": False},
+    ],
+)
+def test_what_a_spec_says_is_not_said_beside_it(source, given):
+    spec = {"dataset": [{"shards": source(2, 3)}], "epoch": 6}
+    names = ", ".join(f"`{name}`" for name in given)
+    with pytest.raises(UsageError, match=rf"^{names} beside a spec would have no effect"):
+        wds.WebDataset(spec, **given)
+    assert len(wds.WebDataset(spec, length=3)) == 3
+
+
 def test_02_other_shards_are_chosen_in_each_epoch_also_by_workers(source):
     dataset = wds.WebDataset({"datasets": [{"shards": source(6, 1), "choose": 4}]})
     loader = DataLoader(dataset, batch_size=None, num_workers=2)
