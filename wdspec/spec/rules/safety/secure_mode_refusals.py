@@ -26,6 +26,9 @@ def secure_mode_refusals(composed: Composed) -> Findings:
         rewrite = holder.get("rewrite")
         for item in rewrite.items if isinstance(rewrite, ListNode) else ():
             yield from _programs(item.get("to") if isinstance(item, MapNode) else None)
+    output = composed.top.get("output")
+    for place in (output.get("dir"), output.get("to")) if isinstance(output, MapNode) else (output,):
+        yield from _programs(place)
     for leaf in composed.leaves:
         for at, name in decoder_names(leaf):
             if ":" in name or name in SECURE_REFUSES:
@@ -37,7 +40,7 @@ def secure_mode_refusals(composed: Composed) -> Findings:
 
 def _programs(node: Node | None) -> Findings:
     text = getattr(node, "value", None)
-    if node is not None and isinstance(text, str) and "pipe:" in text:
+    if node is not None and isinstance(text, str) and "pipe:" in text.lower():
         yield _refused(node, "`pipe:`")
 
 
