@@ -150,6 +150,12 @@ def test_what_the_loader_fills_in_is_no_key() -> None:
             "defaults": {"decode": {"image": "rgb"}, "key": {"regex": "(.)(.)"}},
             "batch": None,
         },
+        {"errors": "${p:-skip}", "aistore": "${a:-false}", "map": None, "wdspec": None, "seed": None},
+        {
+            "errors": None,
+            "loader": {"workers": None},
+            "dataset": [{"shards": "a.tar", "errors": "${p}", "tar": None}],
+        },
         {"dataset": "${sources}", "mix": {"draw": "${draw}"}, "rewrite": [{"from": "gs://", "to": "/x"}]},
         {
             "dataset": [

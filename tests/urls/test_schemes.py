@@ -26,6 +26,7 @@ def test_a_scheme_that_is_nearly_known_is_told(url, meant):
     "url",
     [
         "vault://x/a.tar",
+        "oc://bucket/a.tar",
         "a:/b.tar",
         "gs://b/c.tar",
         "pipe:cat x",

@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
 
 from wdspec.formats.compression.kinds import COMPRESSIONS, without_compression
-
-Format = Literal["tar", "cbor", "msgpack", "jsonl"]
-
-SUFFIXES: dict[Format, tuple[str, ...]] = {
-    "tar": (".tar",),
-    "cbor": (".cbors", ".cbor"),
-    "msgpack": (".msgpack", ".mps", ".mp"),
-    "jsonl": (".jsonl", ".ndjson"),
-}
-"""Format → ends of the names of its shards, before `.gz` and the like."""
+from wdspec.spec.language.vocabulary import SUFFIXES, Format
 
 TAR_SUFFIXES = (
     *SUFFIXES["tar"],

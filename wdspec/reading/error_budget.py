@@ -9,7 +9,8 @@ from typing import Any
 from wdspec.errors import ShardError, SpecError, StoreError, UsageError, WdspecError, tell_place
 from wdspec.reading.skip_log import append_line
 from wdspec.redaction import redacted
-from wdspec.spec.language.options import Errors, SkipCause
+from wdspec.spec.language.options import Errors
+from wdspec.spec.language.vocabulary import SkipCause
 
 log = logging.getLogger("wdspec")
 

@@ -19,8 +19,8 @@ from wdspec.planning.keys import random64, uniform
 from wdspec.reading.error_budget import Budget
 from wdspec.reading.sample_rng import current, slot_key
 from wdspec.reading.user_steps import MapSteps, Step, selection
-from wdspec.spec.language.options import SkipCause
 from wdspec.spec.language.sample_options import Call
+from wdspec.spec.language.vocabulary import SkipCause
 
 Sample = dict[str, Any]
 

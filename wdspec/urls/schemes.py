@@ -75,8 +75,22 @@ STORES = (
 """Every scheme that wdspec knows, one row for each store; `""` is a path, `-` standard input, and `ais` stands for what
 a cluster serves. fsspec may know more, and users add theirs (`wdspec.stores.store_table`)."""
 
+AIS_PROVIDERS = {
+    "ais": "ais",
+    "gs": "gcp",
+    "gcs": "gcp",
+    "gcp": "gcp",
+    "s3": "aws",
+    "aws": "aws",
+    "az": "azure",
+    "azure": "azure",
+    "oc": "oci",
+    "oci": "oci",
+}
+"""Scheme → what AIStore calls the backend that keeps the bucket: what a cluster can serve."""
+
 ROWS = {scheme: row for row in STORES for scheme in row.schemes}
-WELL_KNOWN = tuple(scheme for scheme in ROWS if scheme.isalnum())
+WELL_KNOWN = tuple(scheme for scheme in {**ROWS, **AIS_PROVIDERS} if scheme.isalnum())
 """Schemes that most shards have, for telling slips of the pen; there may be others."""
 
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/(?!/)")

@@ -9,7 +9,7 @@ from wdspec.decoders.libraries import library
 from wdspec.errors import FieldError, UsageError
 from wdspec.fields.codecs.json_text import write_json
 from wdspec.fields.field_encoder import Encode, EncodeSample, make_encoder
-from wdspec.formats.suffixes import Format
+from wdspec.spec.language.vocabulary import Format
 from wdspec.writing.sample_writer import OF_THE_READER, Packed, SampleWriter, Target, check_fields
 
 _PLAIN = (str, int, float, bool, list, tuple, dict, type(None))

@@ -12,7 +12,7 @@ from wdspec.fluent.stages.shard_reader import Policy, ShardReader, handled, piec
 from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.records.boundaries import splitter_of
 from wdspec.formats.records.record_reader import NOTHING, Record, RecordSamples, RecordSplitter
-from wdspec.formats.suffixes import Format
+from wdspec.spec.language.vocabulary import Format
 
 
 @makes_stages

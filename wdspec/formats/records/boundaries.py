@@ -10,8 +10,8 @@ from typing import Any
 from wdspec.decoders.libraries import library
 from wdspec.errors import ShardError
 from wdspec.formats.records.record_reader import MAX_RECORD, NOTHING, Record, RecordSplitter
-from wdspec.formats.suffixes import Format
 from wdspec.formats.tar.headers import REFETCH
+from wdspec.spec.language.vocabulary import Format
 
 MAX_DEPTH = 200
 """How deeply values may be nested in a CBOR record (MessagePack and JSON have their libraries' own limits)."""

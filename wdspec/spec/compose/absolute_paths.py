@@ -9,8 +9,8 @@ from typing import Any
 
 from wdspec.spec.compose.draft import Variant
 from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Scalar, is_null, plain
+from wdspec.urls.schemes import is_relative
 
-_NOT_LOCAL = re.compile(r"(?:(?i:pipe|file):|[A-Za-z][A-Za-z0-9+.-]*://|[/~\\]|-$|$)")
 _PATHS = {
     "aistore": ("token_file", "client_ca", "client_crt", "client_key"),
     "errors": ("log",),
@@ -55,10 +55,15 @@ def absolute_shards(node: Node | None) -> tuple[str, Mapping[str, Any]]:
 def _absolute(text: str, base: str) -> str:
     mark = "@" if text.startswith("@") else ""
     path = text.removeprefix("@")
-    if _NOT_LOCAL.match(path):
+    if not _starts_here(path):
         return text
     literal = re.sub(r"([\\{},*?\[\]])", r"\\\1", base)
     return f"{mark}{literal.rstrip('/')}/{path}"
+
+
+def _starts_here(path: str) -> bool:
+    """Whether a path starts at the directory of the file that names it. What begins with `\\1` is a match's to say."""
+    return bool(path) and not path.startswith("\\") and is_relative(path)
 
 
 def output_with_base(top: MapNode) -> dict[str, Any]:
@@ -78,7 +83,7 @@ def absolute_cache(holder: MapNode) -> dict[str, Any]:
     """The `cache:` with its directory made absolute, unless it starts at a home directory."""
     node = holder.get("cache")
     path = node.get("dir") if isinstance(node, MapNode) else node
-    if not isinstance(path, Scalar) or not isinstance(path.value, str) or _NOT_LOCAL.match(path.value):
+    if not isinstance(path, Scalar) or not isinstance(path.value, str) or not _starts_here(path.value):
         return {}
     directory = f"{path.base.rstrip('/')}/{path.value.removeprefix('./')}"
     return {"cache": {**plain(node), "dir": directory} if isinstance(node, MapNode) else directory}
@@ -100,7 +105,7 @@ def placed_rewrites(holder: MapNode, variant: Variant) -> dict[str, Any]:
                 f"environment {variant.environment or 'overrides'} ({written})" if by_overlay else written
             )
             to = item.get("to")
-            if isinstance(to, Scalar) and isinstance(to.value, str) and not _NOT_LOCAL.match(to.value):
+            if isinstance(to, Scalar) and isinstance(to.value, str) and _starts_here(to.value):
                 base = to.base.replace("\\", r"\\").rstrip("/")
                 rule["to"] = f"{base}/{to.value.removeprefix('./')}"
             elif is_null(item.entries["to"].value if "to" in item.entries else None):

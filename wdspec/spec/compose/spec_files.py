@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 import sys
 from collections.abc import Callable
@@ -14,10 +13,10 @@ from wdspec.spec.problems.message_words import shown
 from wdspec.spec.problems.problems import Problem, Problems
 from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Origin, Scalar, plain
 from wdspec.spec.yaml.parser import MAX_BYTES, decode_text, parse
+from wdspec.urls.schemes import scheme_of
 
 MAX_CHAIN = 16
 STANDARD_INPUT = "-"
-_REMOTE = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://|pipe:)")
 
 
 class Library:
@@ -82,7 +81,7 @@ class Library:
             message = f"`{key}` takes the path of a file, but this is {shown(plain(node))}"
             self._problems.add("E202", node, message, "write the path as text")
             return None
-        if _REMOTE.match(node.value):
+        if scheme_of(node.value):
             hint = "copy the file here: version 1 reads specs from local files only"
             self._problems.add("E102", node, f"`{key}` of a remote file is not allowed", hint)
             return None

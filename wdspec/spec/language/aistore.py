@@ -18,20 +18,7 @@ from wdspec.spec.language.value_types import (
 )
 from wdspec.spec.problems.message_words import quoted, shown
 from wdspec.suggestions import did_you_mean
-
-AIS_PROVIDERS = {
-    "ais": "ais",
-    "gs": "gcp",
-    "gcs": "gcp",
-    "gcp": "gcp",
-    "s3": "aws",
-    "aws": "aws",
-    "az": "azure",
-    "azure": "azure",
-    "oc": "oci",
-    "oci": "oci",
-}
-"""URL scheme -> what AIStore calls the backend that keeps the bucket."""
+from wdspec.urls.schemes import AIS_PROVIDERS
 
 _ETL_NAME = re.compile(r"[a-z0-9-]{6,32}")
 _NAMESPACE = re.compile(r"@[A-Za-z0-9_-]+(?:#[A-Za-z0-9_-]+)?|#[A-Za-z0-9_-]+")

@@ -15,6 +15,8 @@ from wdspec.spec.language.value_types import Texts
 
 SCHEMA_ID = "https://raw.githubusercontent.com/wdspec/wdspec/main/schemas/wdspec.schema.json"
 _VARIABLE = {"type": "string", "pattern": "\\$\\{"}
+_NULL = {"type": "null"}
+"""It removes a key that a file below has."""
 _SHORTHANDS: dict[str, list[dict[str, Any]]] = {
     "batch": [{"type": "integer", "minimum": 1}, {"type": "string"}],
     "epoch": [{"const": "pass"}, {"type": "integer", "minimum": 1}, {"type": "string", "pattern": "^[0-9$]"}],
@@ -77,7 +79,11 @@ def json_schema() -> dict[str, Any]:
     for name, definition in definitions.items():
         _drop_unlisted(definition, models[name])
     schema["properties"].pop("sources")
-    schema["properties"]["wdspec"] = {"const": 1, "description": "Version of the format.", "default": 1}
+    schema["properties"]["wdspec"] = {
+        "anyOf": [{"const": 1}, _NULL],
+        "description": "Version of the format.",
+        "default": 1,
+    }
     schema["$defs"] = dict(sorted(definitions.items()))
     schema["title"] = "wdspec"
     tidied: dict[str, Any] = _tidy(schema)
@@ -114,12 +120,16 @@ def _drop_unlisted(definition: dict[str, Any], model: type[Model]) -> None:
         if key in _SHORTHANDS:
             _allow(value, _SHORTHANDS[key])
         _allow_variable(value)
+        if key not in required:
+            _allow(value, [_NULL])
         if value.get("default") in ({}, [], None):
             value.pop("default", None)
 
 
 def _allow(value: dict[str, Any], forms: list[dict[str, Any]]) -> None:
-    held = {key: value.pop(key) for key in ("anyOf", "$ref", "type", "allOf") if key in value}
+    held = {
+        key: value.pop(key) for key in ("anyOf", "$ref", "type", "allOf", "enum", "const") if key in value
+    }
     value["anyOf"] = [*held.pop("anyOf", []), *([held] if held else []), *forms]
 
 
@@ -132,6 +142,8 @@ def _allow_variable(value: dict[str, Any]) -> None:
         kept = ("$ref", "type", "items", "additionalProperties", "minItems", "maxItems", "properties")
         form = {key: value.pop(key) for key in kept if key in value}
         value["anyOf"] = [form, dict(_VARIABLE)]
+    elif "anyOf" in value and not any(form.get("type") == "string" for form in value["anyOf"]):
+        value["anyOf"].append(dict(_VARIABLE))
 
 
 def _tidy(node: Any) -> Any:

@@ -40,7 +40,10 @@ from wdspec.spec.language.value_types import (
     Text,
     Texts,
 )
+from wdspec.spec.language.vocabulary import SUFFIXES, Format
 from wdspec.spec.tree.nodes import Position
+
+_OF_RECORDS = ", ".join(f"`{suffix}`" for kind in SUFFIXES if kind != "tar" for suffix in SUFFIXES[kind])
 
 
 class SourceOptions(Model):
@@ -124,10 +127,10 @@ class SourceOptions(Model):
         None, description="How many samples the source has, as declared."
     )
     # Not the samples: `auto` and the right word read the same, and a wrong one is an error.
-    format: AffectsNeither[Literal["auto", "tar", "cbor", "msgpack", "jsonl"]] = Field(
+    format: AffectsNeither[Literal["auto"] | Format] = Field(
         "auto",
-        description="Format of the shards; `auto` goes by the name of each: `.cbors`, `.cbor`, `.msgpack`, `.mps`, "
-        "`.jsonl` and `.ndjson` (compressed or not) are sequences of records, all else is tar.",
+        description=f"Format of the shards; `auto` goes by the name of each: {_OF_RECORDS} (compressed or not) are "
+        "sequences of records, all else is tar.",
     )
     # Nor here: it decides whether a run ends at a shard that has nothing to give.
     empty: AffectsNeither[Literal["error", "allow"]] = Field(

@@ -21,7 +21,7 @@ from wdspec.spec.language.value_types import (
     read_words,
     refuse,
 )
-from wdspec.spec.language.vocabulary import ALLOWABLE, SKIP_CAUSES
+from wdspec.spec.language.vocabulary import ALLOWABLE, SKIP_CAUSES, SkipCause
 from wdspec.spec.problems.message_words import quoted, shown
 from wdspec.suggestions import did_you_mean
 
@@ -109,10 +109,6 @@ class Elastic(Model):
 
     ranks: AffectsOrder[Positive] = Field(description="Ranks of the canonical topology.")
     workers: AffectsOrder[Positive] = Field(1, description="Workers for each rank of the canonical topology.")
-
-
-SkipCause = Literal["shard", "decode", "map"]
-"""Where an error arose; the words of `vocabulary.SKIP_CAUSES`."""
 
 
 def read_skip(value: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 from wdspec.decoders.table import BY_NAME
 
 DECODERS = frozenset(name for name, row in BY_NAME.items() if not row.left_out)
@@ -28,8 +30,21 @@ DEFAULT_SCALE = (0.5, 2.0)
 RESERVED_VARIABLES = frozenset({"REWRITE", "CACHE", "CACHE_SIZE", "SECURE"})
 """Names no ``${variable}`` may have: ``WDS_`` before them spells one of wdspec's own settings."""
 
-SKIP_CAUSES = ("shard", "decode", "map")
+SkipCause = Literal["shard", "decode", "map"]
 """What ``errors: {skip: …}`` may name. The first two are in the data, and what plain ``skip`` means."""
+
+SKIP_CAUSES: tuple[SkipCause, ...] = get_args(SkipCause)
+
+Format = Literal["tar", "cbor", "msgpack", "jsonl"]
+"""What ``format`` may say of shards, beside ``auto``."""
+
+SUFFIXES: dict[Format, tuple[str, ...]] = {
+    "tar": (".tar",),
+    "cbor": (".cbors", ".cbor"),
+    "msgpack": (".msgpack", ".mps", ".mp"),
+    "jsonl": (".jsonl", ".ndjson"),
+}
+"""Format → ends of the names of its shards, before `.gz` and the like."""
 
 ALLOWABLE = frozenset({"pickle"})
 """What ``allow:`` may switch on."""

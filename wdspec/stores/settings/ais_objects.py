@@ -7,8 +7,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from wdspec.errors import UrlError
-from wdspec.spec.language.aistore import AIS_PROVIDERS
-from wdspec.urls.schemes import scheme_of
+from wdspec.urls.schemes import AIS_PROVIDERS, scheme_of
 
 _BUCKET = re.compile(r"[A-Za-z0-9._-]+")
 _NAMESPACE = re.compile(r"@[^/@#]+(?:#[^/@#]+)?|#[^/@#]+")
