@@ -85,8 +85,8 @@ def measure(spec: dict[str, Any], batches: int, turns: int) -> dict[str, float]:
                     for _ in range(10):
                         text = json.dumps(loader.state_dict())
                     again = (time.perf_counter() - saved) * 1e5
-    slots = len(state["slots"])
-    each = len(json.dumps(state["slots"])) / max(1, slots * len(state["sources"]))
+    slots = loader.plan.topology.slots
+    each = len(json.dumps(state["ranks"])) / max(1, slots * len(state["sources"]))
     return {
         "with": statistics.median(times[True]),
         "without": statistics.median(times[False]),

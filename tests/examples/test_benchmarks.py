@@ -18,6 +18,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
         ("mixing.py", 15),
         ("plan_cost.py", 2),
         ("state_cost.py", 6),
+        ("cluster_state.py", 3),
         ("resume_time.py", 9),
         ("writing.py", 2),
         ("remote.py", 1),

@@ -11,6 +11,7 @@ from shardmaking import keys, write_source
 
 import wdspec
 from wdspec.running.run_state import merge_states
+from wdspec.running.slot_columns import decode, encode
 from wdspec.spec.loading import load
 
 
@@ -235,7 +236,7 @@ def test_one_rank_of_several_cannot_restore_others(shards):
         with pytest.raises(wdspec.UsageError, match=r"holds the canonical ranks \[0, 1\].*merge_states"):
             loader.load_state_dict(states[0])
         loader.load_state_dict(merge_states(states))
-        assert set(loader.state_dict()["ranks"]) == {0, 1, 2, 3}
+        assert list(loader.state_dict()["ranks"]) == ["0", "1", "2", "3"]
 
 
 def test_states_that_do_not_fit_together_are_refused(shards):
@@ -250,8 +251,11 @@ def test_states_that_do_not_fit_together_are_refused(shards):
         merge_states([])
     with pytest.raises(wdspec.UsageError, match=r"different batches: 2 \(ranks \[0, 1\]\) and 3"):
         merge_states([state(0, 2), state(1, 3)])
-    with pytest.raises(wdspec.UsageError, match=r"ranks \[0, 1\] come twice"):
-        merge_states([state(0, 2), state(0, 2)])
+    with pytest.raises(wdspec.UsageError, match=r"ranks \[2, 3\] are missing"):
+        merge_states([state(0, 2), state(0, 2)])  # what peers in a model's parallelism save
+    other = {**(own := state(0, 2)), "ranks": {**own["ranks"], "1": own["ranks"]["0"]}}
+    with pytest.raises(wdspec.UsageError, match="canonical rank 1 stands in two places"):
+        merge_states([own, other, state(1, 2)])
     with pytest.raises(wdspec.UsageError, match=r"ranks \[2, 3\] are missing"):
         merge_states([state(0, 2)])
     with pytest.raises(wdspec.UsageError, match="different specs:\n  seed: was 3, now 9"):
@@ -274,31 +278,41 @@ def without(name):
     return damage
 
 
-def with_slot(numbers):
+def entry_damaged(change):
     def damage(state):
-        state["slots"]["0"][0] = numbers
+        stamped, text = state["ranks"]["0"].split(":")
+        state["ranks"]["0"] = f"{stamped}:{change(text)}"
 
     return damage
+
+
+def of_slots(change):
+    """Damage by somebody who knows how to write the text of a rank."""
+
+    def damage(text):
+        slots = decode(text, 2, 3)
+        change(slots)
+        return encode(slots)
+
+    return entry_damaged(damage)
 
 
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (without("slots"), "`slots` is missing"),
+        (without("ranks"), "`ranks` is missing"),
         (without("order"), "`order` is missing"),
-        (lambda state: state["slots"].pop("1"), "slot 1 is missing"),
-        (lambda state: state["slots"]["0"].pop(), "slot 0 has 2 sources of 3"),
-        (lambda state: state["order"].update(seed=4), "does not have the digest that was written with it"),
+        (
+            lambda state: state.update(order=state["order"].replace('"seed": 3', '"seed": 4')),
+            "not have the digest",
+        ),
+        (lambda state: state.update(order="{"), "does not have the digest that was written with it"),
         (lambda state: state["sources"].pop(), "`order` has others"),
         (lambda state: state.update(batch="3"), "`batch` is '3'"),
         (lambda state: state.update(given=1), "1 of 1 items"),
-        (with_slot([0, 0]), "slot 0 has a source at"),
-        (with_slot([0, 0, 0, 0, 0, -1]), "slot 0 has a source at"),
-        (with_slot([-1, 0, 0, 0, 0, -1, 0]), "slot 0 has a source at"),
-        (with_slot([0, 0, 0, 0, 0, 5, 6]), "slot 0 has a source at"),
-        (with_slot([0, 0.5, 0, 0, 0, -1, 0]), "slot 0 has a source at"),
-        (with_slot([0, 10**20, 0, 0, 0, -1, 0]), "slot 0 has a source at"),
-        (with_slot([0, 0, 0, 0, 0, -1, 0, 1]), "slot 0 has a source at"),
+        (lambda state: state.update(ranks={}), "`ranks` is '{}'"),
+        (lambda state: state["ranks"].update({"0": [1]}), "canonical rank '0' is '[1]'"),
+        (lambda state: state["ranks"].update({"x": "1"}), "canonical rank 'x' is '1'"),
     ],
 )
 def test_a_damaged_state_is_refused_and_its_damage_named(shards, damage, says):
@@ -312,6 +326,63 @@ def test_a_damaged_state_is_refused_and_its_damage_named(shards, damage, says):
         with pytest.raises(wdspec.WdspecError, match="the state is damaged"):
             merge_states([bad])
         loader.load_state_dict(good)
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (of_slots(lambda slots: slots.__setitem__(1, None)), "slot 1 is missing"),
+        (of_slots(lambda slots: [slot.pop() for slot in slots]), "canonical rank 0 is not as it was written"),
+        (
+            of_slots(lambda slots: slots.pop()),
+            "canonical rank 0 is not as it was written (a column has 1 values of 2)",
+        ),
+        (entry_damaged(lambda text: text[:-8]), "canonical rank 0 is not as it was written"),
+        (entry_damaged(lambda text: text + text), "canonical rank 0 is not as it was written"),
+        (entry_damaged(lambda text: ""), "canonical rank 0 is not as it was written"),
+        (entry_damaged(lambda text: "ä" + text[1:]), "canonical rank 0 is not as it was written"),
+        (entry_damaged(lambda text: text[:20] + text[20].swapcase() + text[21:]), "canonical rank 0 is not"),
+    ],
+)
+def test_a_damaged_entry_of_a_rank_is_found_when_that_rank_goes_on(shards, damage, says):
+    spec = make_spec(shards, 1, 2)
+    with wdspec.loader(spec) as loader:
+        next(iter(itertools.islice(loader, 4, None)))
+        good, bad = through_json(loader.state_dict()), through_json(loader.state_dict())
+        damage(bad)
+        for state in (bad, merge_states([bad])):
+            with pytest.raises(wdspec.WdspecError, match=f"the state is damaged: .*{re.escape(says)}"):
+                loader.load_state_dict(state, allow_changed=True)
+        loader.load_state_dict(good)
+
+
+def test_entries_of_different_batches_are_told_apart_also_where_no_one_merged_them(shards):
+    """As files do that were put together by their names."""
+    states = []
+    for rank in range(2):
+        with wdspec.loader(make_spec(shards), rank=rank, world_size=2) as loader:
+            list(itertools.islice(loader, 2 + rank))
+            states.append(loader.state_dict())
+    mixed = {**states[0], "ranks": {**states[0]["ranks"], **states[1]["ranks"]}}
+    with (
+        wdspec.loader(make_spec(shards), rank=0, world_size=1) as loader,
+        pytest.raises(wdspec.UsageError, match=r"canonical rank 2 was saved at another place.*same batch"),
+    ):
+        loader.load_state_dict(mixed)
+
+
+def test_a_rank_reads_its_own_part_alone(shards):
+    """However many other ranks there are, and whatever became of theirs."""
+    spec = make_spec(shards)
+    with wdspec.loader(spec, rank=0, world_size=1) as loader:
+        list(itertools.islice(loader, 3))
+        state = loader.state_dict()
+        expected = keys(loader)
+    for rank in range(4):
+        own = {**state, "ranks": {str(rank): state["ranks"][str(rank)], "99": state["ranks"]["0"][:30] + "?"}}
+        with wdspec.loader(spec, rank=rank, world_size=4) as loader:
+            loader.load_state_dict(through_json(own))
+            assert keys(loader) == [batch[rank * 3 : rank * 3 + 3] for batch in expected]
 
 
 def test_a_state_of_a_pass_can_begin_an_endless_run_and_be_saved_again(shards):
@@ -368,7 +439,8 @@ class TestInsideAStep:
         with pytest.raises(wdspec.UsageError, match="different places in a step: 1 of 2 items"):
             merge_states(states)
         with wdspec.loader(self.spec(shards), rank=0, world_size=1) as loader:
-            state = {**states[0], "ranks": [0, 1, 2, 3]}
+            entries = states[0]["ranks"]
+            state = {**states[0], "ranks": {**entries, "2": entries["0"], "3": entries["1"]}}
             with pytest.raises(wdspec.UsageError, match=r"inside a step: 1 of the 2 items .* gets 4 a step"):
                 loader.load_state_dict(state)
 

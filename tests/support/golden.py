@@ -105,8 +105,22 @@ def observed(spec):
         "order": _hash(rows),
         "digest": state["digest"],
         "samples": state["samples"],
-        "state": _hash(state),
-        "slots": len(state["slots"]),
+        "state": _hash({**state, "ranks": _slots_of(state)}),
+        "slots": len([slot for slots in _slots_of(state).values() for slot in slots if slot]),
+    }
+
+
+def _slots_of(state):
+    """What the entries of a state say, however they are written."""
+    from wdspec.running.slot_columns import decode
+
+    workers = json.loads(state["order"])["elastic"]["workers"]
+    return {
+        rank: [
+            slot and [list(each) for each in slot]
+            for slot in decode(entry.partition(":")[2], workers, len(state["sources"]))
+        ]
+        for rank, entry in state["ranks"].items()
     }
 
 

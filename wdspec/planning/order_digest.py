@@ -119,7 +119,7 @@ def digest_shards(shards: Sequence[ShardUrl]) -> str:
     if isinstance(shards, UrlSequence) and len(shards) > EXPAND_UP_TO:
         text = repr([(getattr(run.texts, "pattern", run.texts), run.prefix) for run in shards.parts])
     else:
-        text = "\n".join(shard.text for shard in shards)
+        text = "\n".join(shards.texts() if isinstance(shards, UrlSequence) else (s.text for s in shards))
     return f"{len(shards)}:{_hash(text)}"
 
 

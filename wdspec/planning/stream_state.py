@@ -38,6 +38,11 @@ class StreamState(NamedTuple):
     lanes: tuple[Lane, ...] = ()
     """With `interleave`, the other open shards, in the order of their turns after the first."""
 
+    @property
+    def given(self) -> int:
+        """Samples of the source that the slot has given, or left out."""
+        return self.ordinal + self.emitted
+
     def pack(self) -> bytes:
         """The state in bytes: little-endian 64-bit integers in the order of the fields, the lanes counted."""
         packed = _LAYOUT.pack(*self[:7], len(self.lanes))

@@ -40,7 +40,7 @@ class Topology:
         if self.workers % max(1, workers):
             raise UsageError(
                 f"{workers} workers cannot share {self.workers} canonical workers evenly; "
-                f"use {_divisors(self.workers)} (or 0)"
+                f"use {_listed(legal_workers(self.workers))} (or 0)"
             )
 
 
@@ -67,13 +67,27 @@ class Seat:
         if rest:
             raise UsageError(
                 f"{self.world_size} ranks cannot share {topology.ranks} canonical ranks evenly; "
-                f"run with a world size of {_divisors(topology.ranks)}"
+                f"run with a world size of {_listed(legal_world_sizes(topology.ranks))}"
             )
         return range(self.rank * each, (self.rank + 1) * each)
 
 
-def _divisors(n: int) -> str:
-    return ", ".join(str(d) for d in range(1, n + 1) if n % d == 0)
+def legal_world_sizes(ranks: int) -> list[int]:
+    """The numbers R of ranks that can share N canonical ranks, ascending."""
+    return _divisors(ranks)
+
+
+def legal_workers(workers: int) -> list[int]:
+    """The numbers W of reading processes per rank that can share K canonical workers, ascending, beside 0."""
+    return _divisors(workers)
+
+
+def _divisors(n: int) -> list[int]:
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def slot_of_batch(batch: int, topology: Topology) -> tuple[int, int]:

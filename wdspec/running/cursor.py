@@ -257,11 +257,11 @@ class Resumable(ABC):
         self.cursor.check_epoch(epoch)
 
     def state_dict(self) -> State:
-        """The state after the last item given: JSON values, a few hundred bytes a slot and source.
+        """The state after the last item given: JSON values, a few bytes a slot and source; `wdspec state` shows it.
 
         It holds the canonical ranks of this rank. To go on with another number of ranks, merge the states of
-        all of them (`wdspec.merge_states`). Inside a worker of a DataLoader that is not wdspec's it is that of the
-        worker alone, for `StatefulDataLoader`.
+        all of them (`wdspec.merge_states`), or let `torch.distributed.checkpoint` save the loader. Inside a
+        worker of a DataLoader that is not wdspec's it is that of the worker alone, for `StatefulDataLoader`.
         """
         return self.cursor.state_dict()
 

@@ -26,8 +26,8 @@ from wdspec.errors import UsageError
 from wdspec.processes.worker_counters import WorkerCounters
 from wdspec.running.cursor import ReadingCursor
 from wdspec.running.run import Run
-from wdspec.running.run_state import Checkpoint, State, read_state, slots_of
-from wdspec.running.state_checks import VERSION, WORKER_FORMAT, damaged, rank_state
+from wdspec.running.run_state import Checkpoint, State, entries_of, read_state
+from wdspec.running.state_checks import VERSION, WORKER_FORMAT, damaged, rank_state, stamp
 
 
 def gives_in_order() -> bool:
@@ -174,23 +174,22 @@ class WorkerCursor(ReadingCursor):
     def _described(self) -> str:
         # One value that stays the same: torchdata compares and copies every value for every batch.
         run = self.run
-        return json.dumps([json.loads(run.order), run.digest, run.samples, run.sources])
+        return json.dumps([run.order, run.digest, run.samples, run.sources])
 
     def state_dict(self) -> State:
         """What this worker needs to go on: JSON values, for a DataLoader that keeps one for each worker."""
+        run, own = self.run, {slot: state for slot, state in self.table.items() if self._reads(slot)}
+        where = {"batch": self.batch, "given": self.given}
+        stamped = stamp({**where, "items": run.items_per_step, "digest": run.digest})
         return {
             "format": WORKER_FORMAT,
             "version": VERSION,
             "worker": self._worker,
             "workers": self._workers,
             "first": self._first,
-            "batch": self.batch,
-            "given": self.given,
-            "ranks": list(self.run.ranks),
+            **where,
             "run": self._described,
-            "slots": slots_of(
-                self.run, {slot: state for slot, state in self.table.items() if self._reads(slot)}
-            ),
+            "ranks": entries_of(run, own, stamped),
         }
 
     def load_state_dict(self, state: Mapping[str, Any], allow_changed: bool = False) -> None:

@@ -9,6 +9,7 @@ from wdspec.errors import UsageError
 from wdspec.processes.seat import initialised_distributed
 from wdspec.running.cursor import Resumable
 from wdspec.running.run_state import State, merge_states
+from wdspec.running.state_checks import check_undamaged
 
 
 def gather_state(loader_or_state: Resumable | Mapping[str, Any], group: Any = None) -> State:
@@ -30,26 +31,33 @@ def gather_state(loader_or_state: Resumable | Mapping[str, Any], group: Any = No
         >>> with wdspec.loader("examples/specs/digits.yaml", split="train") as loader:
         ...     batch = next(iter(loader))
         ...     state = wdspec.gather_state(loader)
-        >>> state["batch"], state["ranks"]
-        (1, [0])
+        >>> state["batch"], list(state["ranks"])
+        (1, ['0'])
     """
     distributed = initialised_distributed()
     if distributed is None:
         return merge_states([_own_state(loader_or_state)])
-    own: tuple[State | None, str]
+
+    def gathered(value: Any) -> list[Any]:
+        values: list[Any] = [None] * distributed.get_world_size(group)
+        distributed.all_gather_object(values, value, group=group)
+        return values
+
+    own: State = {}
     try:
-        own = _own_state(loader_or_state), ""
+        own = _own_state(loader_or_state)
+        check_undamaged(own)
+        # The description of the order is long, and on all ranks alike.
+        sent = {name: value for name, value in own.items() if name != "order"}, ""
     except Exception as error:  # the others are waiting, and are to hear of it
-        own = None, f"{type(error).__name__}: {error}"
-    gathered: list[Any] = [None] * distributed.get_world_size(group)
-    distributed.all_gather_object(gathered, own, group=group)
-    failures = [
-        f"rank {rank} of the group: {why}" for rank, (state, why) in enumerate(gathered) if state is None
-    ]
-    if failures:
-        raise UsageError("a state could not be gathered:\n  " + "\n  ".join(failures))
-    states = [state for state, _ in gathered]
-    return merge_states(state for n, state in enumerate(states) if state not in states[:n])
+        sent = {}, f"{type(error).__name__}: {error}"
+    states, failures = zip(*gathered(sent), strict=True)
+    if any(failures):
+        told = (f"rank {rank} of the group: {why}" for rank, why in enumerate(failures) if why)
+        raise UsageError("a state could not be gathered:\n  " + "\n  ".join(told))
+    alike = all(state["digest"] == own["digest"] for state in states)
+    orders = [own["order"]] * len(states) if alike else gathered(own["order"])
+    return merge_states({**state, "order": order} for state, order in zip(states, orders, strict=True))
 
 
 def _own_state(loader_or_state: Resumable | Mapping[str, Any]) -> State:

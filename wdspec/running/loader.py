@@ -63,7 +63,7 @@ class Loader(Resumable):
             raise UsageError("`in_order=False` would give batches in no order that a state could describe")
         if num_workers < 0:
             raise UsageError(f"num_workers must be 0 or more, not {num_workers}")
-        run = Run.of(blueprint, seat, num_workers)
+        run = Run.of(blueprint, seat, num_workers).described()
         self._cursor = Cursor(run)
         self._running: Callable[[], Any] = lambda: None
         """The iterator of the DataLoader; a weak reference, so that one left in mid-epoch is gone at once."""

@@ -59,8 +59,7 @@ class Run:
         batch = self.blueprint.spec.batch
         return 1 if batch is not None and not batch.accumulate else len(self.ranks)
 
-    # Hashing long lists of shards takes time, so these are computed once. `order` is kept as text for every state to
-    # have its own copy.
+    # Hashing long lists of shards takes time, so these are computed once.
 
     @cached_property
     def order(self) -> str:
@@ -71,6 +70,11 @@ class Run:
     def digest(self) -> str:
         """A digest of `order`."""
         return digest(json.loads(self.order))
+
+    def described(self) -> Run:
+        """The run itself, with its order described now, so that no state has to wait for shards to be hashed."""
+        _ = self.digest
+        return self
 
     @cached_property
     def samples(self) -> str:

@@ -1,9 +1,16 @@
 """The state of a run as JSON: made, checked against the run that is to go on, merged over ranks.
 
-It holds, for every slot that was read, how far each source was read: seven numbers. Nothing else is needed to go
-on exactly at batch J, on any legal topology (`planning.stream_state`). Without `batch` (or with `accumulate`)
-a step gives a rank one item for each of its canonical ranks; a state made inside a step also says how many of
-those were given.
+    {"batch": J, "digest": …, "order": …, …,                  the same on every rank
+     "ranks": {"6": "where its slots stand", "7": …}}          one entry for each canonical rank that was read here
+
+An entry says, for every slot of its canonical rank, how far each source was read (`planning.stream_state`), in a
+short text (`slot_columns`). Nothing else is needed to go on exactly at batch J, on any legal topology; and a rank that
+goes on looks at its own entries alone. Entries are named by canonical rank, so what saves a state by its names, as
+`torch.distributed.checkpoint` does, puts the states of all ranks together, and gives each rank its part of them. An
+entry begins with what has to be alike on all ranks, by which entries of different batches are told apart.
+
+Without `batch` (or with `accumulate`) a step gives a rank one item for each of its canonical ranks; a state made
+inside a step also says how many of those were given.
 """
 
 from __future__ import annotations
@@ -16,7 +23,8 @@ from wdspec.errors import UsageError
 from wdspec.planning.order_digest import differences
 from wdspec.planning.stream_state import StreamState, pack_slot, unpack_slot
 from wdspec.running.run import Run
-from wdspec.running.state_checks import FORMAT, VERSION, check_slots, check_undamaged
+from wdspec.running.slot_columns import encode
+from wdspec.running.state_checks import FORMAT, VERSION, check_undamaged, ranks_of, read_entry, stamp
 from wdspec.system.user_warnings import warn_user
 
 State = dict[str, Any]
@@ -35,28 +43,27 @@ class Checkpoint(NamedTuple):
 
 def make_state(run: Run, checkpoint: Checkpoint) -> State:
     """The state of a rank as JSON values."""
-    return {
+    state = {
         "format": FORMAT,
         "version": VERSION,
         "batch": checkpoint.batch,
         "given": checkpoint.given,
         "items": run.items_per_step,
-        "ranks": list(run.ranks),
+        "epoch_batches": run.plan.epoch_batches,
         "digest": run.digest,
-        "order": json.loads(run.order),
+        "order": run.order,
         "samples": run.samples,
         "sources": list(run.sources),
-        "slots": slots_of(run, checkpoint.table),
     }
+    return {**state, "ranks": entries_of(run, checkpoint.table, stamp(state))}
 
 
-def slots_of(run: Run, table: Mapping[int, bytes]) -> dict[str, list[list[int]]]:
-    """The slots of the run's ranks as JSON values: slot -> for each source, the fields of its `StreamState`."""
+def entries_of(run: Run, table: Mapping[int, bytes], stamped: str) -> dict[str, str]:
+    """Where the slots of each of the run's canonical ranks stand: canonical rank -> text."""
     workers = run.plan.topology.workers
     return {
-        str(slot): [state.numbers() for state in unpack_slot(packed)]
-        for slot, packed in sorted(table.items())
-        if slot // workers in run.ranks
+        str(rank): stamped + encode([unpack_slot(table.get(rank * workers + k, b"")) for k in range(workers)])
+        for rank in run.ranks
     }
 
 
@@ -80,9 +87,9 @@ def read_state(
             of a spec with another order; the message lists what changed.
     """
     check_undamaged(state)
-    now = json.loads(run.order)
-    changed = list(differences(state["order"], now))
-    written, elastic = state["order"]["elastic"], now["elastic"]
+    before, now = json.loads(state["order"]), json.loads(run.order)
+    changed = list(differences(before, now))
+    written, elastic = before["elastic"], now["elastic"]
     if written != elastic:
         raise UsageError(
             f"the state is of the topology {_topology(written)}, this run has {_topology(elastic)}; write "
@@ -100,10 +107,9 @@ def read_state(
             "decode, scale, rename, map or tags have changed since the state was saved: the order is the same, "
             "the samples may not be"
         )
-    missing = sorted(set(run.ranks) - set(state["ranks"]))
-    if missing:
+    if any(str(rank) not in state["ranks"] for rank in run.ranks):
         raise UsageError(
-            f"the state holds the canonical ranks {state['ranks']}, but this rank reads {list(run.ranks)}; merge the "
+            f"the state holds the canonical ranks {ranks_of(state)}, but this rank reads {list(run.ranks)}; merge the "
             "states of all ranks with wdspec.merge_states first"
         )
     given = state["given"]
@@ -113,19 +119,19 @@ def read_state(
             f"and a rank of this run gets {run.items_per_step} a step; go on with as many ranks as saved it, or save "
             f"after a multiple of {state['items']} items"
         )
-    check_slots(state, reads)
     old = {name: index for index, name in enumerate(state["sources"])}
-    fresh = {name for name in now["sources"] if _reads_otherwise(name, state["order"], now)}
+    fresh = {name for name in now["sources"] if _reads_otherwise(name, before, now)}
     workers = run.plan.topology.workers
     table = {}
-    for text, states in state["slots"].items():
-        if states and int(text) // workers in run.ranks:  # in a pass, slots have no state of their own
-            slot = [
-                _carried(states[old[name]], name in fresh) if name in old else StreamState()
-                for name in run.sources
-            ]
-            table[int(text)] = pack_slot(slot)
-    if "pass" in state["order"] and "pass" not in now:
+    for rank in run.ranks:
+        for worker, states in enumerate(read_entry(state, rank, workers, reads)):
+            if states is not None:
+                slot = [
+                    _carried(states[old[name]], name in fresh) if name in old else StreamState()
+                    for name in run.sources
+                ]
+                table[rank * workers + worker] = pack_slot(slot)
+    if "pass" in before and "pass" not in now:
         begun = pack_slot([StreamState()] * len(run.sources))
         table = {r * workers + k: begun for r in run.ranks for k in range(min(state["batch"], workers))}
     return Checkpoint(state["batch"], table, given)
@@ -142,38 +148,37 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
         raise UsageError("no states to merge")
     for part in parts:
         check_undamaged(part)
-        check_slots(part)
     first = parts[0]
     for part in parts[1:]:
         if part["digest"] != first["digest"]:
             raise UsageError(
                 "the states are of different specs:\n  "
-                + "\n  ".join(differences(first["order"], part["order"]))
+                + "\n  ".join(differences(json.loads(first["order"]), json.loads(part["order"])))
             )
         if part["batch"] != first["batch"]:
             raise UsageError(
-                f"the states are of different batches: {first['batch']} (ranks {first['ranks']}) and "
-                f"{part['batch']} (ranks {part['ranks']}); save on all ranks after the same batch"
+                f"the states are of different batches: {first['batch']} (ranks {ranks_of(first)}) and "
+                f"{part['batch']} (ranks {ranks_of(part)}); save on all ranks after the same batch"
             )
         if (part["given"], part["items"]) != (first["given"], first["items"]):
             raise UsageError(
                 f"the states are of different places in a step: {first['given']} of {first['items']} items "
-                f"(ranks {first['ranks']}) and {part['given']} of {part['items']} (ranks {part['ranks']}); save on "
-                "all ranks after the same number of items"
+                f"(ranks {ranks_of(first)}) and {part['given']} of {part['items']} (ranks {ranks_of(part)}); save "
+                "on all ranks after the same number of items"
             )
-    ranks = sorted(rank for part in parts for rank in part["ranks"])
-    total = first["order"]["elastic"]["ranks"]
-    if ranks != list(range(total)):
-        twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
-        lacking = sorted(set(range(total)) - set(ranks))
-        what = f"canonical ranks {twice} come twice" if twice else f"canonical ranks {lacking} are missing"
-        raise UsageError(f"{what}; merge one state of each rank")
-    slots = {slot: states for part in parts for slot, states in part["slots"].items()}
-    return {**first, "ranks": ranks, "slots": dict(sorted(slots.items(), key=lambda item: int(item[0])))}
+    entries: dict[str, str] = {}
+    for part in parts:
+        for rank, entry in part["ranks"].items():
+            if entries.setdefault(rank, entry) != entry:
+                raise UsageError(f"canonical rank {rank} stands in two places; merge one state of each rank")
+    total = json.loads(first["order"])["elastic"]["ranks"]
+    lacking = [rank for rank in range(total) if str(rank) not in entries]
+    if lacking:
+        raise UsageError(f"canonical ranks {_some(lacking)} are missing; merge one state of each rank")
+    return {**first, "ranks": dict(sorted(entries.items(), key=lambda item: int(item[0])))}
 
 
-def _carried(numbers: Sequence[int], fresh: bool) -> StreamState:
-    state = StreamState.from_numbers(numbers)
+def _carried(state: StreamState, fresh: bool) -> StreamState:
     if not fresh:
         return state
     turn = min(state.turn, *(lane[0] for lane in state.lanes)) if state.lanes else state.turn
@@ -184,6 +189,12 @@ def _reads_otherwise(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) 
     """Whether the source's own stream differs, beyond its share."""
     before, now = ({k: v for k, v in d["sources"].get(name, {}).items() if k != "share"} for d in (old, new))
     return old["seed"] != new["seed"] or before != now
+
+
+def _some(ranks: Sequence[int]) -> str:
+    return (
+        str(list(ranks)) if len(ranks) <= 8 else f"{', '.join(map(str, ranks[:8]))}, … ({len(ranks)} in all)"
+    )
 
 
 def _topology(elastic: Mapping[str, int]) -> str:

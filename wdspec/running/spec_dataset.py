@@ -41,7 +41,7 @@ class SpecDataset(Resumable, IterableDataset[Any]):
 
     def __init__(self, blueprint: Blueprint, seat: Seat) -> None:
         super().__init__()
-        self._cursor = ReadingCursor(Run.of(blueprint, seat, 1))
+        self._cursor = ReadingCursor(Run.of(blueprint, seat, 1).described())
         self._worker: WorkerCursor | None = None
         self._begun = WorkerCounters()
         """Iterations begun by each DataLoader worker, whichever process it was, since the last state was loaded."""

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from wdspec.errors import UsageError
 from wdspec.planning.order_digest import digest
+from wdspec.running.slot_columns import Slot, decode
 
 FORMAT, VERSION = "wdspec-state", 2
 WORKER_FORMAT = "wdspec-worker-state"
 """Of the state that a pipeline in one worker of somebody else's DataLoader has (`foreign_loader`)."""
-
-_FIELDS = 7
-"""Numbers of a source in a slot, before those of its lanes (`StreamState.numbers`)."""
-_LANE = 3
 
 
 def check_undamaged(state: Any) -> None:
@@ -40,20 +38,66 @@ def check_undamaged(state: Any) -> None:
             raise damaged(f"`{name}` is missing")
         if not is_right(state[name]):
             raise damaged(f"`{name}` is {str(state[name])[:60]!r}")
-    if digest(dict(state["order"])) != state["digest"]:
-        raise damaged("`order` does not have the digest that was written with it")
+    try:
+        order = _order(state["order"], state["digest"])
+    except ValueError:
+        raise damaged("`order` does not have the digest that was written with it") from None
     if state["given"] and state["given"] >= state["items"]:
         raise damaged(f"{state['given']} of {state['items']} items were given of a step")
-    if sorted(state["sources"]) != sorted(state["order"]["sources"]):
+    if sorted(state["sources"]) != sorted(order["sources"]):
         raise damaged(f"`sources` is {state['sources']}, and `order` has others")
-    for slot, sources in state["slots"].items():
-        if not (isinstance(slot, str) and slot.isdecimal() and isinstance(sources, list)):
-            raise damaged(f"slot {slot!r} is {str(sources)[:60]!r}")
-        if sources and len(sources) != len(state["sources"]):
-            raise damaged(f"slot {slot} has {len(sources)} sources of {len(state['sources'])}")
-        for numbers in sources:
-            if not _are_positions(numbers):
-                raise damaged(f"slot {slot} has a source at {str(numbers)[:60]}")
+    written = stamp(state)
+    for rank, entry in state["ranks"].items():
+        if not (isinstance(rank, str) and rank.isdecimal() and isinstance(entry, str)):
+            raise damaged(f"canonical rank {rank!r} is {str(entry)[:60]!r}")
+        if not entry.startswith(written):
+            raise UsageError(
+                f"canonical rank {rank} was saved at another place than the rest of the state ({entry[:40]!r}…, not "
+                f"{written!r}…); save on all ranks after the same batch, and load the whole of one checkpoint"
+            )
+
+
+@lru_cache(maxsize=4)
+def _order(text: str, written: str) -> dict[str, Any]:
+    """The order that a state describes; of thousands of states that are merged nearly always the same."""
+    order: dict[str, Any] = json.loads(text)
+    if not isinstance(order, dict) or digest(order) != written:
+        raise ValueError
+    return order
+
+
+def stamp(state: Mapping[str, Any]) -> str:
+    """What the entry of every canonical rank begins with: what has to be the same on all ranks."""
+    return f"{state['batch']}.{state['given']}.{state['items']}.{state['digest'][:8]}:"
+
+
+def ranks_of(state: Mapping[str, Any]) -> list[int]:
+    """The canonical ranks that a state holds."""
+    return sorted(map(int, state["ranks"]))
+
+
+def read_entry(
+    state: Mapping[str, Any], rank: int, workers: int, reads: Callable[[int], bool] = lambda slot: True
+) -> list[Slot]:
+    """Where the slots of one canonical rank stand, of a state that `check_undamaged` has passed.
+
+    Args:
+        workers: K.
+        reads: whether a slot is read here; the state may lack those that are not.
+
+    Raises:
+        UsageError: the entry is damaged, or lacks a slot that was read before and is again. Going on without it
+            would silently begin it again.
+    """
+    try:
+        slots = decode(state["ranks"][str(rank)].partition(":")[2], workers, len(state["sources"]))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise damaged(f"canonical rank {rank} is not as it was written ({error})") from None
+    if "pass" not in _order(state["order"], state["digest"]):  # where slots have no state of their own
+        for worker in range(min(state["batch"], workers)):
+            if slots[worker] is None and reads(rank * workers + worker):
+                raise damaged(f"slot {rank * workers + worker} is missing")
+    return slots
 
 
 def rank_state(state: Any, items: int) -> dict[str, Any]:
@@ -81,7 +125,7 @@ def rank_state(state: Any, items: int) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError):
         raise damaged("`run` is missing, or is not what was written") from None
     described = {"items": items, "order": order, "digest": digest, "samples": samples, "sources": sources}
-    return {**state, "format": FORMAT, **described}
+    return {**state, "format": FORMAT, "epoch_batches": None, **described}
 
 
 def damaged(fault: str) -> UsageError:
@@ -89,47 +133,18 @@ def damaged(fault: str) -> UsageError:
     return UsageError(f"the state is damaged: {fault}; load an earlier checkpoint, or the whole of this one")
 
 
-def check_slots(state: Mapping[str, Any], reads: Callable[[int], bool] = lambda slot: True) -> None:
-    """Raises a UsageError if a state that `check_undamaged` has passed lacks a slot that was read before and is again.
-
-    Going on without it would silently begin it again.
-    """
-    workers = state["order"]["elastic"]["workers"]
-    if "pass" in state["order"]:  # where slots have no state of their own
-        return
-    for rank in state["ranks"]:
-        for worker in range(min(state["batch"], workers)):
-            slot = rank * workers + worker
-            if reads(slot) and str(slot) not in state["slots"]:
-                raise damaged(f"slot {slot} is missing")
-
-
 def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 63
-
-
-def _are_positions(numbers: Any) -> bool:
-    """Whether these may be the numbers of a `StreamState`: counts, but for a length of -1, and lanes in threes."""
-    if not isinstance(numbers, list) or len(numbers) < _FIELDS or (len(numbers) - _FIELDS) % _LANE:
-        return False
-    *counts, length, emitted = numbers[:_FIELDS]
-    lanes = numbers[_FIELDS:]
-    return (
-        all(type(number) is int and abs(number) < 1 << 63 for number in numbers)
-        and min(counts) >= 0
-        and 0 <= emitted <= max(length, 0)
-        and all(number >= 0 for at, number in enumerate(lanes) if at % _LANE)
-    )
 
 
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "batch": _is_count,
     "given": _is_count,
     "items": _is_count,
-    "ranks": lambda value: isinstance(value, list) and value != [] and all(map(_is_count, value)),
+    "epoch_batches": lambda value: value is None or _is_count(value),
     "digest": lambda value: isinstance(value, str),
     "samples": lambda value: isinstance(value, str),
-    "order": lambda value: isinstance(value, Mapping),
+    "order": lambda value: isinstance(value, str),
     "sources": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
-    "slots": lambda value: isinstance(value, Mapping),
+    "ranks": lambda value: isinstance(value, Mapping) and len(value) > 0,
 }

@@ -181,25 +181,30 @@ def _check_steady(states: list[Any]) -> None:
     """The second half of the states must look like the first: by then everything has been begun."""
     half = (len(states) + 1) // 2
     sizes = [_size(state) for state in states]
-    largest = max(sizes[:half])
+    most, longest = (max(size) for size in zip(*sizes[:half], strict=True))
     known: set[str] = set().union(*(_shape(state) for state in states[:half]))
     for stop in range(half, len(states)):
-        if sizes[stop] > largest:
+        values, text = sizes[stop]
+        if values > most or text > longest + longest // 8 + 16:
+            grown = f"{values} values" if values > most else f"{text} characters"
+            before = most if values > most else longest
             raise AssertionError(
-                f"the state grows: {sizes[stop]} values {_after(stop)}, at most {largest} until {_after(half - 1)}"
+                f"the state grows: {grown} {_after(stop)}, at most {before} until {_after(half - 1)}"
             )
         new = sorted(_shape(states[stop]) - known)
         if new:
             raise AssertionError(f"the state changes its shape: {new[0]} is new {_after(stop)}")
 
 
-def _size(state: Any) -> int:
-    """Values in a state; text counts by its length."""
+def _size(state: Any) -> tuple[int, int]:
+    """(values, length of all text) of a state. Text may be packed, and then is now shorter, now longer."""
     if isinstance(state, dict):
-        return sum(len(str(key)) + _size(value) for key, value in state.items())
-    if isinstance(state, (list, tuple)):
-        return sum(map(_size, state)) + 1
-    return len(state) if isinstance(state, (str, bytes)) else 1
+        parts = [(1, len(str(key))) for key in state] + [_size(value) for value in state.values()]
+    elif isinstance(state, (list, tuple)):
+        parts = [(1, 0), *map(_size, state)]
+    else:
+        return 1, len(state) if isinstance(state, (str, bytes)) else 0
+    return sum(values for values, _ in parts), sum(text for _, text in parts)
 
 
 def _shape(state: Any, place: str = "state") -> set[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import NoReturn, TypeAlias, overload
 
 from wdspec.errors import UrlError
@@ -77,6 +77,10 @@ class Braces(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         return map(self._tree.text, range(self._tree.count))
 
+    def all(self) -> list[str]:
+        """All strings, made at once, which is several times as fast as one by one."""
+        return self._tree.all()
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Braces) and self.pattern == other.pattern
 
@@ -100,6 +104,9 @@ class _Literal:
     def text(self, index: int) -> str:
         return self._text
 
+    def all(self) -> list[str]:
+        return [self._text]
+
 
 class _Numbers:
     __slots__ = ("_first", "_step", "_width", "count")
@@ -111,6 +118,10 @@ class _Numbers:
 
     def text(self, index: int) -> str:
         return f"{self._first + index * self._step:0{self._width}d}"
+
+    def all(self) -> list[str]:
+        end = self._first + self.count * self._step
+        return [*map(f"%0{self._width}d".__mod__, range(self._first, end, self._step))]
 
 
 class _Choice:
@@ -127,6 +138,9 @@ class _Choice:
     def text(self, index: int) -> str:
         which = bisect_right(self._ends, index)
         return self._alternatives[which].text(index - (self._ends[which - 1] if which else 0))
+
+    def all(self) -> list[str]:
+        return [text for alternative in self._alternatives for text in alternative.all()]
 
 
 class _Concatenation:
@@ -147,6 +161,9 @@ class _Concatenation:
             part.text(index // stride % part.count)
             for part, stride in zip(self._parts, self._strides, strict=True)
         )
+
+    def all(self) -> list[str]:
+        return [*map("".join, product(*(part.all() for part in self._parts)))]
 
 
 _Node: TypeAlias = _Literal | _Numbers | _Choice | _Concatenation

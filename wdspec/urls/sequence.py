@@ -80,6 +80,10 @@ class UrlSequence(Sequence[ShardUrl]):
     def __iter__(self) -> Iterator[ShardUrl]:
         return (ShardUrl(run.prefix + text, run.base) for run in self.parts for text in run.texts)
 
+    def texts(self) -> list[str]:
+        """The texts of all shards, made at once, which is several times as fast as one by one."""
+        return [run.prefix + text for run in self.parts for text in _all(run.texts)]
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, UrlSequence) or len(self) != len(other):
             return False
@@ -94,6 +98,10 @@ class UrlSequence(Sequence[ShardUrl]):
 
     def __reduce__(self) -> tuple[type[UrlSequence], tuple[tuple[ShardRun, ...]]]:
         return UrlSequence, (self.parts,)
+
+
+def _all(texts: Braces | tuple[str, ...]) -> Sequence[str]:
+    return texts.all() if isinstance(texts, Braces) else texts
 
 
 @dataclass(frozen=True)

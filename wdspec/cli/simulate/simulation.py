@@ -15,6 +15,7 @@ import numpy.typing as npt
 from wdspec.planning.even import IntArray
 from wdspec.planning.finite_pass import Pass
 from wdspec.planning.plan import Plan
+from wdspec.planning.topology import legal_workers, legal_world_sizes
 
 Counts = npt.NDArray[np.int64]
 Amounts = npt.NDArray[np.float64]
@@ -132,7 +133,7 @@ def simulate(
 
 def legal_runs(plan: Plan) -> tuple[list[int], list[int]]:
     """The ranks R and the workers W that a run of the plan may have: all R that divide N with all W that divide K."""
-    return _divisors(plan.topology.ranks), _divisors(plan.topology.workers)
+    return legal_world_sizes(plan.topology.ranks), legal_workers(plan.topology.workers)
 
 
 def _pass_batches(finite: Pass) -> Callable[[int, int, int, int], IntArray]:
@@ -161,7 +162,3 @@ def _row_counts(drawn: IntArray, width: int) -> Counts:
     rows = len(drawn)
     flat = drawn + np.arange(rows)[:, None] * width
     return np.bincount(flat.ravel(), minlength=rows * width).reshape(rows, width)
-
-
-def _divisors(n: int) -> list[int]:
-    return [d for d in range(1, n + 1) if n % d == 0]

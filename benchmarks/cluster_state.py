@@ -1,0 +1,146 @@
+"""What a checkpoint of the data costs a cluster: a million shards, 50 sources, 4,096 ranks x 8 workers, simulated.
+
+    python benchmarks/cluster_state.py            # a minute
+    python benchmarks/cluster_state.py --quick
+
+Every rank makes its state, of slots that stand where those of such a run would, and writes a file of its own; then
+they are merged as one rank does it, written as one file, and read by a rank of another topology. `--at` says how far
+slots have read: at the beginning numbers are small, later they are nearly all noise, which no code makes shorter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import random
+import resource
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import wdspec
+from wdspec.compiler import blueprint
+from wdspec.planning.stream_state import StreamState, pack_slot
+from wdspec.planning.topology import Seat
+from wdspec.running.cursor import Cursor
+from wdspec.running.run import Run
+from wdspec.running.run_state import Checkpoint, merge_states, read_state
+
+PER_SHARD = 500
+BYTES = 100_000
+"""Of a sample in a shard."""
+
+
+def spec_of(ranks: int, workers: int, sources: int, shards: int) -> wdspec.Spec:
+    """A spec of many sources with many shards each."""
+    document = {
+        "dataset": [
+            {
+                "name": f"s{n:02d}",
+                "shards": f"gs://bucket/s{n:02d}-{{000000..{shards - 1:06d}}}.tar",
+                "weight": n + 1,
+            }
+            for n in range(sources)
+        ],
+        "elastic": {"ranks": ranks, "workers": workers},
+        "batch": 32,
+        "epoch": {"batches": 100_000},
+    }
+    return wdspec.load(document)
+
+
+def a_slot(run: Run, batches: int, rng: random.Random) -> bytes:
+    """Where a slot stands after so many batches of its own: as far in each source as its share says, or less."""
+    states = []
+    for source in run.plan.sources:
+        given = int(batches * run.plan.batching.per_slot * source.share)
+        oldest = max(0, given - rng.randrange(1000))
+        sample = oldest % PER_SHARD
+        offset = max(0, sample * BYTES + rng.randrange(-300, 300) * 512) // 512 * 512
+        states.append(
+            stream_state(oldest // PER_SHARD, offset if sample else 0, sample, oldest, given - oldest, rng)
+        )
+    return pack_slot(states)
+
+
+def stream_state(
+    turn: int, offset: int, sample: int, ordinal: int, emitted: int, rng: random.Random
+) -> StreamState:
+    """A state of the fields that there are."""
+    length = 1000 - rng.randrange(250)
+    known = {"turn": turn, "offset": offset, "sample": sample, "ordinal": ordinal, "window": ordinal // 875}
+    known |= {"length": length, "emitted": min(emitted, length)}
+    return StreamState(**{name: value for name, value in known.items() if name in StreamState._fields})
+
+
+def measure(ranks: int, workers: int, sources: int, shards: int, batches: int) -> None:
+    """One row of the table, and the times behind it."""
+    rng = random.Random(1)
+    plan = blueprint(spec_of(ranks, workers, sources, shards))
+    began = time.perf_counter()
+    first = Run.of(plan, Seat(0, ranks), workers)
+    began = time.perf_counter()
+    first.described()
+    hashed = time.perf_counter() - began
+    times, states = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for rank in range(ranks):
+            run = Run(first.blueprint, first.plan, Seat(rank, ranks))
+            # What every rank of a real job computes for itself at its start, once.
+            vars(run).update(
+                order=first.order, digest=first.digest, samples=first.samples, sources=first.sources
+            )
+            table = {rank * workers + k: a_slot(first, batches, rng) for k in range(workers)}
+            cursor = Cursor(run, Checkpoint(batches * workers, table))
+            began = time.process_time()
+            state = cursor.state_dict()
+            own = Path(folder, f"{rank}.json")
+            own.write_text(json.dumps(state["ranks"]))
+            times.append(time.process_time() - began)
+            states.append(state)
+        parts = sum(path.stat().st_size for path in Path(folder).iterdir())
+    header = len(json.dumps({**states[0], "ranks": {}}))
+    began = time.process_time()
+    merged = merge_states(states)
+    merging = time.process_time() - began
+    began = time.process_time()
+    text = json.dumps(merged)
+    writing = time.process_time() - began
+    del states, merged, state
+    half = Run(first.blueprint, first.plan, Seat(1, ranks // 2))
+    vars(half).update(order=first.order, digest=first.digest, samples=first.samples, sources=first.sources)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.process_time()
+    checkpoint = read_state(json.load(io.StringIO(text)), half)
+    reading = time.process_time() - began
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert len(checkpoint.table) == 2 * workers
+    print(
+        f"| {batches:,} | {hashed:.2f} | {statistics.median(times) * 1e3:.1f} | {max(times) * 1e3:.1f} | "
+        f"{(parts + header) / 1e6:.1f} | {merging:.2f} | {writing:.2f} | {len(text) / 1e6:.1f} | {reading:.2f} | "
+        f"{grown / 1024:.0f} |",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="64 ranks and 2,000 shards")
+    parser.add_argument(
+        "--at", type=int, nargs="*", default=[2, 200, 50_000], help="batches that each slot has given"
+    )
+    options = parser.parse_args()
+    size = (64, 8, 50, 40) if options.quick else (4096, 8, 50, 20_000)
+    print(
+        "| batches of a slot | hashing shards, once, s | a rank saves, ms | the slowest, ms | all ranks, MB "
+        "| merging, s | as JSON, s | one file, MB | a rank loads it, s | and takes, MiB |"
+    )
+    print("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+    for batches in options.at:
+        measure(*size, batches)
+
+
+if __name__ == "__main__":
+    main()

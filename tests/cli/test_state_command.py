@@ -1,0 +1,108 @@
+"""`wdspec state FILE`: a saved state in words, wherever in a file it is."""
+
+import itertools
+import json
+import re
+
+import pytest
+import torch
+from click.testing import CliRunner
+from shardmaking import write_source
+
+import wdspec
+from wdspec.cli.spec_commands.state import described
+from wdspec.cli.spec_commands.state import state as command
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shards")
+    return {
+        "seed": 7,
+        "dataset": [
+            {"name": name, "shards": write_source(folder, name, 3, 20), "weight": weight, "shuffle": 5}
+            for name, weight in (("a", 3), ("b", 1))
+        ],
+        "batch": 4,
+        "epoch": {"batches": 5},
+        "elastic": {"ranks": 4, "workers": 2},
+    }
+
+
+def saved(spec, batches=8, **seat):
+    with wdspec.loader(spec, **(seat or {"rank": 0, "world_size": 1})) as loader:
+        for _ in range(2):
+            batches -= len(list(itertools.islice(loader, batches)))
+        return loader.state_dict()
+
+
+def run(file, *arguments):
+    done = CliRunner().invoke(command, [str(file), *arguments], catch_exceptions=True)
+    return " ".join(done.output.split()) or str(done.exception)
+
+
+def test_it_says_where_the_run_stands_and_what_may_go_on(spec, tmp_path):
+    file = tmp_path / "state.json"
+    file.write_text(json.dumps(saved(spec)))
+    said = run(file)
+    assert "8 global batches were given, 128 samples" in said
+    assert "epoch 1, 3 of its 5 batches" in said
+    assert "topology 4 ranks x 2 workers" in said
+    assert "holds all canonical ranks" in said
+    assert "goes on with 1, 2, 4 ranks, with 0, 1, 2 workers each" in said
+    assert re.search(r"a 3/4 9\d ", said)
+
+
+def test_what_the_sources_have_given_is_what_was_read(spec):
+    with wdspec.loader(spec, rank=0, world_size=1) as loader:
+        counts = {"a": 0, "b": 0}
+        for epoch in range(3):
+            for batch in loader:
+                for source in batch["__source__"]:
+                    counts[source] += 1
+                told = described(loader.state_dict())["sources"]
+                assert {each["source"]: each["samples"] for each in told} == counts, epoch
+
+
+def test_the_state_of_one_rank_says_that_it_is_one(spec, tmp_path):
+    file = tmp_path / "state.json"
+    file.write_text(json.dumps(saved(spec, rank=1, world_size=2)))
+    said = run(file)
+    assert "holds canonical ranks 2, 3" in said
+    assert "once the states of all ranks are merged" in said
+
+
+def test_states_are_found_anywhere_in_a_checkpoint_of_torch(spec, tmp_path):
+    file = tmp_path / "run.pt"
+    torch.save({"model": {"w": torch.zeros(3)}, "loaders": [saved(spec), {"val": saved(spec, 2)}]}, file)
+    told = json.loads(CliRunner().invoke(command, [str(file), "--format", "json"]).output)
+    assert [(each["at"], each["batch"]) for each in told] == [("loaders.0", 8), ("loaders.1.val", 2)]
+    assert told[0]["sources"][0]["slots"] == 8
+
+
+def test_a_pass_has_no_slots_to_show(spec, tmp_path):
+    finite = {**spec, "epoch": "pass", "dataset": [{"name": "a", "shards": spec["dataset"][0]["shards"]}]}
+    file = tmp_path / "state.json"
+    file.write_text(json.dumps(saved(finite, 2)))
+    assert "Slots of a pass have no state of their own" in run(file)
+
+
+class Unpicklable:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("write", "says"),
+    [
+        (lambda file: None, "cannot be read: No such file"),
+        (lambda file: file.mkdir(), "format_utils dcp_to_torch"),
+        (lambda file: file.write_text("{}"), "no state of wdspec"),
+        (lambda file: file.write_text("{"), "is no JSON, and no checkpoint"),
+        (lambda file: file.write_text('{"format": "wdspec-state"}'), "`version` is missing"),
+        (lambda file: torch.save({"x": Unpicklable()}, file), "without unpickling"),
+    ],
+)
+def test_what_is_no_state_is_refused(tmp_path, write, says):
+    file = tmp_path / "state"
+    write(file)
+    assert says in run(file)

@@ -1,0 +1,67 @@
+"""The text of a rank's slots: exact whatever numbers there are, short where they are alike, refused if damaged."""
+
+import base64
+import struct
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wdspec.planning.stream_state import StreamState
+from wdspec.running.slot_columns import decode, encode
+
+COUNT = st.integers(0, 2**62)
+LANES = st.lists(st.tuples(COUNT, COUNT, COUNT), max_size=3).map(tuple)
+NUMBERS = len(StreamState()._fields) - 1
+
+
+@st.composite
+def slots_of_a_rank(draw):
+    sources = draw(st.integers(1, 4))
+    state = st.builds(
+        lambda numbers, lanes: StreamState(*numbers, lanes), st.tuples(*[COUNT] * NUMBERS), LANES
+    )
+    slot = st.none() | st.lists(state, min_size=sources, max_size=sources)
+    return sources, draw(st.lists(slot, min_size=1, max_size=5))
+
+
+@given(slots_of_a_rank())
+@settings(deadline=None)
+def test_it_gives_back_what_was_written(case):
+    sources, slots = case
+    assert decode(encode(slots), len(slots), sources) == slots
+
+
+def test_slots_that_are_alike_take_next_to_nothing():
+    fresh = [[StreamState()] * 50] * 8
+    assert len(encode(fresh)) < 200
+    assert len(encode([None] * 1000)) < 100
+
+
+def column(least, divisor, bits, values, data=b""):
+    return struct.pack("<qqBI", least, divisor, bits, values) + data
+
+
+def text(*columns):
+    return base64.b64encode(zlib.compress(b"".join(columns))).decode()
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "",
+        "?",
+        "AAAA",
+        text(),
+        text(column(0, 1, 0, 2**32 - 1)),
+        text(column(1, 1, 0, 2), column(2**62, 1, 0, 2)),
+        text(column(1, 1, 0, 2), column(2, 1, 0, 2), column(0, 1, 0, 2), column(0, 1, 0, 2)),
+        text(column(1, 1, 255, 2, bytes(64)), column(0, 1, 0, 0)),
+        text(column(0, 1, 0, 2), column(0, 1, 0, 0), b"more"),
+        base64.b64encode(zlib.compress(bytes(1 << 29), 1)).decode(),
+    ],
+)
+def test_no_text_makes_more_than_a_value_error(hostile):
+    with pytest.raises((ValueError, TypeError)):
+        decode(hostile, 2, 1)

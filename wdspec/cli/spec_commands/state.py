@@ -1,0 +1,173 @@
+"""`wdspec state`: what a saved state says, in words."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from wdspec.cli.support.json_output import print_json
+from wdspec.cli.support.spec_options import form_option
+from wdspec.cli.support.tables import Part, Table, counted, number, show, table_of
+from wdspec.errors import UsageError
+
+SUMMARY = "Show a saved state: epoch, batch, what each source has given."
+
+
+@click.command()
+@click.argument("file", metavar="FILE")
+@form_option
+def state(file: str, form: str) -> None:
+    """Show a saved state: epoch, batch, what each source has given, which topologies it can go on with.
+
+    FILE is JSON, or a checkpoint that `torch.save` wrote, with a state anywhere in it. Nothing is unpickled but
+    tensors and plain values.
+    """
+    found = list(_states(_read(file), ""))
+    if not found:
+        raise UsageError(
+            f"there is no state of wdspec in {file}; name the file that holds what `state_dict` or `gather_state` gave"
+        )
+    told = [{"at": place, **described(each)} for place, each in found]
+    if form == "json":
+        print_json(told)
+        return
+    for each in told:
+        show(*_parts(f"{file}{each['at'] and ', ' + each['at']}", each))
+
+
+def described(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """What a state says, as JSON values.
+
+    Raises:
+        UsageError: it is damaged, or of another version.
+    """
+    from wdspec.planning.topology import legal_workers, legal_world_sizes
+    from wdspec.running.state_checks import check_undamaged, ranks_of, read_entry
+
+    check_undamaged(saved)
+    order, ranks, batch = json.loads(saved["order"]), ranks_of(saved), saved["batch"]
+    topology, per_slot = order["elastic"], order["batch"] or 1
+    sources = {name: {"slots": 0, "samples": 0, "least": 0, "most": 0} for name in saved["sources"]}
+    for rank in ranks:
+        for slot in read_entry(saved, rank, topology["workers"], lambda slot: False):
+            for name, stream in zip(saved["sources"], slot or (), strict=False):
+                source, given = sources[name], stream.given
+                source["least"] = min(source["least"], given) if source["slots"] else given
+                source["most"] = max(source["most"], given)
+                source["samples"] += given
+                source["slots"] += 1
+    epoch, inside = divmod(batch, saved["epoch_batches"]) if saved["epoch_batches"] else (0, batch)
+    return {
+        "version": saved["version"],
+        "batch": batch,
+        "samples": batch * topology["ranks"] * per_slot,
+        "given_of_step": [saved["given"], saved["items"]],
+        "epoch": epoch,
+        "epoch_batch": inside,
+        "epoch_batches": saved["epoch_batches"],
+        "is_pass": "pass" in order,
+        "elastic": topology,
+        "ranks": ranks,
+        "legal_ranks": legal_world_sizes(topology["ranks"]),
+        "legal_workers": [0, *legal_workers(topology["workers"])],
+        "digest": saved["digest"],
+        "seed": order["seed"],
+        "sources": [
+            {"source": name, "share": order["sources"][name]["share"], **counts}
+            for name, counts in sources.items()
+        ],
+    }
+
+
+def _parts(title: str, told: dict[str, Any]) -> Iterator[Part]:
+    given, items = told["given_of_step"]
+    epoch = "endless"
+    if told["epoch_batches"]:
+        epoch = f"{told['epoch']}, {told['epoch_batch']:,} of its {counted(told['epoch_batches'], 'batch', 'batches')}"
+    held, all_ranks = told["ranks"], told["elastic"]["ranks"]
+    has_all = held == list(range(all_ranks))
+    goes_on = f"{_shown(told['legal_ranks'])} ranks, with {_shown(told['legal_workers'])} workers each"
+    rows = [
+        ("version", str(told["version"])),
+        ("batch", f"{told['batch']:,} global batches were given, {counted(told['samples'], 'sample')}"),
+        *([("inside a step", f"{given} of a rank's {items} items of the next one, too")] if given else []),
+        ("epoch", epoch),
+        ("topology", f"{all_ranks} ranks x {told['elastic']['workers']} workers"),
+        ("holds", "all canonical ranks" if has_all else f"canonical ranks {_shown(held)}"),
+        ("goes on with", goes_on if has_all else f"{goes_on}, once the states of all ranks are merged"),
+        ("order", f"seed {told['seed']}, digest {told['digest']}"),
+    ]
+    yield Table((), rows, title=title)
+    if told["is_pass"]:
+        yield "Slots of a pass have no state of their own: where they stand follows from the batch."
+        return
+    columns = {
+        "source": lambda each: each["source"],
+        "share": lambda each: each["share"],
+        "samples given, or left out>": lambda each: number(each["samples"]),
+        "of a slot, least>": lambda each: number(each["least"]),
+        "most>": lambda each: number(each["most"]),
+        "slots that read it>": lambda each: number(each["slots"]),
+    }
+    yield table_of(told["sources"], columns, "what the sources have given")
+
+
+def _shown(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:12]))
+    return shown if len(numbers) <= 12 else f"{shown}, … {numbers[-1]}"
+
+
+def _read(file: str) -> Any:
+    if os.path.isdir(file):
+        raise UsageError(
+            f"{file} is a folder; of one that torch.distributed.checkpoint wrote, make a file first (which unpickles): "
+            f"`python -m torch.distributed.checkpoint.format_utils dcp_to_torch {file} state.pt`"
+        )
+    try:
+        with open(file, "rb") as opened:
+            data = opened.read()
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        if not data.startswith(b"PK"):
+            raise UsageError(f"{file} is no JSON, and no checkpoint of torch: {error}") from None
+    return _tensors(file)
+
+
+def _tensors(file: str) -> Any:
+    from wdspec.compiler import require_torch
+
+    require_torch("reading a checkpoint of torch")
+    import torch
+
+    try:
+        return torch.load(file, map_location="meta", weights_only=True, mmap=True)
+    except Exception as error:  # of many kinds, and of many lines
+        first = str(error).strip().split("\n")[0]
+        raise UsageError(
+            f"{file} cannot be read without unpickling what is no tensor or plain value ({first}); save the state in a "
+            "file of its own, as JSON"
+        ) from None
+
+
+def _states(value: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The states anywhere in a checkpoint, each with its place."""
+    from wdspec.running.state_checks import FORMAT
+
+    if isinstance(value, Mapping):
+        if value.get("format") == FORMAT:
+            yield place, value
+            return
+        items = list(value.items())
+    elif isinstance(value, (list, tuple)):
+        items = list(enumerate(value))
+    else:
+        return
+    for name, each in items:
+        yield from _states(each, f"{place}.{name}" if place else str(name))

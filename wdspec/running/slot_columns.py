@@ -1,0 +1,112 @@
+"""Where the slots of one canonical rank stand, as a short text: column by column, in as few bits as they need.
+
+    slots k = 0..K-1 of rank c, sources s       numbers(s, k)[j], source after source: column j
+    ┌ s₀: [2, 51200, 10, …] ┐                   ─▶  the least, a common divisor of the rest, bits of each value
+    └ s₁: [0, 0, 0, …]      ┘ …                 ─▶  zlib ─▶ base64
+
+The columns are whatever numbers a `StreamState` has. Values that are all alike, such as those of sources that were not
+read, take no bits; offsets in a tar, multiples of 512, nine less. What is left is nearly all noise, which no code makes
+shorter; zlib finds slots that are alike, and its checksum finds damage.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wdspec.planning.stream_state import StreamState
+
+Slot = list[StreamState] | None
+"""Where a slot stands in each source; None for one that was not read."""
+_COLUMN = struct.Struct("<qqBI")
+"""Smallest value, divisor, bits of a value, how many there are."""
+_MOST = 1 << 28
+"""Bytes of one rank's columns, which a hostile text cannot exceed."""
+
+
+def encode(slots: Sequence[Slot]) -> str:
+    """The slots k = 0..K-1 of a canonical rank as text, ASCII."""
+    read = [slot for slot in slots if slot]
+    rows = [state.numbers() for source in zip(*read, strict=True) for state in source]
+    columns = [[bool(slot) for slot in slots], [len(row) for row in rows]]
+    if rows:
+        columns += [[row[n] for row in rows if n < len(row)] for n in range(max(map(len, rows)))]
+    packed = b"".join(_packed(np.array(column, dtype=np.int64)) for column in columns)
+    return base64.b64encode(zlib.compress(packed)).decode()
+
+
+def decode(text: str, workers: int, sources: int) -> list[Slot]:
+    """The inverse of `encode`.
+
+    Args:
+        workers: K.
+        sources: of a slot that was read.
+
+    Raises:
+        ValueError: this is no such text, or one of other numbers of workers or sources.
+    """
+    try:
+        inflate = zlib.decompressobj()
+        data = inflate.decompress(base64.b64decode(text, validate=True), _MOST)
+    except (zlib.error, binascii.Error) as error:
+        raise ValueError(str(error)) from None
+    if not inflate.eof or inflate.unused_data:
+        raise ValueError("it is cut short, or too long")
+    columns = _Columns(data)
+    is_read = columns.take(workers).astype(bool)
+    count = int(is_read.sum())
+    rows: list[list[int]] = [[] for _ in range(count * sources)]
+    widths = columns.take(len(rows))
+    for n in range(int(widths.max(initial=0))):
+        longer = np.flatnonzero(widths > n)
+        for row, number in zip(longer.tolist(), columns.take(len(longer)).tolist(), strict=True):
+            rows[row].append(number)
+    columns.end()
+    states = [StreamState.from_numbers(row) for row in rows]
+    slots = iter(range(count))
+    return [states[next(slots) :: count] if was_read else None for was_read in is_read]
+
+
+def _packed(values: NDArray[np.int64]) -> bytes:
+    least = int(values.min()) if len(values) else 0
+    above = values - least
+    divisor = int(np.gcd.reduce(above)) or 1
+    above //= divisor
+    bits = int(above.max(initial=0)).bit_length()
+    flags = (above[:, None] >> np.arange(bits)) & 1
+    return _COLUMN.pack(least, divisor, bits, len(values)) + np.packbits(flags.astype(np.uint8)).tobytes()
+
+
+class _Columns:
+    """The columns of a text, one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, count: int) -> NDArray[np.int64]:
+        """The next column, which must have so many values."""
+        if self._at + _COLUMN.size > len(self._data):
+            raise ValueError("a column is missing")
+        least, divisor, bits, values = _COLUMN.unpack_from(self._data, self._at)
+        start = self._at + _COLUMN.size
+        self._at = start + (bits * values + 7) // 8
+        if values != count or bits > 63 or self._at > len(self._data):
+            raise ValueError(f"a column has {values} values of {count}")
+        packed = np.frombuffer(self._data, np.uint8, self._at - start, start)
+        flags = np.unpackbits(packed, count=bits * values).reshape(values, bits)
+        numbers: NDArray[np.int64] = flags.astype(np.int64) @ (np.int64(1) << np.arange(bits, dtype=np.int64))
+        numbers *= divisor
+        numbers += least
+        return numbers
+
+    def end(self) -> None:
+        """Raises a ValueError if there is more."""
+        if self._at != len(self._data):
+            raise ValueError("there is more than the columns")
