@@ -240,6 +240,12 @@ def test_redirects_that_lead_nowhere_are_errors(double):
     double.script("p", redirect("ftp://127.0.0.1/x"))
     with pytest.raises(StoreError, match="redirects from http to ftp://, which is refused"):
         read(double)
+    double.forget()
+    double.script("p", redirect("http://[::1/x.tar"))
+    with pytest.raises(
+        StoreError, match=r"a redirect to http://\[::1/x.tar, which is no URL that can be asked for"
+    ):
+        read(double)
 
 
 def test_the_token_is_shown_to_gateways_only(double, tmp_path):

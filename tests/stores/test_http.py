@@ -100,6 +100,13 @@ def test_redirects_are_followed_to_a_limit(server):
         read(f"{server.url}/loop/")
 
 
+def test_a_redirect_to_no_url_is_an_error(server):
+    with pytest.raises(
+        ShardError, match=r"a redirect to http://\[::1/x.tar, which is no URL that can be asked for"
+    ):
+        read(f"{server.url}/nowhere/")
+
+
 def test_a_redirect_from_https_to_http_is_refused(server):
     settings = HttpSettings(ca_file=str(server.certificate))
     assert read(f"{server.url}/abroad/data.bin", settings=settings) == DATA

@@ -8,7 +8,7 @@ Debian: `apt-get install nginx-light`. Locations, all of the same files:
 - `/labelled/` with `Content-Encoding: gzip` stuck on, as some servers do to files that end in `.gz`
 - `/private/`  behind the user `reader` and the password `pass word`
 - `/slow/`     2 MB a second
-- `/away/…`    302 to `/…`;  `/loop/` 302 to itself
+- `/away/…`    302 to `/…`;  `/loop/` 302 to itself;  `/nowhere/` 302 to no URL
 - `/abroad/…`  302 to the TLS server, whose `/downgraded/…` is 302 to plain http
 """
 
@@ -61,6 +61,7 @@ _LOCATIONS = """\
     location /private/ {{ alias {root}/; auth_basic shards; auth_basic_user_file {home}/users; }}
     location /slow/ {{ alias {root}/; limit_rate 2m; }}
     location /loop/ {{ return 302 /loop/; }}
+    location /nowhere/ {{ return 302 "http://[::1/x.tar"; }}
     location /away/ {{ rewrite ^/away(/.*)$ $1 redirect; }}
 """
 

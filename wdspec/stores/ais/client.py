@@ -75,7 +75,10 @@ class AisClient:
         response, url = self._from_gateway(target, headers, body)
         try:
             for hops in range(MAX_HOPS + 1):
-                there = redirect_of(response, url)
+                try:
+                    there = redirect_of(response, url)
+                except ValueError as error:
+                    raise StoreError(f"AIStore at {_shown(url)} answers by {error}") from None
                 if there is None:
                     return Reply(response, urlsplit(url).netloc, hops, self._token)
                 if hops < MAX_HOPS:

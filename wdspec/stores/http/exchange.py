@@ -47,17 +47,25 @@ def get(
 
 
 def redirect_of(response: urllib3.BaseHTTPResponse, url: str) -> str | None:
-    """The absolute URL that an answer redirects to; None where it does not. Raises ValueError for no URL.
+    """The absolute URL that an answer redirects to; None where it does not.
 
     Args:
         url: that gave the answer.
+
+    Raises:
+        ValueError: it redirects to what is no URL; the message says so.
     """
     location = response.headers.get("location")
     if response.status not in _REDIRECTS or location is None:
         return None
     with contextlib.suppress(UnicodeError):
         location = location.encode("latin-1").decode("utf-8")  # headers come as if they were Latin-1
-    return urljoin(url, location)
+    try:
+        return urljoin(url, location)
+    except ValueError as error:
+        raise ValueError(
+            f"a redirect to {location}, which is no URL that can be asked for: {error}"
+        ) from None
 
 
 def is_safe_redirect(url: str, target: str) -> bool:

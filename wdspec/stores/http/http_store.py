@@ -108,7 +108,11 @@ class HttpObject:
         url = self._url
         for _ in range(MAX_REDIRECTS + 1):
             response = self._sent(url, headers, redirected=url is not self._url)
-            target = redirect_of(response, url.url)
+            try:
+                target = redirect_of(response, url.url)
+            except ValueError as error:
+                response.close()
+                raise ShardError(str(error)) from None
             if target is None:
                 return response, url
             drain(response)
