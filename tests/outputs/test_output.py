@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from wdspec.errors import UrlError, UsageError
+from wdspec.errors import ShardError, UrlError, UsageError
 from wdspec.outputs.local_output import LocalOutput
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
@@ -96,6 +96,21 @@ def test_a_full_disk_leaves_nothing(tmp_path):
     with pytest.raises(OSError, match="No space left"):
         output.commit()
     assert os.listdir(tmp_path) == []
+
+
+def test_a_pipe_without_a_command_loses_nothing_in_silence():
+    for url in ("pipe:", "pipe:  "):
+        with pytest.raises(ShardError, match="`pipe:` without a command"):
+            Storage.of(Environment.read()).output(url)
+
+
+def test_a_missing_package_is_named_with_the_url_whatever_is_asked(monkeypatch):
+    monkeypatch.setitem(sys.modules, "smbprotocol", None)
+    monkeypatch.setitem(sys.modules, "smbclient", None)
+    storage, url = Storage.of(Environment.read()), "smb://host/share/a.tar"
+    for ask in (storage.is_written, storage.delete, storage.output):
+        with pytest.raises(ShardError, match=rf"smbprotocol.*location {url}"):
+            ask(url)
 
 
 def test_urls_that_fsspec_knows_are_written_whole():

@@ -19,7 +19,7 @@ class PipeOutput:
 
     def __init__(self, command: str) -> None:
         self._command = command
-        process = subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, start_new_session=True)
+        process = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.PIPE, start_new_session=True)
         assert process.stdin is not None
         self._process: subprocess.Popen[bytes] | None = process
         self._stdin: IO[bytes] = process.stdin

@@ -43,18 +43,22 @@ class PipeStore(Store):
 
     def open(self, location: str, settings: StoreSettings) -> BinaryIO:
         """Starts the command. Raises ShardError where there is none."""
-        command = location[len("pipe:") :].strip()
-        if not command:
-            raise ShardError(
-                "`pipe:` without a command; write one whose output is the shard", location=location
-            )
-        return cast(BinaryIO, PipeStream(command, location, settings.retry_policy))
+        return cast(BinaryIO, PipeStream(_command(location), location, settings.retry_policy))
 
     def output(self, location: str, *, overwrite: bool = True, since: int | None = None) -> Output:
-        return PipeOutput(location[len("pipe:") :])
+        return PipeOutput(_command(location))
 
     def describe(self, location: str, settings: StoreSettings) -> str:
         return "the output of this command"
+
+
+def _command(location: str) -> str:
+    command = location[len("pipe:") :].strip()
+    if not command:
+        raise ShardError(
+            "`pipe:` without a command; write one whose output, or input, is the shard", location=location
+        )
+    return command
 
 
 class PipeStream(RawStream):

@@ -13,15 +13,17 @@ import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from wdspec.errors import MissingShardError, ShardError
 from wdspec.redaction import answered, harmless
 from wdspec.streams.retrying import TransientError
 from wdspec.system.per_process import KeyedValues, PerProcess
 from wdspec.urls.schemes import ROWS, scheme_of
+
+T = TypeVar("T")
 
 _NO_ACCESS = frozenset(
     {
@@ -175,6 +177,26 @@ def explained(error: BaseException, location: str) -> Exception:
     if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
         return TransientError(f"no answer in time ({said})")
     return TransientError(said, brief=name in _NO_CONTACT and scheme not in heard)
+
+
+def asked(location: str, question: Callable[[Any, str], T]) -> T:
+    """What a file system answers about a URL, or does with it, at once and once.
+
+    Args:
+        question: takes the file system and the path in it.
+
+    Raises:
+        ShardError: whatever goes wrong, with the URL and what to do.
+    """
+    try:
+        system, path = filesystem_of(location)
+        with alone(system):
+            return question(system, path)
+    except Exception as error:  # whatever a file system raises
+        seen = explained(error, location)
+        if isinstance(seen, TransientError):
+            seen = ShardError(str(seen), location=location)
+        raise seen from harmless(error)
 
 
 def _status(error: BaseException) -> int | None:

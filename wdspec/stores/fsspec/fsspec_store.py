@@ -17,7 +17,15 @@ from typing import Any, BinaryIO, cast
 from wdspec.errors import ShardError
 from wdspec.outputs.output import Output
 from wdspec.redaction import harmless
-from wdspec.stores.fsspec.filesystems import alone, described, explained, filesystem_of, heard, validator_of
+from wdspec.stores.fsspec.filesystems import (
+    alone,
+    asked,
+    described,
+    explained,
+    filesystem_of,
+    heard,
+    validator_of,
+)
 from wdspec.stores.fsspec.upload import Upload
 from wdspec.stores.store import KeyStore, StoreSettings
 from wdspec.streams.resuming_stream import RangeResponse, ResumingStream
@@ -75,19 +83,10 @@ class FsspecStore(KeyStore):
         return described(scheme_of(location))
 
     def exists(self, location: str) -> bool:
-        system, path = _system_and_path(location)
-        return bool(system.exists(path))
+        return asked(location, lambda system, path: bool(system.exists(path)))
 
     def delete(self, location: str) -> None:
-        system, path = _system_and_path(location)
-        system.rm_file(path)
-
-
-def _system_and_path(location: str) -> tuple[Any, str]:
-    from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # has none
-
-    system, path = url_to_fs(location)
-    return system, str(path)
+        asked(location, lambda system, path: system.rm_file(path))
 
 
 class _Fetch:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import secrets
 import tempfile
-from typing import IO
+from functools import partial
+from typing import IO, Any
 
 from wdspec.errors import UsageError
+from wdspec.stores.fsspec.filesystems import asked
 from wdspec.urls.schemes import ROWS, scheme_of
 
 
@@ -18,14 +20,8 @@ class Upload:
     """
 
     def __init__(self, url: str, *, overwrite: bool = True) -> None:
-        import fsspec  # type: ignore[import-untyped]  # has none
-
         self._url = url
         self._overwrite = overwrite
-        try:
-            self._store, self._path = fsspec.core.url_to_fs(url)
-        except (ImportError, ValueError) as error:
-            raise UsageError(f"this URL cannot be written: {error}", url=url) from error
         self._check_free()
         self._file: IO[bytes] | None = tempfile.NamedTemporaryFile(  # noqa: SIM115  # lives until `abort`
             prefix="wdspec-", suffix=".partial"
@@ -41,10 +37,8 @@ class Upload:
         try:
             file.flush()
             self._check_free()
-            if _appears_whole(self._url):
-                self._store.put_file(file.name, self._path)
-            else:
-                self._put_and_move(file.name)
+            put = _put_whole if _appears_whole(self._url) else _put_and_move
+            asked(self._url, partial(put, file.name))
         finally:
             self.abort()
 
@@ -54,24 +48,30 @@ class Upload:
             with contextlib.suppress(OSError):
                 file.close()
 
-    def _put_and_move(self, source: str) -> None:
-        folder, _, name = self._path.rpartition("/")
-        temporary = f"{folder}/.{name}.{secrets.token_hex(4)}.partial"
-        with contextlib.suppress(NotImplementedError, OSError):
-            self._store.makedirs(folder, exist_ok=True)
-        try:
-            self._store.put_file(source, temporary)
-            self._store.mv(temporary, self._path)
-        except BaseException:
-            with contextlib.suppress(Exception):
-                self._store.rm_file(temporary)
-            raise
-
     def _check_free(self) -> None:
-        if not self._overwrite and self._store.exists(self._path):
+        # Also where it may be replaced: a package that is not installed is told of before the work.
+        if asked(self._url, lambda system, path: not self._overwrite and system.exists(path)):
             raise UsageError(
                 "an object of this name exists; choose another name, or allow overwriting it", url=self._url
             )
+
+
+def _put_whole(source: str, system: Any, path: str) -> None:
+    system.put_file(source, path)
+
+
+def _put_and_move(source: str, system: Any, path: str) -> None:
+    folder, _, name = path.rpartition("/")
+    temporary = f"{folder}/.{name}.{secrets.token_hex(4)}.partial"
+    with contextlib.suppress(NotImplementedError, OSError):
+        system.makedirs(folder, exist_ok=True)
+    try:
+        system.put_file(source, temporary)
+        system.mv(temporary, path)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            system.rm_file(temporary)
+        raise
 
 
 def _appears_whole(url: str) -> bool:
