@@ -76,6 +76,25 @@ def test_a_decorated_function_opens_its_scheme_and_stays_the_function():
         assert file.read(3) == b"ult"
 
 
+def test_a_package_that_only_opens_leaves_writing_to_wdspec(package):
+    package("memory = vaultkit:open_vault\nonly = vaultkit:open_vault")
+    for secure in (False, True):
+        storage = Storage(users=user_stores(secure))
+        output = storage.output("memory://openers/a.bin")
+        output.write(b"x")
+        output.commit()
+        assert storage.is_written("memory://openers/a.bin")
+        storage.delete("memory://openers/a.bin")
+    with pytest.raises(UsageError, match="only opens, and nothing else writes to only://"):
+        Storage(users=user_stores(False)).output("only://x")
+
+
+def test_a_store_of_a_package_is_made_once_in_a_process(package):
+    package("vault = vaultkit:Vault", group="wdspec.stores")
+    store = user_stores(False)["vault"]
+    assert store._own("vault://x") is store._own("vault://y") is user_stores(False)["vault"]._own("vault://z")
+
+
 def test_an_opener_may_replace_a_built_in_one():
     wdspec.opener("pipe")(lambda url: io.BytesIO(b"mine"))
     with opened("pipe:cat x") as file:

@@ -140,6 +140,81 @@ def test_what_is_no_store_is_refused():
         wdspec.store("file")(Attic)
 
 
+def test_what_was_written_is_found_by_list_and_taken_back_by_delete(monkeypatch):
+    storage = Storage.of(Environment.read())
+    OBJECTS["attic://box/a.tar"] = b"bytes"
+    assert storage.is_written("attic://box/a.tar")
+    assert not storage.is_written("attic://box/b.tar")
+    with pytest.raises(UsageError, match=r"test_user_stores:Attic` has no `delete`"):
+        storage.delete("attic://box/a.tar")
+    monkeypatch.setattr(Attic, "exists", lambda self, url: url.endswith("b.tar"), raising=False)
+    monkeypatch.setattr(Attic, "delete", lambda self, url: OBJECTS.pop(url), raising=False)
+    assert storage.is_written("attic://box/b.tar")
+    storage.delete("attic://box/a.tar")
+    assert not OBJECTS
+    with pytest.raises(ShardError, match="Attic` failed: KeyError"):
+        storage.delete("attic://box/a.tar")
+
+
+def test_a_failed_series_names_what_stays(tmp_path):
+    OBJECTS["attic://box/a.tar"] = shard(tmp_path, "a.tar")
+    (tmp_path / "plan").write_text("1.txt text:1\n2.txt text:2\n3.txt missing\n")
+    _, said = program(
+        "create", str(tmp_path / "plan"), "-o", "attic://box/n-%d.tar", "--maxcount", "1", code=1
+    )
+    assert "attic://box/n-0.tar stays there: the store" in said
+    assert "has no `delete`" in said
+
+
+def test_a_name_that_is_taken_is_a_mistake_of_usage(tmp_path):
+    OBJECTS["attic://box/a.tar"] = b"bytes"
+    with pytest.raises(UsageError, match="an object of this name exists"):
+        wdspec.TarWriter("attic://box/a.tar", overwrite=False)
+
+
+def test_whatever_the_users_code_raises_names_the_store(monkeypatch):
+    def fails(*_):
+        raise ValueError("no box")
+
+    monkeypatch.setattr(Attic, "describe", fails)
+    storage = Storage.of(Environment.read())
+    OBJECTS["attic://box/a.tar"] = b"bytes"
+    assert "Attic` failed: ValueError: no box" in storage.describe("attic://box/a.tar")
+    for verb, arguments in (("seek", (1,)), ("tell", ()), ("seekable", ())):
+        broken = type("Broken", (io.BytesIO,), {verb: fails})
+        monkeypatch.setattr(Attic, "open", lambda self, url, broken=broken: broken())
+        with pytest.raises(ShardError, match=r"Attic` failed: ValueError: no box"):
+            getattr(storage.open_location("attic://box/a.tar"), verb)(*arguments)
+
+
+def test_an_output_of_commit_and_abort_alone_is_refused(monkeypatch):
+    half = type("Half", (), {"commit": lambda self: None, "abort": lambda self: None})
+    monkeypatch.setattr(Attic, "output", lambda self, url, overwrite: half())
+    with pytest.raises(UsageError, match=r"`output` of the store .* returned 'Half'"):
+        wdspec.TarWriter("attic://box/a.tar")
+
+
+def test_a_class_that_needs_arguments_is_refused():
+    class Needs:
+        def __init__(self, box):
+            pass
+
+        def open(self, url):
+            pass
+
+    with pytest.raises(UsageError, match=r"`attic`, .*Needs, cannot be made without arguments: TypeError"):
+        wdspec.store("attic")(Needs)
+
+
+def test_an_opener_without_output_says_so_and_names_no_variable():
+    wdspec.opener("attic")(lambda url: io.BytesIO())
+    with pytest.raises(
+        UsageError, match=r"only opens, and nothing else writes to attic://; give a store"
+    ) as caught:
+        wdspec.TarWriter("attic://box/a.tar")
+    assert "WDS_SECURE" not in str(caught.value)
+
+
 def test_an_opener_alone_leaves_writing_to_wdspec(tmp_path):
     wdspec.opener("memory")(lambda url: io.BytesIO(b"read by the opener"))
     storage = Storage.of(Environment.read())

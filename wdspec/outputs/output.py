@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, TypeGuard
 
 
 class Output(Protocol):
@@ -17,6 +17,11 @@ class Output(Protocol):
 
     def abort(self) -> None:
         """Forgets what was written. Never raises, and may be called again, also after `commit`."""
+
+
+def is_output(given: Any) -> TypeGuard[Output]:
+    """Whether it is an `Output`, by its methods."""
+    return all(callable(getattr(given, name, None)) for name in ("write", "commit", "abort"))
 
 
 class StreamOutput:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
 from wdspec.errors import MissingShardError, ShardError
@@ -34,20 +35,17 @@ class _CheckedFile(RawStream):
         self._file, self._store, self._url = file, store, url
 
     def seekable(self) -> bool:
-        return bool(getattr(self._file, "seekable", bool)())
+        return bool(self._answer(getattr(self._file, "seekable", bool)))
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._file.seek(offset, whence)
-        return int(self._file.tell())
+        self._answer(self._file.seek, offset, whence)
+        return self.tell()
 
     def tell(self) -> int:
-        return int(self._file.tell())
+        return int(self._answer(self._file.tell))
 
     def read(self, size: int = -1) -> bytes:
-        try:
-            data = self._file.read(size)
-        except Exception as error:  # whatever the user's code raises
-            raise explained(error, self._store, self._url) from harmless(error)
+        data = self._answer(self._file.read, size)
         if type(data) is bytes:
             return data
         if isinstance(data, (bytes, bytearray, memoryview)):
@@ -57,6 +55,12 @@ class _CheckedFile(RawStream):
             "it in binary mode, and let `read` wait for data",
             location=self._url,
         )
+
+    def _answer(self, verb: Callable[..., Any], *arguments: int) -> Any:
+        try:
+            return verb(*arguments)
+        except Exception as error:  # whatever the user's code raises
+            raise explained(error, self._store, self._url) from harmless(error)
 
     def close(self) -> None:
         if not self.closed:

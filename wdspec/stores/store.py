@@ -26,7 +26,7 @@ class StoreSettings:
 
 
 class Store(ABC):
-    """Four verbs. A location is a URL after rewriting, or the path of a local file.
+    """Four verbs, and for what was written two more. A location is a URL after rewriting, or the path of a local file.
 
     Stores are found by scheme (`wdspec.urls.schemes.STORES`), made once a process and without state of their own.
     """
@@ -77,12 +77,21 @@ class Store(ABC):
         """What reads a location, in a few words, or why nothing does; opens nothing."""
 
     def exists(self, location: str) -> bool:
-        """Whether an object of this name was written; False where that cannot be known."""
+        """Whether an object of this name was written; False where that cannot be known.
+
+        Raises:
+            ShardError: the store does not say.
+        """
         return False
 
     def delete(self, location: str) -> None:
-        """Deletes an object that was written, where that can be. Raises what the store raises."""
-        return
+        """Deletes an object that was written.
+
+        Raises:
+            UsageError: nothing can be deleted there.
+            OSError: it cannot be deleted.
+        """
+        raise UsageError("what was written there cannot be taken back", location=location)
 
 
 def unlistable(root: str, why: str) -> ShardError:

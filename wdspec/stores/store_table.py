@@ -10,7 +10,7 @@ from pkgutil import resolve_name
 from wdspec.errors import ShardError
 from wdspec.stores.store import Store
 from wdspec.stores.user_stores import package_offers
-from wdspec.urls.schemes import ROWS, StoreRow, store_key
+from wdspec.urls.schemes import FSSPEC, ROWS, store_key
 
 
 def store_of(location: str, users: Mapping[str, Store], *, to_write: bool = False) -> Store:
@@ -27,10 +27,10 @@ def store_of(location: str, users: Mapping[str, Store], *, to_write: bool = Fals
     own = users.get(scheme)
     if own is not None and (not to_write or own.writes):
         return own
-    row = ROWS.get(scheme, StoreRow((scheme,)))
-    if row.store != StoreRow(()).store:
+    row = ROWS.get(scheme)
+    if row is not None and row.store != FSSPEC:
         return _made(row.store)
-    if scheme in package_offers():  # and not among the users' stores
+    if own is None and scheme in package_offers() and not to_write:
         offers = " and ".join(f"`{value}` of {package}" for package, value in package_offers()[scheme])
         raise ShardError(
             f"{scheme}:// would be opened by {offers}, but WDS_SECURE forbids the openers of packages; unset it "
@@ -40,7 +40,13 @@ def store_of(location: str, users: Mapping[str, Store], *, to_write: bool = Fals
     from wdspec.stores.fsspec.filesystems import known_schemes
 
     if scheme in known_schemes():
-        return _made(row.store)
+        return _made(FSSPEC)
+    if own is not None:
+        raise ShardError(
+            f"the opener {own} only opens, and nothing else writes to {scheme}://; give a store with a method `output` "
+            "by `@wdspec.store`",
+            location=location,
+        )
     known = sorted({*ROWS, *users, *known_schemes()} - {"-", ""})
     close = difflib.get_close_matches(scheme, known, 1)
     hint = f"did you mean `{close[0]}`? " if close else ""

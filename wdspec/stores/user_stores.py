@@ -10,18 +10,20 @@ and a program registers one with :func:`opener` or :func:`store`.
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar
 
-from wdspec.errors import ShardError, UsageError, WdspecError
+from wdspec.errors import MissingShardError, ShardError, UsageError, WdspecError
 from wdspec.importing import import_function
-from wdspec.outputs.output import OpenedOutput, Output
+from wdspec.outputs.output import OpenedOutput, Output, is_output
 from wdspec.redaction import harmless
 from wdspec.stores.checked_file import checked_file, explained
 from wdspec.stores.store import KeyStore, Store, StoreSettings, unlistable
+from wdspec.system.per_process import KeyedValues, PerProcess
 
 Opener = Callable[[str], BinaryIO]
 """Takes a URL, returns a binary file at its start."""
@@ -77,14 +79,18 @@ def store(scheme: str) -> Callable[[_C], _C]:
     - ``open(url)``: a binary file, as `opener` has it.
     - ``list(root)``: the names of all objects below a URL that ends in `/`, in any depth and order, without it.
       Then directories, `*` and `**` work.
-    - ``output(url, overwrite)``: what is written to: a binary file, which is closed when it is whole, and told to
-      ``abort()`` (if it can) when it is not to be kept; or an object with ``write``, ``commit`` and ``abort``.
+    - ``output(url, overwrite)``: what is written to: an object with ``write``, ``commit`` and ``abort``; or a binary
+      file, which is closed when it is whole, and when it is not told to ``abort()`` (or ``discard()``), if it can. A
+      plain file cannot be taken back: what was begun stays under its name. Raises FileExistsError for a name that is
+      taken and not to be overwritten.
+    - ``exists(url)``, ``delete(url)``: whether something was written, and how it is taken back. Without the first,
+      `list` says; without the second, what a command that failed has written stays there.
     - ``describe(url)``: what `wdspec resolve` says of it.
 
     It goes to worker processes, so it must pickle and hold no connections; make those on first use.
 
     Raises:
-        UsageError: not a scheme, or a class without `open`.
+        UsageError: not a scheme, or a class without `open`, or one that cannot be made without arguments.
 
     Example:
         >>> import io, wdspec
@@ -100,7 +106,14 @@ def store(scheme: str) -> Callable[[_C], _C]:
     def register(kind: _C) -> _C:
         if not callable(getattr(kind, "open", None)):
             raise UsageError(f"the store of `{scheme}` is {kind!r}, which has no method `open`")
-        _registered[scheme.lower()] = UserStore(scheme.lower(), kind())
+        try:
+            made = kind()
+        except Exception as error:  # whatever the user's code raises
+            raise UsageError(
+                f"the store of `{scheme}`, {kind.__qualname__}, cannot be made without arguments: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        _registered[scheme.lower()] = UserStore(scheme.lower(), made)
         return kind
 
     return register
@@ -147,7 +160,10 @@ class _Offered:
         return " and ".join(f"`{value}` of {package}" for package, value in self.offers)
 
     def load(self, url: str) -> Any:
-        """The function or store."""
+        """The function or store: the same one for a process, as a store may keep connections."""
+        return _loaded.value.get(self, lambda: self._import(url))
+
+    def _import(self, url: str) -> Any:
         if len(self.offers) > 1:
             raise ShardError(
                 f"several packages open {self.scheme}://: {self}; uninstall all but one, or choose with "
@@ -166,6 +182,9 @@ class _Offered:
             ) from harmless(cause)
 
 
+_loaded: PerProcess[KeyedValues[_Offered, Any]] = PerProcess(KeyedValues)
+
+
 @dataclass(frozen=True)
 class UserStore(KeyStore):
     """A function or an object of a user's, whose every answer is checked."""
@@ -182,20 +201,16 @@ class UserStore(KeyStore):
 
     def open(self, location: str, settings: StoreSettings) -> BinaryIO:
         own = self._own(location)
-        try:
-            file = getattr(own, "open", own)(location)
-        except Exception as error:  # whatever the user's code raises
-            raise explained(error, str(self), location) from harmless(error)
+        file = self._answer(location, getattr(own, "open", own), location)
         return checked_file(file, str(self), location)
 
     def keys(self, root: str, start: str, settings: StoreSettings, depth: int | None) -> Iterable[str]:
-        own = self._own(root)
-        if not callable(getattr(own, "list", None)):
+        if self._verb("list", root) is None:
             raise unlistable(root, self.describe(root, settings))
-        try:
-            names = list(own.list(root))
-        except Exception as error:  # whatever the user's code raises
-            raise explained(error, str(self), root) from harmless(error)
+        return [name for name in self._names(root) if name.startswith(start)]
+
+    def _names(self, root: str) -> list[str]:
+        names: list[str] = self._answer(root, lambda: list(self._own(root).list(root)))
         for name in names:
             if not isinstance(name, str) or not name or name.startswith("/"):
                 raise ShardError(
@@ -203,32 +218,64 @@ class UserStore(KeyStore):
                     "it",
                     location=root,
                 )
-        return [name for name in names if name.startswith(start)]
+        return names
 
     def output(self, location: str, *, overwrite: bool = True, since: int | None = None) -> Output:
         try:
             output = self._own(location).output(location, overwrite)
+        except FileExistsError:
+            raise UsageError(
+                "an object of this name exists; choose another name, or allow overwriting it",
+                location=location,
+            ) from None
         except (WdspecError, OSError):
             raise
         except Exception as error:  # whatever the user's code raises
             raise explained(error, str(self), location) from harmless(error)
-        if callable(getattr(output, "commit", None)) and callable(getattr(output, "abort", None)):
-            return cast(Output, output)
-        if not callable(getattr(output, "write", None)):
+        if not callable(getattr(output, "write", None)) or isinstance(output, io.TextIOBase):
             raise UsageError(
                 f"`output` of the store {self} returned {type(output).__name__!r}; return a file opened for writing "
                 "bytes, or an object with `write`, `commit` and `abort`"
             )
-        return OpenedOutput(output)
+        return output if is_output(output) else OpenedOutput(output)
+
+    def exists(self, location: str) -> bool:
+        if (exists := self._verb("exists", location)) is not None:
+            return bool(self._answer(location, exists, location))
+        if self._verb("list", location) is None:
+            return False
+        folder, slash, name = location.rpartition("/")
+        try:
+            return name in self._names(folder + slash)
+        except MissingShardError:
+            return False
+
+    def delete(self, location: str) -> None:
+        delete = self._verb("delete", location)
+        if delete is None:
+            raise UsageError(f"the store {self} has no `delete`", location=location)
+        self._answer(location, delete, location)
 
     @property
     def writes(self) -> bool:
-        return callable(getattr(self._own(self.scheme), "output", None))
+        return self._verb("output", self.scheme) is not None
 
     def describe(self, location: str, settings: StoreSettings) -> str:
         if isinstance(self.given, _Offered) or not callable(getattr(self.given, "describe", None)):
             return f"the opener {self}"
-        return str(self.given.describe(location))
+        return str(self._answer(location, self.given.describe, location))
+
+    def _verb(self, name: str, location: str) -> Callable[..., Any] | None:
+        """A method of the user's, if there is one."""
+        verb = getattr(self._own(location), name, None)
+        return verb if callable(verb) else None
+
+    def _answer(self, location: str, verb: Callable[..., Any], *arguments: Any) -> Any:
+        """What a method of the user's gives. Raises ShardError for whatever it raises."""
+        try:
+            return verb(*arguments)
+        except Exception as error:
+            raise explained(error, str(self), location) from harmless(error)
 
     def _own(self, url: str) -> Any:
         return self.given.load(url) if isinstance(self.given, _Offered) else self.given

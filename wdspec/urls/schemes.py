@@ -11,14 +11,15 @@ from wdspec.errors import UrlError
 AIS_PREFIX = "ais+"
 """Marks a location that is read through an AIStore cluster: `ais+gs://bucket/object`."""
 
-_FSSPEC = "wdspec.stores.fsspec.fsspec_store:FsspecStore"
+FSSPEC = "wdspec.stores.fsspec.fsspec_store:FsspecStore"
+"""The store of all schemes that have none of their own."""
 
 
 class StoreRow(NamedTuple):
     """What is known of some URL schemes, as data: nothing is imported before a store is used."""
 
     schemes: tuple[str, ...]
-    store: str = _FSSPEC
+    store: str = FSSPEC
     """`module:class` of the `Store`."""
     globs: bool = True
     """Whether `*`, `?` and `[` make a glob; not where `?` begins a query or a shell expands them."""

@@ -6,11 +6,11 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeGuard, TypeVar
+from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeVar
 
 from wdspec.errors import FieldError, UsageError, WdspecError
 from wdspec.formats.compression.kinds import compression_of
-from wdspec.outputs.output import Output, StreamOutput
+from wdspec.outputs.output import Output, StreamOutput, is_output
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 
@@ -176,11 +176,6 @@ def check_fields(sample: Mapping[str, Any]) -> None:
                 f"a field is called {name!r:.60}, which is no str; name it like a file's extension",
                 key=sample.get("__key__"),
             )
-
-
-def is_output(target: Any) -> TypeGuard[Output]:
-    """Whether it is an `Output`, by its methods."""
-    return hasattr(target, "commit") and hasattr(target, "abort")
 
 
 def _output(target: Any, overwrite: bool, since: int | None) -> Output:

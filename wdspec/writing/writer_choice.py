@@ -8,9 +8,10 @@ from typing import Any
 from wdspec.errors import UsageError
 from wdspec.formats.compression.kinds import compression_of
 from wdspec.formats.suffixes import format_of
+from wdspec.outputs.output import is_output
 from wdspec.spec.language.vocabulary import SUFFIXES
 from wdspec.writing.record_writer import RecordWriter
-from wdspec.writing.sample_writer import SampleWriter, Target, is_output
+from wdspec.writing.sample_writer import SampleWriter, Target
 from wdspec.writing.tar_writer import TarWriter
 
 

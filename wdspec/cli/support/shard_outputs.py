@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,8 +73,10 @@ class Target:
             except BaseException:
                 if isinstance(writer, ShardWriter) and not self.force:
                     for shard in writer.shards:
-                        with suppress(Exception):  # whatever a store raises; the first error is what counts
+                        try:
                             Storage.of(Environment.read()).delete(shard.name)
+                        except Exception as error:  # whatever a store raises; the first error is what counts
+                            click.echo(f"{shard.name} stays there: {error}", err=True)
                 raise
         if isinstance(writer, ShardWriter):
             tell(writer.shards, self.output, self.form)
