@@ -12,7 +12,19 @@ from typing import Any
 
 from wdspec.redaction import redacted
 
-PLACE_ORDER = ("source", "list", "line", "url", "location", "column", "offset", "key", "member", "field")
+PLACE_ORDER = (
+    "source",
+    "list",
+    "line",
+    "url",
+    "location",
+    "copy",
+    "column",
+    "offset",
+    "key",
+    "member",
+    "field",
+)
 _LABELS = {"offset": "byte"}
 
 
@@ -24,7 +36,8 @@ class WdspecError(Exception):
     Args:
         message: what was seen and what to do, without the place.
         place: what is known of where: ``source``, ``list`` (an `@file`), ``line`` (in it), ``url``, ``location``
-            (where its bytes come from), ``column`` (in a text, from 1), ``offset`` (bytes in the uncompressed
+            (where its bytes come from), ``copy`` (the file of a cache that they were read
+            from), ``column`` (in a text, from 1), ``offset`` (bytes in the uncompressed
             shard), ``key``, ``member``, ``field``.
     """
 

@@ -90,6 +90,23 @@ def test_changed_bytes_are_an_error_before_the_last_are_given(double):
     assert read(double, verifies=False) == DATA
 
 
+@pytest.mark.parametrize("after", [1, 300_000, 2_999_000])
+def test_the_checksum_holds_over_a_cut(double, after):
+    """The target gives other bytes after it came back than the cluster keeps the checksum of."""
+    right = double.digest(DATA)
+    double.digest = lambda data: right
+    double.script("t", cut(after), cut(1_000_000))
+    assert read(double) == DATA
+    double.script("t", cut(after))
+    with stream(double) as file:
+        assert file.read(1) == DATA[:1]
+        double.cached.clear()
+        double.remote[("gcp", "", "imgs")]["a/b/x.tar"].data = DATA[:-1] + bytes([DATA[-1] ^ 1])
+        with pytest.raises(ShardError, match=r"checksum is \w+, but AIStore keeps"):
+            file.readall()
+    double.remote[("gcp", "", "imgs")]["a/b/x.tar"].data = DATA
+
+
 def test_a_checksum_that_cannot_be_computed_is_told_once(double, caplog, monkeypatch):
     monkeypatch.setattr("wdspec.stores.ais.checksums._told", set())
     double.checksum, double.digest = "crc32c", lambda data: "0123"

@@ -120,11 +120,37 @@ def test_an_object_that_changes_between_two_answers_is_an_error(change):
     assert all(body.closed for body in store.bodies)
 
 
-def test_without_length_or_validator_a_cut_cannot_be_resumed():
-    stream = Store(cuts=[1000], total=None, validator=None).stream()
-    assert stream.read(1000)
-    with pytest.raises(ShardError, match="says nothing by which to tell"):
-        stream.read(1000)
+@pytest.mark.parametrize("total", [len(DATA), None])
+@pytest.mark.parametrize("ranges", [True, False])
+def test_without_a_validator_what_was_read_is_read_again_and_compared(total, ranges):
+    store = Store(cuts=[300_000, 2_000_000], total=total, validator=None, ranges=ranges)
+    assert store.stream().readall() == DATA
+    assert store.asked == [0, 0, 0]
+
+
+@pytest.mark.parametrize("total", [len(DATA), None])
+@pytest.mark.parametrize("changed", [0, 299_999])
+def test_without_a_validator_two_objects_of_one_length_are_never_spliced(total, changed):
+    store = Store(cuts=[300_000], total=total, validator=None)
+    stream = store.stream()
+    assert stream.read(10) == DATA[:10]
+    other = bytearray(DATA)
+    other[changed] ^= 1
+    store.data = bytes(other)
+    with pytest.raises(ShardError, match="changed while it was read: other bytes than before"):
+        stream.readall()
+
+
+def test_without_a_validator_a_stretch_in_the_middle_is_compared_from_its_start():
+    store = Store(cuts=[1_000_000], validator=None)
+    stream = store.stream()
+    stream.seek(700_000)
+    assert stream.read(5) == DATA[700_000:700_005]
+    stream.seek(700_000)
+    assert stream.readall() == DATA[700_000:]
+    assert store.asked == [700_000, 700_000]
+    stream.seek(10)
+    assert stream.read(10) == DATA[10:20]
 
 
 def test_patience_ends_with_the_last_cause_and_the_url():

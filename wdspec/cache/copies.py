@@ -13,8 +13,21 @@ from wdspec.cache.in_use import open_marked
 from wdspec.cache.index import Index
 
 
-class Copy(io.FileIO):
-    """A finished copy of ours. Reads are the file's own; it is not deleted while it is open."""
+class CopyFile(io.FileIO):
+    """A finished copy of a shard, ours or one that somebody put there. Reads are the file's own."""
+
+    @property
+    def copy_file(self) -> CopyFile:
+        """Itself; also through what is laid around it."""
+        return self
+
+    def discard(self) -> None:
+        """Closes it, and deletes it if it is ours and nobody else reads it: it is damaged."""
+        self.close()
+
+
+class Copy(CopyFile):
+    """A finished copy of ours; it is not deleted while it is open."""
 
     def __init__(self, descriptor: int, copies: Copies) -> None:
         super().__init__(descriptor, "rb")
@@ -27,17 +40,25 @@ class Copy(io.FileIO):
             self._touch()
         super().close()
 
+    def discard(self) -> None:
+        super().discard()
+        index, key = Index(self._copies.directory), key_of(self._copies.own)
+        with contextlib.suppress(OSError):  # read-only, or another user's
+            for entry in index.entries.by_use():  # its length may not be what it was
+                if entry.key == key:
+                    index.delete(entry)
+
     def _touch(self) -> None:
         Index(self._copies.directory).entries.touch(key_of(self._copies.own), os.fstat(self.fileno()).st_size)
 
 
-def find_copy(copies: Copies) -> io.FileIO | None:
+def find_copy(copies: Copies) -> CopyFile | None:
     """The finished copy of a shard, ours or one that somebody put there; None if none can be read."""
     with contextlib.suppress(OSError):
         return Copy(open_marked(copies.path), copies)
     for path in _filled(copies):
         with contextlib.suppress(OSError):
-            return open(path, "rb", buffering=0)
+            return CopyFile(path, "rb")
     return None
 
 

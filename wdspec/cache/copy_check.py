@@ -1,62 +1,88 @@
-"""Whether a fetched file is a complete shard, as far as its first and last bytes show."""
+"""Whether a fetched file is a complete shard, as far as its bytes show: looked at while they come."""
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
+import json
 
-from wdspec.errors import ShardError, UsageError
-from wdspec.formats.compression.decompressed_file import decompressed
-from wdspec.formats.compression.kinds import LONGEST_MAGIC, recognised
+from wdspec.errors import ShardError
+from wdspec.formats.compression.integrity import IntegrityCheck
 from wdspec.formats.tar.headers import BLOCK, ZERO_BLOCK, read_header
 from wdspec.redaction import answered
 
-_PIECE = 1024 * 1024
+_KEPT = 64 * 1024
+"""Bytes of each end that are looked at: a last line that is longer is not."""
 
 
-def check_copy(descriptor: int, total: int | None, *, url: str, tar: bool, lenient_end: bool) -> None:
-    """Checks a file that is about to become a copy: its length, that it is a shard, and that it has its end.
+class CopyCheck:
+    """Takes the bytes of a file that is to become a copy, and says at its end whether it may.
 
-    Compressed shards whose length the store did not say are decompressed once, if what reads them is installed.
+    Compressed data must be whole and have its checksums, a tar its first header and its end marker, JSON lines a last
+    line that is whole. CBOR and MessagePack have nothing by which to tell before they are read.
 
     Args:
-        descriptor: of the file; left at its end, where it is written on.
-        total: its length in bytes as the store announced it.
-        url: that it came from, which a page of a server may repeat.
-        tar: whether it must be a tar, compressed or not; else anything but a page of HTML or XML will do.
-        lenient_end: whether the tar may lack its end marker.
-
-    Raises:
-        ShardError: says what was seen.
+        url: that it comes from, which a page of a server may repeat.
+        format: `tar`, `jsonl`, `cbor` or `msgpack`.
+        lenient_end: whether a tar may lack its end marker.
+        may_be_empty: whether there may be nothing in it.
     """
-    size = os.fstat(descriptor).st_size
-    if total is not None and size != total:
-        raise ShardError(f"{size} bytes came, where {total} were announced")
-    start = os.pread(descriptor, BLOCK, 0)
-    if recognised(start[:LONGEST_MAGIC]):
-        if total is None:
-            _decompress(descriptor)
-    elif _begins_tar(start):
-        end = os.pread(descriptor, 2 * BLOCK, max(0, size - 2 * BLOCK))
-        if not lenient_end and (size % BLOCK or end != 2 * ZERO_BLOCK):
+
+    def __init__(self, url: str, format: str, *, lenient_end: bool, may_be_empty: bool) -> None:
+        self._url, self._format, self._lenient_end = url, format, lenient_end
+        self._may_be_empty = may_be_empty and format != "tar"
+        self._content = IntegrityCheck(_KEPT)
+        self._size = 0
+
+    def feed(self, piece: bytes) -> None:
+        """The next bytes. Raises ShardError where they are damaged."""
+        self._size += len(piece)
+        self._content.feed(piece)
+
+    def finish(self, total: int | None) -> None:
+        """Says that this was all.
+
+        Args:
+            total: the length of the file in bytes, as the store announced it.
+
+        Raises:
+            ShardError: says what was seen.
+        """
+        if total is not None and self._size != total:
+            raise ShardError(f"{self._size} bytes came, where {total} were announced")
+        content = self._content
+        content.finish()
+        if not content.known or (not content.size and self._may_be_empty):
+            return
+        start = content.start[:BLOCK]
+        if _begins_tar(start):
+            self._check_end(content)
+        elif self._format == "tar" or not start or start.lstrip()[:1] == b"<":
+            seen = f"begins with {answered(repr(start[:40]), self._url)}" if start else "is empty"
             raise ShardError(
-                "truncated: the tar does not end with its end marker, two blocks of zeros; write the shard again, or "
-                "set `tar: {end: lenient}` if it is known to lack one"
+                f"what came is no shard: it {seen}; nothing was kept. Does the URL lead to the file itself, and does "
+                "the server want a login?"
             )
-    elif tar or not start or start.lstrip()[:1] == b"<":
-        seen = f"begins with {answered(repr(start[:40]), url)}" if start else "is empty"
+        elif self._format == "jsonl":
+            _check_last_line(content)
+
+    def _check_end(self, content: IntegrityCheck) -> None:
+        if self._lenient_end or (not content.size % BLOCK and content.end.endswith(2 * ZERO_BLOCK)):
+            return
         raise ShardError(
-            f"what came is no shard: it {seen}; nothing was kept. Does the URL lead to the file itself, and does the "
-            "server want a login?"
+            "truncated: the tar does not end with its end marker, two blocks of zeros; write the shard again, or "
+            "set `tar: {end: lenient}` if it is known to lack one"
         )
 
 
-def _decompress(descriptor: int) -> None:
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    with suppress(UsageError), open(descriptor, "rb", buffering=0, closefd=False) as file:
-        stream = decompressed(file)
-        while stream.read(_PIECE):
-            pass
+def _check_last_line(content: IntegrityCheck) -> None:
+    last = content.end.rpartition(b"\n")[2]
+    if not last.strip() or (len(last) == _KEPT and content.size > _KEPT):
+        return
+    try:
+        json.loads(last)
+    except (ValueError, RecursionError):
+        raise ShardError(
+            f"truncated: the last line is no whole JSON: {last[:40]!r}…; fetch or write the shard again"
+        ) from None
 
 
 def _begins_tar(start: bytes) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from wdspec.cache.cache_names import Copies
-from wdspec.cache.copy_check import check_copy
+from wdspec.cache.copy_check import CopyCheck
 from wdspec.cache.entries import Content, key_of
 from wdspec.cache.in_use import mark_in_use
 from wdspec.cache.index import Index
@@ -81,6 +81,12 @@ class Fill:
         self.reached = 0
         """How far the furthest reader in this process is."""
         self._copies, self._fetch, self._rules, self._filling = copies, fetch, rules, filling
+        self._check = CopyCheck(
+            copies.url,
+            format_of(copies.url, rules.format),
+            lenient_end=rules.lenient_end,
+            may_be_empty=rules.may_be_empty,
+        )
         self._index = Index(copies.directory)
         self._key = key_of(copies.own)
         self._stream: BinaryIO | None = None
@@ -193,6 +199,7 @@ class Fill:
             self._finish()
             return
         assert self._reserved is not None
+        self._check.feed(piece)
         if self.written + len(piece) > self._reserved:
             needed = self.written + len(piece)
             self._reserve(max(2 * self._reserved, needed), needed)
@@ -222,10 +229,7 @@ class Fill:
 
     def _finish(self) -> None:
         assert self._reserved is not None
-        tar = format_of(self._copies.url, self._rules.format) == "tar"
-        if self.written or not (self._rules.may_be_empty and not tar):
-            lenient = self._rules.lenient_end
-            check_copy(self._part, self.total, url=self._copies.url, tar=tar, lenient_end=lenient)
+        self._check.finish(self.total)
         os.fsync(self._part)
         self._index.commit(self._key, self._copies.own, self.written, self._reserved)
         self._reserved = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, BinaryIO
 
 from wdspec.errors import ShardError, StoreError, WdspecError
@@ -14,6 +15,7 @@ from wdspec.formats.records.boundaries import splitter_of
 from wdspec.formats.records.record_reader import RecordSamples
 from wdspec.formats.suffixes import format_of
 from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.reading.copy_reading import CopySamples
 from wdspec.reading.piece import Piece
 from wdspec.spec.language.sample_options import KeyRule
 from wdspec.storage.storage import Storage
@@ -77,24 +79,39 @@ class ShardOpener:
     ) -> RawSamples:
         shard = piece.shard
         raw = open_watched(lambda: ahead.open(shard), self.storage.timeout, self.source, shard.text)
+        where: dict[str, Any] = {"offset": piece.offset, "index": piece.index, "on_error": on_error}
+        copy = getattr(raw, "copy_file", None)
         try:
-            return self._samples(
-                decompressed(raw),
-                shard,
-                field_of=field_of,
-                offset=piece.offset,
-                index=piece.index,
-                stride=piece.stride,
-                residue=piece.residue,
-                on_error=on_error,
-                may_be_empty=self.may_be_empty,
-                constants={"__url__": shard.text, **({"__source__": self.source} if self.source else {})},
-            )
+
+            def samples_of(file: BinaryIO, **where: Any) -> RawSamples:
+                return self._samples(
+                    decompressed(file),
+                    shard,
+                    field_of=field_of,
+                    stride=piece.stride,
+                    residue=piece.residue,
+                    may_be_empty=self.may_be_empty,
+                    constants={
+                        "__url__": shard.text,
+                        **({"__source__": self.source} if self.source else {}),
+                    },
+                    **where,
+                )
+
+            if copy is None:
+                return samples_of(raw, **where)
+            return CopySamples(samples_of, copy, raw, partial(self._from_store, shard), **where)
         except BaseException as error:
             raw.close()
             if isinstance(error, WdspecError):
                 error.at(source=self.source or None, url=shard.text)
             raise
+
+    def _from_store(self, shard: ShardUrl) -> BinaryIO:
+        location = self.storage.resolve(shard).location
+        return open_watched(
+            lambda: self.storage.open_location(location), self.storage.timeout, self.source, shard.text
+        )
 
     def _samples(self, file: BinaryIO, shard: ShardUrl, **options: Any) -> RawSamples:
         format = format_of(shard.text, self.format)

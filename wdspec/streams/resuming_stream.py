@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from wdspec.errors import ShardError
+from wdspec.streams.read_before import ReadBefore
 from wdspec.streams.retrying import Retries, RetryPolicy, TransientError
 from wdspec.system.raw_stream import RawStream
 
 PIECE = 256 * 1024
+_CHANGED, _START_AGAIN = "the object changed while it was read", "start again from a saved state"
 NEAR = 1024 * 1024
 """Bytes that are read and dropped rather than asked anew for: a request costs as much as this many."""
 
@@ -52,7 +54,8 @@ class ResumingStream(RawStream):
     """The bytes of one object, from any offset, through as many requests as it takes.
 
     `read` returns b"" only at the true end. After a cut the stream resumes at that offset if the store serves ranges
-    and can show that the object is the same; otherwise what was read is read again and dropped.
+    and can show that the object is the same; otherwise what was read is read again, and dropped. Where the store has
+    nothing to tell objects by, it must be the same bytes.
 
     Args:
         fetch: makes one request.
@@ -69,6 +72,7 @@ class ResumingStream(RawStream):
         self._retries = Retries(policy, url)
         self._response: RangeResponse | None = None
         self._first: RangeResponse | None = None  # what it says of the object holds for all
+        self._proof = ReadBefore()
         self._at = 0  # offset in the object of what the response's body gives next
         self._position = 0
         self._piece = b""  # bytes just read, from `_piece_at` on: the beginning is looked at, then read again
@@ -157,6 +161,8 @@ class ResumingStream(RawStream):
             response = self._begin()
         while self._at < self._position:
             self._at += len(self._pull(response, min(self._position - self._at, PIECE), needed=True))
+        if self._proof.is_open:  # sought back: what was read further before says nothing of what is read now
+            self._proof.restart(self._at)
         data = self._pull(response, size, needed=False)
         self._at += len(data)
         return data
@@ -169,6 +175,8 @@ class ResumingStream(RawStream):
     def _pull(self, response: RangeResponse, size: int, needed: bool) -> bytes:
         data = response.body.read(size)
         self._retries.progressed(len(data))
+        if self._first is not None and self._first.validator is None and not self._proof.takes(data):
+            raise TransientError(f"{_CHANGED}: other bytes than before; {_START_AGAIN}", brief=True)
         if data:
             if response.total is not None and self._at + len(data) > response.total:
                 raise TransientError(f"more than the {response.total} bytes that were announced came")
@@ -184,6 +192,8 @@ class ResumingStream(RawStream):
     def _begin(self) -> RangeResponse:
         first = self._first
         start = self._position if first is None or first.ranges else 0
+        if first is not None and first.validator is None and first.ranges:
+            start = self._proof.start_for(self._position)
         response = self._fetch(start)
         try:
             if response.start > start:
@@ -196,21 +206,15 @@ class ResumingStream(RawStream):
                 self._first = first = response  # no byte of the object as it was before has been delivered
             elif response.total != first.total or response.validator != first.validator:
                 seen = f"{_described(first)} before, {_described(response)} now"
-                changed = f"the object changed while it was read: {seen}"
                 # Replicas and proxies give stale responses, so it is asked again for a while.
-                raise TransientError(f"{changed}; start again from a saved state", brief=True)
-            elif response.validator is None and response.total is None:
-                raise ShardError(
-                    f"cut after {self._at} bytes, and the store says nothing by which to tell that the object is "
-                    "still the same; copy it to a store that gives lengths or ETags, or use a cache",
-                    location=self._url,
-                )
+                raise TransientError(f"{_CHANGED}: {seen}; {_START_AGAIN}", brief=True)
             if response.start < start:  # ranges are ignored, so nothing further ahead need be asked for
                 self._first = replace(first, ranges=False)
         except BaseException:
             response.body.close()
             raise
         self._response, self._at = response, response.start
+        self._proof.begin(self._at)
         return response
 
     def _drop(self) -> None:

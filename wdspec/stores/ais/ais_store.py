@@ -11,7 +11,7 @@ import urllib3
 
 from wdspec.errors import ShardError, StoreError, UsageError
 from wdspec.outputs.output import Output
-from wdspec.stores.ais.checksums import Digest, digest_of
+from wdspec.stores.ais.checksums import Verification, digest_of
 from wdspec.stores.ais.client import AisClient, client_for
 from wdspec.stores.ais.object_listing import listed_names
 from wdspec.stores.ais.refusals import Refusal
@@ -81,6 +81,7 @@ class AisShard:
         self._target = cluster.target(url)
         self._first: dict[str, str] | None = None
         self._internal = 0
+        self._verification: Verification | None = None
 
     def __call__(self, offset: int) -> RangeResponse:
         """The answer for the bytes from an offset on.
@@ -113,7 +114,7 @@ class AisShard:
                 answer = self._whole(response, explain)
             else:
                 extent = extent_of(206, response.headers, offset)
-                body = WireBody(response, explain)  # the checksum is that of the whole object
+                body = self._verified(response, explain, extent.start)
                 answer = RangeResponse(body, extent.start, extent.total, self._which(response.headers))
         except BaseException:
             response.close()
@@ -129,10 +130,17 @@ class AisShard:
             same = f"what the ETL {etl.name} makes of it" if etl.deterministic else None
             return RangeResponse(WireBody(response, explain), total=total, validator=same, ranges=False)
         check = digest_of(response.headers) if self._cluster.verifies and total else None
-        body = VerifiedBody(response, explain, check, total or 0) if check else WireBody(response, explain)
+        self._verification = Verification(*check, total) if check and total else None
+        body = self._verified(response, explain, 0)
         return RangeResponse(
             body, total=total, validator=self._which(response.headers), ranges=total is not None
         )
+
+    def _verified(self, response: urllib3.BaseHTTPResponse, explain: Explain, at: int) -> WireBody:
+        """A body that goes on with the checksum of the object, which is what an answer of a part says, too."""
+        if self._verification is None:
+            return WireBody(response, explain)
+        return VerifiedBody(response, explain, self._verification, at)
 
     def _which(self, headers: Mapping[str, str]) -> str | None:
         """What says which bytes these are.
@@ -150,30 +158,23 @@ class AisShard:
 
 
 class VerifiedBody(WireBody):
-    """The bytes of a whole object, whose checksum is compared at their end.
+    """The bytes of an answer, which count towards the checksum of the object.
 
     Args:
-        check: a digest and the value it must have after all of them.
-        total: how many there are.
+        verification: of the whole object.
+        at: offset in it of the first byte.
     """
 
     def __init__(
-        self, response: urllib3.BaseHTTPResponse, explain: Explain, check: tuple[Digest, str], total: int
+        self, response: urllib3.BaseHTTPResponse, explain: Explain, verification: Verification, at: int
     ) -> None:
         super().__init__(response, explain)
-        self._digest, self._value = check
-        self._missing = total
+        self._verification, self._at = verification, at
 
     def read(self, size: int) -> bytes:
         data = super().read(size)
-        self._digest.update(data)
-        self._missing -= len(data)
-        if self._missing == 0 and data and self._digest.hexdigest() != self._value:
-            raise ShardError(
-                f"its checksum is {self._digest.hexdigest()}, but AIStore keeps {self._value} for it: bytes were "
-                "changed, on the way or in the cluster; read it again, or fetch it anew there (`ais evict`), or switch "
-                "this off with `aistore: {checksum: ignore}`"
-            )
+        self._verification.takes(data, self._at)
+        self._at += len(data)
         return data
 
 

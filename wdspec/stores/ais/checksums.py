@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Protocol
 
+from wdspec.errors import ShardError
 from wdspec.streams.retrying import log
 
 _told: set[str] = set()
@@ -17,6 +18,37 @@ class Digest(Protocol):
 
     def update(self, data: bytes, /) -> None: ...
     def hexdigest(self) -> str: ...
+
+
+class Verification:
+    """The checksum of one object, over as many answers as it takes to read it from its start to its end.
+
+    What is read twice counts once; where something is left out, nothing can be said at the end.
+
+    Args:
+        digest: under way.
+        value: what it must come to.
+        total: bytes of the object.
+    """
+
+    def __init__(self, digest: Digest, value: str, total: int) -> None:
+        self._digest, self._value, self._total, self._at = digest, value, total, 0
+
+    def takes(self, data: bytes, at: int) -> None:
+        """Bytes of the object, from an offset on. Raises ShardError where the last of them shows another checksum."""
+        if at > self._at or not data:
+            return
+        new = data[self._at - at :]
+        if not new:
+            return
+        self._digest.update(new)
+        self._at += len(new)
+        if self._at == self._total and self._digest.hexdigest() != self._value:
+            raise ShardError(
+                f"its checksum is {self._digest.hexdigest()}, but AIStore keeps {self._value} for it: bytes were "
+                "changed, on the way or in the cluster; read it again, or fetch it anew there (`ais evict`), or switch "
+                "this off with `aistore: {checksum: ignore}`"
+            )
 
 
 def digest_of(headers: Mapping[str, str]) -> tuple[Digest, str] | None:

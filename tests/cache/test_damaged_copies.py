@@ -1,0 +1,157 @@
+"""Copies that are damaged: never made, and where they were made or put there, the store is asked again, once."""
+
+import gzip
+import io
+import random
+import tarfile
+import warnings
+
+import pytest
+from cachestores import Caching, Store
+from servers.counting import CountingServer
+from shardmaking import write_shard
+
+import wdspec
+from wdspec.errors import ShardError
+
+SAMPLES = [(f"{i:04d}", {"txt": random.Random(i).randbytes(1500).hex().encode()}) for i in range(200)]
+
+
+def lines(count):
+    return b"".join(b'{"__key__": "%d", "txt": "%s"}\n' % (i, b"x" * 300) for i in range(count))
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A folder that is served, with a shard in each form, and where its copies are."""
+    folder = tmp_path / "served"
+    write_shard(folder / "a.tar", SAMPLES)
+    whole = (folder / "a.tar").read_bytes()
+    (folder / "a.tar.gz").write_bytes(gzip.compress(whole, 1))
+    (folder / "a.jsonl").write_bytes(lines(500))
+    with CountingServer(folder) as server:
+        server.copies = tmp_path / "copies"
+        yield server
+
+
+def spec(server, name, **more):
+    return {
+        "cache": {"dir": str(server.copies)},
+        "dataset": [{"name": "a", "shards": f"{server.url}/{name}", "decode": "raw", "shuffle": 0}],
+        "epoch": "pass",
+        **more,
+    }
+
+
+def keys(spec):
+    return [sample["__key__"] for sample in wdspec.compile(spec)]
+
+
+def copy_of(server, name):
+    return server.copies / "http" / server.url.removeprefix("http://") / name
+
+
+def flip(path, at):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x10
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.jsonl"])
+@pytest.mark.parametrize("announced", [True, False])
+def test_what_is_not_whole_never_becomes_a_copy(tmp_path, served, name, announced):
+    data = (served.folder / name).read_bytes()
+    url = f"gs://bucket/{name}"
+    for bad in (data[: len(data) // 2 + 3], data[:-5]):
+        caching = Caching(tmp_path / "c", format="auto")
+        with pytest.raises(ShardError, match="truncated"):
+            caching.read(url, Store({url: bad}, seekable=announced))
+        assert caching.files == []
+    assert caching.read(url, Store({url: data}, seekable=announced)) == data
+
+
+@pytest.mark.parametrize("part", range(1, 20))
+def test_a_flipped_bit_in_compressed_data_never_becomes_a_copy(tmp_path, served, part):
+    data = bytearray((served.folder / "a.tar.gz").read_bytes())
+    data[len(data) * part // 20] ^= 1 << part % 8
+    url, caching = "gs://bucket/a.tar.gz", Caching(tmp_path / "c")
+    with pytest.raises(ShardError, match=r"corrupt|no shard|truncated"):
+        caching.read(url, Store({url: bytes(data)}))
+    assert caching.files == []
+
+
+@pytest.mark.parametrize("damage", ["start", "middle", "end", "cut", "empty"])
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.jsonl"])
+def test_a_damaged_copy_is_passed_over_and_made_anew(served, name, damage, caplog):
+    expected = keys(spec(served, name))
+    copy = copy_of(served, name)
+    whole = copy.read_bytes()
+    damaged = bytearray(whole)
+    at = {"start": 20, "middle": len(whole) // 2 // 3584 * 3584 + 100, "end": len(whole) - 6}.get(damage)
+    if name == "a.jsonl" and at is not None:
+        at = whole.rindex(b"{") if damage == "end" else whole.index(b"{", at - 20)
+    if at is not None:
+        damaged[at] ^= 0xFF
+    if damage == "cut":
+        del damaged[len(whole) // 3 :]
+    if damage == "empty":
+        damaged.clear()
+    copy.write_bytes(damaged)
+    with caplog.at_level("WARNING"):
+        assert keys(spec(served, name)) == expected
+    assert str(copy) in caplog.text
+    assert "is read from the store again" in caplog.text
+    caplog.clear()
+    assert keys(spec(served, name)) == expected
+    assert copy.read_bytes() == whole
+    assert "damaged" not in caplog.text
+
+
+def test_a_copy_that_somebody_put_there_is_passed_over_and_left(served, caplog):
+    expected = keys(spec(served, "a.tar", cache=False))
+    served.copies.mkdir()
+    (served.copies / "a.tar").write_bytes((served.folder / "a.tar").read_bytes()[:100_000])
+    for _ in range(2):
+        assert keys(spec(served, "a.tar")) == expected
+    assert (served.copies / "a.tar").stat().st_size == 100_000
+    assert str(served.copies / "a.tar") in caplog.text
+
+
+def test_a_shard_that_is_damaged_in_its_store_is_asked_for_again_only_once(tmp_path, served):
+    broken = io.BytesIO()
+    with tarfile.open(fileobj=broken, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in ("a.txt", "b.txt", "a.txt", "c.txt"):
+            tar.addfile(tarfile.TarInfo(name), io.BytesIO())
+    (served.folder / "twice.tar").write_bytes(broken.getvalue())
+    skipping = spec(served, "twice.tar", errors={"skip": True})
+    expected = keys({**skipping, "cache": False})
+    assert keys(skipping) == expected
+    before = sum(served.fetched.values())
+    for _ in range(3):
+        assert keys(skipping) == expected
+    assert sum(served.fetched.values()) - before <= 2
+    with pytest.raises(ShardError, match=rf"comes back.*copy {served.copies}"):
+        keys(spec(served, "twice.tar"))
+
+
+def test_an_error_of_a_copy_names_it_where_the_store_is_gone(served):
+    expected = keys(spec(served, "a.tar"))
+    copy = copy_of(served, "a.tar")
+    flip(copy, 3584 * 100 + 150)
+    (served.folder / "a.tar").unlink()
+    with pytest.raises(ShardError, match=rf"store cannot be read in its place: no such object.*copy {copy}"):
+        keys(spec(served, "a.tar"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert keys(spec(served, "a.tar", errors={"skip": True})) == expected[:99]
+
+
+def test_a_copy_and_a_changed_object_are_never_spliced(served):
+    keys(spec(served, "a.tar"))
+    flip(copy_of(served, "a.tar"), 3584 * 100 + 150)
+    other = [(key, {"txt": fields["txt"][::-1] + b"!"}) for key, fields in SAMPLES]
+    write_shard(served.folder / "a.tar", other)
+    with pytest.raises(
+        ShardError, match=r"the store gives other bytes than the copy .* or the object has changed"
+    ):
+        keys(spec(served, "a.tar"))
