@@ -5,7 +5,7 @@ stream of its bytes: of the copy, or of the growing file behind whoever fetches 
 
 Read `shard_cache` first, then `fill` (makes one copy, in the background) and `follower` (reads behind it, and takes
 over when its maker dies); `copies` are finished ones, marked `in_use` while they are open. `index` keeps the limit:
-`entries` are its files and `running_total` their sum. `copy_check` refuses what is no complete shard; `running_fills`
-are those of this process. After a kill at any moment, files under final names are complete, and the sum is never too
-small.
+`entries` are its files and `running_total` their sum. `copy_check` refuses what is no complete shard, and
+`copy_reading` passes over a copy that was damaged later; `running_fills` are those of this process. After a kill at
+any moment, files under final names are complete, and the sum is never too small.
 """

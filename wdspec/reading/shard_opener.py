@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO
 
+from wdspec.cache.copy_reading import CopySamples
 from wdspec.errors import ShardError, StoreError, WdspecError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.formats.compression.decompressed_file import decompressed
@@ -15,7 +16,6 @@ from wdspec.formats.records.boundaries import splitter_of
 from wdspec.formats.records.record_reader import RecordSamples
 from wdspec.formats.suffixes import format_of
 from wdspec.formats.tar.tar_reader import TarSamples
-from wdspec.reading.copy_reading import CopySamples
 from wdspec.reading.piece import Piece
 from wdspec.spec.language.sample_options import KeyRule
 from wdspec.storage.storage import Storage
