@@ -14,6 +14,7 @@ from typing import IO
 
 from wdspec.errors import UsageError
 from wdspec.system.file_locks import lock_open_file
+from wdspec.system.per_process import Owner
 
 
 class LocalOutput:
@@ -36,6 +37,7 @@ class LocalOutput:
         self._since = since
         self._made: tuple[int, ...] | None = None
         self._file: IO[bytes] | None = None
+        self._owner = Owner()
         if os.path.isdir(path):
             raise UsageError("there is a directory of this name; give the name of a file", location=path)
         self._check_replaceable()
@@ -49,11 +51,13 @@ class LocalOutput:
 
     def write(self, data: bytes, /) -> int:
         assert self._file is not None
+        self._check_owner()
         return self._file.write(data)
 
     def commit(self) -> None:
         file = self._file
         assert file is not None
+        self._check_owner()
         try:
             file.flush()
             os.fsync(file.fileno())
@@ -71,6 +75,9 @@ class LocalOutput:
         file, self._file = self._file, None
         if file is None:
             return
+        if self._owner.is_other:
+            _let_go(file)
+            return
         with contextlib.suppress(OSError):  # while the lock is held: later the name may be another writer's
             os.unlink(self._partial)
         with contextlib.suppress(OSError):  # closing writes what is buffered, for which there may be no room
@@ -82,6 +89,15 @@ class LocalOutput:
             raise UsageError(
                 "another writer has replaced this file while we went on; give each process a pattern of its own, such "
                 "as `out-w3-%06d.tar`, and write again",
+                location=self.path,
+            )
+
+    def _check_owner(self) -> None:
+        if self._owner.is_other:
+            if self._file is not None:
+                _let_go(self._file)
+            raise UsageError(
+                "this writer was made by another process, before a fork; let each process make one of its own",
                 location=self.path,
             )
 
@@ -134,6 +150,13 @@ def _locked(partial: str, path: str) -> IO[bytes]:
                 os.close(descriptor)
             raise
         return open(descriptor, "wb", buffering=1 << 20)
+
+
+def _let_go(file: IO[bytes]) -> None:
+    """In a forked child: what the parent has not written yet must not be written here when the file is collected."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, file.fileno())
+    os.close(nowhere)
 
 
 def _is_still(descriptor: int, path: str) -> bool:

@@ -28,10 +28,15 @@ from wdspec.planning.plan import Plan
 from wdspec.reading.batch_reader import Reader
 from wdspec.running.run import Run
 from wdspec.running.run_state import Checkpoint, State, make_state, read_state
+from wdspec.system.per_process import Owner
 
 Step = tuple[list[Any], Mapping[int, bytes]]
 """The items of one global batch, and the states after it of the slots that it was taken from."""
 
+_FORKED = (
+    "this iteration was begun by another process, before a fork, and both would read on from one place in each file; "
+    "let each process begin an iteration of its own"
+)
 _OLDER = (
     "this iteration cannot go on: a newer iteration has begun, or a state was loaded, or what it reads was closed; "
     "iterate again"
@@ -80,28 +85,33 @@ class Cursor:
             iteration: its number; without one, it begins when its first item is asked for.
 
         Raises:
-            UsageError: a newer iteration has begun.
+            UsageError: a newer iteration has begun, or this process was forked from the one that began it.
         """
         if iteration is None:
             iteration = self.begin()
         if iteration != self.iterations:
             raise UsageError(_OLDER)
         self._enter()
+        owner = Owner()
         for items, states in steps:
             if len(items) > 1:
                 for item in items[self.given : -1]:
                     self.given += 1
                     yield item
-                    if iteration != self.iterations:
-                        raise UsageError(_OLDER)
+                    self._check_goes_on(iteration, owner)
             if states:
                 self._table.update(states)
             self.batch += self._stride
             self.given = 0
             yield items[-1]
             # Before more is taken: persistent workers serve a newer iteration through the same iterator.
-            if iteration != self.iterations:
-                raise UsageError(_OLDER)
+            self._check_goes_on(iteration, owner)
+
+    def _check_goes_on(self, iteration: int, owner: Owner) -> None:
+        if iteration != self.iterations:
+            raise UsageError(_OLDER)
+        if owner.is_other:
+            raise UsageError(_FORKED)
 
     def _enter(self) -> None:
         """Goes to where the next iteration begins."""
@@ -151,6 +161,8 @@ class ReadingCursor(Cursor):
     """
 
     _reader: Reader | None = None
+    _owner: Owner
+    """Of the reader."""
     _unfinished: tuple[int, Step] | None = None
     """The number of a step of several items that was read and not given to its end, and what it gave."""
 
@@ -171,8 +183,11 @@ class ReadingCursor(Cursor):
 
     def _steps(self) -> Iterator[Step]:
         run, end = self.run, self._end()
+        if self._reader is not None and self._owner.is_other:
+            # What is open in it is the parent's.
+            self._table, self._reader = dict(self.table), None
         if self._reader is None:
-            self._reader = run.reader()
+            self._reader, self._owner = run.reader(), Owner()
             self._reader.restore(self._table)
         read, assemble, reader = self._reader.batch, run.assemble, self._reader
         unnoted: dict[int, bytes] = {}

@@ -26,7 +26,14 @@ from wdspec.streams import watchdog
 from wdspec.system.parent_watch import parent_watch
 from wdspec.system.per_process import PerProcess
 
-_running: PerProcess[weakref.WeakSet[Any]] = PerProcess(weakref.WeakSet)
+
+def _leave_alone(inherited: weakref.WeakSet[Any]) -> None:
+    """In a forked child: torch would end the parent's workers when it collects their iterator here."""
+    for workers in list(inherited):
+        workers._shutdown = True
+
+
+_running: PerProcess[weakref.WeakSet[Any]] = PerProcess(weakref.WeakSet, _leave_alone)
 """Iterators of DataLoaders that have worker processes."""
 _processes: PerProcess[weakref.WeakSet[Any]] = PerProcess(weakref.WeakSet)
 """Their processes: one that is stuck outlives its iterator."""

@@ -35,6 +35,20 @@ class PerProcess(Generic[T]):
             self._at_fork(inherited)
 
 
+class Owner:
+    """Which process something belongs to that a fork must not share: a descriptor, and so its place in the file."""
+
+    __slots__ = ("_process",)
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
+    @property
+    def is_other(self) -> bool:
+        """Whether this is another process, forked from the one that made this."""
+        return os.getpid() != self._process
+
+
 class KeyedValues(Generic[K, T]):
     """Values by key, each made on first use, by one thread at a time."""
 

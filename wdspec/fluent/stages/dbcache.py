@@ -23,14 +23,14 @@ from wdspec.planning.permutation import Permutation
 from wdspec.processes.seat import find_seat
 
 _APPLICATION = 0x77647331
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS parts (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, part INTEGER, parts INTEGER, size INTEGER, count INTEGER
-);
-CREATE TABLE IF NOT EXISTS samples (
-    id INTEGER REFERENCES parts ON DELETE CASCADE, position INTEGER, data BLOB, PRIMARY KEY (id, position)
-) WITHOUT ROWID;
-"""
+_TABLES = (
+    """CREATE TABLE parts (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, part INTEGER, parts INTEGER, size INTEGER, count INTEGER
+    )""",
+    """CREATE TABLE samples (
+        id INTEGER REFERENCES parts ON DELETE CASCADE, position INTEGER, data BLOB, PRIMARY KEY (id, position)
+    ) WITHOUT ROWID""",
+)
 _AT_ONCE = 64
 """Samples written in one transaction: others wait no longer than it takes."""
 
@@ -90,19 +90,11 @@ class DBCache(Stage):
     def _connected(self, path: str) -> sqlite3.Connection:
         database = sqlite3.connect(path, timeout=60, isolation_level=None)
         try:
-            # In this order: a process that makes the file at this moment gives it its mark first, and then tables.
-            tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            known = database.execute("PRAGMA application_id").fetchone()[0]
-            if known != _APPLICATION and tables:
-                raise UsageError(
-                    f"`{path}` is a database of another program, no sample cache; give another name"
-                )
-            database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = NORMAL")
             database.execute("PRAGMA foreign_keys = ON")
-            if known != _APPLICATION:
-                database.execute(f"PRAGMA application_id = {_APPLICATION}")
-            database.executescript(_SCHEMA)
+            if _mark(database) != _APPLICATION:
+                self._make(database, path)
+            database.execute("PRAGMA journal_mode = WAL")
         except sqlite3.DatabaseError as error:
             database.close()
             raise UsageError(
@@ -112,6 +104,20 @@ class DBCache(Stage):
             database.close()
             raise
         return database
+
+    def _make(self, database: sqlite3.Connection, path: str) -> None:
+        """Marks an empty database and makes its tables, both at once for whoever looks at it meanwhile."""
+        with database:  # commits, or rolls back
+            database.execute("BEGIN IMMEDIATE")
+            if _mark(database) == _APPLICATION:
+                return
+            if database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                raise UsageError(
+                    f"`{path}` is a database of another program, no sample cache; give another name"
+                )
+            for table in _TABLES:
+                database.execute(table)
+            database.execute(f"PRAGMA application_id = {_APPLICATION}")
 
     def _complete(self, database: sqlite3.Connection, part: int, parts: int) -> list[tuple[int, int]] | None:
         """(id, position) of the samples of this process; None if they are not all there."""
@@ -188,3 +194,8 @@ def _sample(database: sqlite3.Connection, place: tuple[int, int]) -> Any:
     return thawed(
         database.execute("SELECT data FROM samples WHERE id = ? AND position = ?", place).fetchone()[0]
     )
+
+
+def _mark(database: sqlite3.Connection) -> int:
+    """The number that says whose database it is; 0 where nobody has said so."""
+    return int(database.execute("PRAGMA application_id").fetchone()[0])

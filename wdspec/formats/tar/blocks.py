@@ -10,8 +10,9 @@ from __future__ import annotations
 import io
 from typing import BinaryIO
 
-from wdspec.errors import ShardError
+from wdspec.errors import ShardError, UsageError
 from wdspec.formats.tar.headers import BLOCK, REFETCH
+from wdspec.system.per_process import Owner
 
 CHUNK = 256 * 1024
 _PIECE = 64 * 1024 * 1024
@@ -25,10 +26,11 @@ class Blocks:
         offset: where to start. A file that cannot seek is read up to there.
     """
 
-    __slots__ = ("_failure", "base", "buffer", "file", "seekable")
+    __slots__ = ("_failure", "_owner", "base", "buffer", "file", "seekable")
 
     def __init__(self, file: BinaryIO, offset: int = 0) -> None:
         self.file = file
+        self._owner = Owner()
         self.seekable = file.seekable()
         self.buffer = b""
         self.base = 0
@@ -139,6 +141,7 @@ class Blocks:
     def _read_into(self, pieces: list[bytes], size: int) -> None:
         """Reads `size` bytes, fewer only where the shard ends."""
         have = 0
+        self._check_owner()
         try:
             while have < size and (data := self.file.read(min(size - have, _PIECE))):
                 pieces.append(data)
@@ -148,7 +151,15 @@ class Blocks:
         except OSError as error:
             raise ShardError(f"reading failed: {error}", offset=self.base + len(self.buffer)) from error
 
+    def _check_owner(self) -> None:
+        if self._owner.is_other:
+            raise UsageError(
+                "this shard was opened by another process, before a fork, and both would read on from one place in the "
+                "file; let each process begin an iteration of its own"
+            )
+
     def _seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._check_owner()
         try:
             return self.file.seek(offset, whence)
         except OSError as error:

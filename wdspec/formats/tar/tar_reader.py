@@ -18,6 +18,7 @@ from wdspec.formats.tar.headers import (
     BODILESS,
     PAX,
     REFETCH,
+    ZERO_BLOCK,
     Numbers,
     byte_sum,
     shown,
@@ -247,7 +248,7 @@ def _is_ordinary(member: Member, tail: bytes) -> bool:
     return member.is_file and member.data_offset == member.offset + BLOCK and tail[0] != 0 and tail[189] == 0
 
 
-_idle_pax = re.compile(rb"(?:\d\d [acm]time=[\d.-]+\n)+\0*").fullmatch
+_idle_pax = re.compile(rb"(?:\d\d [acm]time=[\d.-]+\n)+").match
 """Matches a pax header that only says when: any other might name the member, or be damaged where it did."""
 
 
@@ -257,5 +258,12 @@ def _past_idle_pax(buffer: bytes, start: int, size: int) -> int:
     Python's `tarfile` writes one before every member just to keep fractions of a second.
     """
     end = start + size + (-size & 511)
+    records = _idle_pax(buffer, start, end)
     # With the padding: a damaged size must not hide a record.
-    return end if end <= len(buffer) and _idle_pax(buffer, start, end) else 0
+    if (
+        records is None
+        or end > len(buffer)
+        or buffer[records.end() : end] != ZERO_BLOCK[: end - records.end()]
+    ):
+        return 0
+    return end
