@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from commandline import within as program
 from servers.counting import CountingServer
 from shardmaking import write_source
 
@@ -169,3 +170,23 @@ def test_processes_with_workers_on_one_cold_cache_fetch_every_shard_once(served,
     assert all(run == runs[0] for run in runs)
     assert set(served.fetched.values()) == {1}
     assert len(served.fetched) == 8
+
+
+def test_the_name_as_it_is_written_says_the_format_of_a_copy(served, tmp_path):
+    lines = "".join(json.dumps({"__key__": str(n), "n": n}) + "\n" for n in range(40))
+    for number in range(2):
+        (tmp_path / "served" / f"part{number}").write_text(lines)
+    document = {
+        "dataset": [{"shards": "s3://b/part{0..1}.jsonl", "shuffle": 0}],
+        "rewrite": [{"from": r"s3://b/(.*)\.jsonl", "to": rf"{served.url}/\1"}],
+        "cache": str(tmp_path / "c"),
+        "batch": 10,
+        "epoch": 80,
+    }
+    for _ in range(2):
+        pipeline = wdspec.compile(document)
+        assert len([n for batch in pipeline for n in batch["n"]]) == 80
+        pipeline.close()
+    (copy,) = (tmp_path / "c").rglob("part0")
+    assert copy.read_text() == lines
+    assert program("cache", "verify", str(tmp_path / "c"))[0] == "2 whole, 0 damaged\n"

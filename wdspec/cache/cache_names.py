@@ -39,6 +39,8 @@ class Copies(NamedTuple):
     """Where somebody else may have put it, the first that exists counts."""
     url: str
     """What the name was made from."""
+    written: str
+    """The URL as the spec writes it, whose end says the format."""
 
     @property
     def path(self) -> str:
@@ -71,7 +73,7 @@ class CacheNames:
         if scheme_of(rewritten) == "pipe" and scheme_of(url.text) != "pipe":
             key = url.text if scheme_of(url.text) else os.path.join(url.base, url.text)
         filled = () if variant else tuple(self._filled(url.text))
-        return Copies(self.directory, own_name(key, variant, self.folds_case), filled, key)
+        return Copies(self.directory, own_name(key, variant, self.folds_case), filled, key, url.text)
 
     def _filled(self, written: str) -> Iterable[str]:
         scheme = scheme_of(written)

@@ -83,7 +83,7 @@ class Fill:
         self._copies, self._fetch, self._rules, self._filling = copies, fetch, rules, filling
         self._check = CopyCheck(
             copies.url,
-            format_of(copies.url, rules.format),
+            format_of(copies.written, rules.format),
             lenient_end=rules.lenient_end,
             may_be_empty=rules.may_be_empty,
         )

@@ -213,7 +213,7 @@ def _problem(path: str, entry: Entry, url: str) -> str | None:
     """What is wrong with a copy; a missing end marker is not, as such a one was only kept where the spec allows it."""
     from wdspec.errors import WdspecError
     from wdspec.formats.compression.decompressed_file import decompressed
-    from wdspec.formats.suffixes import format_of
+    from wdspec.formats.suffixes import TAR_SUFFIXES, format_of
     from wdspec.formats.tar.tar_reader import count_samples
 
     try:
@@ -223,13 +223,25 @@ def _problem(path: str, entry: Entry, url: str) -> str | None:
         with open(path, "rb", buffering=0) as raw, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             file = decompressed(raw)
-            if format_of(url) == "tar":
+            # A URL that was rewritten may say nothing of the format; what it says by its end holds.
+            if format_of(url) == "tar" and (url.lower().endswith(TAR_SUFFIXES) or _begins_as_tar(path)):
                 count_samples(file, lenient_end=True, may_be_empty=True)
             while file.read(_PIECE):  # decompresses the rest
                 pass
     except (WdspecError, OSError) as error:
         return str(error)
     return None
+
+
+def _begins_as_tar(path: str) -> bool:
+    from wdspec.formats.compression.decompressed_file import decompressed
+
+    with open(path, "rb", buffering=0) as raw:
+        file = decompressed(raw)
+        start = b""
+        while len(start) < 262 and (piece := file.read(262 - len(start))):
+            start += piece
+    return start[257:262] == b"ustar"
 
 
 def _as_json(index: Index, entry: Entry, content: Content) -> dict[str, Any]:
