@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from itertools import count
 
@@ -16,9 +17,14 @@ from servers.fault_proxy import Script, Stall
 from shardmaking import write_source
 
 import wdspec
+from wdspec.cli.support.shard_files import ShardFiles
 from wdspec.compiler import sample_reader
 from wdspec.errors import ShardError
+from wdspec.fluent.stages.record_shards import jsonl_to_samples
+from wdspec.fluent.stages.shard_reader import ShardReader
 from wdspec.spec.loading import load
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
 from wdspec.stores import user_stores as registry
 from wdspec.streams import watchdog
 from wdspec.streams.watchdog import open_watched
@@ -193,3 +199,21 @@ def test_the_watching_thread_ends_with_the_last_stream():
     while dog._running:
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_commands_and_stages_end_reads_that_hang(monkeypatch):
+    monkeypatch.setitem(registry._registered, "sleepy", registry.UserStore("sleepy", lambda url: Sleepy()))
+    storage = replace(Storage.of(Environment.read()), timeout=0.3)
+    files = ShardFiles(["sleepy://x.tar", "sleepy://x.jsonl"], storage=storage)
+    reader = replace(ShardReader.here(), storage=storage)
+    shard, records = files.listed()
+    said = r"nothing came for 0.3 s .*\[url sleepy://x"
+    for read in (
+        lambda: files.opened(shard).read(10),
+        lambda: next(files.samples_of(shard)),
+        lambda: next(files.samples_of(records)),
+        lambda: reader.open("sleepy://x.tar").read(10),
+        lambda: next(iter(jsonl_to_samples(reader=reader)([{"url": "sleepy://x.jsonl"}]))),
+    ):
+        with pytest.raises(ShardError, match=said):
+            read()

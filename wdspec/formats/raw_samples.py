@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypedDict
 
 from wdspec.errors import ShardError
+
+
+class RawOptions(TypedDict, total=False):
+    """What every reader of raw samples may be told; see `RawSamples`."""
+
+    field_of: Callable[[str], str | None]
+    offset: int
+    index: int
+    stride: int
+    residue: int
+    on_error: Callable[[ShardError], None] | None
+    may_be_empty: bool
+    constants: Mapping[str, Any] | None
 
 
 class RawSamples(ABC):

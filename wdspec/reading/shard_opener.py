@@ -12,12 +12,11 @@ from wdspec.errors import ShardError, StoreError, WdspecError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.raw_samples import RawSamples, no_field
-from wdspec.formats.records.boundaries import splitter_of
-from wdspec.formats.records.record_reader import RecordSamples
+from wdspec.formats.reader_choice import raw_samples
 from wdspec.formats.suffixes import format_of
-from wdspec.formats.tar.tar_reader import TarSamples
 from wdspec.reading.piece import Piece
 from wdspec.spec.language.sample_options import KeyRule
+from wdspec.spec.language.vocabulary import Format
 from wdspec.storage.storage import Storage
 from wdspec.storage.upcoming import Ahead
 from wdspec.streams.watchdog import open_watched
@@ -56,7 +55,7 @@ class ShardOpener:
         Raises:
             ShardError: the shard does not exist, cannot be opened, or is compressed with something unknown.
         """
-        return self._open(piece, self.fields.field_of, on_error, ahead or self.ahead())
+        return self.samples(piece, self.fields.field_of, on_error, ahead or self.ahead())
 
     def ahead(self) -> Ahead:
         """What a reader of this source opens its shards through, to have the next ones fetched meanwhile."""
@@ -68,33 +67,35 @@ class ShardOpener:
         Raises:
             ShardError: as for reading.
         """
-        return self._open(piece, no_field, on_error, self.ahead())
+        return self.samples(piece, no_field, on_error, self.ahead())
 
-    def _open(
+    def samples(
         self,
         piece: Piece,
         field_of: Callable[[str], str | None],
         on_error: Callable[[ShardError], None],
         ahead: Ahead,
     ) -> RawSamples:
+        """As a call, with other fields than the source's: `field_of` as for `RawSamples`."""
         shard = piece.shard
         raw = open_watched(lambda: ahead.open(shard), self.storage.timeout, self.source, shard.text)
         where: dict[str, Any] = {"offset": piece.offset, "index": piece.index, "on_error": on_error}
         copy = getattr(raw, "copy_file", None)
         try:
+            format = self._format(shard)
+            constants = {"__url__": shard.text, **({"__source__": self.source} if self.source else {})}
 
             def samples_of(file: BinaryIO, **where: Any) -> RawSamples:
-                return self._samples(
+                return raw_samples(
                     decompressed(file),
-                    shard,
+                    format,
+                    self.key,
+                    self.lenient_end,
                     field_of=field_of,
                     stride=piece.stride,
                     residue=piece.residue,
                     may_be_empty=self.may_be_empty,
-                    constants={
-                        "__url__": shard.text,
-                        **({"__source__": self.source} if self.source else {}),
-                    },
+                    constants=constants,
                     **where,
                 )
 
@@ -113,16 +114,13 @@ class ShardOpener:
             lambda: self.storage.open_location(location), self.storage.timeout, self.source, shard.text
         )
 
-    def _samples(self, file: BinaryIO, shard: ShardUrl, **options: Any) -> RawSamples:
+    def _format(self, shard: ShardUrl) -> Format:
+        """Raises StoreError for one that does not show where an answer was cut, from what cuts without a word."""
         format = format_of(shard.text, self.format)
-        if format == "tar":
-            return TarSamples(file, key_rule=self.key, lenient_end=self.lenient_end, **options)
         etl = self.storage.ais.etl if self.storage.ais else None
-        if etl is not None:
+        if etl is not None and format != "tar":
             raise StoreError(
                 f"the ETL `{etl.name}` must give tar, but this shard is read as {format}, in which an answer that "
-                "breaks off looks whole; if it does give tar, set `format: tar`",
-                source=self.source,
-                url=shard.text,
+                "breaks off looks whole; if it does give tar, set `format: tar`"
             )
-        return RecordSamples(file, splitter_of(format), **options)
+        return format

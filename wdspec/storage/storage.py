@@ -26,7 +26,7 @@ from wdspec.stores.store import Store, StoreSettings, unlistable
 from wdspec.stores.store_table import store_of
 from wdspec.stores.user_stores import user_stores
 from wdspec.streams.retrying import RetryPolicy
-from wdspec.streams.watchdog import NO_PROGRESS
+from wdspec.streams.watchdog import NO_PROGRESS, open_watched
 from wdspec.urls.rewrite import Rule
 from wdspec.urls.schemes import AIS_PREFIX
 from wdspec.urls.sequence import ShardUrl, UrlSequence
@@ -126,6 +126,10 @@ class Storage(StoreSettings):
         if copies is None or self.cache is None:
             return self.open_location(resolution.location)
         return self.cache.open(copies, partial(self.open_location, resolution.location))
+
+    def watched(self, shard: ShardUrl) -> BinaryIO:
+        """The bytes of a shard, as `open`; reads that give nothing for too long are ended."""
+        return open_watched(lambda: self.open(self.resolve(shard)), self.timeout, "", shard.text)
 
     def open_location(self, location: str) -> BinaryIO:
         """As `open`, for a location of which nothing else is known; never cached."""

@@ -10,11 +10,11 @@ from typing import Any, BinaryIO
 
 import click
 
+from wdspec.errors import ShardError
+from wdspec.fields.sample_fields import SampleFields
 from wdspec.formats.compression.decompressed_file import decompressed
-from wdspec.formats.records.boundaries import splitter_of
-from wdspec.formats.records.record_reader import RecordSamples
-from wdspec.formats.suffixes import format_of
-from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.reading.piece import Piece
+from wdspec.reading.shard_opener import ShardOpener
 from wdspec.spec.language.sample_options import KeyRule
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
@@ -88,7 +88,6 @@ class ShardFiles:
             decode: whether to give values instead of bytes where an extension has a decoder by default.
         """
         from wdspec.fields.file_patterns import Extensions
-        from wdspec.fields.sample_fields import SampleFields
 
         asked = Extensions([extensions]) if extensions is not None else None
         samples = self.samples(
@@ -107,23 +106,23 @@ class ShardFiles:
         Raises:
             ShardError: it cannot be read, or is damaged.
         """
-        with closing(self.opened(shard)) as file:
-            constants = {"__url__": shard.text}
-            format = format_of(shard.text, self.format)
-            if format == "tar":
-                key = KeyRule(kind="last_dot" if self.key == "last_dot" else "first_dot")
-                yield from TarSamples(file, field_of=fields, key_rule=key, constants=constants)
-            else:
-                yield from RecordSamples(file, splitter_of(format), field_of=fields, constants=constants)
+        key = KeyRule(kind="last_dot" if self.key == "last_dot" else "first_dot")
+        opener = ShardOpener("", self.storage, SampleFields(), key, lenient_end=False, format=self.format)
+        with closing(opener.samples(Piece(shard), fields, _raised, opener.ahead())) as samples:
+            yield from samples
 
     def opened(self, shard: ShardUrl) -> BinaryIO:
         """The uncompressed bytes of a shard."""
-        raw = self.storage.open(self.storage.resolve(shard))
+        raw = self.storage.watched(shard)
         try:
             return decompressed(raw)
         except BaseException:
             raw.close()
             raise
+
+
+def _raised(error: ShardError) -> None:
+    raise error
 
 
 def fields_of(sample: dict[str, Any]) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class ShardReader:
 
     def open(self, url: str) -> BinaryIO:
         """The bytes of a shard."""
-        return self.storage.open(self.storage.resolve(ShardUrl(url, self.base)))
+        return self.storage.watched(ShardUrl(url, self.base))
 
     def opener(self) -> ShardOpener:
         """Opens whole samples."""

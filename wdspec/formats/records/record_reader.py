@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, Unpack
 
 from wdspec.errors import ShardError
-from wdspec.formats.raw_samples import RawSamples
+from wdspec.formats.raw_samples import RawOptions, RawSamples
 from wdspec.formats.suffixes import stem_of
 from wdspec.formats.tar.blocks import CHUNK, Blocks
 from wdspec.formats.tar.headers import REFETCH
@@ -51,7 +51,7 @@ class RecordSamples(RawSamples):
         options: of `RawSamples`.
     """
 
-    def __init__(self, file: BinaryIO, split: RecordSplitter, **options: Any) -> None:
+    def __init__(self, file: BinaryIO, split: RecordSplitter, **options: Unpack[RawOptions]) -> None:
         super().__init__(file, **options)
         self._split = split
         self._stem = stem_of(str(self._constants.get("__url__", "")))

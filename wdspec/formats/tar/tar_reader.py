@@ -6,11 +6,11 @@ import re
 import struct
 import warnings
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Unpack
 from zlib import adler32
 
 from wdspec.errors import ShardError
-from wdspec.formats.raw_samples import RawSamples, no_field
+from wdspec.formats.raw_samples import RawOptions, RawSamples, no_field
 from wdspec.formats.tar.blocks import Blocks
 from wdspec.formats.tar.hard_links import HardLinks
 from wdspec.formats.tar.headers import (
@@ -78,7 +78,7 @@ class TarSamples(RawSamples):
         *,
         key_rule: KeyRule = _FIRST_DOT,
         lenient_end: bool = False,
-        **options: Any,
+        **options: Unpack[RawOptions],
     ) -> None:
         super().__init__(file, **options)
         self._key_rule = key_rule

@@ -1,0 +1,25 @@
+"""Which reader a shard gets, by its format."""
+
+from __future__ import annotations
+
+from typing import BinaryIO, Unpack
+
+from wdspec.formats.raw_samples import RawOptions, RawSamples
+from wdspec.formats.records.boundaries import splitter_of
+from wdspec.formats.records.record_reader import RecordSamples
+from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.spec.language.sample_options import KeyRule
+from wdspec.spec.language.vocabulary import Format
+
+
+def raw_samples(
+    file: BinaryIO, format: Format, key_rule: KeyRule, lenient_end: bool, **options: Unpack[RawOptions]
+) -> RawSamples:
+    """The samples of one uncompressed shard.
+
+    Args:
+        key_rule, lenient_end: as for `TarSamples`; for tars only.
+    """
+    if format == "tar":
+        return TarSamples(file, key_rule=key_rule, lenient_end=lenient_end, **options)
+    return RecordSamples(file, splitter_of(format), **options)
