@@ -22,13 +22,13 @@ QUESTIONS = {
     "What decides how long a store that fails is asked again?": ("streams/retrying.py", "class RetryPolicy"),
     "What ends a read that hangs?": ("streams/watchdog.py", "class Watch"),
     "Where are rewrite rules applied to a URL?": ("storage/resolution.py", "def locate"),
-    "Which environment variables are read?": ("storage/environment.py", "WDS_REWRITE"),
+    "Which environment variables are read?": ("storage/environment.py", "class Environment"),
     "Where are globs on a local disk matched?": ("stores/local/globbing.py", "def files_matching"),
     "What is copied into the cache when a shard is read the first time, and by whom?": (
         "cache/fill.py",
         "class Fill",
     ),
-    "Which suffixes make a file a shard?": ("formats/suffixes.py", "tar"),
+    "Which suffixes make a file a shard?": ("formats/suffixes.py", "def is_listed"),
     "Where is a tar header's checksum compared?": ("formats/tar/headers.py", "def read_header"),
     "What turns the samples of a batch into tensors?": ("reading/collate.py", "def stack"),
     "Where are skipped errors counted?": ("reading/error_budget.py", "class Budget"),
@@ -47,7 +47,10 @@ def test_a_question_is_answered_in_the_file_that_the_page_leads_to(question):
     path, text = QUESTIONS[question]
     assert text in (HOUSE / path).read_text(encoding="utf-8")
     room, *_ = path.split("/")
-    assert f"`{room}/`" in PAGE
+    assert f"`{room}/`" in MAP
+    folder, _, name = path.rpartition("/")
+    files = PAGE.partition(f"**`wdspec/{folder}/`**")[2].partition("\n**`")[0]
+    assert f"\n- `{name}`: " in files
 
 
 def test_every_room_is_on_the_page():
@@ -68,7 +71,7 @@ def test_every_file_on_the_page_exists():
 
 def test_every_module_on_the_page_exists():
     for dotted in re.findall(r"`(\w+(?:\.(?!py\b)\w+)+)`", MAP):
-        parts = dotted.split(".")
+        parts = dotted.removeprefix("wdspec.").split(".")
         found = next(
             (i for i in range(len(parts), 0, -1) if HOUSE.joinpath(*parts[:i]).with_suffix(".py").exists()), 0
         )

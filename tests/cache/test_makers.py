@@ -121,6 +121,7 @@ def test_a_child_of_the_maker_reads_behind_it_and_makes_nothing(caching):
 
 
 def test_a_process_that_ends_finishes_what_is_nearly_made_and_leaves_no_part(caching, monkeypatch):
+    assert filling.GRACE >= 1
     monkeypatch.setattr(filling, "GRACE", 60)
     store = Store({URL: DATA}, piece=100_000, wait=lambda: time.sleep(0.01))
     caching.open(URL, store)

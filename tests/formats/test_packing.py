@@ -59,7 +59,11 @@ def test_a_time_beyond_octal_is_written_in_base_256():
 def test_names_of_up_to_100_bytes_take_one_block(length):
     header = HeaderMaker().header(b"x" * length, 5)
     assert (len(header) == 512) == (length <= 100)
-    assert len(header) + 5 + len(padding(5)) == len(header) + 512
+
+
+@pytest.mark.parametrize(("size", "zeros"), [(0, 0), (1, 511), (5, 507), (511, 1), (512, 0), (513, 511)])
+def test_a_member_fills_whole_blocks(size, zeros):
+    assert padding(size) == bytes(zeros)
 
 
 def test_a_long_path_is_split_into_prefix_and_name_of_plain_ustar():
