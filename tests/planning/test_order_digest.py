@@ -20,6 +20,7 @@ from wdspec.planning.order_digest import (
 )
 from wdspec.spec.language.effects import Affects, AffectsOrder, AffectsSamples, declared_keys
 from wdspec.spec.language.known_keys import MERGED_SOURCE, MERGED_TOP, keys_of
+from wdspec.spec.language.model import Model
 from wdspec.spec.language.models import Source, Spec
 
 KEYS = {
@@ -127,6 +128,7 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "source select": ({}, {"select": "m:f"}),
     "source shuffle": ({}, {"shuffle": 10}),
     "source order": ({}, {"order": "sequential"}),
+    "source empty": ({}, {"empty": "allow"}),
     "source interleave": ({}, {"interleave": 2}),
     "source key.kind": ({}, {"key": "last_dot"}),
     "source key.regex": ({"key": {"regex": "(.)(.)"}}, {"key": {"regex": "(..)(.)"}}),
@@ -242,6 +244,73 @@ def test_a_new_key_is_in_the_digests_by_its_declaration_alone():
         "sources.a.jitter: added"
     ]
     assert describe_samples(plain) != describe_samples(other)
+
+
+def test_a_new_key_of_a_nested_mix_is_in_the_digest_of_the_order():
+    spec = wdspec.load(
+        {"elastic": {"ranks": 1}, "dataset": [{"name": "m", "dataset": [{"name": "a", **SOURCES["a"]}]}]}
+    )
+    plan = wdspec.plan(spec)
+    nested = [
+        spec.model_copy(
+            update={"dataset": (WithNewKeys.model_construct(**dict(spec.dataset[0]), jitter=jitter),)}
+        )
+        for jitter in (0, 3)
+    ]
+    assert describe_order(nested[0], plan) == describe_order(spec, plan)
+    assert list(differences(*(describe_order(each, plan) for each in nested))) == ["mixes: added"]
+
+
+class Knob(Model):
+    x: AffectsOrder[int] = Field(0, description="One of two.")
+
+
+class WithKnobs(Source):
+    knobs: tuple[Knob, ...] = Field((), description="A list of maps.")
+
+
+def test_the_place_in_a_list_of_maps_is_in_the_digest():
+    (key,) = (key for key in declared_keys(WithKnobs) if key.name == "knobs.x")
+    one, two = (
+        WithKnobs.model_construct(knobs=knobs) for knobs in ((Knob(x=1), Knob()), (Knob(), Knob(x=1)))
+    )
+    assert key.stated(one) == [1, None]
+    assert key.stated(two) == [None, 1]
+    assert key.stated(WithKnobs.model_construct(knobs=(Knob(), Knob()))) == []
+
+
+ETL = {"aistore": {**AIS, "etl": "first-etl"}}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (ETL, {}, True),
+        (ETL, {"aistore": {"etl": "first-etl"}}, True),
+        (ETL, {"aistore": {"etl": "second-etl"}}, False),
+        (ETL, {"aistore": False}, False),
+        (ETL, {"aistore": {"etl": False}}, False),
+        ({"aistore": AIS}, {"aistore": False}, True),
+    ],
+)
+def test_the_etl_that_takes_effect_is_in_the_digest_of_the_samples(one, other, same):
+    plain, changed = (
+        wdspec.load({**one, "dataset": [{"name": "a", **SOURCES["a"], **keys}]}) for keys in ({}, other)
+    )
+    assert (describe_samples(plain) == describe_samples(changed)) is same
+
+
+def test_maps_are_read_by_name_alone():
+    keys = {
+        "decode": {"jpg": "rgb8", "cls": "raw"},
+        "rename": {"a": "jpg", "b": "cls"},
+        "tags": {"x": 1, "y": {"p": 1}},
+    }
+    turned = {key: dict(reversed(value.items())) for key, value in keys.items()}
+    one, other = (
+        wdspec.load({"dataset": [{"name": "a", **SOURCES["a"], **values}]}) for values in (keys, turned)
+    )
+    assert describe_samples(one) == describe_samples(other)
 
 
 def test_a_key_that_is_not_used_leaves_the_digests_as_they_were():

@@ -18,6 +18,8 @@ from pydantic import BaseModel
 
 from wdspec.planning.finite_pass import Pass
 from wdspec.planning.plan import Plan
+from wdspec.spec.compose.effective_values import effective_etl
+from wdspec.spec.language.aistore import Etl
 from wdspec.spec.language.effects import DeclaredKey, declared_keys
 from wdspec.spec.language.models import Source, Spec
 from wdspec.urls.sequence import ShardUrl, UrlSequence
@@ -78,6 +80,7 @@ def describe_order(spec: Spec, plan: Plan) -> dict[str, Any]:
         "mix": plan.draw,
         **_mixing(plan),
         **_stated(spec, "order", frozenset(IN_PLAN)),
+        **_mixes(spec),
         "sources": {
             source.name: {
                 "share": str(source.share),
@@ -95,18 +98,19 @@ def describe_order(spec: Spec, plan: Plan) -> dict[str, Any]:
 def describe_samples(spec: Spec) -> str:
     """A digest of what changes the samples but not their order."""
     sources = spec.sources_by_name
-    parts = [[source.name, *(_placeless(source, key) for key in _SAMPLES_OF_SOURCE)] for source in sources]
-    described: list[Any] = [parts, *(getattr(spec, key) for key in _SAMPLES_OF_SPEC)]
-    others = {source.name: _stated(source, "samples", frozenset(_SAMPLES_OF_SOURCE)) for source in sources}
-    others[""] = _stated(spec, "samples", frozenset(_SAMPLES_OF_SPEC))
-    if any(others.values()):
-        described.append(others)
-    return _hash(repr(tuple(described)))
-
-
-def _placeless(source: Source, key: str) -> Any:
-    """A value of a source; tags, which are read by name alone, in the order of their names."""
-    return sorted(source.tags.items()) if key == "tags" else getattr(source, key)
+    covered = frozenset(f"aistore.etl.{key.name}" for key in declared_keys(Etl))
+    described: dict[str, Any] = {
+        "": {key: getattr(spec, key) for key in _SAMPLES_OF_SPEC}
+        | _stated(spec, "samples", covered | {*_SAMPLES_OF_SPEC})
+    }
+    for source in sources:
+        described[source.name] = {key: getattr(source, key) for key in _SAMPLES_OF_SOURCE} | _stated(
+            source, "samples", covered | {*_SAMPLES_OF_SOURCE}
+        )
+        if (etl := effective_etl(spec, source)) is not None:
+            described[source.name] |= _stated(etl, "samples", frozenset())
+    # In JSON the order of the keys of a map, which are read by name alone, makes no difference.
+    return _hash(json.dumps(described, sort_keys=True, default=_plain))
 
 
 def digest(description: dict[str, Any]) -> str:
@@ -177,14 +181,23 @@ def _choice_of_samples(source: Source, spec: Spec) -> dict[str, Any]:
     return described
 
 
-def _stated(holder: Source | Spec, effect: str, covered: frozenset[str]) -> dict[str, Any]:
+def _mixes(spec: Spec) -> dict[str, Any]:
+    """What nested mixes say that affects the order, beside what their sources' shares show."""
+    stated = {
+        mix.name: _stated(mix, "order", frozenset(IN_SOURCE)) for each in spec.dataset for mix in each.mixes
+    }
+    said = {name: values for name, values in stated.items() if values}
+    return {"mixes": said} if said else {}
+
+
+def _stated(holder: BaseModel, effect: str, covered: frozenset[str]) -> dict[str, Any]:
     """The keys with an effect that nothing else covers, where they are not the default."""
     stated = ((key.name, key.stated(holder)) for key in _uncovered(type(holder), effect, covered))
     return {name: _plain(values[0] if len(values) == 1 else values) for name, values in stated if values}
 
 
 @cache
-def _uncovered(model: type[Source | Spec], effect: str, covered: frozenset[str]) -> tuple[DeclaredKey, ...]:
+def _uncovered(model: type[BaseModel], effect: str, covered: frozenset[str]) -> tuple[DeclaredKey, ...]:
     return tuple(
         key
         for key in declared_keys(model)

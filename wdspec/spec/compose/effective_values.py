@@ -7,6 +7,7 @@ from typing import Any
 
 from wdspec.decoders.table import DEFAULT_IMAGE_DECODER, RAW, split_decoder
 from wdspec.spec.compose.draft import Draft
+from wdspec.spec.language.aistore import Etl
 from wdspec.spec.language.models import Source, Spec
 from wdspec.spec.language.sample_options import Decode
 from wdspec.spec.language.vocabulary import DEFAULT_SCALE, IMAGE_DECODERS
@@ -29,6 +30,17 @@ def fill_in_effective_values(spec: Spec, leaves: Iterable[Draft]) -> None:
             listed = {"order": "sequential", "shuffle": 0}
             effective |= {key: value for key, value in listed.items() if leaf.node.get(key) is None}
         leaf.model = model.model_copy(update=effective)
+
+
+def effective_etl(spec: Spec, source: Source) -> Etl | None:
+    """The ETL of AIStore whose answers a source reads: its own, or that of the spec, where nothing switches it off."""
+    for holder in (source, spec):
+        if "aistore" in holder.model_fields_set:
+            if holder.aistore is None:
+                return None
+            if "etl" in holder.aistore.model_fields_set:
+                return holder.aistore.etl
+    return None
 
 
 def _scaling(leaf: Draft, model: Source) -> dict[str, Any]:

@@ -44,14 +44,18 @@ class DeclaredKey(NamedTuple):
     default: Any
 
     def stated(self, holder: Any) -> list[Any]:
-        """Its values in a model: those that are not the default; several where it is a key of a list of maps."""
+        """Its values in a model, one for each map where it is a key of a list of maps; none if all are the default.
+
+        Among others, one that is the default is None.
+        """
         *outer, last = self.attributes
         held = [holder]
         for attribute in outer:
             maps = [getattr(each, attribute) for each in held if each is not None]
             held = [each for value in maps for each in (value if isinstance(value, tuple) else (value,))]
-        values = [getattr(each, last) for each in held if each is not None]
-        return [value for value in values if value is not None and value != self.default]
+        values = [None if each is None else getattr(each, last) for each in held]
+        stated = [None if value == self.default else value for value in values]
+        return [] if all(value is None for value in stated) else stated
 
 
 @cache

@@ -182,6 +182,14 @@ class Source(_Discreet, SourceOptions):
             for source in self.dataset:
                 yield from source.leaves
 
+    @property
+    def mixes(self) -> "Iterator[Source]":
+        """The nested mixes in this one, depth first, and itself, if it is one."""
+        if self.dataset is not None:
+            yield self
+            for source in self.dataset:
+                yield from source.mixes
+
 
 class Spec(_Discreet):
     """A spec, for one split and one environment."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.language.aistore import Etl
-from wdspec.spec.language.models import Source, Spec
+from wdspec.spec.compose.effective_values import effective_etl
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 
 
@@ -21,7 +20,7 @@ from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 def etl_cuts(composed: Composed) -> Findings:
     """Sources behind an ETL that are no tar, or whose tar may end anywhere."""
     for leaf, source in composed.models:
-        etl = _effective_etl(composed.spec, source)
+        etl = effective_etl(composed.spec, source)
         if etl is None:
             continue
         if source.tar.end == "lenient":
@@ -33,13 +32,3 @@ def etl_cuts(composed: Composed) -> Findings:
                 f"an ETL must give tar shards, but `format` is {source.format}: nothing there shows a cut"
             )
             yield Finding(leaf.node.key_or_self("format"), message, "let the ETL write tar, or remove `etl`")
-
-
-def _effective_etl(spec: Spec, source: Source) -> Etl | None:
-    for holder in (source, spec):
-        if "aistore" in holder.model_fields_set:
-            if holder.aistore is None:
-                return None
-            if "etl" in holder.aistore.model_fields_set:
-                return holder.aistore.etl
-    return None
