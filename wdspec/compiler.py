@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wdspec.errors import UsageError
 from wdspec.listed_spec import ListedSpec
 from wdspec.planning.plan import Plan
-from wdspec.planning.topology import Topology
+from wdspec.planning.topology import Seat, Topology
 from wdspec.spec.language.models import Spec
 from wdspec.spec.loading import load
 from wdspec.suggestions import did_you_mean
@@ -69,13 +69,20 @@ def plan(spec: SpecLike, *, ranks: int | None = None, workers: int | None = None
 
 
 def compile(
-    spec: SpecLike, *, rank: int | None = None, world_size: int | None = None, **choice: Any
+    spec: SpecLike,
+    *,
+    rank: int | None = None,
+    world_size: int | None = None,
+    mesh: Any = None,
+    dim: str | Sequence[str] = "dp",
+    **choice: Any,
 ) -> SpecPipeline:
     """Compiles a spec into a `DataPipeline` with a plan: a torch IterableDataset that reads in this process.
 
     Args:
         spec: a path, a dict or a loaded Spec.
         rank, world_size: the data-parallel place; by default found in torch.distributed or the environment.
+        mesh, dim: as for `wdspec.loader`.
         choice: `split`, `env`, `vars`, `overrides`, as for `wdspec.load`.
 
     Returns:
@@ -93,12 +100,11 @@ def compile(
     """
     require_torch("wdspec.compile")
     from wdspec.fluent.spec_pipeline import SpecPipeline
-    from wdspec.processes.seat import find_seat
     from wdspec.running.rank_agreement import check_ranks_agree
 
     own = "it reads in its own process; use wdspec.loader(spec, num_workers=…), or give it to a DataLoader"
     _check_choice("compile", choice, workers=own, num_workers=own)
-    pipeline = SpecPipeline(blueprint(load(spec, **choice)), find_seat(rank, world_size))
+    pipeline = SpecPipeline(blueprint(load(spec, **choice)), _seat(rank, world_size, mesh, dim))
     check_ranks_agree(pipeline.run)
     return pipeline
 
@@ -109,6 +115,8 @@ def loader(
     num_workers: int | None = None,
     rank: int | None = None,
     world_size: int | None = None,
+    mesh: Any = None,
+    dim: str | Sequence[str] = "dp",
     split: str | None = None,
     env: str | None = None,
     vars: Mapping[str, Any] | None = None,
@@ -121,6 +129,8 @@ def loader(
         spec: a path, a dict or a loaded Spec.
         num_workers: reading processes; by default the spec's `loader.workers`. 0 reads in this process.
         rank, world_size: the data-parallel place; by default found in torch.distributed or the environment.
+        mesh, dim: a `DeviceMesh` to find the place in instead, and its data-parallel dimension, or several, the
+            slowest first: peers along the other dimensions (tensor, pipeline, context parallel) read the same.
         split, env, vars, overrides: as for `wdspec.load`.
         torch_arguments: further arguments of torch's DataLoader, such as ``pin_memory`` or
             ``multiprocessing_context``; they win over the spec's `loader:`.
@@ -139,7 +149,6 @@ def loader(
         torch.int64
     """
     require_torch("wdspec.loader")
-    from wdspec.processes.seat import find_seat
     from wdspec.running.loader import Loader
     from wdspec.running.rank_agreement import check_ranks_agree
 
@@ -155,7 +164,7 @@ def loader(
         if options.prefetch is not None:
             arguments["prefetch_factor"] = options.prefetch
     made = Loader(
-        blueprint(checked), find_seat(rank, world_size), workers, **{**arguments, **torch_arguments}
+        blueprint(checked), _seat(rank, world_size, mesh, dim), workers, **{**arguments, **torch_arguments}
     )
     check_ranks_agree(made.run)
     return made
@@ -178,6 +187,18 @@ def sample_reader(spec: Spec, *, workers: int | None = None) -> Reader:
     update = {"batch": None, "epoch": finite, "limit": finite and spec.limit}
     listed = ListedSpec.of(spec.model_copy(update=update), to_read=True)
     return Reader(listed.plan(topology), listed.parts, range(1))
+
+
+def _seat(rank: int | None, world_size: int | None, mesh: Any, dim: str | Sequence[str]) -> Seat:
+    from wdspec.processes.seat import find_seat, seat_in_mesh
+
+    if mesh is None:
+        return find_seat(rank, world_size)
+    if rank is not None or world_size is not None:
+        raise UsageError(
+            "`mesh` says which rank this is, so `rank` and `world_size` say it twice; leave them out"
+        )
+    return seat_in_mesh(mesh, dim)
 
 
 def _check_choice(function: str, choice: Mapping[str, Any], **remedies: str) -> None:

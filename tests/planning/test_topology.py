@@ -15,8 +15,26 @@ def test_batches_go_round_the_canonical_workers_through_epochs():
 
 def test_ranks_share_the_canonical_ranks():
     assert list(Seat(1, 2).canonical_ranks(Topology(8, 1))) == [4, 5, 6, 7]
-    with pytest.raises(UsageError, match=r"world size of 1, 2, 4, 8"):
+    with pytest.raises(UsageError, match=r"world size of 2 or 4 \(of 1, 2, 4, 8\)"):
         Seat(0, 3).canonical_ranks(Topology(8, 1))
+    with pytest.raises(UsageError, match=r"9 ranks .* run with a world size of 8 \(of 1, 2, 4, 8\)"):
+        Seat(0, 9).canonical_ranks(Topology(8, 1))
+
+
+@pytest.mark.parametrize("ranks", range(1, 9))
+@pytest.mark.parametrize("per_slot", range(1, 7))
+def test_ranks_share_the_places_of_a_batch_evenly(ranks, per_slot):
+    topology, places = Topology(ranks, 1), ranks * per_slot
+    for world_size in range(1, places + 1):
+        if places % world_size:
+            with pytest.raises(UsageError, match="cannot share"):
+                Seat(0, world_size).canonical_ranks(topology, per_slot)
+            continue
+        shares = [Seat(rank, world_size).places(topology, per_slot) for rank in range(world_size)]
+        assert [place for share in shares for place in share] == list(range(places))
+        for rank, share in enumerate(shares):
+            read = Seat(rank, world_size).canonical_ranks(topology, per_slot)
+            assert set(read) == {place // per_slot for place in share}
 
 
 @pytest.mark.parametrize(("rank", "size"), [(2, 2), (-1, 2), (0, 0)])

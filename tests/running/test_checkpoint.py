@@ -64,15 +64,31 @@ def test_a_run_goes_on_exactly_through_changes_of_topology(shards):
     spec = make_spec(shards)
     expected, _ = run(spec, 1, 0, 40)
     seen, state = [], None
-    for ranks, workers, batches in [(4, 2, 5), (2, 3, 9), (1, 6, 1), (4, 0, 8), (1, 1, 4), (2, 2, 13)]:
+    for ranks, workers, batches in [
+        (4, 2, 5),
+        (2, 3, 9),
+        (3, 1, 1),
+        (4, 0, 8),
+        (6, 0, 2),
+        (1, 1, 2),
+        (2, 2, 13),
+    ]:
         part, state = run(spec, ranks, workers, batches, state)
         seen += part
     assert seen == expected
 
 
+@pytest.mark.parametrize(
+    "changes", [{"batch": None, "epoch": 40}, {"batch": {"size": 3, "accumulate": True}}]
+)
+def test_ranks_that_do_not_divide_the_canonical_ones_need_a_batch_to_share(shards, changes):
+    with pytest.raises(wdspec.UsageError, match=r"3 ranks cannot share 4 canonical ranks evenly.* of 2 or 4"):
+        wdspec.loader(make_spec(shards, **changes), rank=0, world_size=3)
+
+
 @given(
     st.lists(
-        st.tuples(st.sampled_from((1, 2, 3, 6)), st.sampled_from((0,)), st.integers(1, 9)),
+        st.tuples(st.sampled_from((1, 2, 3, 6, 9, 18)), st.sampled_from((0,)), st.integers(1, 9)),
         min_size=1,
         max_size=4,
     )
@@ -409,7 +425,10 @@ def test_a_state_of_another_version_is_refused(shards):
 
 @pytest.mark.parametrize(
     ("ranks", "workers", "says"),
-    [(3, 0, "world size of 1, 2, 4"), (1, 4, r"4 workers cannot share 6.*use 1, 2, 3, 6 \(or 0\)")],
+    [
+        (5, 0, r"global batch of 12 samples evenly.* world size of 4 or 6 \(of 1, 2, 3, 4, 6, 12\)"),
+        (1, 4, r"4 workers cannot share 6.*use 1, 2, 3, 6 \(or 0\)"),
+    ],
 )
 def test_illegal_topologies_list_the_legal_ones(shards, ranks, workers, says):
     with pytest.raises(wdspec.UsageError, match=says):

@@ -291,15 +291,45 @@ class TestBareDataLoader:
         with pytest.raises(wdspec.UsageError, match="7 batches is no multiple of 2 workers"):
             list(loader)
 
-    @pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+    @pytest.mark.parametrize("start", ["fork", "spawn"])
     def test_batches_in_no_order_are_refused(self, spec, start, monkeypatch):
         # Else torch ends processes that have not started within 5 s, and tells whoever waits for another.
         monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 60)
         unordered = {"batch_size": None, "in_order": False, "multiprocessing_context": start}
-        with pytest.raises(wdspec.UsageError, match="in_order=False gives batches in whatever order"):
-            next(iter(DataLoader(wdspec.compile(spec), num_workers=2, **unordered)))
+        batches = iter(DataLoader(wdspec.compile(spec), num_workers=2, **unordered))
+        for _ in range(2):  # of both workers, or the second would still be starting when they are ended
+            with pytest.raises(wdspec.UsageError, match="in_order=False gives batches in whatever order"):
+                next(batches)
         alone = DataLoader(wdspec.compile(spec), num_workers=1, **unordered)
         assert keys(alone) == reference(load(spec), 1, 1, 0, 7)
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_batches_of_batches_are_refused(self, spec, workers):
+        loader = DataLoader(wdspec.compile(spec), num_workers=workers)
+        with pytest.raises(
+            wdspec.UsageError, match=r"batches of batches.* batch_size=None.*`get_train_dataloader`"
+        ):
+            next(iter(loader))
+        samples = {**spec, "batch": None, "epoch": 20}
+        batches = list(DataLoader(wdspec.compile(samples), batch_size=5, num_workers=workers))
+        assert [len(batch["__key__"]) for batch in batches] == [5] * 4
+
+    @pytest.mark.parametrize("start", [None, "fork", "spawn"])
+    def test_what_accelerate_would_share_out_again_is_refused(self, spec, start):
+        from accelerate.data_loader import DataLoaderShard, IterableDatasetShard
+
+        samples = {**spec, "batch": None, "epoch": 20}
+        workers = {"num_workers": 1, "multiprocessing_context": start} if start else {}
+
+        def shared_out(world_size, rank):
+            pipeline = wdspec.compile(samples, rank=rank, world_size=world_size)
+            part = IterableDatasetShard(pipeline, batch_size=2, num_processes=2, process_index=1)
+            return DataLoaderShard(part, batch_size=2, **workers)
+
+        with pytest.raises(wdspec.UsageError, match=r"one rank's part of 2; do not prepare it"):
+            next(iter(shared_out(2, 1)))
+        # What reads everything on each rank may be shared out.
+        assert len(list(shared_out(1, 0))) == 5
 
     def test_persistent_workers_are_refused_after_an_epoch_left_early(self, spec):
         loader = DataLoader(wdspec.compile(spec), batch_size=None, num_workers=1, persistent_workers=True)

@@ -212,3 +212,25 @@ def assert_exact(runs, expected, ranks, most_replayed=None):
             assert covered - whole[0] <= most_replayed
         covered = whole[-1] + 1
     assert covered == len(expected)
+
+
+def documented(script, options=None):
+    """The command of docs/training.md for a script, as arguments for Python, with options set to these values."""
+    page = (ROOT / "docs" / "training.md").read_text()
+    command = next(
+        line for line in page.splitlines() if line.startswith(tuple(STARTS)) and f"/{script}" in line
+    ).split()
+    for option, value in (options or {}).items():
+        command[command.index(option) + 1] = value
+    return [
+        *STARTS[command[0]],
+        *(ROOT / part if str(part).endswith(script) else part for part in command[1:]),
+    ]
+
+
+STARTS = {
+    "torchrun": ["-m", "torch.distributed.run", "--standalone"],
+    "python": [],
+    "accelerate": ["-m", "accelerate.commands.accelerate_cli"],
+}
+"""What Python is given for the programs that the page's commands begin with."""

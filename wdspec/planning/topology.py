@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from math import isqrt
 
 from wdspec.errors import UsageError
 
@@ -57,23 +59,45 @@ class Seat:
                 f"rank {self.rank} is not in 0..{self.world_size - 1} (world size {self.world_size})"
             )
 
-    def canonical_ranks(self, topology: Topology) -> range:
-        """The canonical ranks this rank reads: [r·N/R, (r+1)·N/R).
+    def places(self, topology: Topology, per_slot: int = 1) -> range:
+        """This rank's places among the N·b of a global batch, which come canonical rank by canonical rank.
+
+        Args:
+            per_slot: b, where ranks may share a slot's part of a batch; 1 where they may not.
 
         Raises:
-            UsageError: R does not divide N; the message lists the world sizes that do.
+            UsageError: R does not divide N·b; the message names the nearest world sizes that do.
         """
-        each, rest = divmod(topology.ranks, self.world_size)
+        places = topology.ranks * per_slot
+        each, rest = divmod(places, self.world_size)
         if rest:
+            legal = _divisors(places)
+            above = bisect_right(legal, self.world_size)
+            near = " or ".join(map(str, legal[above - 1 : above + 1]))
+            what = (
+                f"a global batch of {places} samples" if per_slot > 1 else f"{topology.ranks} canonical ranks"
+            )
             raise UsageError(
-                f"{self.world_size} ranks cannot share {topology.ranks} canonical ranks evenly; "
-                f"run with a world size of {_listed(legal_world_sizes(topology.ranks))}"
+                f"{self.world_size} ranks cannot share {what} evenly; run with a world size of {near} (of "
+                f"{_listed(legal)})"
             )
         return range(self.rank * each, (self.rank + 1) * each)
 
+    def canonical_ranks(self, topology: Topology, per_slot: int = 1) -> range:
+        """The canonical ranks that this rank reads, whole or in part: those of its `places`.
+
+            N = 4, b = 3, R = 3:   places  0 1 2 | 3 4 5 | 6 7 8 | 9 10 11     canonical ranks 0..3
+                                   ranks   0 0 0   0 1 1   1 1 2   2  2  2     rank 1 reads 1 and 2
+
+        Raises:
+            UsageError: as `places`.
+        """
+        places = self.places(topology, per_slot)
+        return range(places.start // per_slot, -(-places.stop // per_slot))
+
 
 def legal_world_sizes(ranks: int) -> list[int]:
-    """The numbers R of ranks that can share N canonical ranks, ascending."""
+    """The numbers R of ranks that can share N canonical ranks without reading a slot twice, ascending."""
     return _divisors(ranks)
 
 
@@ -83,7 +107,8 @@ def legal_workers(workers: int) -> list[int]:
 
 
 def _divisors(n: int) -> list[int]:
-    return [d for d in range(1, n + 1) if n % d == 0]
+    small = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
+    return sorted({*small, *(n // d for d in small)})
 
 
 def _listed(numbers: list[int]) -> str:

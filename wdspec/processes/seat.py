@@ -4,13 +4,40 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wdspec.errors import UsageError
 from wdspec.planning.topology import Seat
 
 _PAIRS = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
+
+
+def seat_in_mesh(mesh: Any, dim: str | Sequence[str]) -> Seat:
+    """The data-parallel place in a `DeviceMesh`; peers along its other dimensions have the same.
+
+    Args:
+        mesh: with named dimensions.
+        dim: the data-parallel dimension, or several, the slowest first, such as `("dp_replicate", "dp_shard")`.
+
+    Raises:
+        UsageError: the mesh has no such dimension, or this process is not in it.
+    """
+    names, wanted = mesh.mesh_dim_names or (), (dim,) if isinstance(dim, str) else tuple(dim)
+    coordinate = mesh.get_coordinate()
+    unknown = [name for name in wanted if name not in names]
+    if unknown or not wanted:
+        raise UsageError(
+            f"the mesh has no dimension {', '.join(map(repr, unknown)) or 'that is named'}; its dimensions are "
+            f"{', '.join(map(repr, names)) or 'without names'}: pass `dim=`, the one over which data is parallel"
+        )
+    if coordinate is None:
+        raise UsageError("this process is not in the mesh, so it has no part of the data")
+    rank, world_size = 0, 1
+    for name in wanted:
+        at, size = coordinate[names.index(name)], mesh.size(names.index(name))
+        rank, world_size = rank * size + at, world_size * size
+    return Seat(rank, world_size)
 
 
 def find_seat(

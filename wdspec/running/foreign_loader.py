@@ -14,35 +14,17 @@ and begin the next epoch at the `iter()` after that.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from types import FrameType
 from typing import Any
-
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from wdspec.errors import UsageError
 from wdspec.processes.worker_counters import WorkerCounters
 from wdspec.running.cursor import ReadingCursor
+from wdspec.running.data_loader_options import DataLoaderOptions
 from wdspec.running.run import Run
 from wdspec.running.run_state import Checkpoint, State, entries_of, read_state
 from wdspec.running.state_checks import VERSION, WORKER_FORMAT, damaged, rank_state, stamp
-
-
-def gives_in_order() -> bool:
-    """Whether the DataLoader that is starting a worker right now gives batches in the order of its turns.
-
-    A dataset is not told. But whether it is pickled for a worker or finds itself in a forked one: the iterator of the
-    DataLoader is among the callers.
-    """
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        caller = frame.f_locals.get("self")
-        if isinstance(caller, _BaseDataLoaderIter):
-            return bool(getattr(caller, "_in_order", True))
-        frame = frame.f_back
-    return True
 
 
 class SingleProcessIteration(Iterator[Any]):
@@ -52,13 +34,16 @@ class SingleProcessIteration(Iterator[Any]):
     as with workers: it comes to the end of that epoch first.
     """
 
-    def __init__(self, cursor: ReadingCursor) -> None:
+    def __init__(self, cursor: ReadingCursor, refusal: str | None) -> None:
         self._cursor, self._items = cursor, cursor.read()
+        self._refusal = refusal
         self._began = cursor.batch
         self._at_end = False
         """Whether this goes on from the end of an epoch."""
 
     def __next__(self) -> Any:
+        if self._refusal is not None:
+            raise UsageError(self._refusal)
         if self._at_end:
             raise StopIteration
         return next(self._items)
@@ -84,7 +69,7 @@ class WorkerCursor(ReadingCursor):
         worker, workers: w and W.
         begun: for every worker number, how often `iter()` was called since the dataset was made or loaded a
             state, in whatever process.
-        in_order: whether the DataLoader gives batches in the order of its turns.
+        options: of the DataLoader, as the process knew them that this one was pickled in.
     """
 
     def __init__(
@@ -94,12 +79,12 @@ class WorkerCursor(ReadingCursor):
         worker: int,
         workers: int,
         begun: WorkerCounters,
-        in_order: bool = True,
+        options: DataLoaderOptions,
     ) -> None:
         super().__init__(run, checkpoint._replace(batch=checkpoint.batch + worker), workers)
         self._worker, self._workers = worker, workers
         self._begun, self._own = begun, begun.slot()
-        self._in_order = in_order
+        self._options = options
         self._first = checkpoint.batch
         """J₀: the batch that worker 0 began the epoch, or the rest of it, with."""
         self._times = 0
@@ -126,11 +111,10 @@ class WorkerCursor(ReadingCursor):
         return self._items(iteration, refusal)
 
     def _refusal(self) -> str | None:
-        if not self._in_order and self._workers > 1:
-            return (
-                "in_order=False gives batches in whatever order the workers finish them; leave it out, or use "
-                "wdspec.loader(spec, num_workers=…)"
-            )
+        options = self._options | DataLoaderOptions.of_callers()
+        refusal = options.refusal(self.run.plan.batching.batched, self.run.seat.world_size, self._workers)
+        if refusal is not None:
+            return refusal
         is_pass = self.run.plan.finite is not None  # and then every iteration is to be the same
         if self._begun[self._own] != self._times and not (is_pass and self._first == 0):
             return (

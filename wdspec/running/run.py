@@ -41,14 +41,27 @@ class Run:
             topology = Topology(seat.world_size, max(1, workers))
         else:
             topology = Topology(elastic.ranks, elastic.workers)
-            seat.canonical_ranks(topology)
             topology.check_workers(workers)
-        return cls(blueprint, make_plan(blueprint.spec, blueprint.shards, topology, blueprint.counts), seat)
+        run = cls(blueprint, make_plan(blueprint.spec, blueprint.shards, topology, blueprint.counts), seat)
+        seat.places(topology, run._shared)
+        return run
 
     @cached_property
     def ranks(self) -> range:
-        """The canonical ranks that this rank reads."""
-        return self.seat.canonical_ranks(self.plan.topology)
+        """The canonical ranks that this rank reads, whole or in part."""
+        return self.seat.canonical_ranks(self.plan.topology, self._shared)
+
+    @property
+    def _shared(self) -> int:
+        """b where ranks may share what a slot gives to a batch, 1 where each item is of one canonical rank."""
+        batch = self.blueprint.spec.batch
+        return 1 if batch is None or batch.accumulate else self.plan.batching.per_slot
+
+    @property
+    def _own(self) -> slice:
+        """This rank's samples among those that its canonical ranks give to a batch."""
+        places, first = self.seat.places(self.plan.topology, self._shared), self.ranks.start * self._shared
+        return slice(places.start - first, places.stop - first)
 
     @cached_property
     def items_per_step(self) -> int:
@@ -117,7 +130,8 @@ class Run:
             return lambda samples: [
                 _batch(samples[at : at + size], entries) for at in range(0, len(samples), size)
             ]
-        return lambda samples: [_batch(samples, entries)]
+        own = self._own
+        return lambda samples: [_batch(samples[own], entries)]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Workers have no use for what was computed here.

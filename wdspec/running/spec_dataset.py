@@ -11,7 +11,8 @@ from wdspec.planning.topology import Seat
 from wdspec.processes.worker_counters import WorkerCounters
 from wdspec.running.blueprint import Blueprint
 from wdspec.running.cursor import ReadingCursor, Resumable
-from wdspec.running.foreign_loader import SingleProcessIteration, WorkerCursor, gives_in_order
+from wdspec.running.data_loader_options import DataLoaderOptions
+from wdspec.running.foreign_loader import SingleProcessIteration, WorkerCursor
 from wdspec.running.run import Run
 from wdspec.system.parent_watch import end_with_parent
 
@@ -45,8 +46,8 @@ class SpecDataset(Resumable, IterableDataset[Any]):
         self._worker: WorkerCursor | None = None
         self._begun = WorkerCounters()
         """Iterations begun by each DataLoader worker, whichever process it was, since the last state was loaded."""
-        self._in_order = True
-        """Whether the DataLoader that this was pickled for gives batches in order."""
+        self._options = DataLoaderOptions()
+        """Of the DataLoader that this was pickled for."""
 
     @property
     def cursor(self) -> ReadingCursor:
@@ -63,13 +64,16 @@ class SpecDataset(Resumable, IterableDataset[Any]):
                 info.id,
                 info.num_workers,
                 self._begun,
-                self._in_order and gives_in_order(),
+                self._options,
             )
         return self._worker
 
     def __iter__(self) -> Iterator[Any]:
         if get_worker_info() is None:
-            return SingleProcessIteration(self._cursor)
+            plan, seat = self.run.plan, self.run.seat
+            options = self._options | DataLoaderOptions.of_callers()
+            refusal = options.refusal(plan.batching.batched, seat.world_size, 0)
+            return SingleProcessIteration(self._cursor, refusal)
         return self.cursor.read()
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
@@ -87,4 +91,4 @@ class SpecDataset(Resumable, IterableDataset[Any]):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_worker": None, "_in_order": gives_in_order()}
+        return {**self.__dict__, "_worker": None, "_options": DataLoaderOptions.of_callers()}

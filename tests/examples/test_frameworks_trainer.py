@@ -1,0 +1,88 @@
+"""examples/frameworks/with_trainer.py goes on exactly after kill -9, also with another number of processes."""
+
+import pytest
+from frameworkjobs import STEPS_OF_AN_EPOCH, Job, assert_exact, documented, make_spec, unbroken_run
+
+EPOCHS = 2
+
+pytest.importorskip("transformers")
+
+
+def test_two_processes_killed_then_one_then_two(tmp_path):
+    spec = make_spec(tmp_path)
+
+    def start(name, processes):
+        options = {"--checkpoints": tmp_path / "saved", "--nproc-per-node": processes}
+        arguments = (
+            "--spec",
+            spec,
+            "--every",
+            5,
+            "--epochs",
+            EPOCHS,
+            "--workers",
+            1,
+            "--keys",
+            tmp_path / name,
+        )
+        return Job(tmp_path / name, [[*documented("with_trainer.py", options), *arguments]])
+
+    with start("two", 2) as two:
+        two.run_to(13)
+    with start("one", 1) as one:
+        one.run_to(28)
+    with start("two-again", 2) as again:
+        again.finish()
+    expected = unbroken_run(spec, EPOCHS * STEPS_OF_AN_EPOCH)
+    # The checkpoint after step 10 may not have been whole yet when step 13 was killed.
+    assert_exact([two, one, again], expected, [2, 1, 2], most_replayed=10)
+
+
+SHARED_OUT = """
+import sys
+import torch
+import wdspec
+from accelerate import Accelerator
+from torch.utils.data import DataLoader
+from transformers import Trainer, TrainingArguments
+
+how, spec, folder = sys.argv[1:]
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, image, label, **_):
+        return {"loss": self.weight.sum() * image.mean()}
+
+if how == "prepare":
+    accelerator = Accelerator(cpu=True)
+    pipeline = wdspec.compile(spec, split="train")
+    for batch in accelerator.prepare(DataLoader(pipeline, batch_size=None)):
+        pass
+else:
+    arguments = TrainingArguments(
+        folder, use_cpu=True, report_to="none", max_steps=3, disable_tqdm=True,
+        accelerator_config={"dispatch_batches": {"dispatch": True, "shard": False, "trainer": None}[how]},
+    )
+    pipeline = wdspec.compile(spec, split="train")
+    Trainer(model=Model(), args=arguments, train_dataset=pipeline).train()
+print("no refusal")
+"""
+
+
+@pytest.mark.parametrize("how", ["prepare", "trainer", pytest.param("shard", marks=pytest.mark.long)])
+def test_what_accelerate_would_share_out_again_is_refused_on_two_ranks(tmp_path, how):
+    spec = make_spec(tmp_path)
+    if how != "prepare":
+        text = spec.read_text().replace("batch: {global_size: 8}\n", "")
+        spec.write_text(text.replace("{batches: 25}", "100").replace("{batches: 3}", "30"))
+    script = tmp_path / "shared_out.py"
+    script.write_text(SHARED_OUT)
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2]
+    with Job(tmp_path / how, [[*launch, script, how, spec, tmp_path / "out"]]) as job:
+        job.wait()
+        assert "Accelerate would share out what this rank reads" in job.said()
+        assert "no refusal" not in job.said()
+        assert job.processes[0].returncode
