@@ -23,13 +23,14 @@ def storage(environ=None, **rules):
 
 
 def spec_with(overlay=(), source=(), top=(), **options):
-    def made(pairs, origin):
-        return tuple(RewriteRule.model_validate({"from": a, "to": b, "origin": origin}) for a, b in pairs)
+    def made(pairs, origin, overlay=False):
+        rules = ({"from": a, "to": b, "origin": origin, "overlay": overlay} for a, b in pairs)
+        return tuple(map(RewriteRule.model_validate, rules))
 
     leaf = Source.model_validate(
         {"name": "a", "shards": ["x"], "rewrite": made(source, "s.yaml:3"), **options}
     )
-    rewrite = made(overlay, "environment laptop") + made(top, "s.yaml:9")
+    rewrite = made(overlay, "environment laptop", overlay=True) + made(top, "s.yaml:9")
     return Spec.model_validate({"dataset": (leaf,), "rewrite": rewrite}), leaf
 
 

@@ -22,9 +22,6 @@ from wdspec.planning.keys import key64
 from wdspec.planning.shard_order import ShardOrder
 from wdspec.planning.topology import Topology
 
-MASK = "__mask__"
-"""The field of every sample of a pass: True for a sample, False for padding."""
-
 
 class ShardCount(NamedTuple):
     """What counting one shard found."""

@@ -9,10 +9,11 @@ from dataclasses import replace
 from itertools import islice
 
 from wdspec.errors import ShardError
-from wdspec.planning.finite_pass import MASK, Pass, PassSegment
+from wdspec.planning.finite_pass import Pass, PassSegment
 from wdspec.reading.piece import Piece
 from wdspec.reading.source_parts import LiveSource
 from wdspec.reading.transform import Process, Sample
+from wdspec.spec.language.vocabulary import MASK
 from wdspec.storage.upcoming import Ahead
 
 

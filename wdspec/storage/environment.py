@@ -29,7 +29,7 @@ class Environment:
     rules: tuple[Rule, ...] = ()
     """Of ``WDS_REWRITE``, or of ``GOPEN_REWRITE`` where that is unset."""
     secure: bool = False
-    """``WDS_SECURE``: no `pipe:` from anywhere."""
+    """``WDS_SECURE``: no `pipe:` from anywhere, and no stores of packages."""
     ais: AisVariables = field(default_factory=AisVariables)
     cache_dir: str | None = None
     """``WDS_CACHE``, as written."""

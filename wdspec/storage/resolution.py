@@ -34,6 +34,8 @@ class Resolution(NamedTuple):
     url: ShardUrl
     location: str
     """An absolute path for a local file, else a URL for the store of its scheme."""
+    rewritten: str
+    """The URL after rewriting."""
     steps: tuple[ResolutionStep, ...]
     rule: Rule | None = None
     """The one that rewrote the URL."""
@@ -73,7 +75,7 @@ def locate(
     if cluster is not None and scheme in cluster.schemes:
         why = f"AIStore at {cluster.endpoints[0]} serves {scheme}://"
         step = ResolutionStep("ais", cluster.endpoints[0] + cluster.target(text), why)
-        return Resolution(url, AIS_PREFIX + text, (*steps, step), rule)
+        return Resolution(url, AIS_PREFIX + text, text, (*steps, step), rule)
     if cluster is not None and cluster.etl is not None:
         raise UrlError(
             f"the ETL `{cluster.etl.name}` runs in AIStore, which does not serve this; add the scheme to "
@@ -85,8 +87,8 @@ def locate(
         location, why = _path(text, scheme, base, environment)
         if location != text:
             steps.append(ResolutionStep("path", location, why))
-        return Resolution(url, location, tuple(steps), rule)
-    return Resolution(url, text, tuple(steps), rule)
+        return Resolution(url, location, text, tuple(steps), rule)
+    return Resolution(url, text, text, tuple(steps), rule)
 
 
 def _path(text: str, scheme: str, base: str, environment: Environment) -> tuple[str, str]:

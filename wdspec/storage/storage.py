@@ -31,8 +31,6 @@ from wdspec.urls.rewrite import Rule
 from wdspec.urls.schemes import AIS_PREFIX
 from wdspec.urls.sequence import ShardUrl, UrlSequence
 
-_OVERLAY = "environment "
-
 
 @dataclass(frozen=True)
 class Storage(StoreSettings):
@@ -62,19 +60,21 @@ class Storage(StoreSettings):
             UrlError: a rule with a wrong regex or template.
             UsageError: an AIStore cluster whose address is not known.
         """
-        written = [*_rules(source.rewrite if source else ()), *_rules(spec.rewrite if spec else ())]
-        overlaid = [rule for rule in written if rule.origin.startswith(_OVERLAY)]
-        others = [rule for rule in written if not rule.origin.startswith(_OVERLAY)]
+        written = [*(source.rewrite if source else ()), *(spec.rewrite if spec else ())]
         errors = source.errors if source else Errors()
         return cls(
             retry_policy=_retry_policy(errors),
             http=environment.http,
             ais=AisCluster.of(environment.ais, environment.home, spec, source),
             environment=environment,
-            rules=(*environment.rules, *overlaid, *others),
+            rules=(
+                *environment.rules,
+                *_rules(rule for rule in written if rule.overlay),
+                *_rules(rule for rule in written if not rule.overlay),
+            ),
             users=user_stores(environment.secure),
             cache=_cache(CacheSettings.of(environment, spec, source), source),
-            timeout=NO_PROGRESS if errors.timeout is None else errors.timeout,
+            timeout=_timeout(errors),
         )
 
     def resolve(self, shard: ShardUrl) -> Resolution:
@@ -82,11 +82,10 @@ class Storage(StoreSettings):
         found = locate(shard, self.rules, self.environment, self.ais)
         if self.cache is None or found.location == "-" or found.location.startswith("/"):
             return found
-        rewritten = next((step.url for step in found.steps if step.stage == "rewrite"), shard.text)
         variant = ""
         if self.ais is not None and found.location.startswith(AIS_PREFIX):
             variant = "&".join(filter(None, (self.ais.variant, self.ais.namespace)))
-        copies = self.cache.names(shard, rewritten, variant)
+        copies = self.cache.names(shard, found.rewritten, variant)
         step = ResolutionStep("cache", copies.path, "read from this copy, which is made if there is none")
         return found._replace(copies=copies, steps=(*found.steps, step))
 
@@ -228,9 +227,14 @@ def _cache(settings: CacheSettings | None, source: Source | None) -> ShardCache 
     return ShardCache(CacheNames(settings.directory), rules)
 
 
+def _timeout(errors: Errors) -> float:
+    """Seconds that a read may take."""
+    return NO_PROGRESS if errors.timeout is None else errors.timeout
+
+
 def _retry_policy(errors: Errors) -> RetryPolicy:
     """How long failures of a store are retried. No single wait is longer than what the watchdog bears."""
     usual = RetryPolicy()
     budget = usual.budget if errors.retry is None else errors.retry
-    longest = NO_PROGRESS if errors.timeout is None else errors.timeout
+    longest = _timeout(errors)
     return RetryPolicy(budget=budget, read_timeout=min(usual.read_timeout, longest))

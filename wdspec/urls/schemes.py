@@ -156,15 +156,24 @@ def quoted_for(scheme: str, path: str) -> str:
     return quote(path, errors="surrogateescape") if scheme == "file" else path
 
 
-def slip_in(url: str) -> str | None:
-    """What is probably wrong with the scheme of a URL and what may be meant; None where nothing is."""
+class Slip(NamedTuple):
+    """What is probably wrong with the scheme of a URL, and what may be meant."""
+
+    message: str
+    hint: str
+
+
+def slip_in(url: str) -> Slip | None:
+    """What is probably wrong with the scheme of a URL; None where nothing is."""
     scheme = scheme_of(url)
     if scheme and scheme not in WELL_KNOWN:
         import difflib  # most specs have no use for it
 
         meant = difflib.get_close_matches(scheme, WELL_KNOWN, 1, 0.8)
-        return f"`{scheme}://` is no scheme that is known; did you mean `{meant[0]}://`?" if meant else None
+        known = f"`{scheme}://` is no scheme that is known"
+        return Slip(known, f"did you mean `{meant[0]}://`?") if meant else None
     slash = _ONE_SLASH.match(url)
     if slash and not scheme and slash.group(1).lower() in WELL_KNOWN:
-        return f"this is a path to a folder `{slash.group(1)}:`; for a URL write two slashes, `{slash.group(1)}://`"
+        name = slash.group(1)
+        return Slip(f"this is a path to a folder `{name}:`", f"for a URL write two slashes, `{name}://`")
     return None

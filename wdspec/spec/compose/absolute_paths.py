@@ -101,6 +101,7 @@ def placed_rewrites(holder: MapNode, variant: Variant) -> dict[str, Any]:
             here = item.position
             written = f"{here.file}:{here.line}" if here.line else here.file
             by_overlay = here in variant.overlaid
+            rule["overlay"] = by_overlay
             rule["origin"] = (
                 f"environment {variant.environment or 'overrides'} ({written})" if by_overlay else written
             )

@@ -22,6 +22,8 @@ class RewriteRule(Model):
     )
     origin: str = ""
     """Where the rule was written, for explanations: ``spec.yaml:12``."""
+    overlay: bool = False
+    """Whether an environment or an override brought it: such rules come before those of the spec."""
 
 
 def _local(directory: str) -> str:

@@ -46,5 +46,8 @@ SUFFIXES: dict[Format, tuple[str, ...]] = {
 }
 """Format → ends of the names of its shards, before `.gz` and the like."""
 
+MASK = "__mask__"
+"""The field of every sample of a pass: True for a sample, False for padding."""
+
 ALLOWABLE = frozenset({"pickle"})
 """What ``allow:`` may switch on."""

@@ -8,7 +8,6 @@ from wdspec.decoders.image_formats import IMAGE_FIELDS
 from wdspec.spec.compose.draft import Composed, Draft
 from wdspec.spec.language.models import Source
 
-MASK = "__mask__"
 MAGIC = frozenset("*?[")
 """What makes an entry of `extensions` a pattern of several fields."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from wdspec.spec.compose.draft import Composed
+from wdspec.spec.language.vocabulary import MASK
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
-from wdspec.spec.rules.visible_fields import MASK
 from wdspec.spec.tree.nodes import MapNode
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from wdspec.spec.compose.draft import Composed, Draft
 from wdspec.spec.language.models import Source
+from wdspec.spec.language.vocabulary import MASK
 from wdspec.spec.problems.message_words import listed
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
-from wdspec.spec.rules.visible_fields import MAGIC, MASK, right_sources, visible_fields
+from wdspec.spec.rules.visible_fields import MAGIC, right_sources, visible_fields
 from wdspec.spec.tree.nodes import Node, locate
 
 _ALWAYS = frozenset({"__key__", "__url__", "__source__", MASK})

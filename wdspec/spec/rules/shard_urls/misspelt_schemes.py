@@ -24,5 +24,4 @@ def misspelt_schemes(composed: Composed) -> Findings:
             continue  # E213
         for slip in dict.fromkeys(slip_in(part.text.removeprefix("@")) for part in parts):
             if slip is not None:
-                message, _, hint = slip.partition("; ")
-                yield Finding(text, message, hint)
+                yield Finding(text, slip.message, slip.hint)
