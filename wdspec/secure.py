@@ -11,8 +11,9 @@ _OFF = frozenset({"", "0", "false", "no", "off"})
 def secure_mode(environ: Mapping[str, str] | None = None) -> bool:
     """Whether ``WDS_SECURE`` forbids programs (`pipe:`), user code and pickle.
 
-    Any value forbids, but empty, 0, false, no and off in upper or lower case: who misspells it is kept safe. Read it
-    once, where the environment is read, and hand the answer on as a value, so that all workers and ranks agree.
+    Any value forbids, but empty, 0, false, no and off in upper or lower case: who misspells it is kept safe. It is read
+    where a spec is loaded, where the environment is read (`storage.environment`), and where a decoder is made outside
+    of a spec; from there the answer is handed on as a value, so that all workers and ranks agree.
 
     Args:
         environ: ``os.environ`` by default.

@@ -64,7 +64,7 @@ def _table(model: type[Model], keys: list[str] | None) -> Iterator[str]:
         field = fields[key]
         default = "required" if field.is_required() else _shown(field.get_default(call_default_factory=True))
         mark = affects_of(field)
-        affects = "its keys" if key in maps_of(model) else mark.what if mark is not None else ""
+        affects = "its keys" if key in maps_of(model) else str(mark) if mark is not None else ""
         affects = "" if affects == "neither" else affects
         yield f"| `{key}` | {default} | {affects} | {(field.description or '').replace('|', chr(92) + '|')} |"
 

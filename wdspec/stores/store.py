@@ -26,7 +26,7 @@ class StoreSettings:
 
 
 class Store(ABC):
-    """Four verbs, and for what was written two more. A location is a URL after rewriting, or the path of a local file.
+    """Six verbs. A location is a URL after rewriting, or the path of a local file.
 
     Stores are found by scheme (`wdspec.urls.schemes.STORES`), made once a process and without state of their own.
     """

@@ -25,6 +25,13 @@ class Affects(NamedTuple):
     `neither`: where bytes come from, how fast, how an epoch is cut, what happens to failures."""
     order_if_skipping: bool = False
     """With `missing: skip` it chooses the samples, too, since it asks for fields."""
+    only: str = ""
+    """Beside what alone it has that effect, for the reference."""
+
+    def __str__(self) -> str:
+        if self.order_if_skipping:
+            return f"{self.what}; order with `missing: skip`"
+        return f"{self.what}, only with {self.only}" if self.only else self.what
 
 
 AffectsOrder = Annotated[T, Affects("order")]

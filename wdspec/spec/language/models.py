@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, SkipValidation
 
 from wdspec.redaction import redacted_urls
 from wdspec.spec.language.aistore import AIStore, read_aistore
-from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, AffectsSamples, AsksForFields
+from wdspec.spec.language.effects import Affects, AffectsNeither, AffectsOrder, AffectsSamples, AsksForFields
 from wdspec.spec.language.locations import CacheOptions, OutputOptions, RewriteRule, read_cache, read_output
 from wdspec.spec.language.model import Model, shared
 from wdspec.spec.language.options import (
@@ -242,7 +242,7 @@ class Spec(_Discreet):
     )
     allow: AffectsNeither[Allowances] = Field((), description="What is off by default and wanted: `pickle`.")
     # The order of a pass, which ends with it; elsewhere it is a cut.
-    limit: AffectsOrder[Positive | None] = Field(
+    limit: Annotated[Positive | None, Affects("order", only="`epoch: pass`")] = Field(
         None, description="Stop after so many samples, in whole global batches, for smoke runs."
     )
     split: str | None = None

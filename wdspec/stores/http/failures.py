@@ -15,14 +15,14 @@ _E = TypeVar("_E", bound=BaseException)
 _OBJECT = re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>:? ?|\w+\(host='[^']*', port=[^)]*\): ?")
 
 
-def classified(error: Exception, host: str, retry_policy: RetryPolicy, heard: bool = True) -> Exception:
+def classified(error: Exception, host: str, retry_policy: RetryPolicy, answers: bool = True) -> Exception:
     """Our error for one of urllib3's.
 
     Args:
         error: what a request or a `read` raised.
         host: that was asked, for the message.
         retry_policy: its time-outs go into messages.
-        heard: whether this host has ever answered this process.
+        answers: whether this host has ever answered this process.
 
     Returns:
         A TransientError; a ShardError for what does not pass by itself.
@@ -40,20 +40,22 @@ def classified(error: Exception, host: str, retry_policy: RetryPolicy, heard: bo
         return TransientError(
             f"there is no host {host} ({_words(error)}); correct its name, or see whether this machine has a network "
             "and whether a proxy is needed (HTTP_PROXY, HTTPS_PROXY)",
-            brief=not heard,
+            brief=not answers,
         )
     if isinstance(error, exceptions.ProxyError):
-        return TransientError(f"the proxy for {host} failed: {_words(error.original_error)}", brief=not heard)
+        return TransientError(
+            f"the proxy for {host} failed: {_words(error.original_error)}", brief=not answers
+        )
     if _cause(error, exceptions.ConnectTimeoutError) is not None and not isinstance(
         error, exceptions.NewConnectionError
     ):
         return TransientError(
-            f"no connection to {host} in {retry_policy.connect_timeout:g} s", brief=not heard
+            f"no connection to {host} in {retry_policy.connect_timeout:g} s", brief=not answers
         )
     if _cause(error, ConnectionRefusedError) is not None:
-        return TransientError(f"{host} refuses the connection: is a server running there?", brief=not heard)
+        return TransientError(f"{host} refuses the connection: is a server running there?", brief=not answers)
     if isinstance(error, exceptions.NewConnectionError):
-        return TransientError(f"no connection to {host}: {_words(error)}", brief=not heard)
+        return TransientError(f"no connection to {host}: {_words(error)}", brief=not answers)
     if isinstance(error, exceptions.ReadTimeoutError):
         return TransientError(f"{host} gave nothing for {retry_policy.read_timeout:g} s")
     if isinstance(error, exceptions.LocationValueError):

@@ -22,12 +22,13 @@ from wdspec.stores.settings.http_settings import HttpSettings
 from wdspec.stores.store import Store, StoreSettings
 from wdspec.streams.resuming_stream import RangeResponse, ResponseBody, ResumingStream
 from wdspec.streams.retrying import RetryPolicy, TransientError
+from wdspec.system.per_process import PerProcess
 from wdspec.urls.schemes import scheme_of
 
 MAX_REDIRECTS = 10
 _XML_WORDS = re.compile(rb"<(?:Code|Message)>([^<]*)<")
 
-_heard: set[tuple[str, int]] = set()
+_answered: PerProcess[set[tuple[str, int]]] = PerProcess(set)
 """Hosts that have answered this process, and through whose connections."""
 
 
@@ -131,9 +132,9 @@ class HttpObject:
             response = get(manager, url._replace(auth=None, fragment=None).url, headers, self._timeout)
         except (HTTPError, OSError) as error:
             raise classified(
-                error, host, self._retry_policy, heard=(host, id(manager)) in _heard
+                error, host, self._retry_policy, answers=(host, id(manager)) in _answered.value
             ) from harmless(error)
-        _heard.add((host, id(manager)))
+        _answered.value.add((host, id(manager)))
         return response
 
 
