@@ -8,7 +8,7 @@ import pytest
 
 import wdspec
 from wdspec import Decoder, load
-from wdspec.errors import FieldError, SpecError, UrlError
+from wdspec.errors import SpecError, UrlError, UsageError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.secure import secure_mode
 from wdspec.spec.language.models import Source, Spec
@@ -121,7 +121,7 @@ def test_what_it_said_when_a_decoder_was_made_holds(copy, monkeypatch):
         secure = copy(make())
         monkeypatch.delenv("WDS_SECURE")
         trusting = copy(make(allow=["pickle"]))
-        with pytest.raises(FieldError, match="which WDS_SECURE=1 forbids"):
+        with pytest.raises(UsageError, match="which WDS_SECURE=1 forbids"):
             next(iter(secure)) if isinstance(secure, wdspec.DataPipeline) else secure(sample)
         monkeypatch.setenv("WDS_SECURE", "on")
         given = next(iter(trusting)) if isinstance(trusting, wdspec.DataPipeline) else trusting(sample)
