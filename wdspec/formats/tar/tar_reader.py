@@ -10,20 +10,10 @@ from typing import Any, BinaryIO, Unpack
 from zlib import adler32
 
 from wdspec.errors import ShardError
+from wdspec.formats.blocks import BLOCK, REFETCH, Blocks
 from wdspec.formats.raw_samples import RawOptions, RawSamples, no_field
-from wdspec.formats.tar.blocks import Blocks
 from wdspec.formats.tar.hard_links import HardLinks
-from wdspec.formats.tar.headers import (
-    BLOCK,
-    BODILESS,
-    PAX,
-    REFETCH,
-    ZERO_BLOCK,
-    Numbers,
-    byte_sum,
-    shown,
-    text,
-)
+from wdspec.formats.tar.headers import BODILESS, PAX, ZERO_BLOCK, Numbers, byte_sum, shown, text
 from wdspec.formats.tar.member_fields import SuffixTree
 from wdspec.formats.tar.members import Member, member_at
 from wdspec.formats.tar.sample_keys import splitter
@@ -258,12 +248,10 @@ def _past_idle_pax(buffer: bytes, start: int, size: int) -> int:
     Python's `tarfile` writes one before every member just to keep fractions of a second.
     """
     end = start + size + (-size & 511)
+    if end > len(buffer):
+        return 0
     records = _idle_pax(buffer, start, end)
     # With the padding: a damaged size must not hide a record.
-    if (
-        records is None
-        or end > len(buffer)
-        or buffer[records.end() : end] != ZERO_BLOCK[: end - records.end()]
-    ):
+    if records is None or buffer[records.end() : end] != ZERO_BLOCK[: end - records.end()]:
         return 0
     return end
