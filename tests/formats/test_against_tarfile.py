@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wdspec.errors import ShardError
-from wdspec.formats.tar import blocks
+from wdspec.formats import blocks
 from wdspec.formats.tar.members import iter_members
 from wdspec.formats.tar.tar_reader import TarSamples
 

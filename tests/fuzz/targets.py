@@ -14,10 +14,10 @@ from pathlib import Path
 from unittest import mock
 
 from wdspec.errors import ShardError, SpecError, UrlError
+from wdspec.formats import blocks
 from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.records.boundaries import splitter_of
 from wdspec.formats.records.record_reader import RecordSamples
-from wdspec.formats.tar import blocks
 from wdspec.formats.tar.members import iter_members
 from wdspec.formats.tar.tar_reader import TarSamples
 from wdspec.spec.language.sample_options import KeyRule

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 from wdspec.errors import ShardError
+from wdspec.formats.blocks import BLOCK
 from wdspec.formats.compression.integrity import IntegrityCheck
-from wdspec.formats.tar.headers import BLOCK, ZERO_BLOCK, read_header
+from wdspec.formats.tar.headers import ZERO_BLOCK, read_header
 from wdspec.redaction import answered
 
 _KEPT = 64 * 1024

@@ -11,9 +11,12 @@ import io
 from typing import BinaryIO
 
 from wdspec.errors import ShardError, UsageError
-from wdspec.formats.tar.headers import BLOCK, REFETCH
 from wdspec.system.per_process import Owner
 
+BLOCK = 512
+"""Bytes of a tar's unit."""
+REFETCH = "fetch or write the shard again, and compare its size with the original's"
+"""What to do about a shard that is damaged, of any format."""
 CHUNK = 256 * 1024
 _PIECE = 64 * 1024 * 1024
 

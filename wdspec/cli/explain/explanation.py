@@ -9,7 +9,7 @@ from typing import Any
 from wdspec.cli.explain.sample_sizes import memory_of_machine
 from wdspec.cli.explain.wording import FieldMeaning
 from wdspec.cli.support.tables import counted, listed, size
-from wdspec.formats.tar.blocks import CHUNK
+from wdspec.formats.blocks import CHUNK
 from wdspec.planning.plan import Plan
 from wdspec.planning.topology import Topology
 from wdspec.spec.language.models import Spec

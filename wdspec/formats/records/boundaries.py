@@ -9,8 +9,8 @@ from typing import Any
 
 from wdspec.decoders.libraries import library
 from wdspec.errors import ShardError
+from wdspec.formats.blocks import REFETCH
 from wdspec.formats.records.record_reader import MAX_RECORD, NOTHING, Record, RecordSplitter
-from wdspec.formats.tar.headers import REFETCH
 from wdspec.spec.language.vocabulary import Format
 
 MAX_DEPTH = 200

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NamedTuple, Unpack
 
 from wdspec.errors import ShardError
+from wdspec.formats.blocks import CHUNK, REFETCH, Blocks
 from wdspec.formats.raw_samples import RawOptions, RawSamples
 from wdspec.formats.suffixes import stem_of
-from wdspec.formats.tar.blocks import CHUNK, Blocks
-from wdspec.formats.tar.headers import REFETCH
 
 MAX_RECORD = 1 << 29
 """Bytes that one record may have (512 MiB); a damaged length asks for more sooner than a real sample."""

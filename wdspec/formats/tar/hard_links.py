@@ -6,7 +6,7 @@ import contextlib
 import posixpath
 
 from wdspec.errors import ShardError
-from wdspec.formats.tar.blocks import Blocks
+from wdspec.formats.blocks import Blocks
 from wdspec.formats.tar.headers import HARD_LINK, SYMLINK, UNREADABLE, shown
 from wdspec.formats.tar.members import Member, iter_members
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from wdspec.formats.tar.headers import BLOCK, NAME, ZERO_BLOCK, byte_sum, shown
+from wdspec.formats.blocks import BLOCK
+from wdspec.formats.tar.headers import NAME, ZERO_BLOCK, byte_sum, shown
 
 TarFormat = Literal["auto", "ustar", "gnu", "pax"]
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from zlib import adler32
 
 from wdspec.errors import ShardError
+from wdspec.formats.blocks import BLOCK, REFETCH
 
-BLOCK = 512
 NAME = 100
 """Bytes of the field for a name, and of that for the name that a link points to."""
 ZERO_BLOCK = bytes(BLOCK)
@@ -135,8 +135,6 @@ def shown(name: bytes) -> str:
     """A member's name as text; bytes that are not UTF-8 survive as surrogates."""
     return name.decode("utf-8", "surrogateescape")
 
-
-REFETCH = "fetch or write the shard again, and compare its size with the original's"
 
 _LOOKS = (
     (b"version https://git-lfs", "a Git LFS pointer: run `git lfs pull`"),

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from wdspec.errors import ShardError
+from wdspec.formats.blocks import BLOCK, REFETCH, Blocks
 from wdspec.formats.tar import headers, told_twice
-from wdspec.formats.tar.blocks import Blocks
-from wdspec.formats.tar.headers import ASIDE, BLOCK, BODILESS, HARD_LINK, REFETCH, UNREADABLE, Header, shown
+from wdspec.formats.tar.headers import ASIDE, BODILESS, HARD_LINK, UNREADABLE, Header, shown
 from wdspec.formats.tar.shard_end import check_end, too_short
 
 MAX_EXTENSION = 16 * 1024 * 1024

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from wdspec.errors import ShardError
-from wdspec.formats.tar.blocks import CHUNK, Blocks
-from wdspec.formats.tar.headers import BLOCK, REFETCH, ZERO_BLOCK, look
+from wdspec.formats.blocks import BLOCK, CHUNK, REFETCH, Blocks
+from wdspec.formats.tar.headers import ZERO_BLOCK, look
 
 PADDING = 10_240 + BLOCK
 """Zeros that a tar may end with, in bytes: tars come in records of 20 blocks, and the two of the marker may begin

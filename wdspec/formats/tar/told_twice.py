@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 
 from wdspec.errors import ShardError
-from wdspec.formats.tar.headers import NAME, REFETCH, Header, shown
+from wdspec.formats.blocks import REFETCH
+from wdspec.formats.tar.headers import NAME, Header, shown
 
 _FEW = 2
 """Bytes in which a name that was damaged differs from the other one. Another way of cutting differs in more."""
