@@ -14,8 +14,8 @@ from wdspec.cli.explain.explanation import Meaning
 from wdspec.cli.explain.survey_spec import meaning_of
 from wdspec.cli.reports.line_reports import summary
 from wdspec.cli.spec_commands.explain import parts_of
-from wdspec.cli.spec_commands.head import first_samples
 from wdspec.cli.support.demo_project import SPEC, write_project, write_whole
+from wdspec.cli.support.first_samples import first_samples
 from wdspec.cli.support.tables import Row, Table, number, percent, show, size
 from wdspec.spec.loading import check, load
 from wdspec.system.progress import is_terminal, progress

@@ -70,7 +70,7 @@ def process(
     once, in order; `limit` is the most that is written of each. A shard appears when it is whole, and those that are
     there already are skipped, so the same command goes on after an interruption. Exits with 1 if a shard failed.
     """
-    from wdspec.cli.spec_commands.head import read_like_training
+    from wdspec.cli.support.first_samples import read_like_training
     from wdspec.offline.job import job_of
     from wdspec.offline.run_job import run_job
 

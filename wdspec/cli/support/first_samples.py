@@ -1,0 +1,55 @@
+"""The first samples of a spec, for commands that show them: read in this process, as training would.
+
+Reading runs the functions that the spec names, so it is prepared for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from wdspec.errors import WdspecError
+from wdspec.spec.language.models import Spec
+
+
+def first_samples(spec: Spec, count: int, workers: int | None = None) -> Iterator[dict[str, Any]]:
+    """The first samples of rank 0, read in this process; needs no torch.
+
+    Raises:
+        WdspecError: what training would raise. Errors of the user's own functions become one, too.
+    """
+    from wdspec.compiler import sample_reader
+
+    read_like_training()
+    count = count if spec.limit is None else min(count, spec.limit)
+    reader = sample_reader(spec.model_copy(update={"limit": count}), workers=workers)
+    batches = reader.plan.epoch_batches
+    try:
+        for number in range(count if batches is None else min(count, batches)):
+            yield from reader.batch(number)
+    except WdspecError:
+        raise
+    except Exception as error:
+        raise from_users_code(error) from error
+    finally:
+        reader.close()
+
+
+def read_like_training() -> None:
+    """Makes the user's modules in the working directory importable, and lets skipped errors be seen."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)
+    logging.basicConfig(format="warning: %(message)s", level=logging.WARNING)
+
+
+def from_users_code(error: Exception) -> WdspecError:
+    """One error of a user's function, with the lines of their code that led to it."""
+    from wdspec.offline.shard_work import users_lines
+
+    notes = "\n".join(getattr(error, "__notes__", ()))
+    said = "\n".join(filter(None, (f"{type(error).__name__}: {error}", notes, users_lines(error))))
+    return WdspecError(f"a function that the spec names failed: {said}")
