@@ -2,10 +2,10 @@
 
 import pytest
 from frameworkjobs import (
-    SCRIPTS,
     STEPS_OF_AN_EPOCH,
     Job,
     assert_exact,
+    documented,
     make_spec,
     run_and_kill,
     unbroken_run,
@@ -29,10 +29,21 @@ def expected(spec):
 
 def train(spec, keys, devices=1, workers=1, every=5, epochs=EPOCHS):
     folder = spec.parent
+    documented_options = {"--checkpoints": folder / "checkpoints", "--devices": devices}
     command = [
-        *(SCRIPTS / "with_lightning.py", "--spec", spec, "--checkpoints", folder / "checkpoints"),
-        *("--every", every, "--epochs", epochs, "--keys", folder / keys),
-        *("--devices", devices, "--workers", workers),
+        *documented("with_lightning.py", documented_options),
+        *(
+            "--spec",
+            spec,
+            "--every",
+            every,
+            "--epochs",
+            epochs,
+            "--keys",
+            folder / keys,
+            "--workers",
+            workers,
+        ),
     ]
     return Job(folder / keys, [command])
 

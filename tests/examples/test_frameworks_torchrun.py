@@ -7,6 +7,7 @@ from frameworkjobs import (
     STEPS_OF_AN_EPOCH,
     Job,
     assert_exact,
+    documented,
     free_port,
     make_spec,
     run_and_kill,
@@ -41,8 +42,9 @@ def torchrun(*options):
 
 
 def alone(spec, keys, processes, **options):
-    launch = torchrun("--standalone", "--nproc-per-node", processes)
-    return Job(spec.parent / keys, [[*launch, *script(spec, keys, **options)]])
+    launch = documented("with_torchrun.py", {"--nproc-per-node": processes})
+    arguments = script(spec, keys, **options)[1:]  # of an option given twice, the last counts
+    return Job(spec.parent / keys, [[*launch, *arguments]])
 
 
 def two_nodes(spec, keys, **options):
