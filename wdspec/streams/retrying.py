@@ -17,6 +17,10 @@ SUBSTANTIAL = 1024 * 1024
 """Bytes that count as progress: a store that gives less between two failures is failing all the time."""
 
 
+PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+"""Statuses of HTTP, whatever store gives them, that may pass by themselves."""
+
+
 class TransientError(Exception):
     """An attempt failed in a way that may pass: cut, stalled, overloaded, starting.
 

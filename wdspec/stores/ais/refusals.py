@@ -12,9 +12,9 @@ from wdspec.stores.ais.client import Reply
 from wdspec.stores.http.answers import retry_after
 from wdspec.stores.http.exchange import drain, one_line
 from wdspec.stores.settings.ais_cluster import AisCluster
-from wdspec.streams.retrying import TransientError
+from wdspec.streams.retrying import PASSING, TransientError
 
-_OVERLOADED = frozenset({408, 409, 429, 502, 503, 504})
+_OVERLOADED = PASSING - {500}
 _ADVICE = {
     400: "check the bucket and the name",
     401: "log in with `ais auth login`, or set AIS_AUTHN_TOKEN",

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from wdspec.errors import MissingShardError, ShardError
 from wdspec.redaction import answered, harmless
-from wdspec.streams.retrying import TransientError
+from wdspec.streams.retrying import PASSING, TransientError
 from wdspec.system.per_process import KeyedValues, PerProcess
 from wdspec.urls.schemes import ROWS, scheme_of
 
@@ -54,7 +54,6 @@ _NO_CONTACT = frozenset(
     }
 )
 _MISTAKES = (TypeError, ValueError, AttributeError, NotImplementedError, LookupError, ImportError)
-_PASSING = frozenset({408, 425, 429})
 _VALIDATORS = ("ETag", "etag", "generation", "version_id", "VersionId", "md5Hash", "blob_id")
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modify", "created")
 
@@ -169,7 +168,7 @@ def explained(error: BaseException, location: str) -> Exception:
         return ShardError(
             "a directory, not an object; end its name with `/` to read the shards in it", location=location
         )
-    if status is not None and 400 <= status < 500 and status not in _PASSING:
+    if status is not None and 400 <= status < 500 and status not in PASSING:
         return ShardError(f"the store does not understand the request ({said})", location=location)
     if isinstance(error, _MISTAKES) and status is None:
         hint = f"; {advice}" if (advice := _advice(scheme)) else ""

@@ -10,10 +10,7 @@ from email.utils import parsedate_to_datetime
 from http.client import responses
 
 from wdspec.errors import MissingShardError, ShardError
-from wdspec.streams.retrying import TransientError
-
-TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
-"""Statuses that may pass."""
+from wdspec.streams.retrying import PASSING, TransientError
 
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 _NO_RANGE = re.compile(r"bytes \*/(\d+)")
@@ -60,7 +57,7 @@ def raise_for_status(status: int, headers: Mapping[str, str], excerpt: str) -> N
     if status in (200, 206, 416):
         return
     said = f"status {status} {responses.get(status, '')}".rstrip() + (f": {excerpt}" if excerpt else "")
-    if status in TRANSIENT:
+    if status in PASSING:
         raise TransientError(said, retry_after=retry_after(headers.get("retry-after")))
     if status in (404, 410):
         raise MissingShardError(
