@@ -25,6 +25,7 @@ RUN = [sys.executable, "-c", "from wdspec.cli.main import main; main()", "proces
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    sys.modules.pop("functions", None)  # of other tests
     yield tmp_path
     sys.modules.pop("functions", None)
 

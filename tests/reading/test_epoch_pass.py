@@ -405,8 +405,8 @@ def test_reading_from_the_middle_of_a_shard_begins_at_a_mark(tmp_path, monkeypat
     opener = type(parts.parts["a"].open)
     monkeypatch.setattr(
         opener,
-        "_open",
-        lambda self, *args, _real=opener._open: offsets.append(args[0].offset) or _real(self, *args),
+        "samples",
+        lambda self, *args, _real=opener.samples: offsets.append(args[0].offset) or _real(self, *args),
     )
     reader = Run.of(parts, Seat(0, 1), 4).reader()
     steps = [reader.batch(number) for number in range(20)]
