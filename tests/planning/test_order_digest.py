@@ -88,6 +88,10 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
         {"mix": {"schedule": [*SCHEDULE, {"at": 80, "shares": {"a": 1}}]}},
         {"mix": {"schedule": [*SCHEDULE, {"at": 160, "shares": {"a": 1}}]}},
     ),
+    "top mix.schedule.ramp": (
+        {"mix": {"schedule": [*SCHEDULE, {"at": 80, "shares": {"a": 1}}]}},
+        {"mix": {"schedule": [*SCHEDULE, {"at": 80, "shares": {"a": 1}, "ramp": "linear"}]}},
+    ),
     "top mix.schedule.shares": (
         {"mix": {"schedule": SCHEDULE}},
         {"mix": {"schedule": [{"at": 0, "shares": {"a": 1, "b": 2}}]}},
@@ -143,7 +147,9 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "source mix.cap": ("nested", {"cap": 4}),
     "source mix.temperature": ("nested", {"temperature": 2}),
 }
-NOT_IN_SOURCES = {f"source mix.{key}" for key in ("draw", "unit", "schedule.at", "schedule.shares")}
+NOT_IN_SOURCES = {
+    f"source mix.{key}" for key in ("draw", "unit", "schedule.at", "schedule.shares", "schedule.ramp")
+}
 
 
 @pytest.fixture(scope="module")

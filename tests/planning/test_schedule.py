@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shardmaking import write_source
 
+import wdspec
 from wdspec.planning.draws import Draws
 from wdspec.planning.plan import make_plan
 from wdspec.planning.topology import Topology
 from wdspec.spec.loading import load
+from wdspec.testing import assert_resumable
 from wdspec.urls.sequence import UrlSequence, parse_shards
 
 
@@ -148,3 +151,49 @@ def test_batches_of_one_source_alternate_though_workers_take_turns():
         dataset=[{"name": n, "shards": f"{n}.tar"} for n in "ab"],
     )
     assert by_batch(plan, 8)[:, 0].tolist() in ([0, 1] * 4, [1, 0, 0, 1] * 2, [0, 1, 1, 0] * 2, [1, 0] * 4)
+
+
+RAMP = [
+    {"at": 0, "shares": {"a": 3, "b": 1}},
+    {"at": 6400, "shares": {"b": 1, "c": 1}, "ramp": "linear"},
+    {"at": 9600, "shares": {"c": 1}},
+]
+
+
+@pytest.mark.parametrize("topology", [Topology(1, 1), Topology(2, 3)])
+def test_a_ramp_goes_in_a_line_from_the_step_before(topology):
+    size = 8 * topology.ranks
+    plan = planned(topology, batch=8, mix={"schedule": RAMP})
+    drawn = by_batch(plan, 9600 // size)
+    begin, end = np.array([0.75, 0.25, 0]), np.array([0, 0.5, 0.5])
+    for first in range(0, 6400, 800):  # an eighth of the ramp
+        counts = np.bincount(drawn[first // size : (first + 800) // size].ravel(), minlength=3)
+        middle = (first + 400) / 6400
+        # Eight parts, whose draws are within a batch of their shares.
+        assert abs(counts - 800 * (begin + (end - begin) * middle)).max() <= 8 * 3 * topology.workers
+    assert (by_batch(plan, 4, first=6400 // size) != 0).all()
+    total = np.bincount(drawn[: 6400 // size].ravel(), minlength=3)
+    assert abs(total - 6400 * (begin + end) / 2).max() <= 64 * 3
+
+
+def test_a_ramp_has_no_more_parts_than_samples_and_its_shares_sum_to_1():
+    plan = planned(batch=None, mix={"schedule": [RAMP[0], {**RAMP[1], "at": 5}]})
+    assert [segment.start for segment in plan.schedule] == [0, 1, 2, 3, 4, 5]
+    assert all(sum(segment.shares) == 1 for segment in plan.schedule)
+    assert plan.schedule[0].shares == (Fraction(27, 40), Fraction(11, 40), Fraction(1, 20))
+
+
+def test_a_run_resumes_within_a_ramp(tmp_path):
+    shards = {name: write_source(tmp_path, name, 3, 40) for name in "ab"}
+    spec = {
+        "dataset": [{"name": name, "shards": shards[name], "shuffle": 20} for name in "ab"],
+        "mix": {
+            "schedule": [
+                {"at": 0, "shares": {"a": 1}},
+                {"at": 200, "shares": {"b": 1}, "ramp": "linear"},
+            ]
+        },
+        "batch": 4,
+        "epoch": {"batches": 20},
+    }
+    assert_resumable(lambda: wdspec.loader(spec), batches=60, stops=[0, 7, 20, 33, 49, 50, 59])

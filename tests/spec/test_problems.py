@@ -171,6 +171,7 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
         "mix:\n  schedule: [{at: 0, shares: {x: 1}}]\ndataset:\n  - {name: in, dataset: [{name: x, shards: a.tar}]}\n",
         [("E105", 2, 31), ("W102", 4, 5)],
     ),
+    ("mix: {schedule: [{at: 0, shares: {a: 1}, ramp: linear}]}\n" + A, [("E313", 1, 48)]),
     (
         "mix: {schedule: [{at: 5, shares: {a: 1}}, {at: 5, shares: {a: 1}}, {at: 1, shares: {a: 1}}]}\n" + A,
         [("E313", 1, 23), ("E313", 1, 48), ("E313", 1, 73)],

@@ -4,6 +4,11 @@
     |──────────────|────────────────────────|─────────        a segment begins at the first global batch at or
     J: 0 1 2 … 15  16 17 …              78  79 …              behind its `at` (here with batches of 64)
 
+With `ramp: linear` the stretch before a step is cut into `RAMP_PARTS` segments, each with the shares of its middle:
+
+    at: 0 {a: 1}                            at: 4000 {a: 0, ramp: linear}
+    |─ 31/32 ─|─ 29/32 ─|─ … ─|─ 1/32 ──────|─ 0 ────         share of a, here with 16 parts
+
 The even sequences of a segment begin at its first batch as if that were batch 0, so realised shares are as exact
 within each segment as over a whole run. Which segment a batch lies in depends on J alone.
 """
@@ -20,6 +25,12 @@ from wdspec.planning.draws import Draws
 from wdspec.planning.even import IntArray
 from wdspec.planning.shares import Sizer, effective_shares
 from wdspec.spec.language.models import Spec
+
+RAMP_PARTS = 64
+"""Steps of a ramp: each changes shares by at most a sixty-fourth of what the ramp does."""
+
+_Steps = list[tuple[int, dict[str, Fraction]]]
+"""(at in global samples, share by leaf), ascending."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +77,27 @@ def scheduled_shares(spec: Spec, shard_count: Sizer) -> list[tuple[int, dict[str
     """
     if spec.mix.schedule is None:
         return [(0, effective_shares(spec.dataset, spec.mix, shard_count))]
-    return [
+    steps = [
         (step.at, effective_shares(spec.dataset, spec.mix, shard_count, step.shares))
         for step in spec.mix.schedule
+    ]
+    parts = [steps[0]]
+    for step, to in zip(spec.mix.schedule[1:], steps[1:], strict=True):
+        parts[-1:] = _ramp(parts[-1], to) if step.ramp == "linear" else parts[-1:]
+        parts.append(to)
+    return parts
+
+
+def _ramp(begin: tuple[int, dict[str, Fraction]], end: tuple[int, dict[str, Fraction]]) -> _Steps:
+    """The segments of a stretch whose shares go in a line: each with the mean share of its part of the line."""
+    (start, old), (stop, new) = begin, end
+    parts = min(RAMP_PARTS, stop - start)
+    return [
+        (
+            start + (stop - start) * part // parts,
+            {name: old[name] + (new[name] - old[name]) * Fraction(2 * part + 1, 2 * parts) for name in old},
+        )
+        for part in range(parts)
     ]
 
 

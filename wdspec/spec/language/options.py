@@ -35,6 +35,10 @@ class ScheduleStep(Model):
     shares: AffectsOrder[dict[str, Share]] = Field(
         description="Relative share by name of a source or nested mix of the top list; 0 if left out."
     )
+    ramp: AffectsOrder[Literal["none", "linear"]] = Field(
+        "none",
+        description="`linear`: shares go in a line from the step before to these, which hold from `at` on.",
+    )
 
 
 class MixOptions(Model):

@@ -10,7 +10,7 @@ from wdspec.spec.tree.nodes import MapNode, Scalar
 @rule(
     "E313",
     "a schedule out of order",
-    "The steps of `mix.schedule` follow each other, and the first begins at sample 0.",
+    "The steps of `mix.schedule` follow each other, and the first begins at sample 0, with nothing to ramp from.",
     bad="mix: {schedule: [{at: 500, shares: {a: 1}}]}\ndataset:\n  - {name: a, shards: a.tar}\n",
     good="mix: {schedule: [{at: 0, shares: {a: 1}}]}\ndataset:\n  - {name: a, shards: a.tar}\n",
 )
@@ -18,9 +18,15 @@ def step_order(composed: Composed) -> Findings:
     """Steps at or before the one above them, and a first one after 0."""
     before: int | None = None
     for item in composed.schedule.items if composed.schedule else ():
-        node = item.get("at") if isinstance(item, MapNode) else None
+        if not isinstance(item, MapNode):
+            return
+        node = item.get("at")
         if not isinstance(node, Scalar) or not isinstance(node.value, int):
             return  # which is a problem already
+        ramp = item.get("ramp")
+        if before is None and isinstance(ramp, Scalar) and ramp.value == "linear":
+            hint = "leave `ramp` out, or give it to the step whose shares are to be reached"
+            yield Finding(ramp, "before the first step there are no shares to ramp from", hint)
         if before is None and node.value != 0:
             hint = "write `at: 0`: the first shares hold from the beginning"
             yield Finding(node, f"a schedule begins at 0, but this one begins at {node.value:,}", hint)
