@@ -18,8 +18,8 @@ from typing import BinaryIO, cast
 
 from wdspec.errors import ShardError
 from wdspec.outputs.output import Output
-from wdspec.outputs.pipe_output import PipeOutput
 from wdspec.redaction import answered
+from wdspec.stores.pipe_output import PipeOutput
 from wdspec.stores.store import Store, StoreSettings
 from wdspec.streams.retrying import Retries, RetryPolicy, TransientError
 from wdspec.system.raw_stream import RawStream
