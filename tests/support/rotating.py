@@ -18,7 +18,7 @@ class Rotation:
     def __init__(self, dataset, sampler, workers, prefetch, persistent):
         self.sampler, self.prefetch, self.persistent = sampler, prefetch, persistent
         self.copies = [pickle.dumps(dataset) for _ in range(max(1, workers))]
-        self.num_workers = 0  # processes
+        self.num_workers, self.worker_init_fn = 0, None  # no processes
         self.workers = None
         self._iterator = None  # what a Loader ends when it is closed
 
