@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import uuid
 import weakref
 from dataclasses import replace
@@ -21,7 +22,7 @@ from wdspec.errors import MissingShardError, ShardError
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.stores.fsspec import filesystems as filesystem
-from wdspec.stores.fsspec import fsspec_store as objects
+from wdspec.stores.fsspec import segments
 from wdspec.stores.user_stores import user_stores
 from wdspec.streams.retrying import RetryPolicy
 from wdspec.system.per_process import KeyedValues
@@ -263,8 +264,9 @@ def test_an_object_that_is_not_there_is_missing(root):
 # Not on Google's: there the reader asks for one generation, which the emulator does not heed.
 @pytest.mark.parametrize("root", ["memory", "s3", "azure"], indirect=True)
 def test_an_object_that_changes_while_it_is_read_is_an_error(root, monkeypatch, shards):
-    monkeypatch.setattr(objects, "FIRST", 100_000)
-    monkeypatch.setattr(objects, "LARGEST", 100_000)
+    for name in ("WHOLE", "FIRST", "SEGMENT", "LONGEST"):
+        monkeypatch.setattr(segments, name, 100_000)
+    monkeypatch.setattr(segments, "SIDES", 1)
     system, path = filesystem.filesystem_of(f"{root}pages/changing.tar")
     system.pipe_file(path, bytes(2_000_000))
     with opened(f"{root}pages/changing.tar") as file:
@@ -272,6 +274,21 @@ def test_an_object_that_changes_while_it_is_read_is_an_error(root, monkeypatch, 
         system.pipe_file(path, b"x" * 2_000_000)
         with pytest.raises(ShardError, match="changed while it was read"):
             file.readall()
+
+
+def test_an_untrusted_certificate_is_an_error_at_once(nginx, monkeypatch):
+    pytest.importorskip("s3fs")
+    for name, value in {
+        "ENDPOINT_URL": nginx.tls_url,
+        "ACCESS_KEY_ID": "a",
+        "SECRET_ACCESS_KEY": "b",
+    }.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setattr(filesystem._systems, "value", KeyedValues())
+    begin = time.monotonic()
+    with opened("s3://bucket/a.tar") as file, pytest.raises(ShardError, match=r"not trusted .*AWS_CA_BUNDLE"):
+        file.read(10)
+    assert time.monotonic() - begin < 60
 
 
 def test_a_refusal_says_how_to_give_credentials(s3, monkeypatch):

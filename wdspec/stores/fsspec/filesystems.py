@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import importlib.util
 import os
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -156,6 +157,12 @@ def explained(error: BaseException, location: str) -> Exception:
     scheme, name = scheme_of(location), type(error).__name__
     said = f"{name}: {answered(_first_line(error), location)}"
     status = _status(error)
+    if _is_untrusted(error):
+        return ShardError(
+            f"the certificate of the store is not trusted ({said}); if it was made by an authority of your own, name "
+            "that authority's file (AWS_CA_BUNDLE for S3, REQUESTS_CA_BUNDLE or SSL_CERT_FILE elsewhere)",
+            location=location,
+        )
     if isinstance(error, FileNotFoundError) or name in _MISSING or status in (404, 410):
         return MissingShardError(
             f"no such object; correct the URL, or rewrite it with WDS_REWRITE or `rewrite:` ({said})",
@@ -196,6 +203,17 @@ def asked(location: str, question: Callable[[Any, str], T]) -> T:
         if isinstance(seen, TransientError):
             seen = ShardError(str(seen), location=location)
         raise seen from harmless(error)
+
+
+def _is_untrusted(error: BaseException | None) -> bool:
+    """Whether a certificate that nobody vouches for is behind an error: that does not pass by itself."""
+    for _ in range(20):
+        if error is None:
+            return False
+        if isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _status(error: BaseException) -> int | None:

@@ -1,17 +1,15 @@
 """Objects in the stores that fsspec reads: as streams, and listed.
 
-fsspec's own files ask for a block, wait, and ask for the next; here the next pieces are on their way while one is
-used, and pieces grow, so that looking at a header costs little and reading a shard costs no waiting.
+fsspec's own files ask for a block, wait, and ask for the next; here a shard of usual size is one request, and the next
+segments of larger ones are on their way while one is used (`segments.py`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import contextlib
 import logging
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any, BinaryIO, cast
 
 from wdspec.errors import ShardError
@@ -26,21 +24,20 @@ from wdspec.stores.fsspec.filesystems import (
     heard,
     validator_of,
 )
+from wdspec.stores.fsspec.s3_objects import S3Object, is_s3
+from wdspec.stores.fsspec.segments import SegmentedBody
 from wdspec.stores.fsspec.upload import Upload
 from wdspec.stores.store import KeyStore, StoreSettings
-from wdspec.streams.resuming_stream import RangeResponse, ResumingStream
+from wdspec.streams.resuming_stream import RangeResponse, ResponseBody, ResumingStream
 from wdspec.streams.retrying import Retries, RetryPolicy, TransientError
 from wdspec.urls.schemes import scheme_of
 
 log = logging.getLogger("wdspec")
 
-FIRST = 512 * 1024
 LARGEST = 4 * 1024 * 1024
-"""Bytes of the first piece; each is twice the one before, up to the largest."""
-AHEAD = 2
-"""Pieces that are on their way while one is used."""
+"""Bytes of a block of a file that a file system opens by itself."""
 
-_PINS = {"S3FileSystem": ("VersionId", "version_id"), "GCSFileSystem": ("generation", "generation")}
+_PINS = {"GCSFileSystem": ("generation", "generation")}
 """Where one version of an object can be asked for: what the store calls it, and the argument that says so."""
 
 
@@ -98,6 +95,8 @@ class _Fetch:
     def __call__(self, offset: int) -> RangeResponse:
         system, path = filesystem_of(self._location)
         try:
+            if is_s3(system):
+                return self._of_s3(system, path, offset)
             with alone(system):
                 info = _info(system, path, self._retry_policy)
                 heard.add(scheme_of(self._location))
@@ -109,6 +108,14 @@ class _Fetch:
         except Exception as error:  # whatever a file system raises
             raise explained(error, self._location) from harmless(error)
         return RangeResponse(body, offset, total, validator)
+
+    def _of_s3(self, system: Any, path: str, offset: int) -> RangeResponse:
+        policy = self._retry_policy
+        found = S3Object(system, path, self._location, policy.read_timeout).response(
+            offset, policy.connect_timeout
+        )
+        heard.add(scheme_of(self._location))
+        return replace(found, body=_Explained(found.body, self._location))
 
     def _body(self, system: Any, path: str, offset: int, total: int | None, info: Mapping[str, Any]) -> Any:
         from fsspec import AbstractFileSystem  # type: ignore[import-untyped]  # has none
@@ -122,7 +129,7 @@ class _Fetch:
             said, argument = _PINS.get(type(system).__name__, ("", ""))
             version = {argument: info[said]} if info.get(said) not in (None, "null", "") else {}
 
-            async def piece(start: int, end: int) -> bytes:
+            async def segment(start: int, end: int) -> AsyncIterator[bytes]:
                 try:
                     data: bytes = await system._cat_file(path, start=start, end=end, **version)
                 except FileNotFoundError:
@@ -133,62 +140,27 @@ class _Fetch:
                     now = await system._info(path)
                     if now.get("size") != total or validator_of(now) != validator_of(info):
                         raise _changed(self._location)
-                return data
+                yield data
 
-            return _Pieces(piece, system.loop, offset, total, self._retry_policy.read_timeout, self._location)
+            body = SegmentedBody(segment, system.loop, offset, total, self._retry_policy.read_timeout)
+            return _Explained(body, self._location)
         if total is not None and type(system).cat_file is not AbstractFileSystem.cat_file:
             return _PlainPieces(system, path, offset, info, self._location)
         return _OpenFile(system, path, offset, self._location)
 
 
-class _Pieces:
-    """A body of pieces that are asked for ahead, in the event loop of the file system."""
+class _Explained:
+    """A body whose errors are in our words."""
 
-    def __init__(
-        self,
-        piece: Callable[[int, int], Any],
-        loop: asyncio.AbstractEventLoop,
-        offset: int,
-        total: int,
-        timeout: float,
-        location: str,
-    ) -> None:
-        self._piece, self._loop, self._timeout, self._location = piece, loop, timeout, location
-        self._next, self._total, self._size = offset, total, FIRST
-        self._coming: deque[concurrent.futures.Future[bytes]] = deque()
-        self._current: concurrent.futures.Future[bytes] | None = None
-        self._data = memoryview(b"")
+    def __init__(self, body: ResponseBody, location: str) -> None:
+        self._body, self._location = body, location
+        self.close, self.abort = body.close, body.abort
 
     def read(self, size: int) -> bytes:
-        if not self._data:
-            self._ask()
-            if not self._coming:
-                return b""
-            self._current = future = self._coming.popleft()
-            try:
-                self._data = memoryview(future.result(self._timeout))
-            except concurrent.futures.TimeoutError as error:
-                future.cancel()
-                raise TransientError(f"no bytes for {self._timeout:.0f} s") from error
-            except Exception as error:  # whatever a file system raises
-                raise explained(error, self._location) from harmless(error)
-            self._ask()
-        data, self._data = bytes(self._data[:size]), self._data[size:]
-        return data
-
-    def close(self) -> None:
-        while self._coming:
-            self._coming.pop().cancel()
-
-    def abort(self) -> None:
-        if self._current is not None:
-            self._current.cancel()
-
-    def _ask(self) -> None:
-        while len(self._coming) < AHEAD and self._next < self._total:
-            end = min(self._next + self._size, self._total)
-            self._coming.append(asyncio.run_coroutine_threadsafe(self._piece(self._next, end), self._loop))
-            self._next, self._size = end, min(self._size * 2, LARGEST)
+        try:
+            return self._body.read(size)
+        except Exception as error:  # whatever a file system raises
+            raise explained(error, self._location) from harmless(error)
 
 
 class _PlainPieces:
