@@ -201,6 +201,15 @@ def test_refusals_are_errors_at_once(double, fault, said):
     assert len(double.seen("p")) == 1
 
 
+def test_a_missing_bucket_of_a_cloud_is_a_wrong_setup_also_where_a_target_says_so(double):
+    double.script("t", status(404, "aws-error[NoSuchBucket: The specified bucket does not exist]"))
+    with pytest.raises(StoreError, match=r"the target .*NoSuchBucket.*does the bucket exist"):
+        read(double)
+    double.script("t", status(404, 'bucket "aws://imgs" does not exist'))
+    with pytest.raises(StoreError, match="does the bucket exist"):
+        read(double)
+
+
 def test_an_object_that_shrank_is_an_error(double):
     double.script("t", cut(1_000_000), status(416, "invalid range"))
     with pytest.raises(ShardError, match="shorter than it was"):

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from wdspec.errors import ShardError
 from wdspec.formats.suffixes import TAR_SUFFIXES
 from wdspec.storage.resolution import Resolution, tidy
-from wdspec.urls.schemes import local_path, quoted_for, scheme_of
+from wdspec.urls.schemes import AIS_PREFIX, local_path, quoted_for, scheme_of
 from wdspec.urls.sequence import ShardUrl, kind_of, magic_start
 
 
@@ -51,7 +51,7 @@ def found_in_store(text: str, prefix: str, base: str, storage: Listable) -> Sequ
         root = _root(resolution, tail)
         names = storage.list(root, _unquoted(url, tail))
         if not names:
-            raise ShardError(_nothing(root, tail))
+            raise ShardError(_nothing(root.removeprefix(AIS_PREFIX), tail))
         scheme = scheme_of(url.text)
         spelt = [head + quoted_for(scheme, name) for name in names]
         for spelling, name in zip(spelt, names, strict=True) if resolution.rule else ():

@@ -13,7 +13,7 @@ from wdspec.errors import ShardError, StoreError, UsageError
 from wdspec.outputs.output import Output
 from wdspec.stores.ais.checksums import Verification, digest_of
 from wdspec.stores.ais.client import AisClient, client_for
-from wdspec.stores.ais.object_listing import listed_names
+from wdspec.stores.ais.object_listing import MAX_INTERNAL, listed_names
 from wdspec.stores.ais.refusals import Refusal
 from wdspec.stores.http.answers import extent_of
 from wdspec.stores.http.exchange import HEADERS, Explain, WireBody
@@ -23,8 +23,6 @@ from wdspec.streams.resuming_stream import RangeResponse, ResumingStream
 from wdspec.streams.retrying import TransientError
 from wdspec.urls.schemes import AIS_PREFIX
 
-MAX_INTERNAL = 5
-"""Answers 500 in a row that are borne: a store that is only overloaded says 503 or 429."""
 _SAYS_WHICH = ("ais-version", "ais-checksum-value", "etag")
 
 
@@ -54,9 +52,10 @@ class AisStore(KeyStore):
         return listed_names(cluster, root.removeprefix(AIS_PREFIX), start, settings.retry_policy)
 
     def output(self, location: str, *, overwrite: bool = True, since: int | None = None) -> Output:
+        own = location.startswith(f"{AIS_PREFIX}ais:")
         raise UsageError(
-            "writing to AIStore is not built; write local shards and upload them, or unset USE_AIS_FOR to write "
-            "to the store behind it"
+            "writing to AIStore is not built; write local shards and upload them"
+            + ("" if own else ", or unset USE_AIS_FOR to write to the store behind it")
         )
 
     def describe(self, location: str, settings: StoreSettings) -> str:
@@ -65,7 +64,7 @@ class AisStore(KeyStore):
 
 def _cluster(location: str, settings: StoreSettings) -> AisCluster:
     if settings.ais is None:
-        raise StoreError(NO_CLUSTER, location=location)
+        raise StoreError(NO_CLUSTER, location=location.removeprefix(AIS_PREFIX))
     return settings.ais
 
 

@@ -15,6 +15,8 @@ from wdspec.stores.http.exchange import HEADERS
 from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.streams.retrying import Retries, RetryPolicy, TransientError
 
+MAX_INTERNAL = 5
+"""Answers 500 that are borne: a cluster that is only overloaded says 503 or 429."""
 _DIRECTORY = 256
 """The flag of an entry that is no object."""
 
@@ -31,12 +33,19 @@ def listed_names(cluster: AisCluster, url: str, start: str, retry_policy: RetryP
     """
     asked = cluster.object(url)
     client, retries = client_for(cluster), Retries(retry_policy, url)
+    internal = 0
     page: dict[str, Any] = {"prefix": asked.name + start, "props": "name,size"}
     while True:
         try:
             found = _page(client, f"/v1/buckets/{asked.bucket}?{asked.query}", page, cluster)
         except TransientError as error:
             retries.failed(error)
+            continue
+        except ShardError as error:  # the cluster's own mistake, which may be one of the moment
+            internal += 1
+            if internal > MAX_INTERNAL or type(error) is not ShardError:
+                raise error.at(location=url) from None
+            retries.failed(TransientError(error.message))
             continue
         except StoreError as error:
             error.at(location=url)
@@ -55,8 +64,7 @@ def _page(client: AisClient, target: str, value: dict[str, Any], cluster: AisClu
     reply = client.get(target, headers, body)
     if reply.response.status != 200:
         error = Refusal.of(reply).error(cluster)
-        # A listing has no object that could be missing, and a server error may pass.
-        raise TransientError(error.message) if type(error) is ShardError else error
+        raise error
     try:
         found = json.loads(reply.response.read(decode_content=False))
     except (HTTPError, OSError, ValueError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from dataclasses import dataclass
 
 from wdspec.errors import MissingShardError, ShardError, StoreError
@@ -22,6 +23,10 @@ _ADVICE = {
     501: "this cluster is built without it",
     507: "the cluster has no room for what it fetches; make some",
 }
+
+
+_NO_BUCKET = re.compile(r"nosuchbucket|errbcknotfound|bucket \"?[a-z]+://[^\s/\"]+/?\"? does not exist")
+"""What a target says of the whole bucket: a cloud's missing bucket shows only there."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Refusal:
     @property
     def by_gateway(self) -> bool:
         """Whether it is a gateway that says so: then the cluster's set-up is at fault, not the shard."""
-        return self.hops == 0 and not self.node.startswith("t[")
+        return self.node.startswith("p[") or (self.hops == 0 and not self.node.startswith("t["))
 
     def error(self, cluster: AisCluster) -> TransientError | ShardError | StoreError:
         """The error that it is.
@@ -70,7 +75,7 @@ class Refusal:
         text, etl = self.text.lower(), cluster.etl
         if self.status in _OVERLOADED or (self.status == 400 and "smap v0" in text):
             return TransientError(str(self), retry_after=self.retry_after)
-        if self.status == 404 and self.by_gateway:
+        if self.status == 404 and (self.by_gateway or _NO_BUCKET.search(text)):
             return StoreError(
                 f"{self}; does the bucket exist, is its provider configured in the cluster, and is "
                 f"{cluster.endpoints[0]} the cluster?"
