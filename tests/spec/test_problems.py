@@ -147,6 +147,7 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     (A + "    aistore: {endpoint: h, etl: etl-224}\n    tar: {end: lenient}\n", [("E314", 4, 5)]),
     ("aistore: {use_for: gs}\n" + A, [("W104", 1, 10)]),
     ("dataset:\n  - shards: htps://host/a.tar\n", [("W105", 2, 13)]),
+    ("batch: 017\n" + A, [("W106", 1, 8)]),
     ("dataset:\n  - shards: [a.tar, 's3:/bucket/a-{0..3}.tar']\n", [("W105", 2, 21)]),
     ("errors: {retry: soon, timeout: -1}\n" + A, [("E211", 1, 17), ("E204", 1, 32)]),
     (A + "    decode: tenbin\n", [("E209", 3, 13)]),

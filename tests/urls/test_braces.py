@@ -34,11 +34,11 @@ ATOMS = [
 PATTERNS = st.lists(st.sampled_from(ATOMS), max_size=14).map("".join).filter(lambda text: "\\\\" not in text)
 
 
-def parsed_unless_a_range_counts_down(pattern):
+def parsed_unless_a_range_leads_nowhere(pattern):
     try:
         return Braces(pattern)
     except UrlError as error:
-        if not error.message.startswith("empty brace range"):
+        if not error.message.startswith(("empty brace range", "a brace range with a step of 0")):
             raise
         return None
 
@@ -66,7 +66,7 @@ def test_a_pattern_expands_as_braceexpand_expands_it(pattern):
         with pytest.raises(UrlError, match=r"never closed|closes nothing|empty brace range"):
             Braces(pattern)
         return
-    braces = parsed_unless_a_range_counts_down(pattern)
+    braces = parsed_unless_a_range_leads_nowhere(pattern)
     if braces is None:
         return
     assert list(braces) == expected
@@ -81,7 +81,7 @@ def test_an_escaped_backslash_is_one_backslash_also_in_braces_that_are_no_expans
     assert list(Braces("{\\\\,b}")) == list(braceexpand("{\\\\,b}")) == ["\\", "b"]
 
 
-@given(st.integers(-30, 30), st.integers(0, 40), st.integers(0, 7), st.integers(0, 3), st.booleans())
+@given(st.integers(-30, 30), st.integers(0, 40), st.integers(1, 7), st.integers(0, 3), st.booleans())
 @settings(deadline=None)
 def test_numeric_ranges_expand_as_braceexpand_expands_them(first, span, step, zeros, negative):
     texts = ["-" * (n < 0) + "0" * zeros + str(abs(n)) for n in (first, first + span)]

@@ -21,9 +21,7 @@ def unpack(packing: str, data: bytes) -> bytes:
         UsageError: zst, and nothing that reads it is installed.
         EOFError, OSError, zlib.error, lzma.LZMAError, ZstdError: it is not what the suffix says, or damaged.
     """
-    result = BY_NAME[packing].decompress(data, MAX_DECOMPRESSED, _MAX_WINDOW)
-    check_size(len(result))
-    return result
+    return BY_NAME[packing].decompress(data, MAX_DECOMPRESSED, _MAX_WINDOW)
 
 
 UNPACKERS: dict[str, Callable[[bytes], bytes]] = {name: partial(unpack, name) for name in BY_NAME}

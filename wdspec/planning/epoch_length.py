@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from wdspec.errors import UsageError
 from wdspec.spec.language.models import Spec
+from wdspec.spec.language.value_types import MOST_SAMPLES
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ def batching(spec: Spec, ranks: int) -> Batching:
         below, above = each * ranks, (each + 1) * ranks
         near = f"{below} or {above}" if below else str(above)
         raise UsageError(f"batch.global_size {size} cannot be shared evenly by {ranks} ranks; use {near}")
+    if each > MOST_SAMPLES:
+        raise UsageError(
+            f"batch.global_size {size:,} has each of {ranks:,} ranks hold {each:,} samples at once; the limit is "
+            f"{MOST_SAMPLES:,}"
+        )
     return Batching(each, size, batched=True)
 
 

@@ -9,8 +9,7 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from wdspec.errors import UsageError
-
-MOST_WORKERS = 4096
+from wdspec.spec.language.value_types import MOST_WORKERS
 
 
 class WorkerCounters:

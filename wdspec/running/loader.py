@@ -20,6 +20,7 @@ from wdspec.running.blueprint import Blueprint
 from wdspec.running.cursor import Cursor, Resumable, Step
 from wdspec.running.run import Run
 from wdspec.running.tasks import TaskDataset, TaskSampler
+from wdspec.spec.language.value_types import MOST_WORKERS
 from wdspec.suggestions import did_you_mean
 
 _OURS = {
@@ -61,8 +62,8 @@ class Loader(Resumable):
                 raise UsageError(f"`{name}` is no argument of wdspec.loader: {remedy}")
         if torch_arguments.get("in_order") is False:
             raise UsageError("`in_order=False` would give batches in no order that a state could describe")
-        if num_workers < 0:
-            raise UsageError(f"num_workers must be 0 or more, not {num_workers}")
+        if not 0 <= num_workers <= MOST_WORKERS:
+            raise UsageError(f"num_workers must be from 0 to {MOST_WORKERS:,}, not {num_workers}")
         run = Run.of(blueprint, seat, num_workers).described()
         self._cursor = Cursor(run)
         self._running: Callable[[], Any] = lambda: None

@@ -5,7 +5,7 @@ mixed radix: a concatenation is a number whose digits are its parts (the last on
 is a digit whose range is the sum of its alternatives.
 
 What expands, and to what, is what the package ``braceexpand`` does, `{abc}` and `${x}` standing for
-themselves; except that a range that counts down is an error: among shards it is always a mistake.
+themselves; except that a range that counts down, or takes steps of 0, is an error: among shards it is always a mistake.
 """
 
 from __future__ import annotations
@@ -243,19 +243,26 @@ def _numbers(match: re.Match[str], pattern: str, at: int) -> _Node:
         _fail(f"a number of more than {MAX_DIGITS} digits in a brace range", pattern, at)
     if int(first) > int(last):
         _fail_empty(first, last, step, f"{int(first)} > {int(last)}", pattern, at)
+    _check_step(step, pattern, at)
     padded = any(text.startswith(("0", "-0")) and text not in ("0", "-0") for text in (first, last))
     width = max(len(first), len(last)) if padded else 0
-    return _Numbers(int(first), int(last), int(step or 1) or 1, width)
+    return _Numbers(int(first), int(last), int(step or 1), width)
 
 
 def _letters(match: re.Match[str], pattern: str, at: int) -> _Node:
     first, last, step = match.groups()
     if len(step or "") > MAX_DIGITS:
         _fail(f"a number of more than {MAX_DIGITS} digits in a brace range", pattern, at)
+    _check_step(step, pattern, at)
     start, stop = _ALPHABET.index(first), _ALPHABET.index(last)
     if start > stop:
         _fail_empty(first, last, step, f"{first} > {last}", pattern, at)
-    return _Choice([_Literal(letter) for letter in _ALPHABET[start : stop + 1 : int(step or 1) or 1]])
+    return _Choice([_Literal(letter) for letter in _ALPHABET[start : stop + 1 : int(step or 1)]])
+
+
+def _check_step(step: str | None, pattern: str, at: int) -> None:
+    if step is not None and not int(step):
+        _fail("a brace range with a step of 0; leave the step out, or write one of at least 1", pattern, at)
 
 
 def _add_literal(nodes: list[_Node], text: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from wdspec.errors import UrlError
+from wdspec.urls.regex_cost import NESTED, REMEDY, check_length, nested_repeat
 from wdspec.urls.schemes import scheme_of
 
 _RULE_TOKEN = re.compile(r"\\[;=\\]|[;=]")
@@ -50,6 +51,8 @@ class Rule:
                 "that is meant literally needs a `\\` before it",
                 column=None if at is None else at + 1,
             ) from None
+        if nested_repeat(self.pattern):
+            raise UrlError(f"the regex `{self.pattern}` of {self.origin} {NESTED}; {REMEDY}")
         try:
             regex.sub(self.replacement, "")  # reads the template even where nothing matches
         except (re.error, IndexError) as error:
@@ -68,6 +71,7 @@ class Rule:
         Where the result is a `pipe:` command, what it takes from the URL is quoted for the shell, once: a program
         that hands its words to a shell of its own, as ssh does, takes them apart again.
         """
+        check_length(self.pattern, url)
         match = self.regex.match(url)
         if match is None:
             return url

@@ -148,7 +148,10 @@ def path_of_file_url(url: str) -> str:
                 url=url,
             )
         rest = slash + path
-    return unquote(rest, errors="surrogateescape")
+    path = unquote(rest, errors="surrogateescape")
+    if "\0" in path:
+        raise UrlError("a `%00` in a `file:` URL, which no path can have; remove it", url=url)
+    return path
 
 
 def quoted_for(scheme: str, path: str) -> str:

@@ -168,6 +168,12 @@ def magic_start(text: str) -> int:
 
 def _parts(text: str, base: str) -> Iterator[Part]:
     for start, piece in _pieces(text):
+        if "\0" in piece:
+            raise UrlError(
+                "a NUL character in the name of a shard, which no file or URL can have; remove it",
+                url=text,
+                column=1 + start + piece.index("\0"),
+            )
         if not piece:
             seen = "nothing beside a `::`; remove it" if "::" in text else "an empty text"
             raise UrlError(f"{seen}, or write a URL or a path there", url=text, column=1 + start)

@@ -42,17 +42,28 @@ def _read_npy(data: bytes) -> Array:
     # parse a header, which in a dataset is most often the same one.
     start = _HEADS.get(data[6:8])
     if start is None:
-        return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+        file = io.BytesIO(data)
+        whole: Array = np.lib.format.read_array(file, allow_pickle=False)
+        _check_end(len(data) - file.tell())
+        return whole
     begin = start + int.from_bytes(data[8:start], "little")
     shape, fortran, dtype, size = _header(data[:begin])
     there = len(data) - begin
     if size > there:
         raise ValueError(f"it promises {size:,} bytes of values, and {there:,} follow")
+    _check_end(there - size)
     if not size:
         return np.zeros(shape, dtype)
     values = np.frombuffer(data, dtype, size // dtype.itemsize, begin)
     array: Array = values.reshape(shape, order="F" if fortran else "C").copy(order="K")
     return array
+
+
+def _check_end(left: int) -> None:
+    if left:
+        raise ValueError(
+            f"{left:,} bytes follow the array: another one, or damage; write each array as a field, or read it as `raw`"
+        )
 
 
 @lru_cache(maxsize=256)

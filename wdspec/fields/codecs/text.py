@@ -11,8 +11,11 @@ def read_text(data: bytes) -> str:
     return data.decode("utf-8")
 
 
-read_integer = int
-"""Decimal digits of an integer, perhaps with spaces and newlines around them."""
+def read_integer(data: bytes) -> int:
+    """Decimal digits of an integer, perhaps with spaces and newlines around them. Raises ValueError."""
+    if b"_" in data:
+        raise ValueError(f"{data[:60]!r} is no integer: digits alone make one")
+    return int(data)
 
 
 def write_text(value: Any) -> bytes:
@@ -29,8 +32,9 @@ def write_integer(value: Any) -> bytes:
         TypeError, ValueError: it is no integer, and would not be read back as it was.
     """
     if isinstance(value, str):
-        int(value)
-        return value.encode("utf-8")
+        data = value.encode("utf-8")
+        read_integer(data)
+        return data
     if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()
     try:

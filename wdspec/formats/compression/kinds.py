@@ -9,7 +9,7 @@ from __future__ import annotations
 import bz2
 import lzma
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -64,26 +64,42 @@ class Compression:
         return stream.compress(data) + stream.flush()
 
     def decompress(self, data: bytes, most: int, memory: int | None = None) -> bytes:
-        """All the data of one stream or several, but no more than `most` + 1 bytes of it.
+        """All the data of one stream or several.
 
         Raises:
+            ValueError: it is more than `most` bytes; so many are never held.
             EOFError: the data stops in the middle of a stream.
             zlib.error, OSError, lzma.LZMAError, ZstdError: it is damaged, or needs more than `memory` bytes.
         """
         parts: list[bytes] = []
-        size = 0
+        for piece in self._pieces(data, memory, min(most, _KEPT) + 1):
+            parts.append(piece)
+            if sum(map(len, parts)) > min(most, _KEPT):
+                break
+        else:
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        # Beyond that, it is counted before it is kept: a bomb is twice as long in memory while its pieces are joined.
+        del parts
+        total = 0
+        for piece in self._pieces(data, memory, _KEPT):
+            total += len(piece)
+            if total > most:
+                raise ValueError(f"it decompresses to more than {most:,} bytes; read it as `raw`")
+        return b"".join(self._pieces(data, memory, total + 1))
+
+    def _pieces(self, data: bytes, memory: int | None, longest: int) -> Iterator[bytes]:
+        """The data of one stream or several in pieces of at most so many bytes."""
         while True:
             stream = self.decompressor(memory)
-            parts.append(stream.decompress(data, most + 1 - size))
-            size += len(parts[-1])
-            if size > most:
-                break
+            piece = stream.decompress(data, longest)
+            yield piece
+            while not stream.eof and not stream.needs_input:
+                yield stream.decompress(b"", longest)
             if not stream.eof:
                 raise EOFError("the compressed data ends early" if data else "the file is empty")
             data = stream.unused_data.lstrip(b"\0")
             if not data:
                 break
-        return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _zstd() -> Any:
@@ -142,6 +158,8 @@ COMPRESSIONS = (
         decompressor=_zstd_decompressor,
     ),
 )
+_KEPT = 1 << 26
+"""Bytes that are decompressed at once; of more it is found out first how many they are."""
 BY_NAME = {each.name: each for each in COMPRESSIONS}
 LONGEST_MAGIC = 10
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from wdspec.errors import ShardError, UrlError
 from wdspec.formats.tar.headers import shown
 from wdspec.spec.language.sample_options import KeyRule
+from wdspec.urls.regex_cost import check_length
 
 KeySplitter = Callable[[bytes], "tuple[bytes, bytes] | None"]
 """Name -> (key, suffix), or None for a member that belongs to no sample."""
@@ -49,7 +51,14 @@ def _split_at_last_dot(name: bytes) -> tuple[bytes, bytes] | None:
 
 def _regex_splitter(regex: re.Pattern[str]) -> KeySplitter:
     def split(name: bytes) -> tuple[bytes, bytes] | None:
-        match = None if _is_hidden(name) or _is_meta(name) else regex.fullmatch(shown(name))
+        if _is_hidden(name) or _is_meta(name):
+            return None
+        text = shown(name)
+        try:
+            check_length(regex.pattern, text)
+        except UrlError as error:
+            raise ShardError(error.message) from None
+        match = regex.fullmatch(text)
         if match is None or match[1] is None or match[2] is None:
             return None
         return match[1].encode("utf-8", "surrogateescape"), match[2].encode("utf-8", "surrogateescape")

@@ -8,6 +8,7 @@ from wdspec.spec.language.effects import AffectsNeither, AffectsOrder
 from wdspec.spec.language.model import Model
 from wdspec.spec.language.value_types import (
     TEXT_OR_LIST,
+    BatchSize,
     Boolean,
     Count,
     Duration,
@@ -16,6 +17,7 @@ from wdspec.spec.language.value_types import (
     PositiveNumber,
     Share,
     Text,
+    Workers,
     read_list,
     read_text,
     read_words,
@@ -66,7 +68,7 @@ class MixOptions(Model):
 class Batch(Model):
     """How many samples make a batch."""
 
-    size: AffectsOrder[Positive | None] = Field(None, description="Samples for each rank.")
+    size: AffectsOrder[BatchSize | None] = Field(None, description="Samples for each rank.")
     global_size: AffectsOrder[Positive | None] = Field(None, description="Samples over all ranks together.")
     accumulate: AffectsNeither[Boolean] = Field(
         False,
@@ -219,7 +221,7 @@ class LoaderOptions(Model):
     """Arguments of the torch DataLoader."""
 
     # Not the order: without `elastic` the first run's workers become canonical, and states remember them.
-    workers: AffectsNeither[Count] = Field(0, description="Worker processes for each rank.")
+    workers: AffectsNeither[Workers] = Field(0, description="Worker processes for each rank.")
     prefetch: AffectsNeither[Positive | None] = Field(None, description="Batches each worker prepares ahead.")
     pin_memory: AffectsNeither[Boolean] = Field(False, description="Copy tensors into page-locked memory.")
     persistent: AffectsNeither[Boolean | None] = Field(None, description="Keep workers alive between epochs.")

@@ -20,6 +20,7 @@ from wdspec.spec.language.value_types import (
 from wdspec.spec.language.vocabulary import DECODERS, LEFT_OUT_DECODERS
 from wdspec.spec.problems.message_words import quoted, shown
 from wdspec.suggestions import did_you_mean
+from wdspec.urls.regex_cost import NESTED, REMEDY, nested_repeat
 
 
 def read_decoder(value: Any) -> Any:
@@ -135,7 +136,10 @@ def check_regex(value: str) -> re.Pattern[str]:
     if len(value) > 1000:
         refuse("E212", f"a regex of {len(value)} characters is too long", "keep it under 1000")
     try:
-        return re.compile(value)
+        regex = re.compile(value)
+        if nested_repeat(value):
+            refuse("E212", f"the regex {quoted(value)} {NESTED}", REMEDY)
+        return regex
     except (re.error, OverflowError, RecursionError) as error:
         where = (
             f" (at character {error.pos + 1})"

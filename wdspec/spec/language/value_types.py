@@ -27,6 +27,13 @@ _DURATION = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
+MOST_WORKERS = 4096
+"""Worker processes of one rank: more is a slip of the finger."""
+
+MOST_SAMPLES = 10**6
+"""Samples of a batch that one rank holds at once."""
+
+
 def refuse(code: str, message: str, hint: str = "") -> NoReturn:
     """Raises what the loader turns into a problem with this code, at the position of the value in hand."""
     raise PydanticCustomError(code, "{message}", {"message": message, "hint": hint})
@@ -95,6 +102,8 @@ def read_text(value: Any) -> Any:
         refuse("E202", f"expected text, but this is {shown(value)}", "put it in quotes" if numeric else "")
     if not value.strip():
         refuse("E214", "expected text, but this is empty", "fill it in, or leave the key out")
+    if "\0" in value:
+        refuse("E203", f"a NUL character in {shown(value)}", "no name, path or URL can have one: remove it")
     return value
 
 
@@ -188,6 +197,8 @@ _NUMBER = BeforeValidator(read_number)
 Integer = Annotated[int, _INTEGER, _whole()]
 Seed = Annotated[int, Field(ge=0, lt=2**64), _INTEGER, _whole(minimum=0)]
 Count = Annotated[int, Field(ge=0, lt=2**63), _INTEGER, _whole(minimum=0)]
+Workers = Annotated[int, Field(ge=0, le=MOST_WORKERS), _INTEGER, _whole(minimum=0, maximum=MOST_WORKERS)]
+BatchSize = Annotated[int, Field(ge=1, le=MOST_SAMPLES), _INTEGER, _whole(minimum=1, maximum=MOST_SAMPLES)]
 Positive = Annotated[int, Field(ge=1, lt=2**63), _INTEGER, _whole(minimum=1)]
 Share = Annotated[float, Field(ge=0, le=1e15), _NUMBER, _real(minimum=0)]
 PositiveNumber = Annotated[float, Field(gt=0, le=1e15), _NUMBER, _real(exclusiveMinimum=0)]

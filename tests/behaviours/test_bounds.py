@@ -1,0 +1,111 @@
+"""What is beyond reason is refused with a reason, and nothing is believed that only looks like a value."""
+
+import bz2
+import gzip
+import io
+import lzma
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import wdspec
+from wdspec.errors import UrlError
+from wdspec.fields import compressed_fields
+from wdspec.fields.codecs.numpy_files import read_numpy
+from wdspec.fields.codecs.text import read_integer, write_integer
+from wdspec.formats.compression import kinds
+from wdspec.planning.epoch_length import batching
+from wdspec.spec.loading import check
+from wdspec.urls.braces import Braces
+
+
+def spec(**more):
+    return {"dataset": [{"name": "a", "shards": "a.tar"}], **more}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"batch": 10**9},
+        {"batch": {"size": 1_000_001}},
+        {"loader": {"workers": 10**9}},
+        {"dataset": [{"shards": "a\0b.tar"}]},
+        {"dataset": [{"shards": "a.tar"}], "cache": "/x\0y"},
+        {"errors": {"log": "x\0y"}},
+    ],
+)
+def test_a_spec_beyond_reason_is_refused(more):
+    with pytest.raises(wdspec.SpecError):
+        wdspec.load(spec(**more))
+
+
+def test_a_global_batch_is_bounded_by_what_a_rank_holds():
+    loaded = wdspec.load(spec(batch={"global_size": 10**9}))
+    with pytest.raises(wdspec.UsageError, match=r"hold 500,000,000 samples at once; the limit is 1,000,000"):
+        batching(loaded, 2)
+    assert batching(loaded, 1000).per_slot == 10**6
+
+
+def test_a_loader_has_not_any_number_of_workers():
+    with pytest.raises(wdspec.UsageError, match="from 0 to 4,096"):
+        wdspec.loader(spec(), num_workers=10**9)
+
+
+def test_nul_is_in_no_name():
+    for name in ("a\0.tar", "file:///a%00.tar"):
+        with pytest.raises(UrlError, match=r"NUL|%00"):
+            list(wdspec.WebDataset(name))
+
+
+def test_a_number_with_a_leading_zero_is_told(tmp_path):
+    path = tmp_path / "spec.yaml"
+    path.write_text("dataset: [{name: a, shards: a.tar}]\nbatch: 017\n")
+    loaded, (problem,) = check(path)
+    assert loaded.batch.size == 17
+    assert problem.code == "W106"
+    assert "`017` is the number 17" in problem.message
+
+
+@pytest.mark.parametrize("pattern", ["{1..10..0}", "{a..f..0}", "{1..10..-0}", "{1..10..00}"])
+def test_a_range_takes_steps(pattern):
+    with pytest.raises(UrlError, match="step of 0"):
+        Braces(pattern)
+
+
+@pytest.mark.parametrize("text", ["1_0", "1_000", "_1"])
+def test_an_integer_has_digits_alone(text):
+    for read in (lambda: read_integer(text.encode()), lambda: write_integer(text)):
+        with pytest.raises(ValueError, match="digits"):
+            read()
+    assert read_integer(b" -17\n") == -17
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_an_npy_file_ends_with_its_array(version):
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.arange(5), version=version)
+    data = file.getvalue()
+    assert read_numpy(data).tolist() == [0, 1, 2, 3, 4]
+    for more in (b"\0", data):
+        with pytest.raises(ValueError, match=f"{len(more)} bytes follow the array"):
+            read_numpy(data + more)
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress)]
+)
+def test_a_bomb_takes_no_more_memory_than_is_kept_at_once(monkeypatch, name, pack):
+    monkeypatch.setattr(kinds, "_KEPT", 1 << 20)
+    monkeypatch.setattr(compressed_fields, "MAX_DECOMPRESSED", 1 << 24)
+    bomb, large = pack(bytes((1 << 24) + 1)), pack(bytes(1 << 24))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="more than 16,777,216 bytes"):
+            compressed_fields.unpack(name, bomb)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 15 << 20  # of which xz takes 8 for its window
+    assert compressed_fields.unpack(name, large) == bytes(1 << 24)
+    assert compressed_fields.unpack(name, large * 1 + pack(b"")) == bytes(1 << 24)
