@@ -183,6 +183,7 @@ UNUSED = "vars: {x: 1, y: 2}"
         (UNUSED + "  # wdspec: ignore=W101\n", []),
         ("# wdspec: ignore=W101\n# why\n\n" + UNUSED + "\n", []),
         (UNUSED + " # seen; wdspec: ignore=W101\n", ["W101", "W101"]),
+        (UNUSED + " # why # wdspec: ignore=W101 because it is, W105\n", []),
         (UNUSED + " #wdspec:ignore = w101, W105\n", ["W003"]),
         ("# wdspec: ignore-file=W101\nseed: 1\n" + UNUSED + "\n", []),
         ("# wdspec: ignore=W101\nseed: 1\n" + UNUSED + "\n", ["W003", "W101", "W101"]),
@@ -202,6 +203,12 @@ def test_a_comment_counts_in_the_file_it_stands_in(here: Path) -> None:
     (here / "base.yaml").write_text("vars: {x: 1}  # wdspec: ignore=W101\n")
     (here / "s.yaml").write_text("extends: base.yaml\nvars: {y: 1}\n" + GOOD)
     assert run("s.yaml").output.startswith("s.yaml:2:8: W101")
+
+
+def test_a_comment_in_a_base_is_not_blamed_by_what_extends_it(here: Path) -> None:
+    (here / "base.yaml").write_text("batch: {global_size: 8}  # wdspec: ignore=W353\n" + GOOD)
+    (here / "s.yaml").write_text("extends: base.yaml\nelastic: {ranks: 2}\n")
+    assert run("base.yaml", "s.yaml").output == "2 files checked: no problems\n"
 
 
 def test_a_comment_that_only_another_split_needs_is_not_blamed(here: Path) -> None:

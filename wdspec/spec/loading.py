@@ -12,7 +12,7 @@ from wdspec.secure import secure_mode
 from wdspec.spec.compose.composing import compose
 from wdspec.spec.compose.draft import Composed, Variant
 from wdspec.spec.compose.foreign_specs import foreign
-from wdspec.spec.compose.spec_files import STANDARD_INPUT, Library, top_map
+from wdspec.spec.compose.spec_files import STANDARD_INPUT, STANDARD_INPUT_NAME, Library, top_map
 from wdspec.spec.compose.variables import Scope, used_names
 from wdspec.spec.compose.variants import (
     choose_environment,
@@ -26,7 +26,7 @@ from wdspec.spec.language.models import Spec
 from wdspec.spec.language.vocabulary import RESERVED_VARIABLES
 from wdspec.spec.problems.ignore_comments import without_effect
 from wdspec.spec.problems.problems import Problem, Problems, error_for
-from wdspec.spec.rules.rule_table import apply_rules
+from wdspec.spec.rules.rule_table import apply_rules, apply_rules_of_splits
 from wdspec.spec.tree.nodes import MapNode, Node, Origin, Position, Scalar
 from wdspec.spec.yaml.core_schema import typed
 from wdspec.spec.yaml.python_values import from_python
@@ -74,7 +74,7 @@ def load(
             )
         return source
     reading = _Reading(source, split, env, vars, overrides)
-    composed = reading.composed(reading.split, reading.env)
+    composed = reading.composed(reading.split, reading.env, warnings=False)
     errors = [problem for problem in reading.problems.sorted() if problem.is_error]
     if errors or composed is None:
         raise error_for(errors)
@@ -100,14 +100,19 @@ def check(
         return load(source, split=split, env=env, vars=vars, overrides=overrides), []
     reading = _Reading(source, split, env, vars, overrides)
     first: Spec | None = None
+    splits = []
     for number, (one_split, one_env) in enumerate(reading.variants()):
-        composed = reading.composed(one_split, one_env)
+        composed = reading.composed(one_split, one_env, warnings=True)
         if number == 0 and composed is not None:
             first = composed.spec
+        if composed is not None and one_split is not None and one_env == reading.env:
+            splits.append(composed)
+    apply_rules_of_splits(splits, reading.problems)
     reading.note_unused_variables()
     comments = reading.library.ignore_comments
     if reading.split is None and reading.env is None:
-        for problem in without_effect(comments, list(reading.problems)):
+        own = (comment for comment in comments if comment.file in (reading.file, STANDARD_INPUT_NAME))
+        for problem in without_effect(own, list(reading.problems)):
             reading.problems.note(problem)
     found = [
         problem
@@ -160,7 +165,7 @@ class _Reading:
             self.problems.add("W103", top, message, "choose with --split and --env")
         return pairs[:most]
 
-    def composed(self, split: str | None, env: str | None) -> Composed | None:
+    def composed(self, split: str | None, env: str | None, *, warnings: bool) -> Composed | None:
         """The spec of one split and environment; None, and problems, when there is none."""
         if self.top is None or foreign(self.top, self.problems):
             return None
@@ -186,7 +191,7 @@ class _Reading:
         )
         composed = compose(chosen, variant, self.library, self._expanded, self.chain, self.problems)
         if composed is not None:
-            apply_rules(composed, self.problems)
+            apply_rules(composed, self.problems, warnings=warnings)
         return composed
 
     def _refuse_reserved(self, vars: Node | None) -> None:

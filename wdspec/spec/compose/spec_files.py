@@ -17,6 +17,7 @@ from wdspec.urls.schemes import scheme_of
 
 MAX_CHAIN = 16
 STANDARD_INPUT = "-"
+STANDARD_INPUT_NAME = "<stdin>"
 
 
 class Library:
@@ -73,7 +74,9 @@ class Library:
     def standard_input(self) -> MapNode | None:
         """The tree of what comes from standard input; its relative paths start at the working directory."""
         data = sys.stdin.buffer.read(MAX_BYTES + 1)
-        return self._tree(self._within_limits(data, len(data), "<stdin>"), "<stdin>", os.getcwd())
+        return self._tree(
+            self._within_limits(data, len(data), STANDARD_INPUT_NAME), STANDARD_INPUT_NAME, os.getcwd()
+        )
 
     def find(self, node: Node, key: str) -> tuple[str, str] | None:
         """Absolute path and name of the file that a value names; None, and a problem, when it names none."""

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 
 class Code(NamedTuple):
-    """One kind of problem. E0: the file; E1: files and variables; E2: keys and values; E3: meaning; W: doubtful."""
+    """One kind of problem. E0: the file; E1: files and variables; E2: keys and values; E3: meaning; W: doubtful,
+    W3 in what it means."""
 
     code: str
     """`E302`: the letter says how grave it is."""

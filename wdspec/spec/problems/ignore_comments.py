@@ -8,7 +8,10 @@ from typing import NamedTuple
 
 from wdspec.spec.problems.problems import Problem
 
-_COMMENT = re.compile(r"(?<!\S)#\s*wdspec:\s*ignore(?P<file>-file)?(?P<codes>\s*=[^#]*)?")
+_COMMENT = re.compile(
+    r"(?<!\S)#\s*wdspec:\s*ignore(?P<file>-file)?(?:\s*=\s*(?P<codes>[^\s,#]+(?:\s*,\s*[^\s,#]+)*))?"
+)
+"""Behind the codes may stand why."""
 _WARNING = re.compile(r"W\d{3}", re.IGNORECASE)
 
 
@@ -51,7 +54,7 @@ def ignore_comments(text: str, file: str) -> tuple[list[IgnoreComment], list[Pro
         if comment is None:
             continue
         target = None if comment["file"] else _target(lines, number)
-        codes = (comment["codes"] or "").lstrip(" \t=").replace(",", " ").split()
+        codes = (comment["codes"] or "").replace(",", " ").split()
         if not codes:
             at = IgnoreComment("", file, number, comment.start() + 1, target, line)
             hint = "write `# wdspec: ignore=W301`"

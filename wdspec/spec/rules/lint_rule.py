@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from wdspec.spec.compose.draft import Composed
@@ -28,11 +28,22 @@ Check = Callable[[Composed], Findings]
 """Gives the violations in a composed spec. It is pure: it changes nothing, and reads nothing from outside."""
 
 
+CheckOfSplits = Callable[[Sequence[Composed]], Findings]
+"""The same for all splits of a file together, each without an environment, in file order."""
+
+
 class LintRule(NamedTuple):
     """A check, and the code under which it reports; its first letter says how grave that is."""
 
     about: Code
     check: Check
+
+
+class SplitsRule(NamedTuple):
+    """A check of the splits of a file against each other."""
+
+    about: Code
+    check: CheckOfSplits
 
 
 def rule(
@@ -43,3 +54,10 @@ def rule(
     Without `title` and `explanation` the code is a general one, whose page is among `VALUE_CODES` or `COMPOSE_CODES`.
     """
     return lambda check: LintRule(Code(code, title, explanation, bad, good), check)
+
+
+def rule_of_splits(
+    code: str, title: str, explanation: str, *, bad: str, good: str
+) -> Callable[[CheckOfSplits], SplitsRule]:
+    """Makes a rule of a check that compares splits."""
+    return lambda check: SplitsRule(Code(code, title, explanation, bad, good), check)

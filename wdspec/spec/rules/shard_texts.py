@@ -6,18 +6,31 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from wdspec.errors import UrlError
-from wdspec.spec.compose.draft import Composed
+from wdspec.spec.compose.draft import Composed, Draft
 from wdspec.spec.tree.nodes import ListNode, Scalar
 from wdspec.urls.sequence import Part, parse_shards
 
 
-def shard_texts(composed: Composed) -> Iterator[tuple[Scalar, Sequence[Part] | UrlError]]:
-    """Every entry of every `shards` that is a text with something in it, and the URLs that it stands for."""
+def shard_texts(composed: Composed) -> Iterator[tuple[Draft, Scalar, Sequence[Part] | UrlError]]:
+    """Every entry of every `shards` that is a text with something in it: its source, itself, the URLs it stands for."""
     for leaf in composed.leaves:
         shards = leaf.node.get("shards")
         for item in shards.items if isinstance(shards, ListNode) else (shards,):
             if isinstance(item, Scalar) and isinstance(item.value, str) and item.value.strip():
-                yield item, _parsed(item.value, item.base)
+                yield leaf, item, _parsed(item.value, item.base)
+
+
+def parts_of(composed: Composed) -> Iterator[tuple[Draft, Scalar, Sequence[Part]]]:
+    """Those that can be read."""
+    for leaf, text, parts in shard_texts(composed):
+        if not isinstance(parts, UrlError):  # E213
+            yield leaf, text, parts
+
+
+def written_texts(composed: Composed) -> Iterator[tuple[Scalar, str]]:
+    """Every such text as it is written; one that several sources inherit comes once."""
+    texts = {id(text): text for _, text, _ in shard_texts(composed)}
+    return ((text, str(text.value)) for text in texts.values())
 
 
 @lru_cache(maxsize=4096)

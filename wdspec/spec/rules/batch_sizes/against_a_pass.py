@@ -11,8 +11,9 @@ from wdspec.spec.tree.nodes import MapNode
 @rule(
     "E312",
     "against a pass",
-    "`epoch: pass` gives every sample once, source after source: shares, `mix` and drawing with replacement have "
-    "no place in it. What fills up the last batch is marked in `__mask__`, which a tuple must not leave out.",
+    "`epoch: pass` gives every sample once, source after source: shares, `mix` and drawing with replacement "
+    "have no place in it. What fills up the last batch is marked in `__mask__`, which a tuple must not leave "
+    "out.",
     bad="epoch: pass\ndataset:\n  - {shards: a.tar, weight: 1}\n",
     good="epoch: pass\ndataset:\n  - {shards: a.tar}\n",
 )

@@ -11,7 +11,7 @@ from wdspec.spec.rules.lint_rule import Finding, Findings, rule
     "a batch that ranks cannot share",
     "`global_size` is dealt out equally, so `elastic.ranks` must divide it.",
     bad="batch: {global_size: 100}\nelastic: {ranks: 16}\ndataset:\n  - shards: a.tar\n",
-    good="batch: {global_size: 112}\nelastic: {ranks: 16}\ndataset:\n  - shards: a.tar\n",
+    good="batch: {global_size: 112}\nelastic: {ranks: 16}\ndataset:\n  - shards: 'a-{00..15}.tar'\n",
 )
 def indivisible_batches(composed: Composed) -> Findings:
     """A `global_size` that `elastic.ranks` does not divide."""

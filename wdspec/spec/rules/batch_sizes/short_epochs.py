@@ -10,8 +10,8 @@ from wdspec.spec.rules.lint_rule import Finding, Findings, rule
     "E306",
     "an epoch shorter than a batch",
     "An epoch is a whole number of global batches, and at least one.",
-    bad="batch: {global_size: 512}\nepoch: 100\ndataset:\n  - shards: a.tar\n",
-    good="batch: {global_size: 512}\nepoch: 512\ndataset:\n  - shards: a.tar\n",
+    bad="batch: 512\nepoch: 100\ndataset:\n  - shards: a.tar\n",
+    good="batch: 512\nepoch: 512\ndataset:\n  - shards: a.tar\n",
 )
 def short_epochs(composed: Composed) -> Findings:
     """Epochs of fewer samples, and epochs counted in batches where there are none."""

@@ -18,7 +18,8 @@ _ALWAYS = frozenset({"__key__", "__url__", "__source__", MASK})
 @rule(
     "E308",
     "a field that is never there",
-    "`extensions` leaves out what `rename`, `fields` or `to_tuple` asks for, so every sample would be an error.",
+    "`extensions` leaves out what `rename`, `fields` or `to_tuple` asks for, so every sample would be an "
+    "error.",
     bad="dataset:\n  - {shards: a.tar, extensions: png, rename: {image: jpg}}\n",
     good="dataset:\n  - {shards: a.tar, extensions: png, rename: {image: png}}\n",
 )

@@ -13,9 +13,10 @@ from wdspec.spec.tree.nodes import Node
     "E305",
     "a batch of unlike samples",
     "A batch stacks field by field, so all samples need the same fields. Without `batch` they may differ.",
-    bad="batch: 4\ndataset:\n  - {shards: a.tar, extensions: jpg}\n  - {shards: b.tar, extensions: nrm.jpg}\n",
-    good="batch: 4\ndataset:\n  - {shards: a.tar, extensions: jpg}\n"
-    "  - {shards: b.tar, extensions: nrm.jpg, rename: {jpg: nrm.jpg}}\n",
+    bad="batch: 4\ndataset:\n  - {shards: a.tar, extensions: jpg, decode: rgb8}\n"
+    "  - {shards: b.tar, extensions: nrm.jpg, decode: rgb8}\n",
+    good="batch: 4\ndataset:\n  - {shards: a.tar, extensions: jpg, decode: rgb8}\n"
+    "  - {shards: b.tar, extensions: nrm.jpg, decode: rgb8, rename: {jpg: nrm.jpg}}\n",
 )
 def unlike_batches(composed: Composed) -> Findings:
     """The first source with other fields than the first one; none where `map`, `fields` or `to_tuple` even it out."""

@@ -17,8 +17,9 @@ from wdspec.suggestions import did_you_mean
 @rule(
     "E315",
     "a key of decode that no field matches",
-    "The keys of `decode` are names of fields, or suffixes of files, whole or from a dot on. With `extensions` "
-    "given all fields are known, and a key that matches none of them does nothing: most often it is misspelt.",
+    "The keys of `decode` are names of fields, or suffixes of files, whole or from a dot on. With "
+    "`extensions` given all fields are known, and a key that matches none of them does nothing: most often it"
+    " is misspelt.",
     bad="dataset:\n  - {shards: a.tar, extensions: jpg txt, decode: {jgp: rgb8}}\n",
     good="dataset:\n  - {shards: a.tar, extensions: jpg txt, decode: {jpg: rgb8}}\n",
 )

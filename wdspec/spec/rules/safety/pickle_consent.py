@@ -13,7 +13,7 @@ from wdspec.spec.rules.lint_rule import Finding, Findings, rule
     "pickle is not allowed",
     "Unpickling can run code hidden in the data. It is off unless the spec says `allow: [pickle]`.",
     bad="dataset:\n  - {shards: a.tar, decode: {meta: pkl}}\n",
-    good="allow: [pickle]\ndataset:\n  - {shards: a.tar, decode: {meta: pkl}}\n",
+    good="allow: [pickle]  # wdspec: ignore=W373\ndataset:\n  - {shards: a.tar, decode: {meta: pkl}}\n",
 )
 def pickle_consent(composed: Composed) -> Findings:
     """Such decoders in a spec that does not allow them."""

@@ -12,8 +12,8 @@ from wdspec.spec.tree.nodes import ListNode, MapNode, Node
 @rule(
     "E310",
     "forbidden by WDS_SECURE",
-    "With WDS_SECURE=1 no spec may run a program (`pipe:`) or user code (`map`, `select`, decoders), or `allow` "
-    "more. Any value forbids, but empty, 0, false, no and off.",
+    "With WDS_SECURE=1 no spec may run a program (`pipe:`) or user code (`map`, `select`, decoders), or "
+    "`allow` more. Any value forbids, but empty, 0, false, no and off.",
 )
 def secure_mode_refusals(composed: Composed) -> Findings:
     """Functions, programs and `allow`, wherever the spec names them."""

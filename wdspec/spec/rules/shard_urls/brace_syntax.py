@@ -17,7 +17,7 @@ from wdspec.spec.rules.shard_texts import shard_texts
 )
 def brace_syntax(composed: Composed) -> Findings:
     """Each wrong text, at the character where it is wrong."""
-    for text, error in shard_texts(composed):
+    for _, text, error in shard_texts(composed):
         if isinstance(error, UrlError):
             column = None if error.column is None else text.column_at(error.column)
             yield Finding(text, error.message, column=column)

@@ -10,8 +10,8 @@ from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 @rule(
     "E314",
     "an ETL whose cuts cannot be told",
-    "When an ETL of AIStore dies in the middle of a shard, its answer ends as if it were whole, with an error text "
-    "at the end. Only the end marker of a tar shows that, so it must be there, and be demanded.",
+    "When an ETL of AIStore dies in the middle of a shard, its answer ends as if it were whole, with an error"
+    " text at the end. Only the end marker of a tar shows that, so it must be there, and be demanded.",
     bad="aistore: {endpoint: http://ais:51080, use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n"
     "    tar: {end: lenient}\n    aistore: {etl: resize-224}\n",
     good="aistore: {endpoint: http://ais:51080, use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n"

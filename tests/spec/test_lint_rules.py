@@ -1,0 +1,237 @@
+"""Warnings: what they must see beside their own example, and what they must leave alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wdspec.spec.loading import check
+
+
+def warnings_of(spec: dict[str, Any]) -> list[str]:
+    problems = check(spec)[1]
+    assert not any(problem.is_error for problem in problems), problems
+    return [problem.code for problem in problems]
+
+
+def of_shards(*shards: str) -> list[str]:
+    return warnings_of({"dataset": [{"name": "s", "shards": list(shards)}]})
+
+
+@pytest.mark.parametrize(
+    ("shards", "codes"),
+    [
+        # W311
+        ("a-{0...9}.tar", ["W311"]),
+        ("a-{0.9}.tar", ["W311"]),
+        ("a-{0:9}.tar", ["W311"]),
+        ("a-{000 .. 123}.tar", []),  # what the shell leaves alone too
+        ("a-{x-y}.tar", []),
+        ("a-{0..9}-{x,y}.tar", []),
+        # W312
+        ("a-%d.tar", ["W312"]),
+        ("a-{:05d}.tar", ["W312"]),
+        ("a-{i:05d}.tar", ["W312"]),
+        ("a-{}.tar", ["W312"]),
+        ("a-{index}.tar", ["W312"]),
+        ("http://h/a%20b.tar", []),
+        # W313
+        ("a.tar b.tar", ["W313"]),
+        ("a.tar,b.tar", ["W313"]),
+        ("a.tar; b.tar", ["W313"]),
+        ("a.tar - b.tar", ["W313"]),
+        ("a.tar.gz,s3://b/a.tar.gz", ["W313"]),
+        ("a.tar::b.tar", []),
+        ("{a.tar,b.tar}", []),
+        ("my data/a.tar", []),
+        ("pipe:cat a.tar b.tar", []),
+        # W314
+        (r"C:\data\a.tar", ["W314"]),
+        (r"a-\{0..9\}.tar", []),
+        (r"a-\*.tar", []),
+        # W315
+        ("a-{000..12}.tar", ["W315"]),
+        ("a-{0..12}.tar", []),
+        ("a-{00..99}.tar", []),
+        ("a-{8..12}.tar", []),
+        # W316
+        ("a.zip", ["W316"]),
+        ("a/*.JPG", ["W316"]),
+        ("@list.txt", []),
+        ("a.jsonl", []),
+        ("https://h/x?format=.zip", []),
+        # W317
+        ("s3://b/train", ["W317"]),
+        ("s3://b/train-00012", []),
+        ("s3://b/train/", []),
+        ("data/train", []),  # a file may be called so
+        # W321, W322
+        ("file:///home/ann/a.tar", ["W321"]),
+        ("@/Users/ann/list.txt", ["W321"]),
+        ("~/a.tar", ["W321"]),
+        ("/homes/a.tar", []),
+        ("s3://home/ann/a.tar", []),
+        # W323
+        ("https://h/a.tar?X-Amz-Signature=0123456789abcdef", ["W323"]),
+        ("s3://b/a.tar", []),
+    ],
+)
+def test_texts_of_shards(shards: str, codes: list[str]) -> None:
+    assert of_shards(shards) == codes
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shared"),
+    [
+        ("a-{0..9}.tar", "a-7.tar", True),
+        ("a-{0..9}.tar", "a-07.tar", False),
+        ("a-{000000..999999}.tar", "a-000123.tar", True),
+        ("a-{000000..999999}.tar", "a-123.tar", False),
+        ("a-000123.tar", "a-{000000..999999}.tar", True),
+        ("a-{000000..499999}.tar", "a-{400000..999999}.tar", True),
+        ("a-{000000..499999}.tar", "a-{500000..999999}.tar", False),
+        ("a-{0..499999}.tar", "a-{400000..999999}.tar", True),
+        ("./x/../a.tar", "a.tar", True),
+        ("s3://b/a.tar", "s3://c/a.tar", False),
+        ("data/", "data/", True),
+        ("data/*.tar", "data/*.tar", True),
+        ("@a.txt", "a.txt", False),
+        ("{a,b}-{0..9}.tar", "b-3.tar", True),
+    ],
+)
+def test_shards_of_two_sources_are_found_without_expanding_them(
+    first: str, second: str, shared: bool
+) -> None:
+    sources = [{"name": "one", "shards": first}, {"name": "two", "shards": second}]
+    assert ("W301" in warnings_of({"dataset": sources})) is shared
+    assert ("W303" in of_shards(first, second)) is shared
+    assert "W301" not in of_shards(first, second)
+
+
+def test_splits_are_compared_and_their_environments_are_not(tmp_path: Path) -> None:
+    spec: dict[str, Any] = {
+        "splits": {
+            "train": {"dataset": [{"shards": "a-{0..8}.tar"}]},
+            "val": {"dataset": [{"shards": "a-9.tar"}]},
+        },
+        "environments": {"here": {"seed": 1}},
+    }
+    assert warnings_of(spec) == []
+    spec["splits"]["test"] = {"dataset": [{"shards": "a-{5..9}.tar"}]}
+    assert warnings_of(spec) == ["W302"]
+    assert [problem.code for problem in check(spec, split="val")[1]] == []
+
+
+@pytest.mark.parametrize(
+    ("rules", "codes"),
+    [
+        ([("gs://", "/mnt/")], []),
+        ([("gs://b/(.*)", r"s3://c/\1")], []),
+        ([("gs://c/", "/mnt/")], ["W331"]),
+        ([("gs://", "gs://")], ["W331"]),
+        ([("gs://b/a-00", "/x/"), ("gs://", "/mnt/")], []),
+        ([("gs://", "/mnt/"), ("gs://b/a-00", "/x/")], ["W332"]),
+        ([("gs://", "pipe:cat /mnt/")], []),
+        ([("gs://", "pipe:curl -s https://storage/")], []),
+        ([("gs://", "pipe:rclone cat ")], ["W333"]),
+        ([("(gs://.*)", r"pipe:gsutil cat \1")], []),
+        ([(r"gs://(?:[^/]+/)*(.*)", r"/mnt/\1")], []),  # each repeat ends with what it cannot match
+        ([(r"gs://(\w+/)+a", "/mnt/")], []),
+        ([(r"gs://(a?)+b", "/mnt/")], []),
+    ],
+)
+def test_rewrite_rules(rules: list[tuple[str, str]], codes: list[str]) -> None:
+    rewrite = [{"from": old, "to": new} for old, new in rules]
+    assert warnings_of({"rewrite": rewrite, "dataset": [{"shards": "gs://b/a-{00..99}.tar"}]}) == codes
+
+
+def test_a_rule_for_what_a_list_holds_is_not_blamed() -> None:
+    spec = {"rewrite": [{"from": "s3://", "to": "/m/"}], "dataset": [{"name": "s", "shards": "@list.txt"}]}
+    assert warnings_of(spec) == []
+
+
+def test_an_overlay_is_meant_to_go_before_the_rules_of_the_spec() -> None:
+    spec = {
+        "rewrite": [{"from": "gs://", "to": "/mnt/"}],
+        "environments": {"here": {"rewrite": [{"from": "gs://", "to": "/data/"}]}},
+        "dataset": [{"shards": "gs://b/a.tar"}],
+    }
+    assert warnings_of(spec) == []
+    spec["environments"]["here"]["rewrite"][0]["from"] = "s3://"  # type: ignore[call-overload, index]
+    assert warnings_of(spec) == ["W331"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "codes"),
+    [
+        ({"epoch": {"batches": 10}, "batch": {"global_size": 100}, "elastic": {"ranks": 1}}, ["W341"]),
+        ({"epoch": 10_000}, []),
+        ({"epoch": "pass"}, []),
+        ({}, []),
+    ],
+)
+def test_sources_that_are_not_reached(spec: dict[str, Any], codes: list[str]) -> None:
+    sources: list[dict[str, Any]] = [
+        {"name": "a", "shards": "a-{0..9}.tar"},
+        {"name": "b", "shards": "b-{0..9}.tar"},
+    ]
+    if spec.get("epoch") != "pass":
+        sources[0]["weight"], sources[1]["weight"] = 1_999, 1
+    assert warnings_of({**spec, "dataset": sources}) == codes
+
+
+def test_shares_multiply_in_nested_mixes() -> None:
+    rare = {"name": "rare", "shards": "r.tar", "weight": 1}
+    often = {"name": "often", "shards": "o.tar", "weight": 99}
+    spec = {
+        "epoch": 1_000,
+        "dataset": [
+            {"name": "main", "shards": "m.tar", "weight": 99},
+            {"name": "side", "weight": 1, "dataset": [rare, often]},
+        ],
+    }
+    assert warnings_of(spec) == ["W341"]
+    assert warnings_of({**spec, "epoch": 100_000}) == []
+
+
+def test_names_without_a_variable_in_them_are_left_alone() -> None:
+    shards = "${root}/train-{000..009}.tar"
+    assert warnings_of({"vars": {"root": "s3://b"}, "dataset": [{"shards": shards}]}) == []
+
+
+@pytest.mark.parametrize("errors", [{"max_count": 10}, {"max_rate": 0.01}, "raise"])
+def test_skips_with_a_limit_are_left_alone(errors: Any) -> None:
+    assert warnings_of({"errors": errors, "dataset": [{"shards": "a.tar"}]}) == []
+    assert "W374" in warnings_of({"errors": {"max_rate": 1.0}, "dataset": [{"shards": "a.tar"}]})
+
+
+@pytest.mark.parametrize(
+    ("source", "codes"),
+    [
+        ({"extensions": "jpg cls"}, ["W371"]),
+        ({"extensions": "jpg cls", "decode": {"jpg": "pil"}}, ["W371"]),
+        ({"extensions": "jpg cls", "decode": {"jpg": "torchrgb"}}, []),
+        ({"extensions": "jpg cls", "map": "m:f"}, []),
+        ({"extensions": "txt cls"}, []),
+        ({}, []),
+        ({"extensions": "jpg cls", "scale": 0.5}, []),
+    ],
+)
+def test_pictures_in_a_batch(source: dict[str, Any], codes: list[str]) -> None:
+    assert warnings_of({"batch": 4, "dataset": [{"shards": "a.tar", **source}]}) == codes
+
+
+def test_loading_looks_for_errors_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from wdspec.spec.loading import load
+    from wdspec.spec.rules.rule_table import all_rules
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("a warning was looked for")
+
+    rules = tuple(r if r.about.is_error else r._replace(check=refuse) for r in all_rules())
+    monkeypatch.setattr("wdspec.spec.rules.rule_table.all_rules", lambda: rules)
+    load({"dataset": [{"shards": "a.tar"}]})
+    with pytest.raises(AssertionError, match="was looked for"):
+        check({"dataset": [{"shards": "a.tar"}]})

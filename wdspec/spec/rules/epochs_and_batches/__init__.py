@@ -1,0 +1,1 @@
+"""Epochs, batches and shuffles whose numbers do not fit each other."""

@@ -1,0 +1,1 @@
+"""Settings that cost more than they bring."""

@@ -1,0 +1,1 @@
+"""Data that is read twice, or in training and validation alike."""

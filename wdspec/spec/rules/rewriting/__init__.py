@@ -1,0 +1,1 @@
+"""Rewrite rules that do nothing, or too much."""

@@ -1,0 +1,1 @@
+"""What is done with the fields of samples, and with those that cannot be read."""

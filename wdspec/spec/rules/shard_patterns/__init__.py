@@ -1,0 +1,1 @@
+"""Texts under `shards` that look like something else than they are."""
