@@ -19,6 +19,7 @@ rest of a pass:
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -28,19 +29,26 @@ from wdspec.planning.plan import Plan
 from wdspec.reading.batch_reader import Reader
 from wdspec.running.run import Run
 from wdspec.running.run_state import Checkpoint, State, make_state, read_state
-from wdspec.system.per_process import Owner
+from wdspec.system.per_process import Owner, PerProcess
 
 Step = tuple[list[Any], Mapping[int, bytes]]
 """The items of one global batch, and the states after it of the slots that it was taken from."""
 
-_FORKED = (
-    "this iteration was begun by another process, before a fork, and both would read on from one place in each file; "
-    "let each process begin an iteration of its own"
-)
+_FORKED = "this iteration was begun by another process, before a fork; let each process begin one of its own"
 _OLDER = (
     "this iteration cannot go on: a newer iteration has begun, or a state was loaded, or what it reads was closed; "
     "iterate again"
 )
+
+
+def _end_iterations(inherited: weakref.WeakSet[Cursor]) -> None:
+    """In a forked child: ends what the parent had begun; no item has to ask which process this is."""
+    for cursor in list(inherited):
+        cursor.iterations += 1
+
+
+_begun: PerProcess[weakref.WeakSet[Cursor]] = PerProcess(weakref.WeakSet, _end_iterations)
+"""Cursors whose iterations this process has begun."""
 
 
 class Cursor:
@@ -75,6 +83,7 @@ class Cursor:
     def begin(self) -> int:
         """The number of a new iteration, which ends all older ones."""
         self.iterations += 1
+        _begun.value.add(self)
         return self.iterations
 
     def iterate(self, steps: Iterable[Step], iteration: int | None = None) -> Iterator[Any]:
@@ -98,20 +107,16 @@ class Cursor:
                 for item in items[self.given : -1]:
                     self.given += 1
                     yield item
-                    self._check_goes_on(iteration, owner)
+                    if iteration != self.iterations:
+                        raise UsageError(_FORKED if owner.is_other else _OLDER)
             if states:
                 self._table.update(states)
             self.batch += self._stride
             self.given = 0
             yield items[-1]
             # Before more is taken: persistent workers serve a newer iteration through the same iterator.
-            self._check_goes_on(iteration, owner)
-
-    def _check_goes_on(self, iteration: int, owner: Owner) -> None:
-        if iteration != self.iterations:
-            raise UsageError(_OLDER)
-        if owner.is_other:
-            raise UsageError(_FORKED)
+            if iteration != self.iterations:
+                raise UsageError(_FORKED if owner.is_other else _OLDER)
 
     def _enter(self) -> None:
         """Goes to where the next iteration begins."""

@@ -81,7 +81,7 @@ class Compression:
         # Beyond that, it is counted before it is kept: a bomb is twice as long in memory while its pieces are joined.
         del parts
         total = 0
-        for piece in self._pieces(data, memory, _KEPT):
+        for piece in self._pieces(data, memory, _COUNTED):
             total += len(piece)
             if total > most:
                 raise ValueError(f"it decompresses to more than {most:,} bytes; read it as `raw`")
@@ -160,6 +160,8 @@ COMPRESSIONS = (
 )
 _KEPT = 1 << 26
 """Bytes that are decompressed at once; of more it is found out first how many they are."""
+_COUNTED = 1 << 20
+"""Bytes that are held at once while they are only counted."""
 BY_NAME = {each.name: each for each in COMPRESSIONS}
 LONGEST_MAGIC = 10
 
