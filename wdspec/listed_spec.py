@@ -16,6 +16,7 @@ from wdspec.planning.schedule import largest_shares
 from wdspec.planning.topology import Topology
 from wdspec.spec.language.models import Source, Spec
 from wdspec.storage.environment import Environment
+from wdspec.storage.shard_listing import shards_of
 from wdspec.storage.storage import Storage, with_surveyed_caches
 from wdspec.urls.sequence import UrlSequence
 
@@ -52,7 +53,7 @@ class ListedSpec:
         storages = {source.name: Storage.of(environment, spec, source) for source in spec.sources}
         shares = largest_shares(spec, lambda source: 1)
         shards = {
-            source.name: storages[source.name].shards_of(source) if shares[source.name] else UrlSequence(())
+            source.name: shards_of(source, storages[source.name]) if shares[source.name] else UrlSequence(())
             for source in spec.sources
         }
         return cls(spec, with_surveyed_caches(storages, shards), shards)

@@ -10,6 +10,7 @@ from wdspec.errors import MissingShardError, ShardError, UrlError
 from wdspec.spec.language.models import Source
 from wdspec.storage import list_files as lists
 from wdspec.storage.environment import Environment
+from wdspec.storage.shard_listing import shards_of
 from wdspec.storage.storage import Storage
 
 
@@ -18,9 +19,9 @@ def source_of(shards, base):
     return Source.model_validate({"name": "pages", "shards": shards, "base": str(base)})
 
 
-def shards_of(shards, base, rewrite="", secure=""):
+def texts_of(shards, base, rewrite="", secure=""):
     environment = Environment.read({"WDS_REWRITE": rewrite, "WDS_SECURE": secure})
-    sequence = Storage.of(environment).shards_of(source_of(shards, base))
+    sequence = shards_of(source_of(shards, base), Storage.of(environment))
     assert all(url.base == str(base) for url in sequence)
     return [url.text for url in sequence]
 
@@ -44,8 +45,8 @@ def test_braces_cost_no_look_at_the_disk(monkeypatch, tmp_path):
     with monkeypatch.context() as patch:
         for name in ("scandir", "listdir", "stat", "lstat", "open"):
             patch.setattr(os, name, None)
-        assert [url.text for url in storage.shards_of(few)] == ["x-0.tar", "x-1.tar"]
-        assert len(storage.shards_of(many)) == 1_000_000
+        assert [url.text for url in shards_of(few, storage)] == ["x-0.tar", "x-1.tar"]
+        assert len(shards_of(many, storage)) == 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_braces_cost_no_look_at_the_disk(monkeypatch, tmp_path):
 )
 def test_globs_and_directories_are_listed_in_code_point_order(folder, pattern, expected):
     (folder / "list.txt").write_text("z.tar\n")
-    assert shards_of(pattern, folder) == expected
+    assert texts_of(pattern, folder) == expected
 
 
 def test_a_directory_holds_the_shards_directly_in_it_and_nothing_hidden_or_half_written(tmp_path):
@@ -88,49 +89,49 @@ def test_a_directory_holds_the_shards_directly_in_it_and_nothing_hidden_or_half_
         "sub/x.tar",
         "d.tar/x",
     )
-    assert shards_of(f"{tmp_path}/", "/") == [f"{tmp_path}/{name}" for name in sorted(wanted)]
+    assert texts_of(f"{tmp_path}/", "/") == [f"{tmp_path}/{name}" for name in sorted(wanted)]
 
 
 def test_any_characters_may_stand_in_a_name(tmp_path):
     names = ["a b.tar", "a#?%20.tar", "new\nline.tar", "caf\udce9.tar", "[x].tar", "{y}.tar", "a::b.tar"]
     touch(tmp_path, *names)
-    assert shards_of("*", tmp_path) == sorted(names)
-    assert shards_of(f"file://{tmp_path}/*%20b*", "/") == [f"file://{tmp_path}/a%20b.tar"]
-    assert shards_of(f"file://{tmp_path}/*%23*", "/") == [f"file://{tmp_path}/a%23%3F%2520.tar"]
+    assert texts_of("*", tmp_path) == sorted(names)
+    assert texts_of(f"file://{tmp_path}/*%20b*", "/") == [f"file://{tmp_path}/a%20b.tar"]
+    assert texts_of(f"file://{tmp_path}/*%23*", "/") == [f"file://{tmp_path}/a%23%3F%2520.tar"]
 
 
 def test_a_name_that_exists_is_taken_literally(tmp_path):
     touch(tmp_path, "a[1].tar", "a1.tar", "what?.tar", "whatx.tar", "d[1]/x.tar", "d1/y.tar")
-    assert shards_of("a[1].tar", tmp_path) == ["a[1].tar"]
-    assert shards_of("what?.tar", tmp_path) == ["what?.tar"]
-    assert shards_of("d[1]/*", tmp_path) == ["d[1]/x.tar"]
-    assert shards_of("a[[]1].tar::a[12].tar", tmp_path) == ["a[1].tar", "a1.tar"]
-    assert shards_of(r"wha\?.tar", tmp_path) == ["wha?.tar"]
+    assert texts_of("a[1].tar", tmp_path) == ["a[1].tar"]
+    assert texts_of("what?.tar", tmp_path) == ["what?.tar"]
+    assert texts_of("d[1]/*", tmp_path) == ["d[1]/x.tar"]
+    assert texts_of("a[[]1].tar::a[12].tar", tmp_path) == ["a[1].tar", "a1.tar"]
+    assert texts_of(r"wha\?.tar", tmp_path) == ["wha?.tar"]
 
 
 def test_what_is_found_under_a_rewritten_url_is_spelt_as_in_the_spec(folder):
     rewrite = f"gs://bucket/={folder}/"
-    assert shards_of("gs://bucket/b-*.tar", "/", rewrite) == ["gs://bucket/b-0.tar", "gs://bucket/b-1.tar"]
-    assert shards_of("gs://bucket/", "/", rewrite) == [f"gs://bucket/{n}.tar" for n in ("a", "b-0", "b-1")]
-    assert shards_of("gs://bucket/**/d.tar", "/", rewrite) == ["gs://bucket/sub/deep/d.tar"]
-    assert shards_of("gs://s*/c.tar", "/", f"gs://={folder}/") == ["gs://sub/c.tar"]
+    assert texts_of("gs://bucket/b-*.tar", "/", rewrite) == ["gs://bucket/b-0.tar", "gs://bucket/b-1.tar"]
+    assert texts_of("gs://bucket/", "/", rewrite) == [f"gs://bucket/{n}.tar" for n in ("a", "b-0", "b-1")]
+    assert texts_of("gs://bucket/**/d.tar", "/", rewrite) == ["gs://bucket/sub/deep/d.tar"]
+    assert texts_of("gs://s*/c.tar", "/", f"gs://={folder}/") == ["gs://sub/c.tar"]
 
 
 def test_a_rule_that_changes_the_names_to_be_found_is_an_error(folder):
     for rewrite in (f"gs://b/.*={folder}/x.tar", rf"gs://b/(.*)\.tar={folder}/\1.tgz"):
         with pytest.raises(ShardError, match=r"the rule WDS_REWRITE rule 1: .* changes names"):
-            shards_of("gs://b/*.tar", "/", rewrite)
+            texts_of("gs://b/*.tar", "/", rewrite)
     with pytest.raises(ShardError, match="changes names that a glob or directory must find"):
-        shards_of("gs://b/*.tar", "/", f"gs://b/b={folder}/zzz;gs://b/={folder}/")
+        texts_of("gs://b/*.tar", "/", f"gs://b/b={folder}/zzz;gs://b/={folder}/")
 
 
 def test_a_glob_where_nothing_can_be_listed_is_an_error_that_says_what_to_do(tmp_path):
     with pytest.raises(
         ShardError, match=r"globs and directories cannot be listed there .*; write the shards out"
     ):
-        shards_of("https://h/dir/", tmp_path)
+        texts_of("https://h/dir/", tmp_path)
     with pytest.raises(ShardError, match=r"no opener for vault://"):
-        shards_of("@vault://b/list.txt", tmp_path)
+        texts_of("@vault://b/list.txt", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,7 @@ def test_a_glob_where_nothing_can_be_listed_is_an_error_that_says_what_to_do(tmp
 def test_a_place_with_no_shards_is_an_error_that_names_the_source(folder, pattern, kind, message):
     touch(folder, "empty/readme.md")
     with pytest.raises(kind, match=message) as caught:
-        shards_of(pattern, folder)
+        texts_of(pattern, folder)
     assert caught.value.place["source"] == "pages"
 
 
@@ -169,13 +170,13 @@ def test_a_directory_that_may_not_be_read_is_an_error_also_below_a_double_star(f
 
     monkeypatch.setattr(os, "scandir", scandir)
     with pytest.raises(ShardError, match=r"no permission to read it.*location .*/sub/deep/"):
-        shards_of("**/*.tar", folder)
+        texts_of("**/*.tar", folder)
 
 
 def test_links_to_directories_make_no_cycles(folder):
     (folder / "sub" / "loop").symlink_to(folder)
-    assert shards_of("**/d.tar", folder) == ["sub/deep/d.tar"]
-    assert shards_of("sub/loop/a*", folder) == ["sub/loop/a.tar"]
+    assert texts_of("**/d.tar", folder) == ["sub/deep/d.tar"]
+    assert texts_of("sub/loop/a*", folder) == ["sub/loop/a.tar"]
 
 
 def test_lines_of_a_list_are_relative_to_it_and_are_expanded(folder):
@@ -185,8 +186,8 @@ def test_lines_of_a_list_are_relative_to_it_and_are_expanded(folder):
     expected = ["sub/c.tar", "/abs/x.tar", "gs://b/y.tar", "b-0.tar", "b-1.tar", "../z.tar", "sub/c.tar"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert shards_of("@list.txt", folder) == [*expected, "~/q.tar", "r.tar", "./#s.tar"]
-        found = shards_of(f"@{folder.name}/list.txt", folder.parent)
+        assert texts_of("@list.txt", folder) == [*expected, "~/q.tar", "r.tar", "./#s.tar"]
+        found = texts_of(f"@{folder.name}/list.txt", folder.parent)
     name = folder.name
     spelt = [f"{name}/sub/c.tar", "/abs/x.tar", "gs://b/y.tar", f"{name}/b-0.tar", f"{name}/b-1.tar"]
     assert found == [
@@ -202,8 +203,8 @@ def test_lines_of_a_list_are_relative_to_it_and_are_expanded(folder):
 def test_a_list_may_lie_where_a_rule_or_a_file_url_leads(folder):
     (folder / "list.txt").write_text("a.tar\nb-*.tar\n")
     expected = [f"{folder}/a.tar", f"{folder}/b-0.tar", f"{folder}/b-1.tar"]
-    assert shards_of(f"@file://{folder}/list.txt", "/") == expected
-    assert shards_of("@gs://b/list.txt", "/", f"gs://b/={folder}/") == [
+    assert texts_of(f"@file://{folder}/list.txt", "/") == expected
+    assert texts_of("@gs://b/list.txt", "/", f"gs://b/={folder}/") == [
         "gs://b/a.tar",
         "gs://b/b-0.tar",
         "gs://b/b-1.tar",
@@ -213,7 +214,7 @@ def test_a_list_may_lie_where_a_rule_or_a_file_url_leads(folder):
 def test_a_list_in_a_directory_with_special_characters_finds_its_shards(tmp_path):
     touch(tmp_path, "d[1]{a,b}/x.tar", "d1/x.tar")
     (tmp_path / "d[1]{a,b}" / "list.txt").write_text("*.tar\nx-{0..1}\n")
-    assert shards_of(r"@d[1]\{a\,b\}/list.txt", tmp_path) == [
+    assert texts_of(r"@d[1]\{a\,b\}/list.txt", tmp_path) == [
         "d[1]{a,b}/x.tar",
         "d[1]{a,b}/x-0",
         "d[1]{a,b}/x-1",
@@ -222,7 +223,7 @@ def test_a_list_in_a_directory_with_special_characters_finds_its_shards(tmp_path
 
 def test_lists_keep_names_that_are_not_utf8(tmp_path):
     (tmp_path / "list.txt").write_bytes(b"caf\xe9.tar\n")
-    assert shards_of("@list.txt", tmp_path) == ["caf\udce9.tar"]
+    assert texts_of("@list.txt", tmp_path) == ["caf\udce9.tar"]
 
 
 @pytest.mark.parametrize(
@@ -248,33 +249,33 @@ def test_a_bad_list_is_an_error_with_its_line(tmp_path, content, message):
     (tmp_path / "l.txt").write_bytes(content)
     pattern = ".*".join(re.escape(piece) for piece in message.split(".*"))
     with pytest.raises((ShardError, UrlError), match=pattern):
-        shards_of("@l.txt", tmp_path)
+        texts_of("@l.txt", tmp_path)
 
 
 def test_a_huge_list_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(lists, "MAX_BYTES", 100)
     (tmp_path / "l.txt").write_text("x.tar\n" * 20)
     with pytest.raises(ShardError, match=r"more than 100 bytes; .* line 17"):
-        shards_of("@l.txt", tmp_path)
+        texts_of("@l.txt", tmp_path)
 
 
 def test_a_shard_found_twice_is_kept_and_warned_of_unless_it_was_written_twice(folder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert shards_of("x.tgz::x.tgz", folder) == ["x.tgz", "x.tgz"]
-        assert len(shards_of(["b*", "b*"], folder)) == 4
+        assert texts_of("x.tgz::x.tgz", folder) == ["x.tgz", "x.tgz"]
+        assert len(texts_of(["b*", "b*"], folder)) == 4
     with pytest.warns(UserWarning, match="1 of the listed shards are found more than once, .* `b-0.tar`"):
-        assert shards_of("b-*.tar::b-0*", folder) == ["b-0.tar", "b-1.tar", "b-0.tar"]
+        assert texts_of("b-*.tar::b-0*", folder) == ["b-0.tar", "b-1.tar", "b-0.tar"]
 
 
 def test_what_is_forbidden_is_so_before_anything_is_read(folder):
     with pytest.raises(UrlError, match="WDS_SECURE"):
-        shards_of(["a.tar", "gs://b"], folder, "gs://=pipe:cat ", "1")
+        texts_of(["a.tar", "gs://b"], folder, "gs://=pipe:cat ", "1")
 
 
 def test_a_long_list_is_one_run(tmp_path):
     (tmp_path / "l.txt").write_text("".join(f"x-{i}.tar\n" for i in range(5000)))
-    shards = Storage.of(Environment.read({})).shards_of(source_of("@l.txt", tmp_path))
+    shards = shards_of(source_of("@l.txt", tmp_path), Storage.of(Environment.read({})))
     assert len(shards) == 5000
     assert len(shards.parts) == 1
     assert shards[4999].text == "x-4999.tar"
@@ -283,11 +284,11 @@ def test_a_long_list_is_one_run(tmp_path):
 def test_a_page_in_place_of_a_list_is_no_list(tmp_path):
     (tmp_path / "list.txt").write_text("\n".join(["<!DOCTYPE html>", "<html>log in</html>"]))
     with pytest.raises(ShardError, match="this list is an HTML or XML page") as caught:
-        shards_of("@list.txt", tmp_path)
+        texts_of("@list.txt", tmp_path)
     assert caught.value.place["line"] == 1
 
 
 def test_a_list_that_a_server_has_not_is_told_in_the_server_s_words(nginx):
     with pytest.raises(MissingShardError, match="status 404") as caught:
-        shards_of(f"@{nginx.url}/no-such-list.txt", "/")
+        texts_of(f"@{nginx.url}/no-such-list.txt", "/")
     assert "rewrite:" in str(caught.value)

@@ -12,6 +12,7 @@ from shardmaking import write_source
 
 from wdspec.errors import MissingShardError, StoreError
 from wdspec.storage.environment import Environment
+from wdspec.storage.shard_listing import list_shards
 from wdspec.storage.storage import Storage
 from wdspec.urls.sequence import ShardUrl
 
@@ -37,7 +38,7 @@ def opened(url):
 
 def listed(url):
     environment = Environment.read()
-    found = Storage.of(environment).shards([url], "/")
+    found = list_shards([url], "/", Storage.of(environment))
     return [each.text for each in found]
 
 

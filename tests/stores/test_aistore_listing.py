@@ -7,6 +7,7 @@ from servers.aistore_double import AisDouble, cut, status
 
 from wdspec.errors import ShardError, StoreError
 from wdspec.storage.environment import Environment
+from wdspec.storage.shard_listing import list_shards
 from wdspec.storage.storage import Storage
 from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.streams.retrying import RetryPolicy
@@ -40,7 +41,7 @@ def listed(double, text, rewrite="", **settings):
         retry_policy=RetryPolicy(budget=2, delay=0.001, longest_delay=0.01),
         ais=cluster,
     )
-    return [each.text for each in storage.shards([text], "/")]
+    return [each.text for each in list_shards([text], "/", storage)]
 
 
 def test_a_directory_gives_its_shards_in_order(double):

@@ -12,6 +12,7 @@ from shardmaking import write_source
 
 import wdspec
 from wdspec.errors import MissingShardError, ShardError, UsageError
+from wdspec.storage.shard_listing import list_shards
 from wdspec.storage.storage import Storage
 from wdspec.stores import user_stores as registry
 from wdspec.stores.user_stores import user_stores
@@ -267,7 +268,7 @@ def test_validating_imports_nothing_of_a_package(package, tmp_path):
 def test_a_package_brings_a_store_that_lists(package):
     package("vault = vaultkit:Vault\n", group="wdspec.stores")
     storage = Storage(users=user_stores(secure=False))
-    assert [shard.text for shard in storage.shards(["vault://b/"], "/")] == [
+    assert [shard.text for shard in list_shards(["vault://b/"], "/", storage)] == [
         "vault://b/a.tar",
         "vault://b/b.tar",
     ]

@@ -20,6 +20,7 @@ from shardmaking import write_shard
 import wdspec
 from wdspec.errors import MissingShardError, ShardError
 from wdspec.storage.environment import Environment
+from wdspec.storage.shard_listing import list_shards
 from wdspec.storage.storage import Storage
 from wdspec.stores.fsspec import filesystems as filesystem
 from wdspec.stores.fsspec import segments
@@ -98,7 +99,7 @@ def opened(location, retry_policy=QUICK):
 
 def listed(*texts, rewrite=""):
     storage = Storage.of(Environment.read({"WDS_REWRITE": rewrite}))
-    return [url.text for url in replace(storage, retry_policy=QUICK).shards(texts, "/")]
+    return [url.text for url in list_shards(texts, "/", replace(storage, retry_policy=QUICK))]
 
 
 @each_store

@@ -12,6 +12,7 @@ from shardmaking import write_shard
 import wdspec
 from wdspec.errors import FieldError, MissingShardError, ShardError, UsageError
 from wdspec.storage.environment import Environment
+from wdspec.storage.shard_listing import list_shards
 from wdspec.storage.storage import Storage
 from wdspec.stores import user_stores
 
@@ -117,14 +118,14 @@ def test_a_store_that_cannot_list_says_so():
         ShardError,
         match=r"globs and directories cannot be listed there \(the opener `tests\.stores\.test_user",
     ):
-        Storage.of(Environment.read()).shards(["attic://box/*.tar"], "/")
+        list_shards(["attic://box/*.tar"], "/", Storage.of(Environment.read()))
 
 
 @pytest.mark.parametrize("names", [["/a.tar"], [""], [3], [b"a.tar"]])
 def test_names_that_are_none_are_refused(names, monkeypatch):
     monkeypatch.setattr(Attic, "list", lambda self, root: names)
     with pytest.raises(ShardError, match=r"`list` of the store `tests\.stores\.test_user_stores:Attic` gave"):
-        Storage.of(Environment.read()).shards(["attic://box/"], "/")
+        list_shards(["attic://box/"], "/", Storage.of(Environment.read()))
 
 
 def test_what_is_no_output_is_refused(monkeypatch):

@@ -8,27 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import BinaryIO, Protocol
 from urllib.parse import unquote
 
 from wdspec.errors import ShardError
 from wdspec.formats.suffixes import TAR_SUFFIXES
 from wdspec.storage.resolution import Resolution, tidy
+from wdspec.storage.storage import Storage
 from wdspec.urls.schemes import AIS_PREFIX, local_path, quoted_for, scheme_of
 from wdspec.urls.sequence import ShardUrl, kind_of, magic_start
 
 
-class Listable(Protocol):
-    """What listing needs of a `Storage`."""
-
-    def resolve(self, shard: ShardUrl) -> Resolution: ...
-
-    def open_location(self, location: str) -> BinaryIO: ...
-
-    def list(self, root: str, pattern: str) -> list[str]: ...
-
-
-def found_in_store(text: str, prefix: str, base: str, storage: Listable) -> Sequence[str]:
+def found_in_store(text: str, prefix: str, base: str, storage: Storage) -> Sequence[str]:
     """The texts that an expanded one stands for: itself, or what the glob or directory holds, sorted.
 
     Args:

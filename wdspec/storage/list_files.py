@@ -8,7 +8,7 @@ from itertools import count
 from typing import cast
 
 from wdspec.errors import ShardError
-from wdspec.storage.globs_and_directories import Listable
+from wdspec.storage.storage import Storage
 from wdspec.stores.local.local_files import explained
 
 MAX_BYTES = 256 * 2**20
@@ -16,7 +16,7 @@ MAX_LINE = 64 * 2**10
 _BOM = b"\xef\xbb\xbf"
 
 
-def lines_of_list(location: str, storage: Listable) -> Iterator[tuple[int, str]]:
+def lines_of_list(location: str, storage: Storage) -> Iterator[tuple[int, str]]:
     """The number, from 1, and the text of each line that holds a URL, without the white space around it.
 
     Names that are not UTF-8 survive as ``surrogateescape`` has it.

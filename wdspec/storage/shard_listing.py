@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import itertools
 import re
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from wdspec.errors import ShardError, UrlError, WdspecError
 from wdspec.redaction import redacted
-from wdspec.storage.globs_and_directories import Listable, found_in_store
+from wdspec.spec.language.models import Source
+from wdspec.storage.globs_and_directories import found_in_store
 from wdspec.storage.list_files import lines_of_list
+from wdspec.storage.storage import Storage
+from wdspec.system.user_warnings import warn_user
 from wdspec.urls.braces import Braces
 from wdspec.urls.schemes import is_relative, path_of_file_url, scheme_of
 from wdspec.urls.sequence import Part, ShardRun, ShardUrl, UrlSequence, kind_of, parse_shards
@@ -25,10 +27,23 @@ MAX_LISTED = 1_000_000
 _PLAIN = re.compile(r"(?:(?!::)[^\\{}*?\[@])*[^\\{}*?\[@/]")
 
 
-def list_shards(texts: Sequence[str], base: str, storage: Listable) -> UrlSequence:
+def shards_of(source: Source, storage: Storage) -> UrlSequence:
+    """The shards of a source. Raises as `list_shards`; the error names the source."""
+    try:
+        return list_shards(source.shards or (), source.base, storage)
+    except WdspecError as error:
+        raise error.at(source=source.name) from None
+
+
+def list_shards(texts: Sequence[str], base: str, storage: Storage) -> UrlSequence:
     """The shards that texts stand for, in order: as written for braces, in code point order for globs and directories.
 
     A shard that is listed twice is read twice; if nobody wrote it twice, a warning says so.
+
+    Args:
+        texts: as in `shards:` of a spec.
+        base: absolute directory that relative paths start at.
+        storage: where they lead, and how globs, directories and lists are looked up.
 
     Raises:
         UrlError: a text that cannot be understood.
@@ -46,7 +61,7 @@ def list_shards(texts: Sequence[str], base: str, storage: Listable) -> UrlSequen
     return UrlSequence(run for part in parts for run in found[part])
 
 
-def _runs(part: Part, storage: Listable) -> list[ShardRun]:
+def _runs(part: Part, storage: Storage) -> list[ShardRun]:
     if not part.listed:
         return [part.run]
     frozen = _Frozen(part.base)
@@ -58,7 +73,7 @@ def _runs(part: Part, storage: Listable) -> list[ShardRun]:
     return frozen.runs()
 
 
-def _runs_of_list(text: str, base: str, storage: Listable) -> list[ShardRun]:
+def _runs_of_list(text: str, base: str, storage: Storage) -> list[ShardRun]:
     """The shards of an `@file`; its lines are relative to it, as it is spelt."""
     prefix = _directory_of(text[1:])
     frozen = _Frozen(base)
@@ -79,7 +94,7 @@ def _runs_of_list(text: str, base: str, storage: Listable) -> list[ShardRun]:
     return frozen.runs()
 
 
-def _add_line(line: str, prefix: str, frozen: _Frozen, storage: Listable) -> None:
+def _add_line(line: str, prefix: str, frozen: _Frozen, storage: Storage) -> None:
     for part in parse_shards([line], frozen.base):
         mixed = part.text.startswith("{")  # the strings may be relative or not, each for itself
         within = prefix if mixed or is_relative(part.text) else ""
@@ -154,8 +169,7 @@ def _warn_of_repeats(runs: Iterable[ShardRun]) -> None:
             for text in map(run.prefix.__add__, run.texts):
                 (repeats.append if text in seen else seen.add)(text)
     if repeats:
-        warnings.warn(
+        warn_user(
             f"{len(repeats)} of the listed shards are found more than once, and read as often: for example "
-            f"`{redacted(repeats[0])}`",
-            stacklevel=4,
+            f"`{redacted(repeats[0])}`"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -12,7 +12,7 @@ from wdspec.cache.cache_names import CacheNames
 from wdspec.cache.fill import CopyRules
 from wdspec.cache.shard_cache import ShardCache
 from wdspec.cache.survey import surveyed
-from wdspec.errors import ShardError, UsageError, WdspecError
+from wdspec.errors import ShardError, UsageError
 from wdspec.outputs.output import Output
 from wdspec.spec.language.locations import RewriteRule
 from wdspec.spec.language.models import Source, Spec
@@ -20,7 +20,6 @@ from wdspec.spec.language.options import Errors
 from wdspec.storage.cache_settings import CacheSettings
 from wdspec.storage.environment import Environment
 from wdspec.storage.resolution import Resolution, ResolutionStep, locate
-from wdspec.storage.shard_listing import list_shards
 from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.stores.store import Store, StoreSettings, unlistable
 from wdspec.stores.store_table import store_of
@@ -29,7 +28,7 @@ from wdspec.streams.retrying import RetryPolicy
 from wdspec.streams.watchdog import NO_PROGRESS, open_watched
 from wdspec.urls.rewrite import Rule
 from wdspec.urls.schemes import AIS_PREFIX
-from wdspec.urls.sequence import ShardUrl, UrlSequence
+from wdspec.urls.sequence import ShardUrl
 
 
 @dataclass(frozen=True)
@@ -88,27 +87,6 @@ class Storage(StoreSettings):
         copies = self.cache.names(shard, found.rewritten, variant)
         step = ResolutionStep("cache", copies.path, "read from this copy, which is made if there is none")
         return found._replace(copies=copies, steps=(*found.steps, step))
-
-    def shards(self, texts: Sequence[str], base: str) -> UrlSequence:
-        """The shards that texts stand for, in order: braces, globs, directories, `@file`s.
-
-        Args:
-            texts: as in `shards:` of a spec.
-            base: absolute directory that relative paths start at.
-
-        Raises:
-            UrlError: a text that cannot be understood.
-            MissingShardError: a directory or `@file` that does not exist.
-            ShardError: nothing found, or a store that cannot be listed.
-        """
-        return list_shards(texts, base, self)
-
-    def shards_of(self, source: Source) -> UrlSequence:
-        """The shards of a source. Raises as `shards`; the error names the source."""
-        try:
-            return self.shards(source.shards or (), source.base)
-        except WdspecError as error:
-            raise error.at(source=source.name) from None
 
     def open(self, resolution: Resolution) -> BinaryIO:
         """The bytes of a shard, unbuffered: the reader takes large pieces.

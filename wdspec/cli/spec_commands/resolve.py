@@ -25,6 +25,7 @@ from wdspec.errors import WdspecError
 from wdspec.redaction import printable
 from wdspec.storage.environment import Environment
 from wdspec.storage.resolution import Resolution, ResolutionStep
+from wdspec.storage.shard_listing import list_shards, shards_of
 from wdspec.storage.storage import Storage, with_surveyed_caches
 from wdspec.urls.sequence import UrlSequence
 
@@ -100,7 +101,7 @@ def _resolved_sources(spec: Spec, environment: Environment, limit: int) -> list[
     for source in spec.sources:
         try:
             storages[source.name] = Storage.of(environment, spec, source)
-            shards[source.name] = storages[source.name].shards_of(source)
+            shards[source.name] = shards_of(source, storages[source.name])
         except WdspecError as error:
             wrong[source.name] = Resolved(source.name, 0, (), str(error))
     storages = with_surveyed_caches(storages, shards)
@@ -114,7 +115,7 @@ def _resolved_sources(spec: Spec, environment: Environment, limit: int) -> list[
 
 def _resolved_url(url: str, base: str, storage: Storage, limit: int) -> Resolved:
     try:
-        return _first(None, storage.shards([url], base), storage, limit)
+        return _first(None, list_shards([url], base, storage), storage, limit)
     except WdspecError as error:
         return Resolved(None, 0, (), str(error))
 

@@ -17,6 +17,7 @@ from wdspec.reading.piece import Piece
 from wdspec.reading.shard_opener import ShardOpener
 from wdspec.spec.language.sample_options import KeyRule
 from wdspec.storage.environment import Environment
+from wdspec.storage.shard_listing import list_shards
 from wdspec.storage.storage import Storage
 from wdspec.urls.sequence import ShardUrl, UrlSequence
 
@@ -73,7 +74,7 @@ class ShardFiles:
 
     def listed(self) -> UrlSequence:
         """The shards, in order. Raises WdspecError where there are none."""
-        return self.storage.shards(self.texts, self.storage.environment.directory)
+        return list_shards(self.texts, self.storage.environment.directory, self.storage)
 
     def samples(self, fields: Callable[[str], str | None] = str) -> Iterator[dict[str, Any]]:
         """The raw samples of all shards, one after the other; `fields` as for `TarSamples`."""

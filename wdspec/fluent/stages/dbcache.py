@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
@@ -21,6 +20,7 @@ from wdspec.fluent.stage import PassContext, Stage
 from wdspec.fluent.stages.splitting import worker_place
 from wdspec.planning.permutation import Permutation
 from wdspec.processes.seat import find_seat
+from wdspec.system.user_warnings import warn_user
 
 _APPLICATION = 0x77647331
 _TABLES = (
@@ -180,9 +180,7 @@ class DBCache(Stage):
                 if number is not None:
                     database.execute("UPDATE parts SET count = ? WHERE id = ?", (count, number))
         except sqlite3.Error as error:
-            warnings.warn(
-                f"`{self.path}` takes no more samples, this pass is not cached: {error}", stacklevel=3
-            )
+            warn_user(f"`{self.path}` takes no more samples, this pass is not cached: {error}")
             return False
         return True
 

@@ -14,6 +14,7 @@ from wdspec.planning.keys import key64, random64
 from wdspec.planning.permutation import Permutation
 from wdspec.processes.seat import find_seat
 from wdspec.storage.environment import Environment
+from wdspec.storage.shard_listing import list_shards
 from wdspec.storage.storage import Storage
 from wdspec.urls.schemes import scheme_of
 from wdspec.urls.sequence import UrlSequence
@@ -35,7 +36,9 @@ def list_urls(urls: Urls) -> UrlSequence:
         raise UsageError(f"shards are given as a URL or a list of URLs, not as {type(urls).__name__}")
     texts = [os.fspath(url) for url in ([urls] if isinstance(urls, (str, os.PathLike)) else urls)]
     environment = Environment.read()
-    return Storage.of(environment).shards([with_variables(text) for text in texts], environment.directory)
+    return list_shards(
+        [with_variables(text) for text in texts], environment.directory, Storage.of(environment)
+    )
 
 
 def with_variables(text: str, environ: Mapping[str, str] = os.environ) -> str:
