@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
 
 import pytest
 
 from wdspec.errors import FieldError, SpecError
-from wdspec.importing import import_function
+from wdspec.importing import check_arguments, import_function
 
 
 @pytest.fixture(autouse=True)
@@ -49,3 +50,53 @@ def test_what_failed_is_said_and_is_no_mistake_of_a_sample(name: str, says: str)
         import_function(name, "select")
     assert not isinstance(caught.value, FieldError)
     assert caught.value.__cause__ is not None
+
+
+def resize(sample: dict[str, object], *, size: int = 1, colour: str = "rgb") -> dict[str, object]:
+    return sample
+
+
+class Resize:
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __call__(self, sample: dict[str, object]) -> dict[str, object]:
+        return sample
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "named", "says"),
+    [
+        (
+            resize,
+            1,
+            {"sise": 2},
+            "`map: k:f` has no argument `sise`, which `args` gives it; did you mean `size`?",
+        ),
+        (resize, 1, {"zzz": 2}, "has no argument `zzz`, which `args` gives it; it takes `size`, `colour`"),
+        (resize, 1, {"sample": 2}, "multiple values for argument 'sample'"),
+        (resize, 0, {"size": 2}, "missing a required argument: 'sample'"),
+        (Resize, 0, {"sise": 2}, "did you mean `size`?"),
+        (Resize, 0, {}, "missing a required argument: 'size'"),
+        (Resize(1), 1, {"x": 1}, "has no argument `x`, which `args` gives it; it takes none"),
+    ],
+)
+def test_arguments_that_a_function_does_not_take_are_named_with_what_it_takes(
+    function, given, named, says
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        check_arguments(function, "map: k:f", given, named)
+    assert says in str(caught.value)
+    if inspect.isfunction(function) or inspect.isclass(function):
+        line = inspect.getsourcelines(function)[1]
+        assert f"{__file__}, line {line}, has `{function.__name__}(" in str(caught.value)
+
+
+def anything(*given: object, **named: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "given"), [(resize, 1), (anything, 3), (dict, 1), (print, 1), (str.upper, 1)]
+)
+def test_functions_that_can_be_called_so_or_do_not_tell_are_left_alone(function, given) -> None:
+    check_arguments(function, "map: k:f", given)

@@ -41,6 +41,20 @@ def test_an_error_is_skipped_only_where_its_cause_is(skip, skipped, cause):
         assert not budget.skipped
 
 
+class CountedError(Exception):
+    """Makes its text of numbers, and takes no place into it."""
+
+    def __str__(self):
+        return f"{len(self.args)} problems"
+
+
+@pytest.mark.parametrize("error", [CountedError("a", "b"), ValueError("x"), KeyError("x"), FieldError("x")])
+def test_each_skip_is_logged_with_its_url_and_its_key(error, caplog):
+    Budget(Errors(skip=CAUSES), "s")(error, "map", url="a.tar", key="k7")
+    (line,) = caplog.messages
+    assert line.count("[source s, url a.tar, key k7]") == 1
+
+
 @pytest.mark.parametrize("cause", CAUSES)
 @pytest.mark.parametrize("kind", [SpecError, UsageError, StoreError, ImportError, ModuleNotFoundError])
 def test_mistakes_are_raised_under_every_policy_also_from_inside_other_errors(kind, cause):

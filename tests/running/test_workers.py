@@ -15,6 +15,7 @@ import torch
 from shardmaking import keys, reference, write_source
 
 import wdspec
+from wdspec.running import worker_processes
 from wdspec.running.tasks import Delivery
 from wdspec.spec.loading import load
 
@@ -125,6 +126,61 @@ def test_after_a_killed_worker_the_next_iteration_goes_on_exactly(spec, number, 
     assert keys(found) == reference(spec, 1, number, 0, 2 * BATCHES)
 
 
+def crash():
+    signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # pytest's would print where it stands
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+class Iteration:
+    """What a DataLoader's iterator with workers is to us."""
+
+    def __init__(self, *workers):
+        self._workers = workers
+
+
+@pytest.mark.parametrize(
+    ("end", "says"),
+    [
+        (
+            lambda: os.kill(os.getpid(), signal.SIGKILL),
+            "was killed by SIGKILL; the usual cause is that memory was short",
+        ),
+        (
+            lambda: os.kill(os.getpid(), signal.SIGBUS),
+            "killed by SIGBUS; the usual cause is that shared memory",
+        ),
+        (crash, "killed by SIGSEGV; a library crashed"),
+        (lambda: os._exit(3), "exited unexpectedly with status 3."),
+    ],
+)
+def test_of_a_worker_that_has_died_its_end_the_usual_cause_and_its_memory_are_said(end, says):
+    context = multiprocessing.get_context("fork")
+    living, dead = context.Process(target=signal.pause), context.Process(target=end)
+    living.start()
+    dead.start()
+    try:
+        said = worker_processes.obituary(Iteration(living, dead), {0: 3 * 2**30, 1: 5 * 2**20})
+    finally:
+        living.kill()
+        living.join()
+    assert said.startswith(f"worker 1 (process {dead.pid}) ")
+    assert says in said
+    assert "Memory at most: 3,072, 5 MiB of workers 0, 1" in said
+
+
+def test_a_loader_says_it_of_the_worker_that_was_killed(spec, monkeypatch):
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
+    with wdspec.loader(spec, num_workers=1, prefetch_factor=1) as loader:
+        batches = iter(loader)
+        next(batches)
+        with contextlib.suppress(RuntimeError):  # torch may raise its own where this process stands
+            workers()[0].kill()
+        with pytest.raises(
+            RuntimeError, match=r"worker 0 \(process \d+\) was killed by SIGKILL; .* memory was short"
+        ):
+            list(batches)
+
+
 def test_workers_killed_between_two_epochs_are_replaced(spec, monkeypatch):
     monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
     with wdspec.loader(spec, num_workers=2) as loader:
@@ -196,7 +252,9 @@ def test_pin_memory_reaches_the_tensors_of_a_delivery():
     """Without an accelerator nothing can be pinned, so this asks the function that torch would use."""
     from torch.utils.data._utils.pin_memory import pin_memory
 
-    delivery = pin_memory(Delivery([{"image": Pinnable(), "__key__": ["k"]}, (Pinnable(), 1)], {0: b"state"}))
+    delivery = pin_memory(
+        Delivery([{"image": Pinnable(), "__key__": ["k"]}, (Pinnable(), 1)], {0: b"state"}, 1)
+    )
     assert delivery.items[0]["image"].pinned
     assert delivery.items[1][0].pinned
     assert delivery.items[0]["__key__"] == ["k"]

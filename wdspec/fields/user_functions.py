@@ -7,15 +7,15 @@ from typing import Any
 
 from wdspec.errors import WdspecError
 from wdspec.fields.decoding_errors import UserDecoderError, one_line
-from wdspec.importing import import_function
+from wdspec.importing import check_arguments, import_function
 
 
 class UserDecoder:
     """A function known by name, imported when a process first decodes with it and never before.
 
     Raises:
-        SpecError: on first use, when it cannot be imported. It is no FieldError, so that an error policy that
-            skips bad samples does not skip all of them.
+        SpecError: on first use, when it cannot be imported, or does not take bytes. It is no FieldError, so that an
+            error policy that skips bad samples does not skip all of them.
         UserDecoderError: it has failed.
     """
 
@@ -25,7 +25,9 @@ class UserDecoder:
 
     def __call__(self, data: bytes) -> Any:
         if self._function is None:
-            self._function = import_function(self.name, "decoder")
+            function = import_function(self.name, "decoder")
+            check_arguments(function, f"decoder: {self.name}", 1)
+            self._function = function
         try:
             return self._function(data)
         except WdspecError:

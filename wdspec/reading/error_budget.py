@@ -68,7 +68,16 @@ class Budget:
         self.skipped[kind] += 1
         count = self.skipped[kind]
         if count <= 3 or not count & (count - 1):
-            log.warning("skipped (%s no. %d of source %r): %s", kind, count, self.source, error)
+            where = str(WdspecError("", source=self.source, **place)).strip()
+            told = isinstance(error, WdspecError) or where in str(error)  # some texts take no place
+            log.warning(
+                "skipped (%s no. %d of source %r): %s%s",
+                kind,
+                count,
+                self.source,
+                error,
+                "" if told else f" {where}",
+            )
         self._check(error)
 
     def without_log(self) -> Budget:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wdspec.errors import FieldError, SpecError
-from wdspec.importing import import_function
+from wdspec.importing import check_arguments, import_function
 from wdspec.reading.error_budget import Budget
 from wdspec.spec.language.sample_options import Call
 
@@ -26,7 +26,7 @@ class MapSteps:
         """The step of one entry of `map`.
 
         Raises:
-            SpecError: the function cannot be imported, or is none.
+            SpecError: the function cannot be imported, is none, or does not take what `args` has.
         """
         written = repr((call.call, call.args))
         if written not in self._steps:
@@ -38,9 +38,10 @@ def selection(name: str, budget: Budget) -> Step:
     """The step of `select`, which counts what it drops.
 
     Raises:
-        SpecError: the function cannot be imported, or is none.
+        SpecError: the function cannot be imported, is none, or does not take a sample.
     """
     predicate, dropped = import_function(name, "select"), budget.dropped
+    check_arguments(predicate, f"select: {name}", 1)
 
     def select(sample: dict[str, Any]) -> dict[str, Any] | None:
         if predicate(sample):
@@ -54,12 +55,15 @@ def selection(name: str, budget: Budget) -> Step:
 def _mapping(call: Call) -> Step:
     """A function called on each sample, or a class built with the arguments, whose object is called."""
     function = import_function(call.call, "map")
-    if inspect.isclass(function):
+    is_class = inspect.isclass(function)
+    check_arguments(function, f"map: {call.call}", 0 if is_class else 1, call.args)
+    if is_class:
         built = function(**call.args)
         if not callable(built):
             raise SpecError(
                 f"`map: {call.call}` is a class whose objects cannot be called; give it `__call__`"
             )
+        check_arguments(built, f"map: {call.call}(…)", 1)
         function = built
     elif call.args:
         function = functools.partial(function, **call.args)

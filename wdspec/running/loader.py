@@ -102,22 +102,28 @@ class Loader(Resumable):
         """
         if workers.lost(self._loader._iterator):
             self._end_workers()
+        peaks: dict[int, int] = {}
         try:
             running = workers.iterate(self._loader)
             self._running = weakref.ref(running)
-            for delivery in running:
+            for number, delivery in enumerate(running):
                 if isinstance(delivery, WdspecError):
                     raise delivery
+                if self._loader.num_workers:
+                    peaks[number % self._loader.num_workers] = delivery.memory_peak
                 yield delivery.items, delivery.states
         except WdspecError:
             raise
         except Exception as error:
-            was_lost = isinstance(error, (OSError, EOFError)) and workers.lost(self._running(), wait=1)
+            obituary = None
+            if type(error) is RuntimeError or isinstance(error, (OSError, EOFError)):
+                # The latter where it died while it sent a batch, of which torch says nothing.
+                obituary = workers.obituary(self._running(), peaks)
             self._end_workers()
             if self._words is not None and self._words.poll():
                 raise self._words.recv() from None
-            if was_lost:  # while it sent a batch, of which torch says nothing
-                raise RuntimeError("a DataLoader worker was killed, or exited unexpectedly") from error
+            if obituary is not None:
+                raise RuntimeError(obituary) from error
             raise
 
     def close(self) -> None:

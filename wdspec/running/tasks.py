@@ -23,6 +23,7 @@ from wdspec.errors import WdspecError
 from wdspec.reading.batch_reader import Reader
 from wdspec.running.cursor import Cursor
 from wdspec.running.run import Run
+from wdspec.running.worker_processes import memory_peak
 
 Task = tuple[int, "dict[int, bytes] | None"]
 
@@ -33,11 +34,13 @@ class Delivery:
 
     items: list[Any]
     states: dict[int, bytes]
+    memory_peak: int
+    """The most memory that the worker had so far, in bytes."""
 
     def pin_memory(self) -> Delivery:
         """With its items in page-locked memory; torch looks into dicts and lists by itself, not into objects."""
         items = pin_memory(self.items)  # type: ignore[no-untyped-call]  # torch does not annotate it
-        return Delivery(items, self.states)
+        return Delivery(items, self.states, self.memory_peak)
 
 
 class TaskSampler(Sampler[Task]):
@@ -81,7 +84,7 @@ class TaskDataset(Dataset[Any]):
             if table is not None:
                 self._reader.restore(table)
             items = self.run.assemble(self._reader.batch(number))
-            return Delivery(items, self._reader.states(number))
+            return Delivery(items, self._reader.states(number), memory_peak())
         except WdspecError as error:
             return error  # whole to the training process, where torch would print its traceback into another
 

@@ -11,10 +11,12 @@ import atexit
 import contextlib
 import multiprocessing.connection
 import os
+import resource
 import signal
+import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
@@ -25,6 +27,16 @@ from wdspec.errors import WdspecError
 from wdspec.streams import watchdog
 from wdspec.system.parent_watch import parent_watch
 from wdspec.system.per_process import PerProcess
+
+_CAUSES = {
+    "SIGKILL": "; the usual cause is that memory was short, which `dmesg` or the scheduler's log would say: fewer "
+    "workers, a smaller `shuffle` or smaller batches need less",
+    "SIGBUS": "; the usual cause is that shared memory (`/dev/shm`) was full: fewer workers, a smaller prefetch_factor "
+    "or smaller batches need less, and a container can be given more (`--shm-size`)",
+    "SIGSEGV": "; a library crashed, perhaps a decoder: PYTHONFAULTHANDLER=1 shows where",
+}
+_MEMORY_UNIT = 1 if sys.platform == "darwin" else 1024
+"""Bytes, of what getrusage counts memory in."""
 
 
 def _leave_alone(inherited: weakref.WeakSet[Any]) -> None:
@@ -76,10 +88,44 @@ def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
     return workers
 
 
-def lost(workers: Any, wait: float = 0) -> bool:
-    """Whether one of the workers of an iterator, if it has any, has died, or does so within some seconds."""
-    ends = [worker.sentinel for worker in getattr(workers, "_workers", ())]
-    return bool(ends and multiprocessing.connection.wait(ends, wait))
+def lost(workers: Any, wait: float = 0) -> list[Any]:
+    """Those of the workers of an iterator, if it has any, that have died, or do so within some seconds."""
+    processes = {worker.sentinel: worker for worker in getattr(workers, "_workers", ())}
+    return (
+        [processes[end] for end in multiprocessing.connection.wait(list(processes), wait)]
+        if processes
+        else []
+    )
+
+
+def memory_peak() -> int:
+    """The most memory that this process ever had, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MEMORY_UNIT
+
+
+def obituary(workers: Any, peaks: Mapping[int, int]) -> str | None:
+    """What is known of the end of a worker that nobody had asked to end; None where none has.
+
+    Args:
+        workers: the iterator.
+        peaks: the most memory that each of its workers had when it sent its last batch, in bytes.
+    """
+    dead = lost(workers, wait=1)
+    if not dead:
+        return None
+    worker = dead[0]
+    worker.join(1)
+    status, known = worker.exitcode, ", ".join(f"{peaks[w] / 2**20:,.0f}" for w in sorted(peaks))
+    reaped = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * _MEMORY_UNIT
+    end, remedy = f"exited unexpectedly with status {status}", ""
+    if status is not None and status < 0:
+        name = signal.Signals(-status).name
+        end, remedy = f"was killed by {name}", _CAUSES.get(name, "")
+    return (
+        f"worker {workers._workers.index(worker)} (process {worker.pid}) {end}{remedy}. Memory at most: "
+        f"{known or 'unknown'} MiB of workers 0, 1, … up to their last batches, {reaped / 2**20:,.0f} MiB of any "
+        "process that this one has seen end. The next iteration goes on from here, with new workers"
+    )
 
 
 def end(workers: Any) -> None:

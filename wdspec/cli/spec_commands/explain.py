@@ -46,7 +46,8 @@ def explain(choice: SpecChoice, form: str, ranks: int | None, workers: int | Non
     """Show what a spec means: shares, shards, samples and passes per epoch, batches, who reads what.
 
     Lists globs, directories and @files, and reads the headers of the first shard of each source if it is local, to
-    estimate (~) how many samples there are. Opens nothing else and runs no code of yours.
+    estimate (~) how many samples there are. Opens nothing else and runs no code of yours, but for the command of an
+    `@pipe:` list, which WDS_SECURE=1 forbids.
     """
     meaning = meaning_of(choice.load(), ranks, workers, slots)
     if form == "json":

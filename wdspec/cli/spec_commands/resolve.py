@@ -70,7 +70,8 @@ def resolve(
 ) -> None:
     """Show step by step where the bytes of a URL, or of each source of a spec, come from.
 
-    Opens no shard; globs, directories and @files are listed as training would list them.
+    Opens no shard; globs, directories and @files are listed as training would list them, which runs the command of an
+    `@pipe:` list (WDS_SECURE=1 forbids that).
     """
     given = file if file is not None else what if is_a_spec(what) else None
     if given is None and (source or env or split or variables or overrides):

@@ -57,7 +57,8 @@ def simulate(
 ) -> None:
     """Show what a run draws: shares per batch, epoch and slot, passes, coverage, open shards, memory, legal runs.
 
-    Draws as training would, but reads no data: sizes come from `samples:` in the spec, or from --probe.
+    Draws as training would, but reads no data: sizes come from `samples:` in the spec, or from --probe. Globs,
+    directories and @files are listed, which runs the command of an `@pipe:` list; WDS_SECURE=1 forbids that.
     """
     if epochs is not None and batches is not None:
         raise click.UsageError("--epochs and --batches say the same thing; give one")
