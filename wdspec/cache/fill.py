@@ -1,4 +1,4 @@
-"""Makes one copy: the process that has its lock fetches the shard, at the pace of the store.
+"""Fills the cache with one shard: the process that has its lock fetches all of it, at the pace of the store.
 
 Never at the pace of a reader. A worker that has filled its queue waits for the training loop, and the loop for
 another worker; if that one waited for a copy which the first only makes as fast as it reads, none would go on. So the

@@ -1,4 +1,4 @@
-"""The copies that this process makes."""
+"""The fills that this process has under way, and how they end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which format a shard has: as the spec says, or by its name."""
+"""Which suffixes make a file a shard, and of which format: as the spec says, or by its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One slot: the unit of order. Draws say which source comes next, its stream gives the sample."""
+"""One slot: the unit of order. It asks the draws for its next source, and that source's stream for the sample."""
 
 from __future__ import annotations
 

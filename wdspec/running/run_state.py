@@ -1,4 +1,4 @@
-"""The state of a run as JSON: made, checked against the run that is to go on, merged over ranks.
+"""The state of a run as JSON: made, refused where it is another run's, merged over ranks.
 
     {"batch": J, "digest": …, "order": …, …,                  the same on every rank
      "ranks": {"6": "where its slots stand", "7": …}}          one entry for each canonical rank that was read here

@@ -1,4 +1,4 @@
-"""Whether a value is an undamaged state: checked before anything is taken from it, as files get cut and edited."""
+"""Whether a value has the form of a state: checked before anything is taken from it, as files get cut and edited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker processes that serve to the end: signals to the whole job are for the training process to act on.
+"""Where a worker process begins, and serves to the end: signals to the whole job are left to the training process.
 
 Schedulers, torchrun and Ctrl-C signal whole process groups. A worker that died of it would take along the batches
 that the training process still needs on its way to a checkpoint. So workers go on, and end with their loader, with

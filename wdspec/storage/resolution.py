@@ -1,4 +1,4 @@
-"""From a URL as the spec spells it to the place its bytes come from, each step explained.
+"""From a URL as the spec spells it, by the rewrite rules, to the place its bytes come from, each step explained.
 
 Pure: nothing is opened and no variable is read here, so that every worker comes to the parent's result.
 """

@@ -1,4 +1,4 @@
-"""One 512-byte tar header, and the records of an extended one, read strictly.
+"""One 512-byte tar header (its checksum, sizes, names), and the records of an extended one, read strictly.
 
 The layout is the same in every dialect (old V7, ustar, GNU, pax): name 100, mode 8, uid 8, gid 8, size 12,
 mtime 12, checksum 8, typeflag 1, linkname 100, then magic, owner names and, in ustar only, a prefix of the
