@@ -3,6 +3,7 @@
 import random
 import socket
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,7 +12,10 @@ from servers.aistore_double import AisDouble, cut, fine, redirect, status
 
 from wdspec.errors import MissingShardError, ShardError, StoreError
 from wdspec.storage.storage import Storage
+from wdspec.stores.ais import ais_store, missing_objects
+from wdspec.stores.ais.missing_objects import PATIENCE
 from wdspec.stores.settings.ais_cluster import AisCluster
+from wdspec.streams import retrying
 from wdspec.streams.retrying import RetryPolicy
 
 DATA = random.Random(0).randbytes(3_000_000)
@@ -25,6 +29,17 @@ def double():
         double.put(URL, DATA)
         yield double
     assert not double.violations
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Time that passes only where a failed request waits: its list has the waits."""
+    waits = []
+    monkeypatch.setattr(missing_objects, "PATIENCE", PATIENCE)
+    for module in (missing_objects, ais_store, retrying):
+        monkeypatch.setattr(module, "monotonic", lambda: 100 + sum(waits))
+    monkeypatch.setattr(retrying.Retries, "_pause", lambda self, seconds: waits.append(seconds))
+    return waits
 
 
 def stream(double, url=URL, retry_policy=QUICK, **settings):
@@ -70,7 +85,7 @@ def test_a_cut_is_resumed_through_the_gateway(double, after, reset):
 def test_an_object_that_changes_between_two_answers_is_an_error(double):
     double.put("ais://b/o", DATA)
     double.script("t", cut(500_000))
-    with stream(double, "ais://b/o") as file:
+    with stream(double, "ais://b/o", retry_policy=replace(QUICK, brief=0.2)) as file:
         assert file.read(100_000)
         double.put("ais://b/o", DATA[::-1])
         with pytest.raises(ShardError, match=r"changed while it was read: .*ais-version 1.*ais-version 2"):
@@ -168,6 +183,27 @@ def test_a_missing_object_is_a_missing_shard(double):
     double.put("ais://b/o", b"")
     with pytest.raises(MissingShardError, match="does not exist"):
         read(double, "ais://b/other")
+
+
+def test_a_404_of_a_target_that_has_just_joined_is_asked_again_through_the_gateway(double, clock):
+    double.script("t", *[status(404, "ais://imgs/a/b/x.tar does not exist")] * 4)
+    assert read(double) == DATA
+    assert len(double.seen("p")) == len(double.seen("t")) == 5
+
+
+def test_a_404_counts_after_a_while_and_then_those_of_this_target_at_once(double, clock):
+    double.targets = 1
+    for name, least, most in [("y", 10, 30), ("z", 0, 0)]:
+        clock[:] = [sum(clock)]
+        with pytest.raises(MissingShardError, match="no such object in AIStore"):
+            read(double, f"gs://imgs/{name}.tar", retry_policy=RetryPolicy())
+        assert least <= sum(clock[1:]) <= most
+    clock[:] = [sum(clock) + 30]
+    with pytest.raises(MissingShardError):  # also for who waits for less
+        read(double, "gs://imgs/z.tar", retry_policy=RetryPolicy(budget=5))
+    assert sum(clock[1:]) <= 5
+    double.put("gs://imgs/z.tar", DATA)
+    assert read(double, "gs://imgs/z.tar") == DATA
 
 
 @pytest.mark.parametrize(

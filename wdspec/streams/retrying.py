@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import time
 from dataclasses import dataclass
+from time import monotonic
 
 from wdspec.errors import ShardError
 from wdspec.redaction import redacted
@@ -28,12 +28,20 @@ class TransientError(Exception):
         message: what was seen.
         retry_after: seconds that the store asks to wait before the next request.
         brief: whether it is retried only for a short while: it looks as if it would not pass.
+        otherwise: the error that it is when it has not passed in time; None: a ShardError that sums up.
     """
 
-    def __init__(self, message: str, retry_after: float | None = None, brief: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        retry_after: float | None = None,
+        brief: bool = False,
+        otherwise: ShardError | None = None,
+    ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
         self.brief = brief
+        self.otherwise = otherwise
 
 
 @dataclass(frozen=True)
@@ -83,9 +91,9 @@ class Retries:
         """Waits before the next attempt.
 
         Raises:
-            ShardError: the budget is spent.
+            ShardError: the budget is spent, and the error was not told what it is then.
         """
-        now = time.monotonic()
+        now = monotonic()
         if not self._attempts:
             self._first, self._bytes = now, 0
         self._attempts += 1
@@ -95,6 +103,8 @@ class Retries:
         wait = max(longest * random.uniform(0.5, 1), error.retry_after or 0.0)
         budget = min(policy.budget, policy.brief) if error.brief else policy.budget
         if spent + wait > budget:
+            if error.otherwise is not None:
+                raise error.otherwise
             raise ShardError(
                 f"given up after {self._attempts} attempt{'s' if self._attempts > 1 else ''} in {spent:.0f} s: {error}",
                 location=self._url,
@@ -106,4 +116,7 @@ class Retries:
             error,
             wait,
         )
-        self._stopped.wait(wait)
+        self._pause(wait)
+
+    def _pause(self, seconds: float) -> None:
+        self._stopped.wait(seconds)

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 import xxhash
 
 from servers.aistore_nodes import Gateway, Node, Pod, Target
+from wdspec.stores.ais import missing_objects
+from wdspec.stores.ais.missing_objects import PATIENCE
 
 PROVIDERS = {
     "": "ais",
@@ -117,9 +119,11 @@ class AisDouble:
         self.nodes = [self.gateway, *self.target_nodes, self.pod]
         for node in self.nodes:
             node.start()
+        missing_objects.PATIENCE = 0.05
         return self
 
     def __exit__(self, *_: object) -> None:
+        missing_objects.PATIENCE = PATIENCE
         for node in self.nodes:
             node.stop()
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from time import monotonic
 from typing import BinaryIO, cast
 
 import urllib3
 
-from wdspec.errors import ShardError, StoreError, UsageError
+from wdspec.errors import MissingShardError, ShardError, StoreError, UsageError
 from wdspec.outputs.output import Output
 from wdspec.stores.ais.checksums import Verification, digest_of
 from wdspec.stores.ais.client import AisClient, client_for
@@ -80,6 +81,7 @@ class AisShard:
         self._target = cluster.target(url)
         self._first: dict[str, str] | None = None
         self._internal = 0
+        self._missing_since: float | None = None
         self._verification: Verification | None = None
 
     def __call__(self, offset: int) -> RangeResponse:
@@ -106,7 +108,12 @@ class AisShard:
             if refusal.status == 500 and self._internal < MAX_INTERNAL:
                 self._internal += 1
                 raise TransientError(str(refusal))
-            raise refusal.error(self._cluster)
+            error = refusal.error(self._cluster)
+            if isinstance(error, MissingShardError):
+                self._missing_since = self._missing_since or monotonic()
+                if not self._client.missing.counts(refusal.host, self._missing_since):
+                    raise TransientError(str(refusal), otherwise=error)
+            raise error
         explain = partial(_broken, reply.host)
         try:
             if response.status == 200:
@@ -118,7 +125,7 @@ class AisShard:
         except BaseException:
             response.close()
             raise
-        self._internal = 0
+        self._internal, self._missing_since = 0, None
         return answer
 
     def _whole(self, response: urllib3.BaseHTTPResponse, explain: Explain) -> RangeResponse:

@@ -18,6 +18,7 @@ from urllib3.util import Timeout
 
 from wdspec.errors import StoreError
 from wdspec.redaction import harmless
+from wdspec.stores.ais.missing_objects import MissingObjects
 from wdspec.stores.http.exchange import CONNECTIONS, drain, get, is_safe_redirect, redirect_of
 from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.streams.retrying import TransientError
@@ -55,6 +56,7 @@ class AisClient:
         self._token_read = False
         self._gateway = 0
         self._heard = False
+        self.missing = MissingObjects()
 
     def get(self, target: str, headers: Mapping[str, str], body: bytes | None = None) -> Reply:
         """The answer to a GET of a path and query, whatever its status; the caller closes it.
