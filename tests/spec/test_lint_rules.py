@@ -27,6 +27,10 @@ def of_shards(*shards: str) -> list[str]:
         ("a-{0...9}.tar", ["W311"]),
         ("a-{0.9}.tar", ["W311"]),
         ("a-{0:9}.tar", ["W311"]),
+        ("a-[000-123].tar", ["W311"]),
+        ("a-[0-9][0-9].tar", []),
+        ("a-000..009.tar", ["W311"]),
+        ("a-(1..2)-{0..9}.tar", ["W311"]),
         ("a-{000 .. 123}.tar", []),  # what the shell leaves alone too
         ("a-{x-y}.tar", []),
         ("a-{0..9}-{x,y}.tar", []),
@@ -37,7 +41,11 @@ def of_shards(*shards: str) -> list[str]:
         ("a-{}.tar", ["W312"]),
         ("a-{index}.tar", ["W312"]),
         ("http://h/a%20b.tar", []),
+        ("a-###.tar", ["W312"]),
+        ("a#1.tar", []),
         # W313
+        ("a.tar:b.tar", ["W313"]),
+        ("http://h/a.tar:80/b.tar", ["W313"]),
         ("a.tar b.tar", ["W313"]),
         ("a.tar,b.tar", ["W313"]),
         ("a.tar; b.tar", ["W313"]),
@@ -67,6 +75,22 @@ def of_shards(*shards: str) -> list[str]:
         ("s3://b/train-00012", []),
         ("s3://b/train/", []),
         ("data/train", []),  # a file may be called so
+        # W318, W319
+        ("$DATA/a.tar", ["W318"]),
+        ("pipe:cat $DATA/a.tar", []),
+        (r"\$DATA/a.tar", []),
+        ("a$1.tar", []),
+        ("@a.jsonl", []),  # a list may be called so
+        ("@lists/a.tar.gz", ["W319"]),
+        # W105
+        ("http//h/a.tar", ["W105"]),
+        ("s3:b/a.tar", ["W105"]),
+        ("C:/data/a.tar", ["W105"]),
+        ("c:/data/a.tar", []),
+        ("www.h.org/a.tar", ["W105"]),
+        ("www.tar", []),
+        ("s3.tar", []),
+        ("s3/a.tar", []),
         # W321, W322
         ("file:///home/ann/a.tar", ["W321"]),
         ("@/Users/ann/list.txt", ["W321"]),
@@ -235,3 +259,35 @@ def test_loading_looks_for_errors_alone(monkeypatch: pytest.MonkeyPatch) -> None
     load({"dataset": [{"shards": "a.tar"}]})
     with pytest.raises(AssertionError, match="was looked for"):
         check({"dataset": [{"shards": "a.tar"}]})
+
+
+@pytest.mark.parametrize(
+    ("more", "codes"),
+    [
+        ({}, ["W107"]),
+        ({"rewrite": [{"from": "gs://", "to": "ais://"}]}, []),
+        ({"dataset": [{"shards": ["gs://b/a.tar", "ais://b/a.tar"]}]}, []),
+        ({"dataset": [{"shards": "https://h/a.tar"}]}, []),
+        ({"aistore": {"endpoint": "http://h", "use_for": "gs"}}, []),
+    ],
+)
+def test_a_cluster_that_serves_nothing(
+    more: dict[str, Any], codes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("USE_AIS_FOR", raising=False)
+    spec = {"aistore": {"endpoint": "http://h"}, "dataset": [{"shards": "gs://b/a.tar"}], **more}
+    assert warnings_of(spec) == codes
+    monkeypatch.setenv("USE_AIS_FOR", "gs")
+    assert warnings_of(spec) == []
+
+
+def test_auto_is_what_comes_without_decode() -> None:
+    from wdspec.spec.loading import load
+
+    def decode(value: Any) -> Any:
+        return load({"dataset": [{"shards": "a.tar", "decode": value}]}).sources[0].decode
+
+    for nothing in ("auto", ["auto"]):
+        assert decode(nothing) == type(decode("rgb8"))()
+    assert decode(["rgb8", "auto"]) == decode("rgb8")
+    assert decode({"jpg": "rgb8", "json": "auto"}) == decode({"jpg": "rgb8"})

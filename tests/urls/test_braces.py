@@ -98,7 +98,11 @@ def test_numeric_ranges_expand_as_braceexpand_expands_them(first, span, step, ze
         ("x{1,{c..a}}", "empty brace range: c > a, did you mean {a..c}?", 4),
         ("a-{0..3.tar", "this `{` is never closed; add the `}`, or write `\\{` for a literal brace", 2),
         ("{1{2,3}", "this `{` is never closed; add the `}`, or write `\\{` for a literal brace", 0),
-        ("a-{0..3}}.tar", "this `}` closes nothing; remove it, or write `\\}` for a literal brace", 8),
+        (
+            "a-{0..3}}.tar",
+            "this `}` closes nothing; write the `{` that is missing before it, or `\\}` for a literal brace",
+            8,
+        ),
     ],
 )
 def test_a_bad_pattern_is_an_error_with_message_and_column(pattern, message, column):

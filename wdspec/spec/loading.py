@@ -188,6 +188,7 @@ class _Reading:
             overlaid,
             secure_mode(self.environ),
             bool(self.environ.get("AIS_ENDPOINT", "").strip()),
+            bool(self.environ.get("USE_AIS_FOR", "").strip()),
         )
         composed = compose(chosen, variant, self.library, self._expanded, self.chain, self.problems)
         if composed is not None:

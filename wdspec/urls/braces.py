@@ -220,7 +220,11 @@ def _parse(pattern: str) -> _Node:
             stack[1].start,
         )
     if debt:
-        _fail("this `}` closes nothing; remove it, or write `\\}` for a literal brace", pattern, debt[0])
+        _fail(
+            "this `}` closes nothing; write the `{` that is missing before it, or `\\}` for a literal brace",
+            pattern,
+            debt[0],
+        )
     _add_literal(stack[0].nodes, pattern[seen:])
     return _joined(stack[0].nodes)
 

@@ -94,7 +94,8 @@ ROWS = {scheme: row for row in STORES for scheme in row.schemes}
 WELL_KNOWN = tuple(scheme for scheme in {**ROWS, **AIS_PROVIDERS} if scheme.isalnum())
 """Schemes that most shards have, for telling slips of the pen; there may be others."""
 
-_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/(?!/)")
+_NO_PATH = re.compile(r"([A-Za-z][A-Za-z0-9+-]*)(:/?|//|\.)(?!/)(?=[^/\s])(.*)", re.DOTALL)
+"""What looks like a URL whose `://` is wrong, a drive of Windows, or a host without its scheme."""
 _SCHEME = re.compile(r"((?i:pipe|file)):|([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
@@ -175,8 +176,24 @@ def slip_in(url: str) -> Slip | None:
         meant = difflib.get_close_matches(scheme, WELL_KNOWN, 1, 0.8)
         known = f"`{scheme}://` is no scheme that is known"
         return Slip(known, f"did you mean `{meant[0]}://`?") if meant else None
-    slash = _ONE_SLASH.match(url)
-    if slash and not scheme and slash.group(1).lower() in WELL_KNOWN:
-        name = slash.group(1)
-        return Slip(f"this is a path to a folder `{name}:`", f"for a URL write two slashes, `{name}://`")
+    path = None if scheme else _NO_PATH.match(url)
+    if path is None:
+        return None
+    name, between, rest = path.groups()
+    if len(name) == 1 and name.isupper() and between == ":/":
+        drive = f"`{name}:` is a drive of Windows, and here the name of a folder"
+        return Slip(
+            drive, f"below Linux the drive is mounted somewhere: `/mnt/{name.lower()}{between[1:]}{rest}`"
+        )
+    if name.lower() == "www":
+        return (
+            Slip("this is a path to a folder", f"for a web site write its URL: `https://{url}`")
+            if "/" in rest
+            else None
+        )
+    if name.lower() in WELL_KNOWN and between != ".":
+        return Slip(
+            f"this is a path to a folder `{name}{':' * (':' in between)}`",
+            f"for a URL write `{name}://{rest}`",
+        )
     return None

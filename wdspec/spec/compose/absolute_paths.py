@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from wdspec.spec.compose.draft import Variant
+from wdspec.spec.language.value_types import is_size
 from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Scalar, is_null, plain
 from wdspec.urls.schemes import is_relative
 
@@ -84,6 +85,8 @@ def absolute_cache(holder: MapNode) -> dict[str, Any]:
     node = holder.get("cache")
     path = node.get("dir") if isinstance(node, MapNode) else node
     if not isinstance(path, Scalar) or not isinstance(path.value, str) or not _starts_here(path.value):
+        return {}
+    if path is node and is_size(path.value):  # which is refused where it is read
         return {}
     directory = f"{path.base.rstrip('/')}/{path.value.removeprefix('./')}"
     return {"cache": {**plain(node), "dir": directory} if isinstance(node, MapNode) else directory}

@@ -92,6 +92,8 @@ class Variant(NamedTuple):
     """Whether WDS_SECURE forbids programs and user code."""
     has_endpoint: bool
     """Whether AIS_ENDPOINT is set."""
+    has_schemes: bool = False
+    """Whether USE_AIS_FOR is set."""
 
 
 class Composed(NamedTuple):

@@ -84,7 +84,7 @@ class Assembly:
         else:
             hint = "write `- shards: data-{000..099}.tar` below it"
             if isinstance(dataset, MapNode):
-                hint = "put a `-` before the first key of each source"
+                hint = "put a `-` before the first key of each source: `- shards: …`"
             message = f"`dataset` takes a list of sources, but this is {shown(plain(dataset))}"
             self._problems.add("E202", dataset, message, hint)
         return None
@@ -172,7 +172,7 @@ class Assembly:
 
     def _patched(self, dataset: ListNode, patches: Node) -> ListNode:
         if not isinstance(patches, MapNode):
-            hint = "write `sources: {name: {scale: 1}}`"
+            hint = "write `sources: {name: {scale: 1}}`; the list of sources is called `dataset`"
             self._problems.add("E202", patches, "`sources` takes a map from source names to keys", hint)
             return dataset
         names = [name for entry in everyone(dataset) if (name := name_of(entry)) is not None]

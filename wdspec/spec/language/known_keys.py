@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from functools import cache
 
 from wdspec.spec.language.effects import inner_model
+from wdspec.spec.language.foreign_words import KEYS, KEYS_IN, advice_on
 from wdspec.spec.language.model import Model
 from wdspec.spec.language.models import Source, SourceOptions, Spec
 from wdspec.spec.language.options import LoaderOptions
 from wdspec.spec.problems.problems import Problems
-from wdspec.spec.tree.nodes import ListNode, MapEntry, MapNode, Node
+from wdspec.spec.tree.nodes import ListNode, MapEntry, MapNode, Node, Scalar
 from wdspec.suggestions import did_you_mean, nearest
 
 MERGED_TOP = ("extends", "vars", "environments", "splits", "defaults")
@@ -18,41 +19,6 @@ MERGED_TOP = ("extends", "vars", "environments", "splits", "defaults")
 MERGED_SOURCE = ("spec", "defaults")
 """The same for sources."""
 _MERGED: dict[type[Model], tuple[str, ...]] = {Spec: MERGED_TOP, Source: MERGED_SOURCE}
-
-_OTHER_NAMES = {
-    "url": "shards",
-    "urls": "shards",
-    "path": "shards",
-    "paths": "shards",
-    "files": "shards",
-    "datasets": "dataset",
-    "sources": "dataset",
-    "prob": "probability",
-    "p": "probability",
-    "ratio": "weight",
-    "share": "weight",
-    "batch_size": "batch",
-    "batchsize": "batch",
-    "num_workers": "loader.workers",
-    "workers": "loader.workers",
-    "transform": "map",
-    "transforms": "map",
-    "filter": "select",
-    "variables": "vars",
-    "env": "environments",
-    "envs": "environments",
-    "resampled": "order: resampled",
-    "shardshuffle": "order",
-    "split": "splits",
-    "length": "epoch",
-    "samples_per_epoch": "epoch",
-    "handler": "errors",
-    "tuple": "to_tuple",
-    "ext": "extensions",
-    "exts": "extensions",
-    "random_seed": "seed",
-    "version": "wdspec",
-}
 
 
 @cache
@@ -85,7 +51,9 @@ def check_keys(node: MapNode, model: type[Model], where: str, problems: Problems
             entries[name] = entry if value is entry.value else MapEntry(entry.key, value)
         elif name not in _MERGED.get(model, ()):
             message = f"unknown key `{name[:60]}` {where}"
-            problems.add("E201", entry.key, message, "" if problems.full else _hint(name, model, known))
+            problems.add(
+                "E201", entry.key, message, "" if problems.full else _hint(name, model, known, entry.value)
+            )
     return (
         node if len(entries) == len(node.entries) and entries == node.entries else node.with_entries(entries)
     )
@@ -94,7 +62,7 @@ def check_keys(node: MapNode, model: type[Model], where: str, problems: Problems
 def stands_for(key: str, node: MapNode, known: Sequence[str]) -> bool:
     """Whether a map has, instead of a key, an unknown one that the message will say means it."""
     return any(
-        _OTHER_NAMES.get(name.strip().lower()) == key or nearest(name, (*known, key)) == key
+        _called(name, Spec) == key or nearest(name, (*known, key)) == key
         for name in list(node.entries)[:50]
         if name not in known
     )
@@ -110,7 +78,13 @@ def _inside(value: Node, model: type[Model], where: str, problems: Problems) -> 
     return value
 
 
-def _hint(name: str, model: type[Model], known: tuple[str, ...]) -> str:
+def _called(name: str, model: type[Model]) -> str | None:
+    """The key that somebody who writes this name may mean."""
+    folded = name.strip().lower().replace("-", "_")
+    return KEYS_IN.get(model.__name__, {}).get(folded) or KEYS.get(folded)
+
+
+def _hint(name: str, model: type[Model], known: tuple[str, ...], value: Node) -> str:
     mine = [*known, *_MERGED.get(model, ())]
     best = nearest(name, mine)
     folded = name.strip().lower().replace("-", "_")
@@ -122,8 +96,15 @@ def _hint(name: str, model: type[Model], known: tuple[str, ...]) -> str:
         if name in keys_of(SourceOptions):
             return f"`{name}` belongs in a source, or in `defaults:` for all of them"
         return f"put it in a source, under `dataset:`: `- {name}: …`"
-    if folded in _OTHER_NAMES:
-        here = model is LoaderOptions
-        meant = _OTHER_NAMES[folded].removeprefix("loader.") if here else _OTHER_NAMES[folded]
+    if advice := advice_on(folded, model.__name__, value.value if isinstance(value, Scalar) else None):
+        return advice
+    meant = _called(name, model)
+    if meant is not None:
+        meant = meant.removeprefix("loader.") if model is LoaderOptions else meant
+        if model is Spec and meant in keys_of(Source):
+            within = (
+                "under `dataset:`" if meant == "shards" else "in a source, or in `defaults:` for all of them"
+            )
+            return f"did you mean `{meant}`? It stands {within}"
         return f"did you mean `{meant}`?"
     return did_you_mean(name, mine) or f"the keys here are {', '.join(sorted(mine))}"

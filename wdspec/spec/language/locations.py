@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field
 from wdspec.spec.language.effects import AffectsNeither
 from wdspec.spec.language.model import Model
 from wdspec.spec.language.sample_options import Regex
-from wdspec.spec.language.value_types import Size, Text, refuse
+from wdspec.spec.language.value_types import Size, Text, is_size, refuse
 from wdspec.spec.problems.message_words import shown
 
 
@@ -81,4 +81,7 @@ def read_cache(value: Any) -> Any:
     """A directory, a map, or `false`."""
     if value is False:
         return None
+    if isinstance(value, str) and is_size(value):
+        hint = f"write `cache: {{dir: /data/cache, size: {value}}}`"
+        refuse("E202", f"a cache needs a directory, but this is the size {shown(value)}", hint)
     return {"dir": value} if isinstance(value, str) else value

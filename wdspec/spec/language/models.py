@@ -49,7 +49,7 @@ _OF_RECORDS = ", ".join(f"`{suffix}`" for kind in SUFFIXES if kind != "tar" for 
 class SourceOptions(Model):
     """The keys that a source takes, and that `defaults` may give to all sources."""
 
-    probability: AffectsOrder[Share | None] = Field(
+    probability: AffectsOrder[Fraction | None] = Field(
         None, description="Share of this source in its list, absolute: the list's must sum to 1."
     )
     weight: AffectsOrder[Share | None] = Field(
@@ -76,8 +76,9 @@ class SourceOptions(Model):
         None,
         description="How fields become values: an image decoder (`rgb8`, `rgb`, `torchrgb`, `pil`, `l8`, …), `audio`, "
         "`video`, the extension of what a field holds (`json`, `npy`, …), `package.module:function` of its bytes, or "
-        "`raw` for none; a list of these, the first that fits a field wins; or a map that sets it for each field. "
-        "What it says nothing of goes by extension, with images, audio and video left as bytes. Options follow a `+`: "
+        "`raw` for none; `auto`, what comes without `decode`; a list of these, the first that fits a field wins; or a "
+        "map that sets it for each field. What it says nothing of goes by extension, with images, audio and video left "
+        "as bytes. Options follow a `+`: "
         "`rgb8+upright` turns images as their EXIF orientation says, `rgb8+pillow` keeps faster readers of JPEG out, "
         "`video+torchcodec` reads by torchcodec. docs/decoders.md has the table.",
     )
@@ -127,7 +128,7 @@ class SourceOptions(Model):
         None, description="How many samples the source has, as declared."
     )
     # Not the samples: `auto` and the right word read the same, and a wrong one is an error.
-    format: AffectsNeither[Literal["auto"] | Format] = Field(
+    format: AffectsNeither[Literal["auto", Format]] = Field(
         "auto",
         description=f"Format of the shards; `auto` goes by the name of each: {_OF_RECORDS} (compressed or not) are "
         "sequences of records, all else is tar.",

@@ -105,7 +105,10 @@ def read_epoch(value: Any) -> Any:
     if isinstance(value, str) and not any(c.isdigit() for c in value):
         if value == "pass":
             return {"pass": "pad"}
-        hint = did_you_mean(value, ["pass"]) or "write a number of samples, `{batches: n}` or `pass`"
+        hint = (
+            did_you_mean(value, ["pass"])
+            or "write a number of samples, `{batches: n}` or `pass`; leave it out for no end"
+        )
         refuse("E203", f"{shown(value)} is no length of an epoch", hint)
     return {"samples": value}
 

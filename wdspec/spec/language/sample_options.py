@@ -7,6 +7,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from wdspec.decoders.table import BY_NAME, split_decoder
 from wdspec.spec.language.effects import AffectsOrder, AffectsSamples
+from wdspec.spec.language.foreign_words import DECODERS as FOREIGN_DECODERS
+from wdspec.spec.language.foreign_words import number_meant
 from wdspec.spec.language.model import Model
 from wdspec.spec.language.value_types import (
     CallableName,
@@ -22,6 +24,9 @@ from wdspec.spec.problems.message_words import quoted, shown
 from wdspec.suggestions import did_you_mean
 from wdspec.urls.regex_cost import NESTED, REMEDY, nested_repeat
 
+AUTO = "auto"
+"""As a decoder: what comes by extension where `decode` says nothing."""
+
 
 def read_decoder(value: Any) -> Any:
     """The name of a decoder, perhaps with options (`rgb8+upright`), or of a function from bytes to value."""
@@ -33,7 +38,10 @@ def read_decoder(value: Any) -> Any:
         hint = "use `raw` or a function of your own; for new data `npz` or `safetensors`"
         refuse("E209", f"the decoder {quoted(base)} (webdataset's tenbin) is left out on purpose", hint)
     if base not in DECODERS:
-        hint = did_you_mean(base, sorted(DECODERS)) or "see the reference for the list of decoders"
+        folded = base.lower()
+        close = did_you_mean(base, sorted(DECODERS))
+        hint = f"did you mean `{folded}`?" if folded in DECODERS else FOREIGN_DECODERS.get(folded) or close
+        hint = hint or "see docs/decoders.md for the list of decoders"
         refuse("E209", f"there is no decoder {quoted(base)}", hint)
     known = sorted(BY_NAME[base].options)
     for option in sorted(options - set(known)):
@@ -57,15 +65,22 @@ class Decode(Model):
 
 
 def read_decode(value: Any) -> Any:
-    """`rgb`, `[rgb, json]` or `{image: rgb, meta: json}`."""
+    """`rgb`, `[rgb, json]`, `{image: rgb, meta: json}`, or `auto`, which is what comes without `decode`."""
     if isinstance(value, str):
-        return {"names": value.split() or [value]}
+        value = value.split() or [value]
     if isinstance(value, (list, tuple)):
-        return {"names": value}
+        if AUTO in value[:-1]:
+            refuse(
+                "E209",
+                f"`{AUTO}` fits every field, so that what stands behind it is never tried",
+                "put it last",
+            )
+        return {"names": value[:-1] if value[-1:] == [AUTO] else value}
     if isinstance(value, dict):
-        return {"fields": value}
+        return {"fields": {field: name for field, name in value.items() if name != AUTO}}
     if not isinstance(value, Decode):
-        refuse("E202", f"expected a decoder, a list or a map of them, but this is {shown(value)}")
+        hint = f"write `rgb8`, `pil` or another decoder; `{AUTO}` decodes by extension, `raw` leaves bytes"
+        refuse("E202", f"expected a decoder, a list or a map of them, but this is {shown(value)}", hint)
     return value
 
 
@@ -211,7 +226,9 @@ def read_scale(value: Any) -> Any:
     forms = "write one factor such as `0.5`, or a range such as `[0.5, 2.0]`"
     pair = value if isinstance(value, (list, tuple)) else (value, value)
     if isinstance(value, (dict, str)) and not _is_numeric(value):
-        refuse("E202", f"expected a number or a range, but this is {shown(value)}", forms)
+        meant = number_meant(value)
+        hint = f"write `{meant}`" if meant else f"it is a factor: {forms}"
+        refuse("E202", f"expected a number or a range, but this is {shown(value)}", hint)
     if len(pair) != 2:
         refuse("E210", f"a range has two ends, but this list has {len(pair)} entries", forms)
     low, high = (read_number(end) for end in pair)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from wdspec.spec.language.model import Model
+from wdspec.spec.language.remedies import remedy
 from wdspec.spec.problems.message_words import shown
 from wdspec.spec.problems.problems import Problems
 from wdspec.spec.tree.nodes import MapNode, locate, plain
@@ -58,12 +59,14 @@ def _note(detail: Any, node: MapNode, problems: Problems) -> None:
     kind, path, given = detail["type"], detail["loc"], detail.get("input")
     context = detail.get("ctx", {})
     at = locate(node, path)
+    advice = remedy(path, given)
+    name = _name(path, node)
     if _OURS.fullmatch(kind):
-        problems.add(kind, at, context["message"], context["hint"])
+        problems.add(kind, at, context["message"], context["hint"] or advice)
     elif kind == "literal_error":
         choices = re.findall(r"'([^']*)'", context["expected"])
-        hint = did_you_mean(given, choices) or f"write {_either(choices)}"
-        problems.add("E203", at, f"{shown(given)} is not a choice for `{_name(path)}`", hint)
+        hint = advice or did_you_mean(given, choices) or f"write {_either(choices)}"
+        problems.add("E203", at, f"{shown(given)} is not a choice for `{name}`", hint)
     elif kind == "missing":
         parent = locate(node, path[:-1])
         problems.add("E206", parent, f"`{path[-1]}` is missing here", f"add `{path[-1]}: …`")
@@ -72,14 +75,14 @@ def _note(detail: Any, node: MapNode, problems: Problems) -> None:
         number = f"{given:g}" if isinstance(given, float) else shown(given).removeprefix("the number ")
         bound = context[key]
         limit = f"{bound:g}" if abs(bound) < 1e15 else f"{bound:.0e}"
-        problems.add("E204", at, f"`{_name(path)}` must be {words} {limit}, but this is {number}")
+        problems.add("E204", at, f"`{name}` must be {words} {limit}, but this is {number}", advice)
     elif kind in ("too_short", "string_too_short"):
-        problems.add("E214", at, f"`{_name(path)}` is empty", "fill it in, or leave the key out")
+        problems.add("E214", at, f"`{name}` is empty", "fill it in, or leave the key out")
     elif kind in _EXPECTED:
-        hint = "put it in quotes" if kind == "string_type" and isinstance(given, (int, float)) else ""
-        problems.add("E202", at, f"`{_name(path)}` takes {_EXPECTED[kind]}, but this is {shown(given)}", hint)
+        hint = "put it in quotes" if kind == "string_type" and isinstance(given, (int, float)) else advice
+        problems.add("E202", at, f"`{name}` takes {_EXPECTED[kind]}, but this is {shown(given)}", hint)
     else:
-        problems.add("E202", at, f"`{_name(path)}` cannot be {shown(given)}")
+        problems.add("E202", at, f"`{name}` cannot be {shown(given)}", advice)
 
 
 _EXPECTED = {
@@ -92,9 +95,13 @@ _EXPECTED = {
 }
 
 
-def _name(path: tuple[Any, ...]) -> str:
-    """The last key on a path, which is what the user knows the value by."""
-    names = [step for step in path if isinstance(step, str)]
+def _name(path: tuple[Any, ...], node: MapNode) -> str:
+    """The last key on a path that somebody wrote, which is what the user knows the value by."""
+    names = [
+        step
+        for depth, step in enumerate(path)
+        if isinstance(step, str) and (depth == 0 or isinstance(locate(node, path[:depth]), MapNode))
+    ]
     return names[-1][:60] if names else "this"
 
 

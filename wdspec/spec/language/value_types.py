@@ -22,7 +22,10 @@ INTEGER_TEXT = re.compile(r"[-+]?[0-9]{1,40}(?:_[0-9]{1,40}){0,20}")
 _NUMBER_TEXT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _VARIABLE_TEXT = r"\$\{[^}]+\}"
 _CALLABLE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_FILE_OF_CODE = re.compile(r"((?:\.{0,2}/)?[\w./-]+)\.py:([^\W\d]\w*)")
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([kKMGTP]i?)?B?")
+_MISPUT = re.compile(r"[,|]\s*")
+_SEPARATORS = {",": " ", "|": ";"}
 _DURATION = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -110,14 +113,23 @@ def read_text(value: Any) -> Any:
 def read_callable(value: Any) -> Any:
     """The name of a function or class, ``package.module:name``; it is never imported here."""
     value = read_text(value)
-    if not _CALLABLE.fullmatch(value):
+    file = _FILE_OF_CODE.fullmatch(value)
+    if file or not _CALLABLE.fullmatch(value):
         hint = "write the module, a colon, then the name: `package.module:function`"
+        if file:
+            module = file[1].lstrip("./").replace("/", ".")
+            hint = f"did you mean `{module}:{file[2]}`? A module is named as `import` names it"
         if value.count(".") and ":" not in value:
             module, _, name = value.rpartition(".")
             if _CALLABLE.fullmatch(f"{module}:{name}"):
                 hint = f"did you mean `{module}:{name}`?"
         refuse("E208", f"{quoted(value)} does not name a function", hint)
     return value
+
+
+def is_size(text: str) -> bool:
+    """Whether a text is an amount of bytes, with its unit."""
+    return bool(_SIZE.fullmatch(text.strip())) and not text.strip().isdecimal()
 
 
 def read_size(value: Any) -> Any:
@@ -172,8 +184,10 @@ def read_field_pattern(value: Any) -> Any:
             )
         if pattern.startswith("."):
             refuse("E215", f"{quoted(pattern)} begins with a dot", f"write `{pattern.lstrip('.')}`")
-        if "/" in pattern or "," in pattern or any(c.isspace() for c in pattern):
+        if any(sign in pattern for sign in "/,|") or any(c.isspace() for c in pattern):
             hint = "separate fields by spaces and alternatives by `;`: `jpg;png txt`"
+            if (meant := _MISPUT.sub(lambda sign: _SEPARATORS[sign[0][0]], value).strip()) != value:
+                hint += f"; did you mean `{meant}`?"
             refuse("E215", f"{quoted(pattern)} cannot be the suffix of a file", hint)
     return value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from wdspec.spec.problems.problems import Problems
@@ -43,6 +44,7 @@ _COMPLAINTS = (
     ("expected <document start>", "something stands after the end of the document", "check the indentation"),
     ("node content", "expected a value here", _QUOTE_BRACES),
 )
+_ASSIGNED = re.compile(r"(\s*)([A-Za-z_]\w{0,40})\s*=\s*(\S.{0,60})")
 _STARTS = {
     "\t": ("a tab stands where spaces must", "indent with spaces"),
     "@": ("`@` cannot begin a text without quotes", "put it in quotes: '@shards.txt'"),
@@ -70,6 +72,12 @@ def explain_syntax_error(error: Any, origin: Origin, problems: Problems) -> None
             if fragment in complaint:
                 message, hint = meaning, remedy
                 break
+    for number in (line - 1, line):  # a line without a colon goes on in the next one
+        assigned = _ASSIGNED.fullmatch(origin.line(number) or "")
+        if assigned and message == _COMPLAINTS[0][1]:
+            line, column = number, len(assigned[1]) + 1
+            message, hint = "this is no `key: value`", f"write `{assigned[2]}: {assigned[3]}`"
+            break
     if (text or "")[: column - 1].strip(" ").startswith("\t") or (at == "\t"):
         message, hint = _STARTS["\t"]
     if error.context_mark and error.context_mark.line + 1 != line:

@@ -28,7 +28,7 @@ def tiny_epochs(composed: Composed) -> Findings:
         yield Finding(
             composed.top.entries["epoch"].value,
             message,
-            "give the samples of one epoch; the loop counts epochs",
+            "give the samples of one epoch; the training loop counts epochs",
         )
 
 

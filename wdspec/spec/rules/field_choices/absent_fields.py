@@ -67,7 +67,11 @@ def _renamed(leaf: Draft, source: Source) -> Findings:
             at = locate(leaf.node.entries["rename"].value, (new,))
             kept = f"`extensions` keeps only {listed(patterns, 8)}"
             message = f"`{new}` can never be made from `{';'.join(olds)}`: {kept}"
-            yield Finding(at, message, f"add `{olds[0]}` to `extensions`, or rename one of those")
+            turned = new.lower() in known
+            hint = f"add `{olds[0]}` to `extensions`, or rename one of those"
+            yield Finding(
+                at, message, f"the new name comes first: `{{{olds[0]}: {new}}}`" if turned else hint
+            )
 
 
 def _masks(composed: Composed) -> Findings:

@@ -17,9 +17,11 @@ def exclusive_keys(composed: Composed) -> Findings:
         hint = "keep one; `size: null` removes an inherited one"
         yield Finding(top.entries["batch"].value.key_or_self("global_size"), message, hint)
     yield from _epoch(composed)
-    yield from _budgets(spec.errors, top)
+    if "errors" not in composed.bad:
+        yield from _budgets(spec.errors, top)
     for leaf in composed.leaves:
-        yield from _budgets(leaf.model.errors if leaf.model else spec.errors, leaf.node)
+        if "errors" not in leaf.bad:
+            yield from _budgets(leaf.model.errors if leaf.model else spec.errors, leaf.node)
     yield from _shares(composed)
     if composed.mix is not None and composed.schedule is not None and spec.mix.draw == "round_robin":
         message = "`draw: round_robin` takes turns whatever the shares, so that they cannot change"

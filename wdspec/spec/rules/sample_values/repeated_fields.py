@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from wdspec.spec.compose.draft import Composed
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
+from wdspec.spec.tree.nodes import locate
 
 
 @rule(
@@ -20,6 +22,17 @@ def repeated_fields(composed: Composed) -> Findings:
     holders = [(composed.top, "fields", composed.spec.fields)]
     holders += [(leaf.node, "extensions", source.extensions) for leaf, source in composed.models]
     for node, key, entries in holders:
-        twice = [entry for entry, count in Counter(entries or ()).items() if count > 1]
+        named = [*(entries or ()), *(f"{entry};" for entry in entries or () if _repeats(entry.split(";")))]
+        twice = [entry for entry, count in Counter(named).items() if count > 1 or entry.endswith(";")]
         if twice and key in node.entries:
-            yield Finding(node.entries[key].value, f"`{key}` names `{twice[0]}` twice", "name it once")
+            seen = twice[0].rstrip(";").split(";")
+            yield Finding(node.entries[key].value, f"`{key}` names `{seen[-1]}` twice", "name it once")
+    for leaf, source in composed.models:
+        for new, olds in source.rename.items():
+            if _repeats(olds) and "rename" in leaf.node.entries:
+                at = locate(leaf.node.entries["rename"].value, (new,))
+                yield Finding(at, f"`{';'.join(olds)}` names a field twice", "name each alternative once")
+
+
+def _repeats(names: Sequence[str]) -> bool:
+    return len(set(names)) < len(names)

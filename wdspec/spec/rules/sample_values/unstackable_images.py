@@ -44,7 +44,11 @@ def _gives_pil(source: Source) -> bool:
 
 def _encoded(source: Source) -> str | None:
     """A picture that `extensions` asks for by name, in a source that decodes and rescales nothing."""
-    if source.decode is not None or source.scale is not None or source.extensions is None:
+    if (
+        (source.decode is not None and (source.decode.names or source.decode.fields))
+        or source.scale is not None
+        or source.extensions is None
+    ):
         return None
     return next(
         (entry for entry in source.extensions for name in entry.split(";")[:1] if is_image(name)), None

@@ -9,7 +9,8 @@ from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_texts import written_texts
 from wdspec.urls.schemes import scheme_of
 
-_BACKSLASH = re.compile(r"\\(?![{},*?\[\]\\:@])")
+_ONE = "\\"
+_BACKSLASH = re.compile(r"\\(?![{},*?\[\]\\:@$])")
 
 
 @rule(
@@ -26,4 +27,6 @@ def backslashes(composed: Composed) -> Findings:
         found = _BACKSLASH.search(written)
         if found is not None and scheme_of(written) != "pipe":
             message = "the backslash is not part of the path, it makes the next character literal"
-            yield Finding(text, message, "write `/`", text.column_at(found.start()))
+            yield Finding(
+                text, message, f"write `{written.replace(_ONE, '/')}`", text.column_at(found.start())
+            )

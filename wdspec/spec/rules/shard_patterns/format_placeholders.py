@@ -8,7 +8,7 @@ from wdspec.spec.compose.draft import Composed
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_texts import written_texts
 
-_PLACEHOLDER = re.compile(r"%0?(\d{1,2})?d|\{\w*:0?(\d{1,2})?d\}|\{(?:i|idx|index|n|shard|num)?\}")
+_PLACEHOLDER = re.compile(r"%0?(\d{1,2})?d|\{\w*:0?(\d{1,2})?d\}|\{(?:i|idx|index|n|shard|num)?\}|##+")
 
 
 @rule(
@@ -24,6 +24,6 @@ def format_placeholders(composed: Composed) -> Findings:
     for text, written in written_texts(composed):
         for found in _PLACEHOLDER.finditer(written):
             message = f"`{found[0]}` is not filled in, it stands for itself"
-            width = int(found[1] or found[2] or 6)
+            width = int(found[1] or found[2] or (len(found[0]) if found[0].startswith("#") else 6))
             hint = f"write the range that is there, such as `{{{0:0{width}d}..{123:0{width}d}}}`"
             yield Finding(text, message, hint, text.column_at(found.start()))

@@ -12,7 +12,7 @@ from wdspec.urls.schemes import scheme_of
 
 _BRACES = re.compile(r"\{[^{}]*\}")
 _JOINED = re.compile(
-    r"\.(?:tar|tgz|jsonl|cbors?|msgpack)(?:\.\w{2,4})?(\s*[,;|]\s*|\s+(?:-\s+)?)(?=[\w./~@])"
+    r"\.(?:tar|tgz|jsonl|cbors?|msgpack)(?:\.\w{2,4})?(\s*(?:[,;|]|(?<!:):(?![:/]))\s*|\s+(?:-\s+)?)(?=[\w./~@])"
 )
 
 

@@ -34,4 +34,6 @@ def unsuited_files(composed: Composed) -> Findings:
         ):
             message = f"`.{found[1].lower()}` files are no shards"
             hint = "make shards of them with `wdspec create`"
+            if found[1].lower() == "txt":
+                hint = f"a list of shards, one in a line, is written `'@{written}'`"
             yield Finding(text, message, hint, text.column_at(found.start()))
