@@ -3,6 +3,7 @@
 import gzip
 import io
 import random
+import re
 import tarfile
 import warnings
 
@@ -12,7 +13,7 @@ from servers.counting import CountingServer
 from shardmaking import write_shard
 
 import wdspec
-from wdspec.errors import ShardError
+from wdspec.errors import FieldError, ShardError
 
 SAMPLES = [(f"{i:04d}", {"txt": random.Random(i).randbytes(1500).hex().encode()}) for i in range(200)]
 
@@ -144,6 +145,58 @@ def test_an_error_of_a_copy_names_it_where_the_store_is_gone(served):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert keys(spec(served, "a.tar", errors={"skip": True})) == expected[:99]
+
+
+def decoded(served, **more):
+    source = {
+        "name": "a",
+        "shards": f"{served.url}/fields.tar",
+        "decode": {"json": "json"},
+        "shuffle": 5,
+        **more,
+    }
+    spec = {"cache": {"dir": str(served.copies)}, "dataset": [source], "epoch": "pass"}
+    return {sample["__key__"]: sample["json"] for sample in wdspec.compile(spec)}
+
+
+@pytest.fixture
+def fields(served):
+    """A shard of JSON whose copy has a field that is none, which only decoding tells."""
+    write_shard(served.folder / "fields.tar", [(f"{n:03d}", {"json": b'{"n": %d}' % n}) for n in range(50)])
+    expected = decoded(served)
+    flip(copy_of(served, "fields.tar"), 1024 * 20 + 512)
+    return expected
+
+
+@pytest.mark.parametrize("read", [{}, {"shuffle": 0}, {"shuffle": 0, "interleave": 2}])
+def test_a_field_that_cannot_be_decoded_is_asked_for_again_where_it_came_from_a_copy(
+    served, fields, caplog, read
+):
+    copy = copy_of(served, "fields.tar")
+    with caplog.at_level("WARNING"):
+        assert decoded(served, **read) == fields
+    assert re.search(rf"a sample of a copy cannot be decoded.*copy {copy}, key 020", caplog.text)
+    assert not copy.exists()
+    assert decoded(served) == fields
+
+
+def test_a_field_that_is_damaged_in_its_store_names_the_copy_and_costs_one_more_reading(served, fields):
+    (served.folder / "fields.tar").write_bytes(copy_of(served, "fields.tar").read_bytes())
+    skipping = {"errors": {"skip": True}}
+    before = sum(served.fetched.values())
+    for _ in range(3):
+        assert len(decoded(served, **skipping)) == 49
+    assert sum(served.fetched.values()) - before <= 2
+    with pytest.raises(FieldError, match=rf"copy {copy_of(served, 'fields.tar')}, key 020, field json"):
+        decoded(served)
+
+
+def test_a_field_that_cannot_be_decoded_says_so_where_the_store_is_gone(served, fields):
+    (served.folder / "fields.tar").unlink()
+    with pytest.raises(
+        FieldError, match=r"copy .*, key 020.*store cannot be read in its place: no such object"
+    ):
+        decoded(served)
 
 
 def test_a_copy_and_a_changed_object_are_never_spliced(served):

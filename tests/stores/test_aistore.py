@@ -246,6 +246,24 @@ def test_a_missing_bucket_of_a_cloud_is_a_wrong_setup_also_where_a_target_says_s
         read(double)
 
 
+@pytest.mark.parametrize(
+    ("node", "who", "never"), [("p", "the gateway", "the target"), ("t", "the target", "the gateway")]
+)
+@pytest.mark.parametrize("code", [400, 401, 403, 404, 410, 500, 501, 507])
+def test_who_refuses_is_called_by_its_name_and_shows_neither_token_nor_our_mark(
+    double, node, who, never, code
+):
+    double.tokens = {"s3cret-t0ken"}
+    double.script(node, *[status(code, "the token s3cret-t0ken expired")] * 100)
+    with pytest.raises((ShardError, StoreError)) as caught:
+        read(double, token="s3cret-t0ken")
+    said = str(caught.value)
+    assert who in said
+    assert never not in said
+    assert "t0ken" not in said
+    assert "ais+" not in said
+
+
 def test_an_object_that_shrank_is_an_error(double):
     double.script("t", cut(1_000_000), status(416, "invalid range"))
     with pytest.raises(ShardError, match="shorter than it was"):

@@ -94,6 +94,13 @@ def test_nothing_found_and_refusals_are_errors(double):
     assert len(listed(double, "gs://imgs/d/", token="s3cret")) == 4
 
 
+def test_a_listing_that_fails_for_good_is_given_up_soon(double):
+    double.script("p", *[status(500, "disk on fire")] * 1000)
+    with pytest.raises(ShardError, match="answers 500: disk on fire"):
+        listed(double, "gs://imgs/d/")
+    assert len(double.seen("p", path="/v1/buckets/")) <= 6
+
+
 def test_a_namespace_is_asked_for(double):
     double.remote["ais", "#mine", "imgs"] = dict(double.remote["gcp", "", "imgs"])
     assert listed(double, "ais://#mine/imgs/*.tar") == ["ais://#mine/imgs/top.tar"]

@@ -11,6 +11,7 @@ from wdspec.cache.cache_names import Copies
 from wdspec.cache.entries import key_of
 from wdspec.cache.in_use import open_marked
 from wdspec.cache.index import Index
+from wdspec.system.per_process import PerProcess
 
 
 class CopyFile(io.FileIO):
@@ -38,10 +39,17 @@ class Copy(CopyFile):
     def close(self) -> None:
         if not self.closed:
             self._touch()
+            if self.name in _condemned.value:
+                _condemned.value.discard(self.name)
+                super().close()
+                self._delete()
         super().close()
 
     def discard(self) -> None:
         super().discard()
+        self._delete()
+
+    def _delete(self) -> None:
         index, key = Index(self._copies.directory), key_of(self._copies.own)
         with contextlib.suppress(OSError):  # read-only, or another user's
             for entry in index.entries.by_use():  # its length may not be what it was
@@ -50,6 +58,14 @@ class Copy(CopyFile):
 
     def _touch(self) -> None:
         Index(self._copies.directory).entries.touch(key_of(self._copies.own), os.fstat(self.fileno()).st_size)
+
+
+_condemned: PerProcess[set[str]] = PerProcess(set)
+
+
+def condemn(path: str) -> None:
+    """Has a copy of ours deleted when this process is done with it: it is damaged."""
+    _condemned.value.add(path)
 
 
 def find_copy(copies: Copies) -> CopyFile | None:

@@ -21,6 +21,16 @@ _faithful: PerProcess[set[str]] = PerProcess(set)
 """Copies with the same fault as what their store gives."""
 
 
+def is_faithful(path: str) -> bool:
+    """Whether the store of a copy was found to give what the copy has, faults and all."""
+    return path in _faithful.value
+
+
+def hold_for_faithful(path: str) -> None:
+    """From now on faults of this copy are not looked for in its store."""
+    _faithful.value.add(path)
+
+
 class CopySamples(RawSamples):
     """The samples of a shard out of its copy; from the first fault of the copy on, those of the store.
 
@@ -57,7 +67,7 @@ class CopySamples(RawSamples):
             self._samples = samples_of(raw, **self._begin, on_error=self._of_copy)
         except ShardError as error:  # its first bytes are damaged
             raw.close()
-            if self._path in _faithful.value:
+            if is_faithful(self._path):
                 raise
             self._fault = self._placed_in_copy(error)
 
@@ -99,14 +109,14 @@ class CopySamples(RawSamples):
 
     def _of_copy(self, error: ShardError) -> None:
         self._placed_in_copy(error)
-        if self._path in _faithful.value:
+        if is_faithful(self._path):
             self._report_to(error)
         else:
             raise _DamagedCopyError(error)
 
     def _of_store(self, error: ShardError) -> None:
         if self._fault is not None and error.message == self._fault.message:
-            _faithful.value.add(self._path)
+            hold_for_faithful(self._path)
             self._fault = None
         self._report_to(error)
 

@@ -107,7 +107,7 @@ def process_shard(work: ShardWork) -> ShardDone:
     started = time.monotonic()
     task, parts, options = work.task, work.parts, work.options
     budget = Budget(parts.errors, task.source)
-    process = parts.transform.build(budget, options.seed, task.number, _maps.value.of(work.job))
+    process = parts.transform.build(budget, options.seed, task.number, _maps.value.of(work.job), parts.open)
     opened = parts.open(Piece(task.shard), on_error=lambda error: budget(error, "shard", url=task.shard.text))
     try:
         output = options.outputs.output(task.output)

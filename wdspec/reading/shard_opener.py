@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, BinaryIO
 
-from wdspec.cache.copy_reading import CopySamples
-from wdspec.errors import ShardError, StoreError, WdspecError
+from wdspec.cache.copies import condemn
+from wdspec.cache.copy_reading import CopySamples, hold_for_faithful, is_faithful
+from wdspec.errors import ShardError, StoreError, WdspecError, tell_place
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.raw_samples import RawSamples, no_field
@@ -20,7 +23,14 @@ from wdspec.spec.language.vocabulary import Format
 from wdspec.storage.storage import Storage
 from wdspec.storage.upcoming import Ahead
 from wdspec.streams.watchdog import open_watched
+from wdspec.system.per_process import PerProcess
 from wdspec.urls.sequence import ShardUrl
+
+log = logging.getLogger("wdspec")
+
+_MOST_NOTED = 4096
+_read_from: PerProcess[dict[tuple[str, str], tuple[ShardUrl, str]]] = PerProcess(dict)
+"""By source and URL: the shards of this process that were read from a copy, and its path."""
 
 
 @dataclass(frozen=True)
@@ -101,12 +111,57 @@ class ShardOpener:
 
             if copy is None:
                 return samples_of(raw, **where)
+            self._note(shard, str(copy.name))
             return CopySamples(samples_of, copy, raw, partial(self._from_store, shard), **where)
         except BaseException as error:
             raw.close()
             if isinstance(error, WdspecError):
                 error.at(source=self.source or None, url=shard.text)
             raise
+
+    def undamaged(self, raw: Mapping[str, Any], error: Exception) -> dict[str, Any] | None:
+        """A sample that could not be decoded, once more, if it was read from a copy: as the store has it.
+
+        Args:
+            raw: the sample, of which only `__url__` and `__key__` are looked at.
+            error: why not; it is told the copy, and what the store said where that cannot be read.
+
+        Returns:
+            None where there was no copy, or where its store has been asked before and gave the same.
+        """
+        url, key = raw["__url__"], raw["__key__"]
+        shard, path = _read_from.value.get((self.source, url), (None, ""))
+        if shard is None:
+            return None
+        tell_place(error, copy=path)
+        if is_faithful(path):
+            return None
+        log.warning(
+            "a sample of a copy cannot be decoded, so its shard is read from the store again: %s", error
+        )
+        bare = replace(self, storage=replace(self.storage, cache=None))
+        try:
+            with closing(bare(Piece(shard), on_error=lambda _: None)) as samples:
+                return next((sample for sample in samples if sample["__key__"] == key), None)
+        except (WdspecError, OSError) as cause:
+            tell_place(error, store=f"cannot be read in its place: {cause}")
+            return None
+
+    def settle(self, raw: Mapping[str, Any], *, is_damaged: bool) -> None:
+        """Says what became of a sample that `undamaged` gave: if it could be decoded, the copy goes, if it is ours."""
+        _, path = _read_from.value[self.source, raw["__url__"]]
+        if is_damaged:
+            condemn(path)
+        else:
+            hold_for_faithful(path)
+
+    def _note(self, shard: ShardUrl, path: str) -> None:
+        """Remembers what a shard was read from, for `undamaged`; of the last few thousand, in this process."""
+        noted = _read_from.value
+        noted.pop((self.source, shard.text), None)
+        noted[self.source, shard.text] = shard, path
+        if len(noted) > _MOST_NOTED:
+            del noted[next(iter(noted))]
 
     def _from_store(self, shard: ShardUrl) -> BinaryIO:
         location = self.storage.resolve(shard).location

@@ -37,4 +37,5 @@ class LiveSource:
         Raises:
             SpecError: a function that the spec names cannot be imported, or is none.
         """
-        return self.parts.transform.build(self.budget, self.seed, slot, self.maps)
+        parts = self.parts
+        return parts.transform.build(self.budget, self.seed, slot, self.maps, parts.open)

@@ -18,6 +18,7 @@ from wdspec.fields.scale import Scaling
 from wdspec.planning.keys import random64, uniform
 from wdspec.reading.error_budget import Budget
 from wdspec.reading.sample_rng import current, slot_key
+from wdspec.reading.shard_opener import ShardOpener
 from wdspec.reading.user_steps import MapSteps, Step, selection
 from wdspec.spec.language.sample_options import Call
 from wdspec.spec.language.vocabulary import SkipCause
@@ -46,8 +47,14 @@ class Transform:
     """Fields that the spec's `to_tuple` asks for and that only `map` may have made."""
     missing: str = "error"
 
-    def build(self, budget: Budget, seed: int, slot: int, maps: MapSteps) -> Process:
+    def build(
+        self, budget: Budget, seed: int, slot: int, maps: MapSteps, shards: ShardOpener | None = None
+    ) -> Process:
         """The function of one slot, with the user's functions imported.
+
+        Args:
+            shards: what the samples are read by, if a sample that cannot be decoded is to be read again from its store
+                where a copy may be at fault.
 
         Raises:
             SpecError: a function cannot be imported, or is none.
@@ -56,7 +63,7 @@ class Transform:
         steps, project = self._user_steps(budget, maps), self._projection(budget)
         key = slot_key(seed, budget.source, slot)
 
-        def process(raw: Sample, ordinal: int) -> Sample | None:
+        def process(raw: Sample, ordinal: int, of_store: bool = False) -> Sample | None:
             cause: SkipCause = "decode"
             try:
                 if scaling is None:
@@ -83,10 +90,18 @@ class Transform:
                     if sample is None:
                         return None
             except Exception as error:
+                if shards is not None and cause == "decode":
+                    if of_store:
+                        shards.settle(raw, is_damaged=False)
+                    undamaged = shards.undamaged(raw, error)
+                    if undamaged is not None:
+                        return process(undamaged, ordinal, of_store=True)
                 if isinstance(error, UserDecoderError):
                     cause = "map"
                 budget(error, cause, url=raw["__url__"], key=raw["__key__"])
                 return None
+            if of_store and shards is not None:
+                shards.settle(raw, is_damaged=True)
             budget.delivered += 1
             return sample
 
