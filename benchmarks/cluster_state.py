@@ -22,6 +22,7 @@ from pathlib import Path
 
 import wdspec
 from wdspec.compiler import blueprint
+from wdspec.planning.plan import SourcePlan
 from wdspec.planning.stream_state import StreamState, pack_slot
 from wdspec.planning.topology import Seat
 from wdspec.running.cursor import Cursor
@@ -53,26 +54,29 @@ def spec_of(ranks: int, workers: int, sources: int, shards: int) -> wdspec.Spec:
 
 def a_slot(run: Run, batches: int, rng: random.Random) -> bytes:
     """Where a slot stands after so many batches of its own: as far in each source as its share says, or less."""
-    states = []
-    for source in run.plan.sources:
-        given = int(batches * run.plan.batching.per_slot * source.share)
-        oldest = max(0, given - rng.randrange(1000))
-        sample = oldest % PER_SHARD
+    return pack_slot(
+        [
+            a_source(source, int(batches * run.plan.batching.per_slot * source.share), rng)
+            for source in run.plan.sources
+        ]
+    )
+
+
+def a_source(source: SourcePlan, given: int, rng: random.Random) -> StreamState:
+    """Where a slot stands in a source after so many samples."""
+    block, size = source.delays.block, source.delays.size
+    ordinal = max(0, given - rng.randrange(size)) // block * block
+    turn, lanes = ordinal // (PER_SHARD * source.interleave) * source.interleave, []
+    for lane in range(source.interleave):
+        sample = ordinal % (PER_SHARD * source.interleave) // source.interleave
         offset = max(0, sample * BYTES + rng.randrange(-300, 300) * 512) // 512 * 512
-        states.append(
-            stream_state(oldest // PER_SHARD, offset if sample else 0, sample, oldest, given - oldest, rng)
-        )
-    return pack_slot(states)
-
-
-def stream_state(
-    turn: int, offset: int, sample: int, ordinal: int, emitted: int, rng: random.Random
-) -> StreamState:
-    """A state of the fields that there are."""
-    length = 1000 - rng.randrange(250)
-    known = {"turn": turn, "offset": offset, "sample": sample, "ordinal": ordinal, "window": ordinal // 875}
-    known |= {"length": length, "emitted": min(emitted, length)}
-    return StreamState(**{name: value for name, value in known.items() if name in StreamState._fields})
+        lanes.append((turn + lane, offset if sample else 0, sample))
+    return StreamState(
+        turn + source.interleave,
+        ordinal,
+        given + rng.randrange(size) if given else -1,
+        lanes=tuple(lanes),
+    )
 
 
 def measure(ranks: int, workers: int, sources: int, shards: int, batches: int) -> None:

@@ -5,7 +5,7 @@
 
 A program is timed from the start of Python to the first batch; a loader from `wdspec.loader` to the first batch:
 the spec is checked, shards are listed, workers start. The shards are uncompressed tars of tiny samples on a local
-disk, in the page cache; the state is that of a real run up to there. A resume may read one window of each open
+disk, in the page cache; the state is that of a real run up to there. A resume reads what was held of each
 source again, and no more (but in blocks of 256 KB): the bytes say so.
 """
 
@@ -107,7 +107,7 @@ def main() -> None:
     samples, megabytes, turns = (2_000, 3, 1) if quick else (1_000_000, 500, 9)
     print(
         "| sources | shuffle | timed | fresh, s | resumed, s | ratio | asked | fresh, KB read | resumed, KB read "
-        "| one window of each source, KB |"
+        "| the longest delays of all sources, KB |"
     )
     print("|--:|--:|--|--:|--:|--:|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory(prefix="wdspec-benchmark-") as folder:
@@ -123,7 +123,7 @@ def main() -> None:
             }
             state = state_after(spec, samples)
             read = [bytes_of_first_batch(spec, text) / 1e3 for text in (None, state)]
-            windows = sum(source.windows.size for source in wdspec.plan(spec).sources) * size
+            longest = sum(source.delays.longest for source in wdspec.plan(spec).sources) * size
             sides: dict[str, Callable[[str | None], float]] = {
                 "program, 1 worker": partial(program_first_batch, spec),
                 "loader, 1 worker": partial(first_batch, spec, 1),
@@ -137,7 +137,7 @@ def main() -> None:
                 fresh, resumed = (statistics.median(side) for side in times)
                 print(
                     f"| {sources} | {shuffle} | {name} | {fresh:.4f} | {resumed:.4f} | {resumed / fresh:.2f} | < 2 "
-                    f"| {read[0]:,.0f} | {read[1]:,.0f} | {windows:,.0f} |",
+                    f"| {read[0]:,.0f} | {read[1]:,.0f} | {longest:,.0f} |",
                     flush=True,
                 )
 

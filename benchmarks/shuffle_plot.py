@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from html import escape
 
 import numpy as np
-from shuffle_quality import doubled, measure, reservoir, windowed
+from shuffle_quality import delayed, measure, reservoir
 
-BLUE, SKY, ORANGE, GREEN, GREY, INK = "#1f5fa8", "#6aaede", "#d9622b", "#2e8b57", "#c8ccd2", "#24292f"
+BLUE, ORANGE, GREEN, GREY, INK = "#1f5fa8", "#d9622b", "#2e8b57", "#c8ccd2", "#24292f"
 DASHED = "6 4"
 SIZES = (100, 180, 320, 560, 1000, 1800, 3200, 5000)
 """Samples held, on the x axis of the second panel."""
@@ -98,9 +98,8 @@ def _apart(count: int) -> Panel:
     panel.axes([10, 100, 1000, 10_000])
     distances = np.unique(np.geomspace(4, 10_000, 120).astype(int)).tolist()
     for shuffle, color, dash, label, at in (
-        (windowed, BLUE, "", "window of 1,000", (15, 0.72)),
-        (doubled, SKY, "", "window of 2,000", (15, 0.64)),
-        (reservoir, ORANGE, DASHED, "reservoir of 1,000", (15, 0.56)),
+        (delayed, BLUE, "", "delays, 1,000 held", (15, 0.72)),
+        (reservoir, ORANGE, DASHED, "reservoir of 1,000", (15, 0.64)),
     ):
         found = measure(shuffle, 1000, 10_000, count=count)[0]
         panel.line(distances, [found.within(distance) for distance in distances], color, dash)
@@ -115,8 +114,8 @@ def _apart(count: int) -> Panel:
 
 def _same_shard(sizes: tuple[int, ...], offsets: int, count: int = 0) -> Panel:
     panel = Panel(
-        "Followed by a sample of the same shard\nsolid: windows, dashed: reservoirs",
-        "samples held (window or reservoir)",
+        "Followed by a sample of the same shard\nsolid: delays, dashed: reservoirs",
+        "samples held",
         (2, math.log10(5000)),
         left=WIDTH,
     )
@@ -127,7 +126,7 @@ def _same_shard(sizes: tuple[int, ...], offsets: int, count: int = 0) -> Panel:
         (100, 1, ORANGE, "shards of 100", (345, 0.31)),
         (10_000, 16, INK, "shards of 10,000, 16 in turn", (104, 0.014)),
     ):
-        for shuffle, dash in ((windowed, ""), (reservoir, DASHED)):
+        for shuffle, dash in ((delayed, ""), (reservoir, DASHED)):
             found = [measure(shuffle, size, shard, interleave, offsets, count) for size in sizes]
             fractions = [float(np.mean([each.same_shard for each in of_size])) for of_size in found]
             panel.line(list(sizes), fractions, color, dash)

@@ -1,4 +1,4 @@
-"""How well windows shuffle, beside a reservoir: how far neighbours in a shard come apart, and who follows whom.
+"""How well delays shuffle, beside a reservoir: how far neighbours in a shard come apart, and who follows whom.
 
 python benchmarks/shuffle_quality.py                          # the table, in half a minute
 python benchmarks/shuffle_quality.py --quick                  # next to nothing: checks that it runs
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from wdspec.planning.windows import FIRST, Windows
+from wdspec.planning.delays import Delays, ReleaseOrder
 
 Places = npt.NDArray[np.int64]
 """Places of samples in the shards laid end to end."""
@@ -53,14 +53,10 @@ def reading(count: int, shard: int, interleave: int = 1, offset: int = 0) -> Pla
     return (np.arange(blocks)[:, None] * at_once + block).ravel()[offset : offset + count]
 
 
-def windowed(read: Places, size: int, seed: int = SEED) -> Places:
-    """What a slot gives with windows of `size` samples."""
-    windows, pieces, begin, number = Windows(seed, "measured", size), [], 0, 0
-    while begin < len(read):
-        length = min(windows.length(0, number), len(read) - begin)
-        pieces.append(read[begin : begin + length][windows.order(0, number, length)])
-        begin, number = begin + length, number + 1
-    return np.concatenate(pieces)
+def delayed(read: Places, size: int, seed: int = SEED) -> Places:
+    """What a slot gives that holds `size` samples on average."""
+    delays = Delays(seed, "measured", size)
+    return read[ReleaseOrder(delays, delays.key(0), 0).rest(len(read))]
 
 
 def reservoir(read: Places, size: int, seed: int = SEED) -> Places:
@@ -84,11 +80,6 @@ def _reservoir(read: Iterator[int], size: int, initial: int, rng: random.Random)
             yield given
     rng.shuffle(held)
     yield from held
-
-
-def doubled(read: Places, size: int, seed: int = SEED) -> Places:
-    """Windows of twice the size: like a reservoir of `size` they hold `size` samples on average."""
-    return windowed(read, 2 * size, seed)
 
 
 @dataclass(frozen=True)
@@ -152,16 +143,14 @@ def measure(
     """The quality of a shuffle over shards of one size.
 
     Args:
-        shuffle: `windowed`, `reservoir` or `doubled`.
+        shuffle: `delayed` or `reservoir`.
         size: samples held.
         shard: samples in a shard.
         interleave: shards read in turn.
         offsets: how many different places in the first shards to begin at; one quality each.
-        count: samples read; by default 40 windows or 16 shards.
+        count: samples read; by default 40 sizes or 16 shards.
     """
-    skip = (
-        8 * size + 2 * FIRST
-    )  # windows are of full size by then, of twice the size too, and a reservoir is full
+    skip = 8 * size + 128  # a reservoir is full by then, and the longest delay over
     count = (count or max(40 * size, 16 * shard)) + 2 * skip
     found = []
     for number in range(offsets):
@@ -175,7 +164,7 @@ def table(settings: list[tuple[int, int, int]], count: int = 0) -> Iterator[str]
     columns = ("apart, median", "256 or less apart", "same shard", "shards in 256", "most delayed")
     yield f"| held | shard | in turn | shuffle | {' | '.join(columns)} |"
     yield "|--:|--:|--:|--|--:|--:|--:|--:|--:|"
-    names = {"window": windowed, "window of twice the size": doubled, "reservoir": reservoir}
+    names = {"delays": delayed, "reservoir": reservoir}
     for size, shard, interleave in settings:
         for name, shuffle in names.items():
             found = measure(

@@ -68,7 +68,7 @@ def sources(told):
 
 def test_the_first_document_of_the_language_explains_without_any_access_to_its_shards():
     shown = run("top.yaml")
-    assert "ia1        8.63 %      34        ?       86.3      86  shuffled" in shown
+    assert "ia1        8.63 %      34        ?       86.3    86        1  shuffled" in shown
     assert "nrm.jpg (rgb8)" in shown
     assert "scale 0.5 to 2 (0.3 of samples)" in shown
     assert "endless (no `epoch`)" in shown
@@ -88,15 +88,15 @@ def test_a_report_looks_like_this():
         "batch     8 samples a rank",
         "epoch     125 batches a rank = 1,000 samples",
         "draw      even",
-        "memory    about 347 B of samples in the windows of a worker, 786 kB in the buffers of its open shards, "
-        "besides the windows of 1 source not measured",
+        "memory    about 347 B of samples held for shuffling in a worker, 1.8 MB in the buffers of its open shards, "
+        "besides the samples of 1 source not measured",
         "",
-        "source    share  shards  samples  per epoch  passes  window  order",
+        "source    share  shards  samples  per epoch  passes  held  in turn  order",
         "scans   75.00 %       6      ~70        750   ~10.7",
-        "  a     50.00 %       4      ~40        500   ~12.5     500  shuffled",
-        "  b     25.00 %       2      ~30        250   ~8.33      16  sequential",
-        "drawn   25.00 %      10    4,000        250  0.0625     250  shuffled",
-        "idle        off                                              shuffled",
+        "  a     50.00 %       4      ~40        500   ~12.5   500        4  shuffled",
+        "  b     25.00 %       2      ~30        250   ~8.33    16        1  sequential",
+        "drawn   25.00 %      10    4,000        250  0.0625   250        2  shuffled",
+        "idle        off                                                     shuffled",
         "",
         "source             fields",
         "a, b, drawn, idle  every file under its suffix, images as bytes",
@@ -176,16 +176,16 @@ def test_windows_that_take_much_of_the_memory_are_warned_of(monkeypatch):
 
 
 def test_interleave_is_shown_and_its_buffers_are_counted_in_the_memory(folder, monkeypatch):
-    lanes = ("--set", "defaults.interleave=3")
+    lanes = ("--set", "defaults.interleave=12")  # 6, 3 and 3 by their shares
     shown = run("nested.yaml", *lanes)
-    assert "2.1 MB in the buffers of its open shards" in shown  # 3 of a, 2 of b, 3 of drawn
-    assert "source    share  shards  samples  per epoch  passes  window  in turn  order" in shown
-    assert "  a     50.00 %       4      ~40        500   ~12.5     500        3  shuffled" in shown
+    assert "2.4 MB in the buffers of its open shards" in shown  # 4 of a, 2 of b, 3 of drawn
+    assert "source    share  shards  samples  per epoch  passes  held  in turn  order" in shown
+    assert "  a     50.00 %       4      ~40        500   ~12.5   500        6  shuffled" in shown
     told = meaning("nested.yaml", *lanes, "--workers", "2")
     assert told["buffer_bytes_per_worker"] == (2 + 1 + 3) * 256 * 1024
-    assert sources(told)["a"]["interleave"] == 3
+    assert sources(told)["a"]["interleave"] == 6
     monkeypatch.setattr("wdspec.cli.explain.explanation.memory_of_machine", lambda: 8 * 10**6)
-    assert "hold 2.1 MB, over a quarter of this machine's 8.0 MB; lower `interleave`" in run(
+    assert "hold 2.4 MB, over a quarter of this machine's 8.0 MB; lower `interleave`" in run(
         "nested.yaml", *lanes
     )
 
@@ -193,7 +193,7 @@ def test_interleave_is_shown_and_its_buffers_are_counted_in_the_memory(folder, m
 def test_the_memory_counts_only_members_that_are_read(folder):
     write_shard(folder / "big.tar", [(f"{n}", {"jpg": bytes(5000), "txt": b"12345"}) for n in range(20)])
     (folder / "big.yaml").write_text("dataset: [{shards: big.tar, extensions: txt}]")
-    assert sources(meaning("big.yaml"))["big"]["window_bytes"] == 20 * 5
+    assert sources(meaning("big.yaml"))["big"]["held_bytes"] == 20 * 5
 
 
 def test_fields_are_told_with_their_files_and_decoders(folder):

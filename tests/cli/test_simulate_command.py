@@ -34,8 +34,8 @@ topology  2 ranks x 2 workers = 4 slots (elastic)
 run       2 ranks x 2 workers, 1 slot a worker
 draw      even, seed 5
 drawn     124 batches x 16 = 1,984 samples (2 epochs)
-memory    268 samples in the windows of a worker, and 786 kB in the buffers of its open shards
-open      3 shards at a time in a worker
+memory    268 samples held for shuffling in a worker, and 1.0 MB in the buffers of its open shards
+open      4 shards at a time in a worker
 
 samples in a global batch
 source    share  expected  min  mean  max
@@ -63,14 +63,14 @@ source  expected  min  max  shards  in pass
 scans        372  372  372
   a          248  248  248      25       25
   b          124  124  124      17       17
-drawn        124  124  124       1        1
+drawn        124  124  124       2        1
 
 how much of each source that is
 source  samples  passes  epoch 1     seen  repeats   shards
 scans        70    21.3  100.0 %  100.0 %    1,418   6 of 6
   a          40    24.8  100.0 %  100.0 %      952   4 of 4
   b          30    16.5  100.0 %  100.0 %      466   2 of 2
-drawn     4,000   0.124    6.2 %   12.4 %        0  4 of 10
+drawn     4,000   0.124    6.2 %   12.4 %        0  8 of 10
 
 legal runs: samples a rank and step, and slots a worker with so many workers
 ranks  samples  0, 1  2
@@ -149,7 +149,7 @@ def test_the_keys_of_the_json_stay_as_they_are():
     told = outcome_of("nested.yaml")
     assert " ".join(told) == (
         "name file split environment seed draw unit topology run batch epoch drawn "
-        "sources windows_per_worker open_per_worker legal warnings"
+        "sources held_per_worker open_per_worker legal warnings"
     )
     assert " ".join(told["sources"][0]) == (
         "name path nested share shards samples estimated per_batch total by_epoch per_slot coverage"
@@ -194,12 +194,12 @@ def test_no_shard_is_opened_unless_a_probe_is_asked_for(folder, monkeypatch):
     (folder / "local.yaml").write_text('dataset: [{name: a, shards: "a-{000..003}.tar"}]\nepoch: 80\n')
     told = outcome_of("local.yaml", "--probe")
     assert (told["sources"][0]["samples"], told["sources"][0]["coverage"]["passes"]) == (40, 2)
-    assert told["windows_per_worker"]["samples"] == 40
-    assert told["windows_per_worker"]["bytes"] > 40
+    assert told["held_per_worker"]["samples"] == 40
+    assert told["held_per_worker"]["bytes"] > 40
     monkeypatch.setattr("wdspec.cli.explain.sample_sizes.open_file", lambda location: pytest.fail(location))
     told = outcome_of("local.yaml")
     assert told["sources"][0]["coverage"] is None
-    assert told["windows_per_worker"] == {"samples": 1000, "bytes": None}
+    assert told["held_per_worker"] == {"samples": 1000, "bytes": None}
     shown = run("local.yaml")
     assert re.search(r"a +80 +80 +80 +\? +\?", shown)
     assert "the size of a is not known" in shown
@@ -242,7 +242,7 @@ def test_a_run_on_fewer_ranks_and_workers_is_told_with_all_others_that_are_legal
     assert told["run"] == {"ranks": 2, "workers": 3, "slots_per_worker": 4}
     assert told["legal"] == {"ranks": [1, 2, 4], "workers": [1, 2, 3, 6]}
     assert told["batch"] == {"batched": True, "per_slot": 8, "per_rank": 16, "global": 32}
-    assert told["open_per_worker"]["shards"] == 4 * 3
+    assert told["open_per_worker"]["shards"] == 4 * 3 + 2  # by chance a worker has more of a pass
     assert told["open_per_worker"]["different"] < 12  # a has 4 shards for 24 slots
     assert outcome_of(*elastic)["sources"] == told["sources"]
     _, said = wdspec(*("simulate", *elastic, "--ranks", "3"), code=1)
@@ -252,14 +252,17 @@ def test_a_run_on_fewer_ranks_and_workers_is_told_with_all_others_that_are_legal
 
 
 def test_shards_read_in_turn_are_open_at_once():
-    told = outcome_of("nested.yaml", "--set", "defaults.interleave=3")
+    told = outcome_of("nested.yaml", "--set", "defaults.interleave=12")  # 6, 3 and 3 by their shares
     assert told["open_per_worker"] == {
-        "shards": 3 + 2 + 3,  # b has two shards
-        "different": 3 + 2 + 3,
-        "buffer_bytes": (3 + 2 + 3) * 256 * 1024,
+        "shards": 4 + 2 + 3,  # a has four shards, b has two
+        "different": 4 + 2 + 3,
+        "buffer_bytes": (4 + 2 + 3) * 256 * 1024,
     }
     assert sources(told)["drawn"]["per_slot"]["shards"] == {"min": 3, "max": 3}
-    assert [hint for hint in told["warnings"] if "`interleave` is larger" in hint and "b (3, of 2);" in hint]
+    hints = [hint for hint in told["warnings"] if "`interleave` is larger" in hint]
+    assert "a (6, of 4), b (3, of 2);" in hints[0]
+    unasked = outcome_of("nested.yaml")["warnings"]
+    assert not [hint for hint in unasked if "`interleave`" in hint], "nobody asked for the default"
 
 
 def test_a_batch_of_one_source_and_shares_that_change_are_drawn_as_they_are():

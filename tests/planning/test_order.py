@@ -59,14 +59,28 @@ def test_resampled_draws_with_replacement():
     )
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3, 7, 40])
-def test_one_good_shard_among_bad_ones_is_found_in_time(shards):
-    for kind in ("shuffled", "resampled", "sequential"):
-        order = ShardOrder(1, "a", shards, 1, kind)
-        turns = [turn for turn in range(100 * shards) if order.entry(0, turn).shard == shards - 1]
-        assert (
-            max(b - a for a, b in zip((-1, *turns), turns, strict=False)) <= order.most_empty_turns + shards
-        )
+@pytest.mark.parametrize("kind", ["shuffled", "resampled", "sequential"])
+@pytest.mark.parametrize(("shards", "slots"), [(1, 1), (2, 2), (2, 4), (4, 4), (6, 4), (40, 8), (3, 7)])
+def test_every_slot_meets_every_part_of_every_shard(kind, shards, slots):
+    order = ShardOrder(1, "a", shards, slots, kind)
+    for slot in range(slots):
+        met = {order.entry(slot, turn)[1:] for turn in range(30 * order.per_pass)}
+        assert len(met) == order.per_pass
+
+
+@pytest.mark.parametrize(("shards", "slots"), [(2, 2), (5, 4), (6, 4), (3, 7), (12, 12)])
+def test_a_sequential_pass_is_as_listed_whichever_slot_takes_which_shard(shards, slots):
+    order = ShardOrder(1, "a", shards, slots, "sequential")
+    turns = 6 * order.per_pass // slots
+    entries = sorted(order.entry(slot, turn) for slot in range(slots) for turn in range(turns))
+    whole = [entry for entry in entries if entry.passes < 5]
+    assert whole == [(p, s, r) for p in range(5) for s in range(shards) for r in range(order.split)], (
+        "every entry of a pass is dealt once"
+    )
+    for slot in range(slots):
+        for p in range(5):
+            last = order.last_turn(slot, p)
+            assert order.passes_at(slot, last) <= p < order.passes_at(slot, last + 1)
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "resampled", "sequential"])

@@ -127,9 +127,10 @@ def test_a_schedule_may_name_a_nested_mix():
     assert plan.mean_shares(4) == plan.schedule[0].shares
 
 
-def test_windows_go_by_the_largest_share_a_source_ever_has():
+def test_what_is_held_and_read_in_turn_goes_by_the_largest_share_a_source_ever_has():
     plan = planned(batch=4, mix={"schedule": SCHEDULE}, defaults={"shuffle": 2000})
-    assert [source.windows.size for source in plan.sources] == [2000, 1400, 1000]
+    assert [source.delays.size for source in plan.sources] == [2000, 1400, 1000]
+    assert [source.interleave for source in plan.sources] == [8, 6, 4]
 
 
 @pytest.mark.parametrize("draw", ["even", "random", "round_robin"])

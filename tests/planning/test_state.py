@@ -1,27 +1,80 @@
 import json
 
-from wdspec.planning.stream_state import SIZE, StreamState, pack_slot, unpack_slot
+import pytest
+
+from wdspec.planning.delays import Delays, Stretch
+from wdspec.planning.stream_state import SIZE, StreamState, pack_slot, unpack_slot, write_last
 
 LANES = tuple((7 + i, (1 << 36) + i, 1_000_000 + i) for i in range(31))
 STATES = [
     StreamState(),
-    StreamState(7, 1 << 40, 3, 9, 1 << 50, 1000, 12),
-    StreamState(9, 1 << 36, 1_000_000, 4, 1 << 40, 1000, 3, LANES),
-    StreamState(1, 512, 1, lanes=((0, 1024, 2),)),
+    StreamState(7, 1 << 40, 1 << 40),
+    StreamState(40, 1 << 36, (1 << 36) - 5, 0, LANES),
+    StreamState(1, 512, 600, 0, ((0, 1024, 2),)),
+    StreamState(3, 10, 14, 30, ((1, 0, 0), (2, 512, 1)), (Stretch(40, 16, 2), Stretch(60, 20, 4))),
+    StreamState(3, 0, 0),
+    StreamState(3, 7, 0, 7),
 ]
 
 
 def test_a_slot_packs_and_unpacks():
-    assert len(pack_slot(STATES[:2])) == 2 * SIZE < 200
+    assert len(pack_slot(STATES[:2])) == 2 * SIZE
     assert unpack_slot(pack_slot(STATES)) == STATES
     assert [StreamState.unpack(state.pack()) for state in STATES] == STATES
 
 
-def test_json_has_the_numbers_of_a_state_and_of_its_lanes():
+def test_a_packed_state_is_moved_on_to_the_next_sample():
+    packed = bytearray(STATES[4].pack())
+    write_last(packed, 77)
+    assert StreamState.unpack(packed) == STATES[4]._replace(last=77)
+
+
+def test_json_has_the_numbers_of_a_state_small_and_none_below_zero():
     assert [StreamState.from_numbers(state.numbers()) for state in STATES] == STATES
-    assert STATES[1].numbers() == list(STATES[1][:7])
-    assert STATES[3].numbers() == [1, 512, 1, 0, 0, -1, 0, -1, 1024, 2]
+    assert StreamState().numbers() == [0, 0, 0, 0, 0]
+    assert STATES[3].numbers() == [1, 512, 178, 0, 1, 1, 1024, 2]
+    assert STATES[4].numbers()[3:] == [21, 2, 2, 0, 0, 1, 512, 1, 40, 16, 2, 60, 20, 4]
+    assert min(number for state in STATES for number in state.numbers()) >= 0
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [],
+        [0, 0, 0],
+        [0, 0, 0, 0, -1],
+        [0, 0, 0, 0, 1],
+        [0, 0, 0, 0, 0, 1],
+        [0, 0, 0.5, 0, 0],
+        [1 << 63, 0, 0, 0, 0],
+    ],
+)
+def test_other_numbers_are_refused(numbers):
+    with pytest.raises(ValueError, match=r"lanes|place|shorter|longer"):
+        StreamState.from_numbers(numbers)
 
 
 def test_a_state_of_thirty_two_open_shards_is_under_a_kilobyte():
     assert len(json.dumps(STATES[2].numbers())) < 1024
+
+
+def test_what_was_begun_goes_on_with_the_numbers_it_was_begun_with():
+    delays = Delays(1, "a", 100)
+    state = StreamState(3, 1000, 1050, 0, ((2, 512, 1),))
+    until = delays.goes_on_at(delays.key(0), 1050)
+    once = state.goes_on(0, delays, 4)
+    assert until > 1050
+    assert once.stretches == (Stretch(until, 100, 4),)
+    # Changed again before a sample came out: only the newest numbers hold behind.
+    assert once.goes_on(0, Delays(1, "a", 30), 2).stretches == once.stretches
+    later = once._replace(last=until + 50)
+    behind = Delays(1, "a", 30).goes_on_at(delays.key(0), until + 50)
+    assert later.goes_on(0, Delays(1, "a", 30), 2).stretches == (*once.stretches, Stretch(behind, 30, 2))
+
+
+def test_where_nothing_came_out_yet_new_numbers_hold_at_once():
+    delays = Delays(1, "a", 100)
+    assert StreamState().goes_on(0, delays, 4) == StreamState()
+    assert StreamState(4, 7, -1, 0, ((2, 0, 0), (3, 0, 0))).goes_on(0, delays, 2) == StreamState(2, 7)
+    under_way = StreamState(4, 7, -1, 0, ((2, 512, 1), (3, 0, 0)))
+    assert under_way.goes_on(0, delays, 2) == under_way

@@ -181,13 +181,6 @@ def test_state_stays_under_half_a_kilobyte_with_many_lanes(tmp_path):
     assert [batch["__key__"] for batch in rest] == expected
 
 
-def test_a_state_without_lanes_is_of_the_same_version():
-    """States of before `interleave` are lists of seven numbers, and still are without it."""
-    from wdspec.planning.stream_state import StreamState
-
-    assert StreamState.from_numbers([5, 512, 1, 2, 30, 16, 4]) == StreamState(5, 512, 1, 2, 30, 16, 4)
-
-
 def test_another_width_is_a_change_of_order_that_can_be_allowed(tmp_path):
     shards = write_source(tmp_path, "a", 8, 6)
 

@@ -9,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wdspec.errors import ShardError
+from wdspec.planning.delays import Delays
 from wdspec.planning.plan import SourcePlan
 from wdspec.planning.shard_order import ShardOrder
 from wdspec.planning.stream_state import StreamState
-from wdspec.planning.windows import Windows
 from wdspec.reading.error_budget import Budget
-from wdspec.reading.interleave import InterleavedStream
 from wdspec.reading.source_stream import SourceStream
 from wdspec.spec.language.models import Errors
 from wdspec.urls.sequence import ShardUrl
@@ -54,7 +53,7 @@ class Opener:
         return SimpleNamespace(expect=list, close=lambda: None)
 
 
-def source_of(sizes, window=1, *, slots=1, interleave=1, order="shuffled", drops=(), broken=()):
+def source_of(sizes, size=1, *, slots=1, interleave=1, order="shuffled", drops=(), broken=()):
     """A source whose samples with an index in `drops` are dropped."""
     return SimpleNamespace(
         plan=SourcePlan(
@@ -62,7 +61,7 @@ def source_of(sizes, window=1, *, slots=1, interleave=1, order="shuffled", drops
             shards=[ShardUrl(str(n), "") for n in range(len(sizes))],
             share=1,
             order=ShardOrder(4, "s", len(sizes), slots, order),
-            windows=Windows(4, "s", window),
+            delays=Delays(4, "s", size),
             samples=None,
             interleave=interleave,
         ),
@@ -73,7 +72,7 @@ def source_of(sizes, window=1, *, slots=1, interleave=1, order="shuffled", drops
 
 
 def stream_of(source, slot=0, state=StreamState()):  # noqa: B008
-    return (InterleavedStream if source.plan.interleave > 1 else SourceStream)(source, slot, state)
+    return SourceStream(source, slot, state)
 
 
 def in_turn(shards, width):
@@ -90,25 +89,25 @@ def in_turn(shards, width):
 
 
 def expected(source, slot):
-    """What the slot reads, pass by pass, with windows that end with their pass."""
+    """What the slot reads, pass by pass, each sorted by when its samples come out."""
     plan, opener = source.plan, source.parts.open
-    order, number = plan.order, 0
-    for passes in itertools.count():
-        turns = [t for t in range(order.last_turn(slot, passes) + 1) if order.passes_at(slot, t) == passes]
-        entries = [order.entry(slot, turn) for turn in turns]
+    order, first, turn = plan.order, 0, 0
+    while True:
+        passes, entries = order.passes_at(slot, turn), []
+        while order.passes_at(slot, turn) == passes and len(entries) < 500:
+            entries.append(order.entry(slot, turn))
+            turn += 1
         shards = [
             [(e.shard, i) for i in range(opener.sizes[e.shard]) if i % order.split == e.residue]
             for e in entries
             if e.shard not in opener.broken
         ]
         raws = list(in_turn(shards, plan.interleave))
-        while raws:
-            window = raws[: plan.windows.length(slot, number)] if plan.windows.size > 1 else raws
-            raws = raws[len(window) :]
-            for i in plan.windows.order(slot, number, len(window)):
-                if source.process(slot)(window[i], 0) is not None:
-                    yield window[i]
-            number += 1
+        releases = plan.delays.releases(plan.delays.key(slot), first, len(raws)).tolist()
+        for place in sorted(range(len(raws)), key=lambda place: (releases[place], place)):
+            if source.process(slot)(raws[place], 0) is not None:
+                yield raws[place]
+        first += len(raws)
 
 
 sources = st.builds(
@@ -117,49 +116,135 @@ sources = st.builds(
     st.sampled_from((1, 2, 5, 16, 90)),
     slots=st.integers(1, 4),
     interleave=st.sampled_from((1, 1, 2, 5)),
-    order=st.sampled_from(("shuffled", "sequential")),
+    order=st.sampled_from(("shuffled", "sequential", "resampled")),
     drops=st.sampled_from(((), (0,), (1, 2))),
 )
 
 
 def fruitful(source):
-    """Whether every slot gets samples of every pass, so that nothing is given up as empty."""
-    return min(source.parts.open.sizes) > 3 * source.plan.order.split
+    """Whether there is a sample to be given at all."""
+    return max(source.parts.open.sizes) > 3
 
 
 @given(source=sources.filter(fruitful), slot=st.integers(0, 3))
 @settings(deadline=None, max_examples=150)
-def test_it_is_windows_of_shards_in_the_order_of_the_plan(source, slot):
+def test_it_gives_shards_in_the_order_of_the_plan_pass_by_pass_sorted_by_releases(source, slot):
     slot %= source.plan.order.slots
-    read = list(itertools.islice(iter(stream_of(source, slot)), 60))
-    assert read == list(itertools.islice(expected(source, slot), 60))
+    wanted = 60
+    read = list(itertools.islice(iter(stream_of(source, slot)), wanted))
+    assert read == list(itertools.islice(expected(source, slot), wanted))
 
 
-@given(source=sources.filter(fruitful), stop=st.integers(0, 50))
+@given(source=sources.filter(fruitful), slot=st.integers(0, 3), stop=st.integers(0, 120))
 @settings(deadline=None, max_examples=150)
-def test_from_its_state_it_gives_the_same_rest_and_packs_the_same(source, stop):
-    stream = stream_of(source)
+def test_from_its_state_it_gives_the_same_rest_and_packs_the_same(source, slot, stop):
+    slot %= source.plan.order.slots
+    stream = stream_of(source, slot)
     reading = iter(stream)
     for _ in range(stop):
         next(reading)
         assert bytes(stream.pack()) == stream.state.pack()
     state = StreamState.from_numbers(json.loads(json.dumps(stream.state.numbers())))
-    again = stream_of(source, 0, state)
+    again = stream_of(source, slot, state)
     assert bytes(again.pack()) == state.pack()
-    rest = list(itertools.islice(reading, 40))
-    assert list(itertools.islice(iter(again), 40)) == rest
+    rest = list(itertools.islice(reading, 80))
+    assert list(itertools.islice(iter(again), 80)) == rest
+
+
+@pytest.mark.parametrize("size", [1, 16, 90, 300])
+@pytest.mark.parametrize("interleave", [1, 3, 8])
+def test_a_resumed_stream_reads_again_no_more_than_the_longest_delay_and_a_block(size, interleave):
+    source = source_of([400] * 9, size, interleave=interleave)
+    stream = stream_of(source)
+    reading, delays = iter(stream), source.plan.delays
+    for count in range(1, 3000):
+        next(reading)
+        if count % 37 == 0:
+            state = stream.state
+            assert state.ordinal <= count
+            assert count - state.ordinal <= delays.longest + (delays.block if size > 1 else 0)
+
+
+CHANGES = list(itertools.product(((16, 1), (90, 1), (90, 4), (300, 8), (1, 1), (1, 3)), repeat=2))
+
+
+@pytest.mark.parametrize(("before", "now"), CHANGES)
+def test_other_delays_and_lanes_repeat_and_lose_nothing_of_several_thousand_samples(before, now):
+    """Each pass gives all samples once, wherever the numbers change, and whatever is resumed between."""
+    sizes = [5, 800, 300, 0, 700, 1, 400, 250, 900, 100, 450]
+    old, new = (source_of(sizes, size, interleave=lanes) for size, lanes in (before, now))
+    for stop in (0, 1, 700, 2500, sum(sizes) - 1, sum(sizes)):
+        stream = stream_of(old)
+        seen = list(itertools.islice(iter(stream), stop))
+        as_it_was = list(itertools.islice(iter(stream_of(old)), stop + 20))
+        state = stream.state.goes_on(0, old.plan.delays, old.plan.interleave)
+        for further in (3, 200, 2 * sum(sizes)):
+            stream = stream_of(new, 0, StreamState.from_numbers(state.numbers()))
+            seen += itertools.islice(iter(stream), further)
+            state = stream.state
+        for begin in (0, sum(sizes)):
+            assert len(set(seen[begin : begin + sum(sizes)])) == sum(sizes)
+        assert state.stretches == (), "what was begun is over"
+        if 0 < stop < 2500 and before[1] == now[1]:
+            assert len(set(as_it_was[stop:]) & set(seen[stop : stop + 20 + 4 * max(before[0], now[0])])) == 20
+
+
+def test_a_change_of_both_and_back_again_before_anything_came_out_changes_nothing():
+    sizes, numbers = [300] * 9, {True: (200, 3), False: (50, 1)}
+    sources = {which: source_of(sizes, size, interleave=lanes) for which, (size, lanes) in numbers.items()}
+    stream = stream_of(sources[True])
+    reading = iter(stream)
+    list(itertools.islice(reading, 500))
+    state, which = stream.state, True
+    for _ in range(4):
+        plan, which = sources[which].plan, not which
+        state = state.goes_on(0, plan.delays, plan.interleave)
+    rest = list(itertools.islice(iter(stream_of(sources[True], 0, state)), 2000))
+    assert rest == list(itertools.islice(reading, 2000))
 
 
 @pytest.mark.parametrize("interleave", [1, 2])
-@pytest.mark.parametrize("window", [1, 20])
-def test_a_source_that_gives_nothing_ends_after_a_pass_with_what_was_left_out(window, interleave):
-    source = source_of([3, 3], window, interleave=interleave, broken=(0, 1))
+@pytest.mark.parametrize("size", [1, 20])
+@pytest.mark.parametrize("order", ["shuffled", "sequential", "resampled"])
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_source_that_gives_nothing_ends_when_all_was_tried_and_says_what_was_left_out(
+    size, interleave, order, slots
+):
+    source = source_of([3, 3], size, interleave=interleave, broken=(0, 1), order=order, slots=slots)
     with pytest.raises(ShardError, match=r"nothing in a whole pass .*left out: ShardError \d+.*source s"):
+        next(iter(stream_of(source)))
+    source = source_of([30, 30, 0], size, interleave=interleave, drops=range(30), order=order, slots=slots)
+    with pytest.raises(ShardError, match=r"nothing in a whole pass"):
         next(iter(stream_of(source)))
 
 
-def test_a_window_that_comes_out_shorter_than_it_was_is_noticed():
+@pytest.mark.parametrize("size", [1, 20, 500])
+@pytest.mark.parametrize("order", ["shuffled", "sequential", "resampled"])
+@pytest.mark.parametrize("slots", [1, 2, 4, 5])
+@pytest.mark.parametrize("interleave", [1, 2, 8])
+def test_one_good_shard_is_found_by_every_slot(size, order, slots, interleave):
+    """Whatever the slot is dealt of a pass: only when it has met every part of every shard there is nothing."""
+    source = source_of([7] * 5, size, interleave=interleave, broken=(0, 1, 3, 4), order=order, slots=slots)
+    for slot in range(slots):
+        found = list(itertools.islice(iter(stream_of(source, slot)), 40))
+        assert {shard for shard, _ in found} == {2}
+
+
+def test_a_source_that_gives_nothing_for_long_warns_once(caplog):
+    source = source_of([2] * 100, 20, drops=range(2))
+    with pytest.raises(ShardError):
+        next(iter(stream_of(source)))
+    warnings = [record.getMessage() for record in caplog.records if "reading on" in record.getMessage()]
+    assert warnings == [warnings[0]]
+    assert "has delivered nothing from 64 of its 100 shards" in warnings[0]
+
+
+def test_a_shard_that_became_shorter_than_what_came_out_is_noticed():
     stream = stream_of(source_of([50], 40))
-    next(iter(stream))
-    with pytest.raises(ShardError, match=r"a window of \d+ samples now has 20: the shards changed"):
+    reading = iter(stream)
+    while stream.state.last < 30:
+        next(reading)
+    with pytest.raises(
+        ShardError, match=r"sample \d+ was read before .* ends with sample 19: the shards have changed"
+    ):
         next(iter(stream_of(source_of([20], 40), 0, stream.state)))

@@ -75,7 +75,7 @@ def sources(draw, names, kind):
             "shards": f"FOLDER/{name}-{{000..{UNEVEN[name][0] - 1:03d}}}.tar",
             **share(1, 5),
             "shuffle": draw(st.sampled_from([0, 3, 16, 30, 60, 100])),
-            **({} if kind == "pass" else {"interleave": draw(st.sampled_from([1, 1, 2, 4]))}),
+            **({} if kind == "pass" else {"interleave": draw(st.sampled_from([1, 2, 4, 8]))}),
             "order": order,
             **({"select": f"picks:{draw(st.sampled_from(chosen))}"} if draw(st.booleans()) else {}),
             **(
@@ -164,14 +164,14 @@ def features(parts, case):
     """What a case covers."""
     plan = Run.of(parts, Seat(), 0).plan
     sizes = [UNEVEN[source.name] for source in plan.sources]
-    windows = [source.windows.length(0, 0) for source in plan.sources]
+    held = [source.delays.size for source in plan.sources]
     changes = [(leg.ranks, leg.workers) for leg in case.legs]
     return {
         "three sources or more": len(plan.sources) >= 3,
         "a nested mix": any(source.dataset for source in parts.spec.dataset),
         "a filter": any(source.select for source in parts.spec.sources),
-        "a window larger than a shard": any(
-            window > samples for window, (_, samples) in zip(windows, sizes, strict=True)
+        "more held than a shard has": any(
+            size > samples for size, (_, samples) in zip(held, sizes, strict=True)
         ),
         "fewer shards than slots": any(shards < plan.topology.slots for shards, _ in sizes),
         "K > 1 and E not a multiple of K": plan.topology.workers > 1
@@ -190,7 +190,7 @@ MUST_COVER = (
     "three sources or more",
     "a nested mix",
     "a filter",
-    "a window larger than a shard",
+    "more held than a shard has",
     "fewer shards than slots",
     "K > 1 and E not a multiple of K",
     "several changes",

@@ -206,7 +206,7 @@ def changed_sources(shards, change):
             "sources.a.shards: 5 shards, now 4",
         ),
         (lambda d: d[0].update(shards=d[0]["shards"].replace("a-", "./a-")), "5 shards, but other ones"),
-        (lambda d: d[0].update(shuffle=0), "sources.a.window: was 16, now 1"),
+        (lambda d: d[0].update(shuffle=0), "sources.a.shuffle: was 16, now 1"),
     ],
 )
 def test_a_change_of_sources_is_found_named_and_can_be_allowed(shards, change, says):

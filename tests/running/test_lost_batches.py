@@ -90,7 +90,8 @@ def test_after_a_failure_it_fails_until_a_state_is_loaded(steps, compiled, fail,
         pipeline.state_dict()
     pipeline.load_state_dict(saved)
     assert numbers(itertools.islice(pipeline, 2)) == [[8, 9, 10, 11], [12, 13, 14, 15]]
-    assert [state.given for (state,) in read_entry(pipeline.state_dict(), 0, 1)] == [16]
+    (source,) = pipeline.plan.sources
+    assert [state.given(0, source.delays) for (state,) in read_entry(pipeline.state_dict(), 0, 1)] == [16]
 
 
 def test_steps_of_several_items_begin_again_at_the_state(steps, compiled):

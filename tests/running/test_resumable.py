@@ -65,8 +65,8 @@ KINDS = {
     "filter": lambda s: spec_of(
         source(s, "many", weight=1, select="picks:few"), source(s, "large", weight=1, select="picks:most")
     ),
-    "window_larger_than_a_shard": lambda s: spec_of(source(s, "many", shuffle=70)),
-    "no_window": lambda s: spec_of(source(s, "many", shuffle=0), source(s, "large", shuffle=0)),
+    "more_held_than_a_shard_has": lambda s: spec_of(source(s, "many", shuffle=70)),
+    "in_order": lambda s: spec_of(source(s, "many", shuffle=0), source(s, "large", shuffle=0)),
     "fewer_shards_than_slots": lambda s: spec_of(
         source(s, "one", shuffle=5), elastic={"ranks": 2, "workers": 2}, epoch={"batches": 5}
     ),
@@ -86,7 +86,7 @@ KINDS = {
         source(s, "gaps", missing="skip", extensions="txt cls"), source(s, "many", extensions="txt cls")
     ),
     "damaged_shard_skipped": lambda s: spec_of(source(s, "bad", errors="skip"), source(s, "many")),
-    "damaged_shard_skipped_without_window": lambda s: spec_of(source(s, "bad", errors="skip", shuffle=0)),
+    "damaged_shard_skipped_in_order": lambda s: spec_of(source(s, "bad", errors="skip", shuffle=0)),
     "resampled": lambda s: spec_of(source(s, "many", order="resampled")),
     "sequential": lambda s: spec_of(source(s, "many", order="sequential", shuffle=0)),
     "interleaved": lambda s: spec_of(

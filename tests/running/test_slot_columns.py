@@ -8,20 +8,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wdspec.planning.delays import Stretch
 from wdspec.planning.stream_state import StreamState
 from wdspec.running.slot_columns import decode, encode
 
 COUNT = st.integers(0, 2**62)
-LANES = st.lists(st.tuples(COUNT, COUNT, COUNT), max_size=3).map(tuple)
-NUMBERS = len(StreamState()._fields) - 1
+SMALL = st.integers(0, 2**40)
+NUMBERS = st.tuples(COUNT, SMALL, st.integers(-1, 2**41))
+LANES = st.lists(st.tuples(SMALL, COUNT, COUNT), max_size=3)
+STRETCHES = st.lists(st.builds(Stretch, COUNT, COUNT, COUNT), max_size=2).map(tuple)
+
+
+def state_of(numbers, lanes, stretches):
+    """A state whose lanes began before its next turn."""
+    turn, *rest = numbers
+    lanes = tuple((max(turn - back, 0), offset, sample) for back, offset, sample in lanes)
+    return StreamState(turn, *rest, rest[0] % 3 and rest[0] + 5, lanes, stretches)
 
 
 @st.composite
 def slots_of_a_rank(draw):
     sources = draw(st.integers(1, 4))
-    state = st.builds(
-        lambda numbers, lanes: StreamState(*numbers, lanes), st.tuples(*[COUNT] * NUMBERS), LANES
-    )
+    state = st.builds(state_of, NUMBERS, LANES, STRETCHES)
     slot = st.none() | st.lists(state, min_size=sources, max_size=sources)
     return sources, draw(st.lists(slot, min_size=1, max_size=5))
 

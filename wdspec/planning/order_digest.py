@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -56,7 +56,7 @@ IN_SOURCE = {
     **{f"mix.{key}": "share" for key in ("by", "cap", "temperature")},
     "shards": "shards",
     "order": "order",
-    "shuffle": "window",
+    "shuffle": "shuffle",
     "extensions": "extensions",
     "missing": "missing",
     "select": "select",
@@ -65,6 +65,9 @@ IN_SOURCE = {
     "interleave": "interleave",
 }
 """Key of a source -> the entry of its description, likewise; the name is the key of that description."""
+
+GIVEN_ONLY = ("share", "shuffle", "interleave", "missing", "select", "rename", "fields", "to_tuple")
+"""Entries of a source's description by which raw samples are drawn, held or left out, but not read in another order."""
 
 _SAMPLES_OF_SOURCE = ("decode", "rename", "map", "scale", "scaleprob", "tags")
 _SAMPLES_OF_SPEC = ("map", "fields", "to_tuple")
@@ -87,7 +90,8 @@ def describe_order(spec: Spec, plan: Plan) -> dict[str, Any]:
                 "share": str(source.share),
                 "shards": digest_shards(source.shards),
                 "order": source.order.kind,
-                "window": source.windows.size,
+                "shuffle": source.delays.size,
+                "interleave": source.interleave,
                 **_choice_of_samples(options[source.name], spec),
                 **_stated(options[source.name], "order", frozenset(IN_SOURCE)),
             }
@@ -149,6 +153,15 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
             yield f"{path}: was {json.dumps(old)}, now {json.dumps(new)}"
 
 
+def reads_alike(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether two descriptions have the raw samples of a source in the same order in every slot."""
+    before, now = (
+        {key: value for key, value in described["sources"].get(name, {}).items() if key not in GIVEN_ONLY}
+        for described in (old, new)
+    )
+    return old["seed"] == new["seed"] and before == now
+
+
 def _finite(finite: Pass) -> dict[str, Any]:
     return {"samples": finite.samples, "batches": finite.batches, "counts": f"{finite.digest:016x}"}
 
@@ -172,7 +185,6 @@ def _choice_of_samples(source: Source, spec: Spec) -> dict[str, Any]:
         "missing": source.missing,
         "select": source.select,
         "key": source.key.regex or source.key.kind,
-        "interleave": source.interleave,
     }
     if source.missing == "skip":  # then fields that are asked for leave out the samples that lack them
         for holder in (source, spec):

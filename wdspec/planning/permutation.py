@@ -1,4 +1,4 @@
-"""Keyed permutations: of a window in one go, and of a million shards with O(1) access."""
+"""Keyed permutations: of a few thousand in one go, and of a million shards with O(1) access."""
 
 from __future__ import annotations
 

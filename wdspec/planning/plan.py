@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from wdspec.errors import UsageError
+from wdspec.planning.delays import Delays, lanes_of, shuffle_size
 from wdspec.planning.draws import Draws
 from wdspec.planning.epoch_length import Batching, batching, epoch_batches
 from wdspec.planning.finite_pass import Pass, SourceCount, pass_order, plan_pass
 from wdspec.planning.schedule import ScheduledDraws, ScheduleSegment, scheduled_shares, starting_batches
 from wdspec.planning.shard_order import ShardOrder
 from wdspec.planning.topology import Topology, slot_of_batch
-from wdspec.planning.windows import Windows, window_size
 from wdspec.spec.language.models import Spec
 from wdspec.urls.sequence import ShardUrl
 
@@ -26,9 +26,9 @@ class SourcePlan:
     shards: Sequence[ShardUrl]
     """The frozen list; braces stay arithmetic, so a million shards cost a few hundred bytes."""
     share: Fraction
-    """Effective share of the whole mix; with a schedule the largest it ever has, which its windows go by."""
+    """Effective share of the whole mix; with a schedule the largest it ever has, which its delays and lanes go by."""
     order: ShardOrder
-    windows: Windows
+    delays: Delays
     samples: int | None
     """Declared samples per pass, if the spec says."""
     interleave: int = 1
@@ -169,9 +169,9 @@ def make_plan(
                 shards=listed,
                 share=share,
                 order=ShardOrder(spec.seed, source.name, len(listed), topology.slots, source.order),
-                windows=Windows(spec.seed, source.name, window_size(source.shuffle, share)),
+                delays=Delays(spec.seed, source.name, shuffle_size(source.shuffle, share)),
                 samples=source.samples,
-                interleave=source.interleave,
+                interleave=lanes_of(source.interleave, share),
             )
         )
     return Plan(
@@ -209,7 +209,7 @@ def _make_pass(
             shards=shards[source.name],
             share=Fraction(count.samples, total),
             order=pass_order(spec.seed, source.name, len(shards[source.name]), source.order),
-            windows=Windows(spec.seed, source.name, max(1, source.shuffle)),
+            delays=Delays(spec.seed, source.name, shuffle_size(source.shuffle, Fraction(1))),
             samples=count.samples,
         )
         for source, count in zip(spec.sources_by_name, counted, strict=True)

@@ -4,7 +4,8 @@
     slots:     0 1 2 3 0 1 | 2 3 0 1 …      (seed, source, p); slot s takes the entries s, s+S, s+2S, …
 
 Every entry is dealt exactly once, so no shard of a pass is read twice or missed, whatever n and S are.
-With fewer shards than slots each shard counts as f = ⌈S/n⌉ *virtual shards*: the samples whose index in the
+The slots take turns in another order in each pass of `sequential`, or a slot would read the same shards for ever. With
+fewer shards than slots each shard counts as f = ⌈S/n⌉ *virtual shards*: the samples whose index in the
 shard is ≡ r (mod f). So no two slots ever read the same samples at the same time.
 """
 
@@ -51,44 +52,40 @@ class ShardOrder:
         """Entries of one pass: n·f."""
         return self.shards * self.split
 
-    @property
-    def most_empty_turns(self) -> int:
-        """Entries a slot may read in a row without one sample before the source counts as empty.
-
-        One pass of the slot, but at least what makes a false alarm impossible in practice: a shard list may
-        hold empty shards, and a shard of q < f samples leaves most of its virtual shards empty (each turn
-        then finds one with probability q/f, so 32·f turns all miss with probability e⁻³²). With replacement a
-        turn finds the one good shard of n with probability 1/n.
-        """
-        if self.kind == "resampled":
-            return 32 * min(self.shards, 64)
-        if self.split > 1:
-            return 32 * self.split
-        return min(self.shards, max(-(-self.shards // self.slots), 64))
-
     def entry(self, slot: int, turn: int) -> ShardTurn:
         """What slot s reads at its turn-th turn (0, 1, …)."""
-        number = slot + turn * self.slots
+        number = self._number(slot, turn)
         passes, position = divmod(number, self.per_pass)
         if self.kind == "resampled":
             pick = random64(key64(self.seed, "resampled", self.source), number) * self.shards >> 64
             return ShardTurn(passes, pick, 0)
         if self.kind == "shuffled":
             position = _pass_permutation(self.seed, self.source, passes, self.per_pass)[position]
-            return ShardTurn(passes, *divmod(position, self.split))
-        shard, residue = divmod(position, self.split)
-        # From the second pass on the parts of the shards move by a number drawn for each pass, or a slot would read
-        # the same part of a shard for ever; any regular move can fall in step with the slots.
-        move = random64(key64(self.seed, "parts", self.source), passes) if passes else 0
-        return ShardTurn(passes, shard, (residue + move) % self.split)
+        return ShardTurn(passes, *divmod(position, self.split))
 
     def last_turn(self, slot: int, passes: int) -> int:
-        """The slot's last turn in a pass; its first one is that of the pass before, plus 1."""
-        return ((passes + 1) * self.per_pass - 1 - slot) // self.slots
+        """The slot's last turn in a pass, the one before the first of the next; with replacement there is none."""
+        if self.kind == "resampled":
+            return _NEVER
+        end = (passes + 1) * self.per_pass
+        turn = (end - 1) // self.slots
+        return turn if self._number(slot, turn) < end else turn - 1
 
     def passes_at(self, slot: int, turn: int) -> int:
-        """The pass that the slot's turn belongs to."""
-        return (slot + turn * self.slots) // self.per_pass
+        """The pass that the slot's turn belongs to; with replacement all are of one, since nothing is complete."""
+        return 0 if self.kind == "resampled" else self._number(slot, turn) // self.per_pass
+
+    def _number(self, slot: int, turn: int) -> int:
+        """The entry that the slot takes at a turn: in each round all slots take the next entries, one each."""
+        begin = turn * self.slots
+        if self.kind == "sequential" and begin >= self.per_pass:
+            # Any regular change could fall in step with the slots.
+            moved = random64(key64(self.seed, "dealing", self.source), begin // self.per_pass)
+            slot = (slot + moved) % self.slots
+        return begin + slot
+
+
+_NEVER = 1 << 62
 
 
 @lru_cache(maxsize=256)

@@ -6,47 +6,46 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-_LAYOUT = struct.Struct("<8q")
-_PROGRESS = struct.Struct("<2q")
-_PROGRESS_AT = 5 * 8
-"""Where `length` and `emitted` lie."""
-_LANE = struct.Struct("<3q")
+from wdspec.planning.delays import Delays, ReleaseOrder, Stretch
+
+_LAYOUT = struct.Struct("<6q")
+_LAST = struct.Struct("<q")
+_LAST_AT = 2 * 8
+"""Where `last` lies."""
+_TRIPLE = struct.Struct("<3q")
 SIZE = _LAYOUT.size
-"""Bytes of one packed `StreamState` of a source that reads one shard at a time."""
+"""Bytes of one packed `StreamState` without lanes and stretches."""
 
 Lane = tuple[int, int, int]
-"""(turn, offset, sample) of an open shard, as in the first three fields of `StreamState`."""
+"""(turn, offset, sample) of an open shard: the slot's turn (`ShardOrder.entry`) that it is, the byte offset in the
+uncompressed shard of its next sample (0 is the shard's start), and that sample's index in the shard."""
 
 
 class StreamState(NamedTuple):
-    """Where a slot stands in a source: enough to read the current window again and go on inside it."""
+    """Where a slot stands in a source: what was read and did not come out yet is read again from here."""
 
     turn: int = 0
-    """The slot's turn (`ShardOrder.entry`) at which the current window began."""
-    offset: int = 0
-    """Byte offset in the uncompressed shard of the window's first sample; 0 is the shard's start."""
-    sample: int = 0
-    """Index in the shard of the sample at that offset."""
-    window: int = 0
-    """Number of the current window."""
+    """The slot's next turn to begin."""
     ordinal: int = 0
-    """Raw samples the slot read from the source before this window."""
-    length: int = -1
-    """Samples in the current window; -1: not read yet."""
-    emitted: int = 0
-    """Samples of the window already emitted (or dropped)."""
+    """Raw samples the slot read from the source before this place; all of them came out, or were dropped."""
+    last: int = -1
+    """Ordinal of the sample that came out last; -1: none of this pass, or all in the order of reading."""
+    end: int = 0
+    """Ordinal at which the slot's pass ends, once it was read to its end and the rest of it comes out; else 0."""
     lanes: tuple[Lane, ...] = ()
-    """With `interleave`, the other open shards, in the order of their turns after the first."""
+    """The shards under way, the one that is read next first."""
+    stretches: tuple[Stretch, ...] = ()
+    """Where samples go by other numbers than the plan's, as they were begun, the last one out among them; ascending."""
 
-    @property
-    def given(self) -> int:
+    def given(self, slot: int, delays: Delays) -> int:
         """Samples of the source that the slot has given, or left out."""
-        return self.ordinal + self.emitted
+        out = ReleaseOrder(delays, delays.key(slot), self.ordinal, self.last, self.stretches).out
+        return self.ordinal + sum(not self.end or ordinal < self.end for ordinal in out)
 
     def pack(self) -> bytes:
-        """The state in bytes: little-endian 64-bit integers in the order of the fields, the lanes counted."""
-        packed = _LAYOUT.pack(*self[:7], len(self.lanes))
-        return packed + b"".join(_LANE.pack(*lane) for lane in self.lanes) if self.lanes else packed
+        """The state in bytes: little-endian 64-bit integers in the order of the fields, those of lists counted."""
+        packed = _LAYOUT.pack(*self[:4], len(self.lanes), len(self.stretches))
+        return packed + b"".join(_TRIPLE.pack(*each) for each in (*self.lanes, *self.stretches))
 
     @classmethod
     def unpack(cls, data: bytes) -> StreamState:
@@ -55,22 +54,73 @@ class StreamState(NamedTuple):
         return state
 
     def numbers(self) -> list[int]:
-        """The state as JSON has it: the numbers of the fields, then three of each lane, its turn from `turn` on."""
-        return [*self[:7], *(n for lane in self.lanes for n in (lane[0] - self.turn, *lane[1:]))]
+        """The state as JSON has it: turn, ordinal, last, end, how many lanes; three numbers of each lane and stretch.
+
+        Numbers stay small: turns of lanes count back from `turn`, `last` from `ordinal`, behind (2, 4, …) or before it
+        (1, 3, …), and `end` from `ordinal`, 1 for the same; 0 stands for none.
+        """
+        behind = self.last - self.ordinal
+        last = 0 if self.last < 0 else 2 * behind + 2 if behind >= 0 else -2 * behind - 1
+        lanes = ((self.turn - turn, offset, sample) for turn, offset, sample in self.lanes)
+        lists = (number for each in (*lanes, *self.stretches) for number in each)
+        return [
+            self.turn,
+            self.ordinal,
+            last,
+            self.end and self.end - self.ordinal + 1,
+            len(self.lanes),
+            *lists,
+        ]
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[int]) -> StreamState:
-        """The inverse of `numbers`."""
-        turn, rest = numbers[0], iter(numbers[7:])
-        lanes = tuple(
-            (turn + ahead, offset, sample) for ahead, offset, sample in zip(rest, rest, rest, strict=True)
+        """The inverse of `numbers`.
+
+        Raises:
+            ValueError: these are no numbers of a state.
+        """
+        if not all(type(number) is int and 0 <= number < 1 << 63 for number in numbers) or len(numbers) < 5:
+            raise ValueError(f"{str(numbers)[:60]} is no place in a source")
+        turn, ordinal, last, end, lanes, *rest = numbers
+        triples = list(zip(rest[::3], rest[1::3], rest[2::3], strict=True))
+        if lanes > len(triples):
+            raise ValueError(f"{len(triples)} lanes of {lanes}")
+        return cls(
+            turn,
+            ordinal,
+            -1 if not last else ordinal - (last + 1) // 2 if last % 2 else ordinal + last // 2 - 1,
+            end and ordinal + end - 1,
+            tuple((turn - back, offset, sample) for back, offset, sample in triples[:lanes]),
+            tuple(Stretch(*each) for each in triples[lanes:]),
         )
-        return cls._make((*numbers[:7], lanes))
+
+    def goes_on(self, slot: int, delays: Delays, lanes: int) -> StreamState:
+        """The state for a plan with other delays or lanes: what was begun by these here goes on by them.
+
+        The new ones hold from the first sample on that could not have come out yet, so none is lost or repeated.
+        """
+        if self.last < 0:
+            if not any(offset or sample for _, offset, sample in self.lanes):  # none was read
+                return StreamState(min((lane[0] for lane in self.lanes), default=self.turn), self.ordinal)
+            return self._replace(stretches=())
+        until = delays.goes_on_at(delays.key(slot), self.last, self.stretches)
+        if until <= self.ordinal:  # nothing is under way
+            return self._replace(last=-1, stretches=())
+        kept = [stretch for stretch in self.stretches if stretch.until < until]
+        under_way = (
+            self.stretches[len(kept)] if len(kept) < len(self.stretches) else Stretch(0, delays.size, lanes)
+        )
+        return self._replace(stretches=(*kept, under_way._replace(until=until)))
+
+    def begun_anew(self) -> StreamState:
+        """The state for a source that is read in another way: at the start of the first shard under way."""
+        turn = min((lane[0] for lane in self.lanes), default=self.turn)
+        return StreamState(turn, max(self.ordinal, self.last + 1))
 
 
-def write_progress(packed: bytearray, length: int, emitted: int) -> None:
-    """Moves a packed state on within its window: all that changes from sample to sample of a window."""
-    _PROGRESS.pack_into(packed, _PROGRESS_AT, length, emitted)
+def write_last(packed: bytearray, last: int) -> None:
+    """Moves a packed state on to the next sample that came out: all that changes from sample to sample."""
+    _LAST.pack_into(packed, _LAST_AT, last)
 
 
 def pack_slot(states: list[StreamState]) -> bytes:
@@ -86,8 +136,9 @@ def unpack_slot(data: bytes) -> list[StreamState]:
 def _unpacked(data: bytes) -> Iterator[StreamState]:
     at = 0
     while at < len(data):
-        *fields, count = _LAYOUT.unpack_from(data, at)
+        turn, ordinal, last, end, lanes, stretches = _LAYOUT.unpack_from(data, at)
         at += SIZE
-        end = at + count * _LANE.size
-        yield StreamState._make((*fields, tuple(_LANE.iter_unpack(data[at:end]))))
-        at = end
+        begun, at = at, at + (lanes + stretches) * _TRIPLE.size
+        triples = list(_TRIPLE.iter_unpack(data[begun:at]))
+        rest = tuple(Stretch(*each) for each in triples[lanes:])
+        yield StreamState(turn, ordinal, last, end, tuple(triples[:lanes]), rest)

@@ -10,6 +10,6 @@ done about errors. Out: the samples of global batch J, and the states of the slo
 `epoch: pass` a `PassStream`, which needs no state, takes the place of a `SlotStream`.
 
 Read `batch_reader` first, then `slot` and `source_stream`. The way of one sample: `shard_opener` (bytes to raw
-samples), `source_stream` (windows), `transform` and `user_steps` (fields, `select`, `map`), `slot`, `batch_reader`,
-`collate`.
+samples), `lanes` (shards in turn), `source_stream` (shuffled by delays), `transform` and `user_steps` (fields,
+`select`, `map`), `slot`, `batch_reader`, `collate`.
 """

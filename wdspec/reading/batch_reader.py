@@ -98,7 +98,7 @@ class Reader:
         return {**self._table, **{slot: stream.pack() for slot, stream in self._live.items()}}
 
     def restore(self, table: SlotTable) -> None:
-        """Goes on from the given states. Slots that stand there already keep their windows."""
+        """Goes on from the given states. Slots that stand there already keep what they hold."""
         for slot, stream in list(self._live.items()):
             if table.get(slot) != stream.pack():
                 stream.close()

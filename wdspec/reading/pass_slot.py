@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 from wdspec.errors import ShardError
+from wdspec.planning.delays import ReleaseOrder
 from wdspec.planning.finite_pass import Pass, PassSegment
 from wdspec.reading.piece import Piece
 from wdspec.reading.source_parts import LiveSource
@@ -32,7 +34,7 @@ class PassReading:
     def samples(self, first: int, stop: int, at: int, slot: int) -> Iterator[Sample | None]:
         """The samples of the positions first..stop-1, from number `at` on; None in the place of a lost one.
 
-        With `shuffle`, those of one source come in windows of so many, each in a permutation keyed by the slot.
+        With `shuffle`, those of one source come out by delays that are keyed by the slot.
         """
         for segment in self.finite.segments(first, stop):
             length = segment.stop - segment.first
@@ -41,22 +43,26 @@ class PassReading:
             at = max(0, at - length)
 
     def _segment(self, segment: PassSegment, at: int, slot: int) -> Iterator[Sample | None]:
-        windows = self.sources[segment.source].plan.windows
+        delays = self.sources[segment.source].plan.delays
         process = self._process_of(segment.source)
-        number, emitted = divmod(at, windows.size)
-        begin = segment.first + number * windows.size
-        raws = self._raw(segment._replace(first=begin))
-        if windows.size == 1:
-            for position, raw in enumerate(raws, begin):
+        if delays.size == 1:
+            begin = segment.first + at
+            for position, raw in enumerate(self._raw(segment._replace(first=begin)), begin):
                 yield None if raw is None else process(raw, position)
             return
-        while begin < segment.stop:
-            window: list[Sample | None] = list(islice(raws, windows.size))
-            order = windows.order(slot, number, len(window))
-            for i in order[emitted:]:
-                raw, window[i] = window[i], None
-                yield None if raw is None else process(raw, begin + i)
-            begin, number, emitted = begin + len(window), number + 1, 0
+        key, total = delays.key(slot), segment.stop - segment.first
+        read, last = delays.given(key, at, total)
+        releasing = ReleaseOrder(delays, key, read, last)
+        raws = self._raw(segment._replace(first=segment.first + read))
+        held: dict[int, Any] = {}
+        while read < total:
+            first, read = read, min(read + delays.block, total)
+            held.update(zip(range(first, read), raws))  # noqa: B905 - no more than a block is taken of all
+            for ordinal in releasing.out.intersection(range(first, read)):
+                del held[ordinal]
+            for ordinal in releasing.rest(total) if read == total else releasing.upto(read):
+                raw = held.pop(ordinal)
+                yield None if raw is None else process(raw, segment.first + ordinal)
 
     def _process_of(self, source: int) -> Process:
         if source not in self._process:

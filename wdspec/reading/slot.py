@@ -8,7 +8,6 @@ from wdspec.planning.draws import Draws
 from wdspec.planning.plan import Plan
 from wdspec.planning.schedule import ScheduledDraws
 from wdspec.planning.stream_state import StreamState, unpack_slot
-from wdspec.reading.interleave import InterleavedStream
 from wdspec.reading.source_parts import LiveSource
 from wdspec.reading.source_stream import SourceStream
 from wdspec.reading.transform import Sample
@@ -37,8 +36,7 @@ class SlotStream:
         slot = plan.topology.slot(rank, worker)
         states = unpack_slot(state) if state else [StreamState()] * len(sources)
         self._streams = [
-            (InterleavedStream if source.plan.interleave > 1 else SourceStream)(source, slot, begun)
-            for source, begun in zip(sources, states, strict=True)
+            SourceStream(source, slot, begun) for source, begun in zip(sources, states, strict=True)
         ]
         self._next: list[Callable[[], Sample]] = [iter(stream).__next__ for stream in self._streams]
         self._packed: list[bytes | bytearray] = [b""] * len(self._streams)

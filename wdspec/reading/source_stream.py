@@ -1,197 +1,253 @@
-"""One source as one slot reads it: an endless iterator of samples, in windows, with a state."""
+"""One source as one slot reads it: an endless iterator of samples, shuffled by delays, with a state."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator
-from itertools import islice
-from typing import Any
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any, NamedTuple
 
 from wdspec.errors import ShardError
-from wdspec.formats.raw_samples import RawSamples
-from wdspec.planning.stream_state import StreamState, write_progress
-from wdspec.reading.piece import Piece
+from wdspec.planning.delays import ReleaseOrder
+from wdspec.planning.stream_state import Lane, StreamState, write_last
+from wdspec.reading.lanes import Lanes
 from wdspec.reading.source_parts import LiveSource
 from wdspec.reading.transform import Sample
 
-EXPECTED = 2
-"""Shards beyond those being read that may be fetched meanwhile."""
+log = logging.getLogger("wdspec")
+
+FIRST = 16
+"""Samples read before the first ones are given; then twice as many at a time, up to a block."""
+PATIENCE = 64
+"""Shards without a sample after which a warning says so; the error waits until all were tried."""
 
 
 class SourceStream:
     """The samples of one source in the order of one slot.
 
     Iterating gives finished samples forever. `state` describes the point after the last sample given; a stream
-    built from it gives the same rest. A window that was begun is read again, at most once.
+    built from it gives the same rest. Samples that were read and had not come out are read again.
     """
 
     def __init__(self, source: LiveSource, slot: int, state: StreamState) -> None:
         plan = source.plan
-        self._order, self._windows, self._shards = plan.order, plan.windows, plan.shards
-        self._slot = slot
-        self._open_shard = source.parts.open
-        self._ahead = source.parts.open.ahead()
-        self._budget = source.budget
+        self._plan, self._slot, self._budget = plan, slot, source.budget
+        self._delays, self._key = plan.delays, plan.delays.key(slot)
         self._process = source.process(slot)
-        self._begin, self._packed = state, bytearray(state.pack())
-        self._emitted, self._length = state.emitted, state.length
-        self._turn = state.turn
-        self._start = (state.offset, state.sample)
-        self._shard: RawSamples | None = None
-        self._samples: Iterator[Sample] = iter(())
-        self._ordinal = state.ordinal
-        # The turn at which a sample was last delivered; one that a state lies inside of counts as such a turn.
-        self._delivered = state.turn - (state == StreamState())
-        self._most_empty_turns = plan.order.most_empty_turns
+        self._stretches = state.stretches
+        width = next((each.lanes for each in state.stretches if each.until > state.ordinal), plan.interleave)
+        self._lanes = Lanes(source, slot, state.turn, state.lanes, width, self._note_ended)
+        self._read = state.ordinal
+        """Raw samples read: the ordinal of the next one."""
+        self._noted = self._read
+        """How many of them, where they come in order, the lanes were told of."""
+        self._last, self._end = state.last, state.end
+        self._held: dict[int, Any] = {}
+        """The raw samples that did not come out yet, by ordinal, ascending."""
+        self._marks = deque([_Mark(state.ordinal, *self._lanes.position)])
+        """Where to begin to read again, ascending; the first one is that for the oldest sample held."""
+        self._packed: tuple[_Mark, bytearray] | None = None
+        self._gave = False
+        """Whether a sample was given since a shard last ended."""
+        self._fruitful = 0
+        """Turns before this one had begun when a sample was last given, which may have been theirs."""
+        self._ended: deque[tuple[int, int]] = deque()
+        """(ordinal, turn) of the shards that ended since a sample was given: their samples lie before the ordinal."""
+        self._barren: set[tuple[int, int]] = set()
+        """The parts of shards whose samples all came out, or were dropped, since a sample was given."""
 
     @property
     def state(self) -> StreamState:
         """The state after the last sample given, or dropped."""
-        if self._windows.size == 1:
-            return self._state_at(0, self._ordinal)
-        begin = self._begin
-        if self._length < 0 or self._emitted < self._length:
-            return begin._replace(length=self._length, emitted=self._emitted)
-        return self._state_at(begin.window + 1, begin.ordinal + self._length)
+        if self._is_ordered:
+            self._note_run()
+            turn, lanes = self._lanes.position
+            return StreamState(turn, self._read, lanes=lanes)
+        mark = self._mark()
+        if mark.ends_pass:
+            return StreamState(mark.turn, mark.ordinal, lanes=mark.lanes)
+        stretches = tuple(each for each in self._stretches if each.until > min(mark.ordinal, self._last))
+        return StreamState(mark.turn, mark.ordinal, self._last, self._end, mark.lanes, stretches)
 
     def pack(self) -> bytes | bytearray:
         """`state` in bytes, which hold until this is called again."""
-        if self._windows.size > 1 and (self._length < 0 or self._emitted < self._length):
-            write_progress(self._packed, self._length, self._emitted)
-            return self._packed
-        return self.state.pack()
-
-    def _state_at(self, window: int, ordinal: int) -> StreamState:
-        """The state between samples or windows: where the next one begins."""
-        return StreamState(self._turn, *self._position(), window, ordinal)
+        if self._is_ordered or self._stretches or self._end:
+            return self.state.pack()
+        mark = self._mark()
+        if self._packed is None or self._packed[0] is not mark:
+            self._packed = mark, bytearray(self.state.pack())
+        elif not mark.ends_pass:
+            write_last(self._packed[1], self._last)
+        return self._packed[1]
 
     def __iter__(self) -> Iterator[Sample]:
-        return self._in_order() if self._windows.size == 1 else self._shuffled()
-
-    def _in_order(self) -> Iterator[Sample]:
-        """Without shuffling nothing is held: each sample is given as it is read."""
-        process = self._process
-        while True:
-            self._check_delivers()
-            self._open()
-            for raw in self._samples:
-                self._ordinal += 1
-                sample = process(raw, self._ordinal)
-                if sample is not None:
-                    self._delivered = self._turn
-                    yield sample
-            self._next_turn()
-
-    def _shuffled(self) -> Iterator[Sample]:
-        process = self._process
-        while True:
-            window = self._read_window()
-            first = self._begin.ordinal + 1
-            order = self._windows.order(self._slot, self._begin.window, len(window))
-            for n in range(self._emitted, len(window)):
-                i = order[n]
-                raw, window[i] = window[i], None
-                self._emitted = n + 1
-                sample = process(raw, first + i)
-                if sample is not None:
-                    self._delivered = self._turn
-                    yield sample
-            self._begin = self.state
-            self._packed = bytearray(self._begin.pack())
-            self._emitted, self._length = 0, -1
+        return self._ordered() if self._is_ordered else self._shuffled()
 
     def close(self) -> None:
-        """Closes the open shard, if any."""
-        self._ahead.close()
-        self._close_shard()
+        """Closes the open shards."""
+        self._lanes.close()
 
-    def _close_shard(self) -> None:
-        if self._shard is not None:
-            self._shard.close()
-            self._shard, self._samples = None, iter(())
+    @property
+    def _is_ordered(self) -> bool:
+        """Whether samples come as they are read, and nothing that is held has to come out before."""
+        return self._delays.size == 1 and self._last < 0
 
-    def _read_window(self) -> list[Any]:
-        """Reads the samples of the current window again or for the first time."""
-        window = self._fill(self._windows.length(self._slot, self._begin.window))
-        if self._length >= 0 and self._length != len(window):
-            raise ShardError(
-                f"a window of {self._length} samples now has {len(window)}: the shards changed since the state was "
-                "saved, so the run cannot go on exactly; restore the shards or start afresh",
-                source=self._budget.source,
-                url=self._url(self._begin.turn),
-            )
-        self._length = len(window)
-        return window
-
-    def _fill(self, wanted: int) -> list[Any]:
-        """Reads so many raw samples, or fewer where the slot's pass ends."""
-        window: list[Any] = []
+    def _ordered(self) -> Iterator[Sample]:
+        """Nothing is held: each sample is given as it is read."""
+        process, lanes = self._process, self._lanes
         while True:
-            if self._shard is None:
-                if not window:
-                    self._check_delivers()
-                self._open()
-            window.extend(islice(self._samples, wanted - len(window)))
-            if len(window) == wanted:
-                return window
-            passes = self._order.passes_at(self._slot, self._turn)
-            self._next_turn()
-            if window and self._order.passes_at(self._slot, self._turn) != passes:
-                return window
+            while (run := lanes.run()) is not None:
+                for raw in run:
+                    self._read = read = self._read + 1
+                    sample = process(raw, read)
+                    if sample is not None:
+                        self._gave = True
+                        yield sample
+                self._note_run()
+                lanes.end_run()
+            lanes.begin_pass(self._plan.interleave)
 
-    def _open(self) -> None:
-        self._shard = self._opened(self._turn, *self._start)
-        self._samples = iter(self._shard)
+    def _note_run(self) -> None:
+        self._lanes.note_read(self._read - self._noted)
+        self._noted = self._read
 
-    def _opened(self, turn: int, offset: int, index: int) -> RawSamples:
-        entry = self._order.entry(self._slot, turn)
-        shard = self._shards[entry.shard]
-        try:
-            opened = self._open_shard(
-                Piece(shard, self._order.split, entry.residue, offset, index),
-                on_error=lambda error: self._budget(error, "shard", url=shard.text),
-                ahead=self._ahead,
+    def _shuffled(self) -> Iterator[Sample]:
+        """Pass by pass of the slot; the last samples of each come out in the order of their releases."""
+        process, held, take = self._process, self._held, self._held.pop
+        while not self._is_ordered:
+            releasing = ReleaseOrder(self._delays, self._key, self._read, self._last, self._stretches)
+            begun = self._read
+            ended = False
+            while not ended:
+                wanted = self._block(self._read - begun)
+                raws = self._lanes.read(wanted)
+                first, self._read = self._read, self._read + len(raws)
+                ended = len(raws) < wanted
+                held.update(zip(range(first, self._read), raws, strict=True))
+                raws.clear()
+                if releasing.out:
+                    self._forget(releasing.out, first, ended)
+                self._check_delivers()
+                for ordinal in self._coming(releasing, ended):
+                    self._last = ordinal
+                    sample = process(take(ordinal), ordinal + 1)
+                    if sample is not None:
+                        self._gave = True
+                        if ended and not held:
+                            self._end_pass()
+                        yield sample
+            if not self._marks[-1].ends_pass:
+                self._end_pass()
+            self._last, self._end, self._stretches, self._noted = -1, 0, (), self._read
+            self._marks = deque([self._marks[-1]._replace(ends_pass=False)])
+        yield from self._ordered()
+
+    def _coming(self, releasing: ReleaseOrder, ended: bool) -> Iterable[int]:
+        """The ordinals that come out now."""
+        coming = releasing.upto(self._read)
+        return chain(coming, self._rest(releasing)) if ended else coming
+
+    def _rest(self, releasing: ReleaseOrder) -> Iterator[int]:
+        """Those that come out because the pass has ended."""
+        rest = releasing.rest(self._read)
+        self._end = self._read if rest else 0
+        yield from rest
+
+    def _end_pass(self) -> None:
+        """All is out: a state made from here on begins with the next pass."""
+        self._lanes.begin_pass(self._plan.interleave)
+        self._marks = deque([_Mark(self._read, *self._lanes.position, ends_pass=True)])
+
+    def _block(self, far: int) -> int:
+        """How many samples to read next, `far` behind where reading began; notes the place, if it is one to begin at.
+
+        Such places are at multiples of a block, so that states do not depend on where reading began.
+        """
+        block, at = self._delays.block, self._read
+        wanted = min(block - at % block, max(FIRST, far))
+        for number, stretch in enumerate(self._stretches):
+            if at < stretch.until:
+                wanted = min(wanted, stretch.until - at)
+                break
+            if at == stretch.until:
+                following = self._stretches[number + 1 :]
+                self._lanes.widen(following[0].lanes if following else self._plan.interleave)
+        if at % block == 0 and at > self._marks[-1].ordinal:
+            self._marks.append(_Mark(at, *self._lanes.position))
+        return wanted
+
+    def _mark(self) -> _Mark:
+        """The last place to begin at that is not behind a sample held."""
+        oldest, marks = next(iter(self._held), self._read), self._marks
+        while len(marks) > 1 and marks[1].ordinal <= oldest:
+            marks.popleft()
+        return marks[0]
+
+    def _forget(self, out: set[int], first: int, ended: bool) -> None:
+        """Drops what was read again but came out before the state was made."""
+        for ordinal in range(first, self._read):
+            if ordinal in out:
+                out.remove(ordinal)
+                del self._held[ordinal]
+        if ended and (self._last >= self._read or self._end not in (0, self._read)):
+            raise ShardError(
+                f"sample {max(self._last, self._end - 1)} was read before the state was saved, and now a pass of the "
+                f"slot ends with sample {self._read - 1}: the shards have changed, so the run cannot go on exactly; "
+                "restore them or start afresh",
+                source=self._budget.source,
+                url=self._url(max(0, self._lanes.position[0] - 1)),
             )
-        except ShardError as error:
-            self._budget(error, "shard", url=shard.text)
-            opened = _NoSamples(io.BytesIO())
-        self._ahead.expect(
-            self._shards[self._order.entry(self._slot, self._turn + n).shard] for n in range(1, EXPECTED + 1)
-        )
-        return opened
 
-    def _next_turn(self) -> None:
-        self._close_shard()
-        self._turn += 1
-        self._start = (0, 0)
+    def _note_ended(self, turn: int, nothing_read: bool) -> None:
+        """Notes a shard that has ended; counts it at once if nothing of it can be held, as nobody else may come by."""
+        if self._gave:
+            self._gave = False
+            self._fruitful = self._lanes.position[0]
+            self._ended.clear()
+            self._barren.clear()
+        if turn < self._fruitful:
+            return
+        if nothing_read or self._is_ordered:
+            self._count_barren(turn)
+        else:
+            self._ended.append((self._read + self._delays.block, turn))
 
     def _check_delivers(self) -> None:
-        """Raises when too many turns in a row have delivered no sample."""
-        empty = self._turn - self._delivered - 1
-        if empty < self._most_empty_turns:
-            return
-        budget = self._budget
+        """Raises when every part of every shard was read by this slot since it last gave a sample."""
+        oldest = next(iter(self._held), self._read)
+        while self._ended and self._ended[0][0] <= oldest and not self._gave:
+            self._count_barren(self._ended.popleft()[1])
+
+    def _count_barren(self, turn: int) -> None:
+        order, barren, budget = self._plan.order, self._barren, self._budget
+        barren.add(order.entry(self._slot, turn)[1:])
         causes = {**budget.dropped, **budget.skipped}
         why = ", ".join(f"{name} {n}" for name, n in causes.items()) or "its shards hold no samples"
-        raise ShardError(
-            f"the source delivered nothing in a whole pass ({empty} shards; left out: {why}); check "
-            "`select`, `extensions`, `missing` and the shards",
-            source=budget.source,
-            url=self._url(self._turn - 1),
-        )
-
-    def _position(self) -> tuple[int, int]:
-        """(offset, index) in the shard of the current turn of the next sample to be read."""
-        if self._shard is None:
-            return self._start
-        return self._shard.next_offset, self._shard.next_index
+        if len(barren) == order.per_pass:
+            raise ShardError(
+                f"the source delivered nothing in a whole pass ({order.per_pass} shards or parts of shards; left out: "
+                f"{why}); check `select`, `extensions`, `missing` and the shards",
+                source=budget.source,
+                url=self._url(turn),
+            )
+        if len(barren) == PATIENCE:
+            log.warning(
+                "source %r has delivered nothing from %d of its %d shards (left out: %s); reading on",
+                budget.source,
+                PATIENCE,
+                order.per_pass,
+                why,
+            )
 
     def _url(self, turn: int) -> str:
-        return self._shards[self._order.entry(self._slot, turn).shard].text
+        return self._plan.shards[self._plan.order.entry(self._slot, turn).shard].text
 
 
-class _NoSamples(RawSamples):
-    """A shard that could not be opened and was skipped under the error policy."""
+class _Mark(NamedTuple):
+    """A place to begin to read at."""
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(())
+    ordinal: int
+    turn: int
+    lanes: tuple[Lane, ...]
+    ends_pass: bool = False

@@ -213,7 +213,7 @@ class ReadingCursor(Cursor):
                 yield self._unfinished[1]
 
     def go_to(self, checkpoint: Checkpoint) -> None:
-        """Stands there from now on. Slots that stand there already keep their windows."""
+        """Stands there from now on. Slots that stand there already keep what they hold."""
         super().go_to(checkpoint)
         self._unfinished = None
         if self._reader is not None:

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from wdspec.errors import UsageError
-from wdspec.planning.order_digest import differences
+from wdspec.planning.order_digest import differences, reads_alike
+from wdspec.planning.plan import SourcePlan
 from wdspec.planning.stream_state import StreamState, pack_slot, unpack_slot
 from wdspec.running.run import Run
 from wdspec.running.slot_columns import encode
@@ -120,20 +122,21 @@ def read_state(
             f"after a multiple of {state['items']} items"
         )
     old = {name: index for index, name in enumerate(state["sources"])}
-    fresh = {name for name in now["sources"] if _reads_otherwise(name, before, now)}
+    carried = [_carrying(source, before, now) for source in run.plan.sources]
     workers = run.plan.topology.workers
     table = {}
     for rank in run.ranks:
         for worker, states in enumerate(read_entry(state, rank, workers, reads)):
             if states is not None:
-                slot = [
-                    _carried(states[old[name]], name in fresh) if name in old else StreamState()
-                    for name in run.sources
+                slot = rank * workers + worker
+                begun = [
+                    carry(slot, states[old[name]]) if name in old else StreamState()
+                    for name, carry in zip(run.sources, carried, strict=True)
                 ]
-                table[rank * workers + worker] = pack_slot(slot)
+                table[slot] = pack_slot(begun)
     if "pass" in before and "pass" not in now:
-        begun = pack_slot([StreamState()] * len(run.sources))
-        table = {r * workers + k: begun for r in run.ranks for k in range(min(state["batch"], workers))}
+        anew = pack_slot([StreamState()] * len(run.sources))
+        table = {r * workers + k: anew for r in run.ranks for k in range(min(state["batch"], workers))}
     return Checkpoint(state["batch"], table, given)
 
 
@@ -178,17 +181,17 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
     return {**first, "ranks": dict(sorted(entries.items(), key=lambda item: int(item[0])))}
 
 
-def _carried(state: StreamState, fresh: bool) -> StreamState:
-    if not fresh:
-        return state
-    turn = min(state.turn, *(lane[0] for lane in state.lanes)) if state.lanes else state.turn
-    return StreamState(turn, window=state.window + 1, ordinal=state.ordinal + max(state.length, 0))
-
-
-def _reads_otherwise(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether the source's own stream differs, beyond its share."""
-    before, now = ({k: v for k, v in d["sources"].get(name, {}).items() if k != "share"} for d in (old, new))
-    return old["seed"] != new["seed"] or before != now
+def _carrying(
+    source: SourcePlan, old: Mapping[str, Any], new: Mapping[str, Any]
+) -> Callable[[int, StreamState], StreamState]:
+    """What turns the state of a source in a slot into that with which it goes on in a run with another order."""
+    written = old["sources"].get(source.name)
+    if written is None or not reads_alike(source.name, old, new):
+        return lambda slot, state: state.begun_anew()
+    delays = replace(source.delays, size=written["shuffle"])
+    if (delays, written["interleave"]) == (source.delays, source.interleave):
+        return lambda slot, state: state
+    return lambda slot, state: state.goes_on(slot, delays, written["interleave"])
 
 
 def _some(ranks: Sequence[int]) -> str:

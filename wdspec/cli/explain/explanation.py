@@ -35,10 +35,10 @@ class SourceMeaning:
     """Whether samples are an estimate."""
     expected: float = 0.0
     """Samples drawn in an epoch, or of a thousand without one."""
-    window: int | None = None
+    held: int | None = None
     """Samples shuffled together in each slot; None for a nested mix and a source that is off."""
-    window_bytes: float | None = None
-    """Bytes of a full window, if known."""
+    held_bytes: float | None = None
+    """Bytes of these, if known."""
     interleave: int = 1
     """Shards that a slot reads in turn."""
     open_shards: int = 1
@@ -130,17 +130,17 @@ class Meaning:
     @property
     def active(self) -> list[SourceMeaning]:
         """The sources that are read."""
-        return [each for each in self.sources if each.window is not None]
+        return [each for each in self.sources if each.held is not None]
 
     @property
     def unmeasured(self) -> int:
-        """How many of them have windows of a size in bytes that is not known."""
-        return sum(each.window_bytes is None for each in self.active)
+        """How many of them hold samples of a size that is not known."""
+        return sum(each.held_bytes is None for each in self.active)
 
     @property
-    def window_bytes(self) -> float:
-        """Bytes in the full windows of one reading process, as far as they are known."""
-        return sum(each.window_bytes or 0.0 for each in self.active) * self.run.slots_per_worker
+    def held_bytes(self) -> float:
+        """Bytes of the samples that one reading process holds for shuffling on average, as far as they are known."""
+        return sum(each.held_bytes or 0.0 for each in self.active) * self.run.slots_per_worker
 
     @property
     def buffer_bytes(self) -> int:
@@ -168,13 +168,13 @@ def warnings_of(meaning: Meaning) -> Iterator[str]:
             "every part by a walk through all of it; more and smaller shards read faster"
         )
     workers = meaning.run.workers
-    memory, held = memory_of_machine(), (meaning.window_bytes + meaning.buffer_bytes) * workers
+    memory, held = memory_of_machine(), (meaning.held_bytes + meaning.buffer_bytes) * workers
     if memory and held > memory / 4:
         remedy = (
-            "`shuffle`" if meaning.window_bytes > meaning.buffer_bytes else "`interleave`, or run more ranks"
+            "`shuffle`" if meaning.held_bytes > meaning.buffer_bytes else "`interleave`, or run more ranks"
         )
         yield (
-            f"the windows and buffers of {counted(workers, 'worker')} hold {size(held)}, over a quarter of this "
+            f"the shuffling and the buffers of {counted(workers, 'worker')} hold {size(held)}, over a quarter of this "
             f"machine's {size(memory)}; lower {remedy}"
         )
 
@@ -211,7 +211,7 @@ def as_json(meaning: Meaning) -> dict[str, Any]:
         "expected_of": plan.epoch_samples or PER_UNENDING,
         "sources": [{**asdict(each), "passes": each.passes} for each in meaning.sources],
         "slots": [asdict(each) for each in meaning.slots],
-        "window_bytes_per_worker": meaning.window_bytes,
+        "held_bytes_per_worker": meaning.held_bytes,
         "buffer_bytes_per_worker": meaning.buffer_bytes,
         "warnings": list(warnings_of(meaning)),
     }

@@ -96,13 +96,13 @@ def _run(spec: Spec, ranks: int | None, workers: int | None) -> PlannedRun:
 
 
 def _planned(leaf: SourceMeaning, source: SourcePlan, plan: Plan, measured: Measure | None) -> SourceMeaning:
-    shards, window = len(source.shards), source.windows.size
-    estimated, held = False, None
+    shards, held = len(source.shards), source.delays.size
+    estimated, held_bytes = False, None
     samples: float | None = source.samples
     if measured is not None:
         if samples is None:
             samples, estimated = measured.samples * shards, shards > 1 or not measured.whole
-        held = min(window, max(1.0, samples / plan.topology.slots)) * measured.sample_bytes
+        held_bytes = min(held, max(1.0, samples / plan.topology.slots)) * measured.sample_bytes
     batches = plan.epoch_batches or -(-PER_UNENDING // plan.batching.global_size)
     share = float(plan.mean_shares(batches)[plan.sources.index(source)] if plan.schedule else source.share)
     return replace(
@@ -112,9 +112,9 @@ def _planned(leaf: SourceMeaning, source: SourcePlan, plan: Plan, measured: Meas
         samples=samples,
         estimated=estimated,
         expected=share * (plan.epoch_samples or PER_UNENDING),
-        window=window,
+        held=held,
         parts_per_shard=source.order.split,
-        window_bytes=held,
+        held_bytes=held_bytes,
         interleave=source.interleave,
         open_shards=min(source.interleave, -(-source.order.per_pass // plan.topology.slots)),
     )

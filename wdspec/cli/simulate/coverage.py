@@ -1,8 +1,8 @@
 """How much of a source its slots have read after so many draws: passes, samples seen, shards touched.
 
 Shards are taken to be of one size, M / n samples, as nobody has read them: the figures are exact for shards that
-are, and expectations else; but the shards read ahead into a window are an expectation in any case. Slots read at their
-own speed, so some may be a pass ahead of others.
+are, and expectations else; but the shards of samples that were read and are held are an expectation in any case. Slots
+read at their own speed, so some may be a pass ahead of others.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from wdspec.planning.delays import Delays
 from wdspec.planning.shard_order import ShardOrder
-from wdspec.planning.windows import FIRST, Windows
 
 Numbers = npt.NDArray[np.int64]
 
@@ -32,7 +32,7 @@ class Coverage:
     repeats: float
     """Samples drawn that had been drawn before."""
     shards_touched: float
-    """Distinct shards opened, those only read ahead into a window among them."""
+    """Distinct shards opened, those of samples that are held among them."""
     slot_turns: Numbers
     """Shards, or parts of them, opened by each slot, shape (slots,)."""
     slot_passes: Numbers
@@ -40,13 +40,13 @@ class Coverage:
 
 
 def coverage(
-    order: ShardOrder, windows: Windows, drawn: Numbers, samples: float, interleave: int = 1
+    order: ShardOrder, delays: Delays, drawn: Numbers, samples: float, interleave: int = 1
 ) -> Coverage:
     """Coverage of a source after its slots drew `drawn` samples each.
 
     Args:
         order: the source's shard order.
-        windows: its windows, which are read before the first of their samples is drawn.
+        delays: its delays, by which more is read than drawn.
         drawn: samples drawn by each slot, shape (slots,).
         samples: M, samples of the source, over 0.
         interleave: shards that a slot reads in turn.
@@ -54,11 +54,10 @@ def coverage(
     per_turn = samples / order.per_pass
     drawn_turns = drawn / per_turn
     last = np.maximum(np.ceil(drawn_turns - _TINY), 1).astype(np.int64) - 1
-    slots = np.arange(order.slots)
-    passes = (slots + last * order.slots) // order.per_pass
+    passes = np.array([order.passes_at(slot, turn) for slot, turn in enumerate(last.tolist())])
     begin, end = _turns_before(order, passes), _turns_before(order, passes + 1)
     into = drawn - begin * per_turn
-    read = np.minimum(_read(windows, into, passes == 0), (end - begin) * per_turn)
+    read = np.minimum(_read(delays, into), (end - begin) * per_turn)
     # Shards of one size that are read in turn end together, so the slot is in one group of them.
     whole = np.maximum(np.ceil(read / (interleave * per_turn) - _TINY) - 1, 0)
     opened = whole * interleave + np.minimum(
@@ -79,29 +78,27 @@ def coverage(
 
 def _turns_before(order: ShardOrder, passes: Numbers | int) -> Numbers:
     """Turns of each slot in the passes before the given ones, shape (slots,)."""
-    turns: Numbers = np.maximum(0, -((np.arange(order.slots) - passes * order.per_pass) // order.slots))
-    return turns
+    if order.kind == "shuffled":
+        turns: Numbers = np.maximum(0, -((np.arange(order.slots) - passes * order.per_pass) // order.slots))
+        return turns
+    ends = np.broadcast_to(passes, order.slots).tolist()
+    last = [order.last_turn(slot, end - 1) if end else -1 for slot, end in enumerate(ends)]
+    return np.array(last, dtype=np.int64) + 1
 
 
-def _read(windows: Windows, into: npt.NDArray[np.float64], first_pass: npt.NDArray[np.bool_]) -> Numbers:
-    """Samples at the end of the window that a slot is in, `into` samples into its pass; windows begin with it.
+def _read(delays: Delays, into: npt.NDArray[np.float64]) -> Numbers:
+    """Samples that a slot has read of its pass on average, `into` samples of which came out.
 
-    Full windows are of drawn lengths, L, so where they end is an expectation: far from the first one E[L²] / 2·E[L]
-    beyond.
+    Behind x samples, the mean delay up to x is how many are held: x - that came out. Whole blocks are read.
     """
-    if windows.size == 1:
+    if delays.size == 1:
         return np.ceil(into).astype(np.int64)
-    ends = [0]
-    while (most := FIRST << len(ends) - 1) <= windows.shortest:
-        ends.append(ends[-1] + most)
-    ramp = np.array(ends)
-    mean = (windows.shortest + windows.size) / 2
-    variance = ((windows.size - windows.shortest + 1) ** 2 - 1) / 12
-    beyond = np.where(first_pass, into - ramp[-1], into)
-    end = into - beyond + np.maximum(mean, beyond + (mean + variance / mean) / 2)
-    ramped = first_pass & (into <= ramp[-1])
-    place = np.minimum(np.searchsorted(ramp, into), len(ramp) - 1)
-    read: Numbers = np.where(ramped, ramp[place], np.round(end)).astype(np.int64)
+    low, high = into, into + delays.size
+    for _ in range(40):
+        middle = (low + high) / 2
+        enough = middle - delays.held_after(middle) >= into
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    read: Numbers = np.round(high + delays.block / 2).astype(np.int64)
     return read
 
 

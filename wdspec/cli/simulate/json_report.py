@@ -26,7 +26,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         else {"batches": plan.epoch_batches, "samples": plan.epoch_samples},
         "drawn": {name: getattr(simulation, name) for name in ("batches", "samples", "padding", "epochs")},
         "sources": [_source_json(each, outcome) for each in outcome.sources],
-        "windows_per_worker": {"samples": outcome.window_samples, "bytes": outcome.window_bytes},
+        "held_per_worker": {"samples": outcome.held_samples, "bytes": outcome.held_bytes},
         "open_per_worker": {
             "shards": outcome.open_shards[0],
             "different": outcome.open_shards[1],

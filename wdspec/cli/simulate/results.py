@@ -70,17 +70,17 @@ class Outcome:
     simulation: Simulation
     sources: tuple[SourceOutcome, ...]
     """In file order; a nested mix stands before its sources, and sources that are off are left out."""
-    window_samples: float
-    """Samples in the full windows of one reading process, at most."""
+    held_samples: float
+    """Samples that one reading process holds for shuffling on average, in the middle of a pass."""
     open_shards: tuple[int, int]
     """Shards that one reading process has open at a time at most, and how many different ones those are."""
     legal_ranks: Sequence[int]
     legal_workers: Sequence[int]
 
     @property
-    def window_bytes(self) -> float | None:
-        """Bytes of these windows, if the size of the samples of all sources is known."""
-        return None if self.meaning.unmeasured else self.meaning.window_bytes
+    def held_bytes(self) -> float | None:
+        """Bytes of these, if the size of the samples of all sources is known."""
+        return None if self.meaning.unmeasured else self.meaning.held_bytes
 
     @property
     def leaves(self) -> list[SourceOutcome]:
@@ -153,7 +153,7 @@ def _source(
     if plan.finite is not None:  # one walk through the source, passed on from slot to slot; each epoch afresh
         after = [np.array([simulation.by_epoch[0, column]])] * 2
     first, found = (
-        coverage(source.order, source.windows, drawn, meaning.samples, source.interleave) for drawn in after
+        coverage(source.order, source.delays, drawn, meaning.samples, source.interleave) for drawn in after
     )
     repeats = max(0.0, round(outcome.drawn - found.seen * meaning.samples, 6))
     passes = outcome.drawn / meaning.samples
@@ -190,11 +190,11 @@ def _with_nested(sources: Sequence[SourceOutcome]) -> Iterator[SourceOutcome]:
 
 
 def _held(source: SourceMeaning, plan: Plan) -> float:
-    """Samples in a full window; a slot's pass, where that is shorter, ends it."""
-    window = source.window or 1
-    if window == 1 or not source.samples:
-        return window if window > 1 else 0
-    return min(window, max(1.0, source.samples / plan.topology.slots))
+    """Samples held in a slot; never more than its pass has."""
+    held = source.held or 1
+    if held == 1 or not source.samples:
+        return held if held > 1 else 0
+    return min(held, max(1.0, source.samples / plan.topology.slots))
 
 
 def _open_shards(meaning: Meaning) -> tuple[int, int]:
@@ -235,7 +235,7 @@ def hints_of(outcome: Outcome) -> Iterator[str]:
         )
     if plan.finite is not None:
         return
-    yield from _interleaves(plan)
+    yield from _interleaves(outcome.meaning)
     idle = [each.meaning.name for each in outcome.leaves if not min(each.by_slot)]
     if idle:
         yield (
@@ -244,10 +244,13 @@ def hints_of(outcome: Outcome) -> Iterator[str]:
         )
 
 
-def _interleaves(plan: Plan) -> Iterator[str]:
-    """A slot reads in turn what its pass holds, which may be fewer shards than asked for."""
-    few = []
+def _interleaves(meaning: Meaning) -> Iterator[str]:
+    """A slot reads in turn what its pass holds, which may be fewer shards than somebody asked for."""
+    few, plan = [], meaning.plan
+    asked = {source.name for source in meaning.spec.sources if "interleave" in source.model_fields_set}
     for source in plan.sources:
+        if source.name not in asked or source.order.kind == "resampled":
+            continue
         most = -(-source.order.per_pass // plan.topology.slots)
         if most < source.interleave:
             few.append(f"{source.name} ({source.interleave}, of {most})")

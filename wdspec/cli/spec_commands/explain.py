@@ -100,10 +100,10 @@ def _summary(meaning: Meaning) -> Iterator[Row]:
     if spec.limit is not None:
         yield "limit", f"{spec.limit:,} samples"
     unknown = meaning.unmeasured
-    windows = f"about {size(meaning.window_bytes)} of samples in the windows of a worker, "
-    besides = f", besides the windows of {counted(unknown, 'source')} not measured" if unknown else ""
+    held = f"about {size(meaning.held_bytes)} of samples held for shuffling in a worker, "
+    besides = f", besides the samples of {counted(unknown, 'source')} not measured" if unknown else ""
     buffers = f"{size(meaning.buffer_bytes)} in the buffers of its open shards"
-    yield "memory", (windows if meaning.window_bytes else "") + buffers + besides
+    yield "memory", (held if meaning.held_bytes else "") + buffers + besides
 
 
 def _epoch(meaning: Meaning) -> str:
@@ -148,7 +148,7 @@ def _sources(meaning: Meaning) -> Table:
         "samples>": read(samples_of),
         f"{per}>": read(lambda each: number(each.expected)),
         "passes>": read(_passes),
-        "window>": lambda each: "" if each.window is None else number(each.window),
+        "held>": lambda each: "" if each.held is None else number(each.held),
         "in turn>": read(lambda each: "" if each.nested else number(each.interleave)),
         "order": lambda each: each.order,
     }
@@ -161,7 +161,7 @@ def _sources(meaning: Meaning) -> Table:
 
 
 def _is_off(source: SourceMeaning) -> bool:
-    return not source.share and source.window is None
+    return not source.share and source.held is None
 
 
 def name_of(source: SourceMeaning) -> str:

@@ -114,10 +114,10 @@ def _summary(outcome: Outcome) -> Iterator[Row]:
     if plan.finite is not None:
         slots = [sum(own) for own in zip(*(each.by_slot for each in outcome.leaves), strict=True)]
         yield "slots", f"{_range(min(slots), max(slots))} samples each"
-    held = f"{number(round(outcome.window_samples))} samples in the windows of a worker"
-    known = f", about {size(outcome.window_bytes)}" if outcome.window_bytes is not None else ""
+    held = f"{number(round(outcome.held_samples))} samples held for shuffling in a worker"
+    known = f", about {size(outcome.held_bytes)}" if outcome.held_bytes is not None else ""
     buffers = f"{size(meaning.buffer_bytes)} in the buffers of its open shards"
-    yield "memory", (f"{held}{known}, and " if outcome.window_samples else "") + buffers
+    yield "memory", (f"{held}{known}, and " if outcome.held_samples else "") + buffers
     opened, distinct = outcome.open_shards
     different = f", of them {distinct:,} different files" if distinct < opened else ""
     yield "open", f"{counted(opened, 'shard')} at a time in a worker{different}"

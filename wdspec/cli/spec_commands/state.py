@@ -45,17 +45,23 @@ def described(saved: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UsageError: it is damaged, or of another version.
     """
+    from wdspec.planning.delays import Delays
     from wdspec.planning.topology import legal_workers, legal_world_sizes
     from wdspec.running.state_checks import check_undamaged, ranks_of, read_entry
 
     check_undamaged(saved)
     order, ranks, batch = json.loads(saved["order"]), ranks_of(saved), saved["batch"]
     topology, per_slot = order["elastic"], order["batch"] or 1
+    delays = {
+        name: Delays(order["seed"], name, described["shuffle"])
+        for name, described in order["sources"].items()
+    }
     sources = {name: {"slots": 0, "samples": 0, "least": 0, "most": 0} for name in saved["sources"]}
     for rank in ranks:
-        for slot in read_entry(saved, rank, topology["workers"], lambda slot: False):
+        for worker, slot in enumerate(read_entry(saved, rank, topology["workers"], lambda slot: False)):
             for name, stream in zip(saved["sources"], slot or (), strict=False):
-                source, given = sources[name], stream.given
+                source = sources[name]
+                given = stream.given(rank * topology["workers"] + worker, delays[name])
                 source["least"] = min(source["least"], given) if source["slots"] else given
                 source["most"] = max(source["most"], given)
                 source["samples"] += given

@@ -17,7 +17,7 @@ def fill_in_effective_values(spec: Spec, leaves: Iterable[Draft]) -> None:
     """Replaces what the models of sources with shards say by what takes effect.
 
     If any source of the mix rescales, images are decoded in all of them. In a pass sources are read as they are
-    listed, unless they say otherwise.
+    listed, unless they say otherwise; and what is sequential is read shard after shard.
     """
     made = [(leaf, leaf.model) for leaf in leaves if leaf.model is not None]
     scalings = [_scaling(leaf, model) for leaf, model in made]
@@ -27,8 +27,10 @@ def fill_in_effective_values(spec: Spec, leaves: Iterable[Draft]) -> None:
         if scaled:
             effective["decode"] = _with_images(model.decode)
         if is_pass:
-            listed = {"order": "sequential", "shuffle": 0}
+            listed = {"order": "sequential", "shuffle": 0, "interleave": 1}
             effective |= {key: value for key, value in listed.items() if leaf.node.get(key) is None}
+        elif model.order == "sequential" and leaf.node.get("interleave") is None:
+            effective["interleave"] = 1
         leaf.model = model.model_copy(update=effective)
 
 

@@ -97,14 +97,18 @@ class SourceOptions(Model):
     )
     map: Calls = Field((), description="Functions applied to each sample after decode, scale and select.")
     shuffle: AffectsOrder[Count] = Field(
-        1000, description="Samples a slot would hold for shuffling if this were its only source."
+        1000,
+        description="Samples a slot would hold for shuffling, on average, if this were its only source; sources share "
+        "them out by their shares.",
     )
     order: AffectsOrder[Literal["shuffled", "resampled", "sequential"]] = Field(
         "shuffled",
         description="Order of the shards: a fresh permutation each pass; with replacement; as listed.",
     )
     interleave: AffectsOrder[Positive] = Field(
-        1, description="How many shards a slot reads in turn, sample by sample."
+        8,
+        description="How many shards a slot would read in turn, sample by sample, if this were its only source; "
+        "sources share them out by their shares, each at least 1. By default 1 with `order: sequential`.",
     )
     key: KeyRuleOrWord = Field(
         default_factory=shared(KeyRule),

@@ -1,0 +1,129 @@
+"""How mixed batches are where shards look sorted: the entropy of their classes, beside webdataset, both reading tars.
+
+python benchmarks/batch_entropy.py           # the table, in a minute
+python benchmarks/batch_entropy.py --quick   # next to nothing: checks that it runs
+
+40 shards of 500 samples are sorted by class: four shards of each of ten classes. Batches of 64 of the second pass are
+looked at; a batch of all classes alike would have 3.32 bits, one of a single class none. *Slots*: with 8, each batch
+comes from one of 8 slots (workers), which share the shards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import math
+import random
+import statistics
+import tarfile
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import webdataset
+
+import wdspec
+from wdspec.compiler import blueprint
+from wdspec.planning.topology import Seat
+from wdspec.running.run import Run
+
+CLASSES, BATCH = 10, 64
+
+
+def write(folder: Path, shards: int, samples: int) -> list[str]:
+    """Shards sorted by class; a sample's class is in its key."""
+    paths = []
+    for shard in range(shards):
+        paths.append(str(folder / f"{shard:03d}.tar"))
+        with tarfile.open(paths[-1], "w") as tar:
+            for n in range(samples):
+                data = str(shard * CLASSES // shards).encode()
+                member = tarfile.TarInfo(f"{shard:03d}{n:06d}.cls")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    return paths
+
+
+def entropy(classes: Iterable[str], count: int) -> float:
+    """Mean entropy in bits of the batches among so many classes."""
+    stream, found = iter(classes), []
+    for _ in range(count // BATCH):
+        counts = Counter(islice(stream, BATCH)).values()
+        found.append(-sum(n / BATCH * math.log2(n / BATCH) for n in counts))
+    return statistics.mean(found)
+
+
+def ours(paths: list[str], slot: int, slots: int, **options: object) -> Iterator[str]:
+    """The classes of one slot's samples, endlessly."""
+    spec = wdspec.load(
+        {"dataset": [{"name": "s", "shards": paths, **options}], "elastic": {"ranks": 1, "workers": slots}}
+    )
+    reader = Run.of(blueprint(spec), Seat(), slots).reader()
+    number = slot
+    while True:
+        yield reader.batch(number)[0]["cls"]
+        number += slots
+
+
+def theirs(paths: list[str], slot: int, slots: int, size: int = 1000) -> Iterator[str]:
+    """The classes of the samples of one of webdataset's workers, endlessly, with its usual shuffles."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        stages = [
+            webdataset.SimpleShardList(paths[slot::slots], seed=1),
+            webdataset.shuffle(100, seed=2),
+            webdataset.tarfile_to_samples(),
+            webdataset.shuffle(size, initial=min(100, size), seed=3),
+        ]
+        while True:
+            for sample in webdataset.DataPipeline(*stages):
+                yield sample["cls"].decode()
+
+
+def everywhere(paths: list[str], samples: int) -> Iterator[str]:
+    """The classes of all samples in one random order."""
+    rng, classes = (
+        random.Random(1),
+        [str(s * CLASSES // len(paths)) for s in range(len(paths)) for _ in range(samples)],
+    )
+    while True:
+        rng.shuffle(classes)
+        yield from classes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="40 shards of 20 samples")
+    samples = 20 if parser.parse_args().quick else 500
+    shards = 40
+    print("| shuffle | bits, 1 slot | bits, 8 slots |\n|--|--:|--:|")
+    with tempfile.TemporaryDirectory(prefix="wdspec-benchmark-") as folder:
+        paths = write(Path(folder), shards, samples)
+
+        def row(name: str, stream: object, **options: object) -> None:
+            cells = []
+            for slots in (1, 8):
+                count = shards * samples // slots
+                found = []
+                for slot in range(0, slots, 3):
+                    classes = stream(paths, slot, slots, **options)  # type: ignore[operator]
+                    next(islice(classes, count - 1, count))  # the first pass
+                    found.append(entropy(classes, count // BATCH * BATCH or BATCH))
+                cells.append(f"{statistics.mean(found):.2f}")
+            print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+        print(f"| global | {entropy(everywhere(paths, samples), shards * samples):.2f} | |")
+        row("webdataset, `shardshuffle` and `shuffle(1000)`", theirs)
+        row("wdspec, by default (`shuffle: 1000`, `interleave: 8`)", ours)
+        for lanes in (1, 4, 16):
+            row(f"wdspec, `interleave: {lanes}`", ours, interleave=lanes)
+        row("wdspec, `shuffle: 5000`", ours, shuffle=5000)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""Delays: how the samples of a source are shuffled in a slot. Sample i of the raw ones comes out at r(i) = i + d(i).
+
+    i:     0   1   2   3   4   5   6 …     d(i) is exponential, cut at three times its mean before that, and drawn
+    d(i):  3.2 0.4 5.9 0.1 2.8 …           from a key of i; with the cut its mean is N
+    r(i):  3.2 1.4 7.9 3.1 6.8 …
+    out:       1       3 0         4 2 …   in the order of r (of i, where equal)
+
+Who has read the samples before i may give all those with r < i: no later one comes out before. So
+- N samples are held on average; the first one is out after some √N; none waits for more than 3.6 N others;
+- what is out is { i : (r(i), i) ≤ (r(l), l) } for the last one, l: a position is where the oldest sample not yet out
+  lies, its ordinal, and l. Going on reads at most 3.6 N samples again;
+- samples that are dropped after they were read move no other.
+
+A reservoir of N has geometric delays of mean N, and shuffles as well; but what it holds depends on all that came
+before.
+
+Everything is integers, in units of 2⁻²⁰ samples, so that all machines agree: the logarithm is a table, between whose
+entries delays are drawn uniformly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from wdspec.planning.keys import key64, random64_array
+
+Releases = npt.NDArray[np.int64]
+"""When samples come out, in 2⁻²⁰ samples read, by ordinal."""
+
+SMALLEST = 16
+LARGEST = 1 << 40
+"""More samples than anybody holds; beyond, releases would not fit 64 bits."""
+_BITS = 20
+_PIECES = 256
+_CUT = 3
+_MEAN = 1 - _CUT / math.expm1(_CUT)
+_TABLE = np.array(
+    [round(-math.log1p(n / _PIECES * math.expm1(-_CUT)) / _MEAN * (1 << _BITS)) for n in range(_PIECES + 1)],
+    dtype=np.int64,
+)
+"""Quantiles of the delay for N = 1; rounded, so that the last bits of a library's logarithm have no say."""
+_STEPS = np.diff(_TABLE)
+
+
+class Stretch(NamedTuple):
+    """Samples that were under way when a source's numbers changed: they go on as they were begun."""
+
+    until: int
+    """Ordinal of the first sample with the next numbers."""
+    size: int
+    """N until then."""
+    lanes: int
+    """Shards read in turn until then."""
+
+
+@dataclass(frozen=True)
+class Delays:
+    """The delays of one source, for all slots."""
+
+    seed: int
+    source: str
+    size: int
+    """N: samples held on average; 1 means that samples come in the order of reading."""
+
+    @property
+    def block(self) -> int:
+        """Samples read at a time: about N / 7, a power of two."""
+        return max(SMALLEST, 1 << max(0, (self.size // 5).bit_length() - 1))
+
+    @property
+    def most_held(self) -> int:
+        """Samples held at most, but once in millions of blocks: N, a block, and five standard deviations."""
+        return 0 if self.size == 1 else self.size + self.block + math.ceil(5 * math.sqrt(self.size / 2))
+
+    @property
+    def longest(self) -> int:
+        """Most samples that a sample waits for, which is as many as going on reads again: 3.56 N."""
+        return 0 if self.size == 1 else (int(_TABLE[-1]) * self.size >> _BITS) + 1
+
+    def held_after(self, read: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Samples held on average where so many were read since the pass began, any shape: up to N."""
+        mean = self.size / _MEAN
+        far = np.minimum(read, _CUT * mean)
+        share: npt.NDArray[np.float64] = (
+            -np.expm1(-far / mean) * mean - far * math.exp(-_CUT)
+        ) / -math.expm1(-_CUT)
+        return share
+
+    def key(self, slot: int) -> int:
+        """The key of a slot's delays."""
+        return key64(self.seed, "delay", self.source, slot)
+
+    def releases(self, key: int, first: int, count: int, stretches: Sequence[Stretch] = ()) -> Releases:
+        """r of the samples first..first+count-1, shape (count,).
+
+        Args:
+            key: of the slot.
+            stretches: where other sizes hold, ascending.
+        """
+        drawn = random64_array(key, first, count)
+        piece = (drawn >> np.uint64(56)).astype(np.intp)
+        part = (drawn >> np.uint64(24) & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        delays = _TABLE[piece] + (_STEPS[piece] * part >> 32)
+        sizes: Releases | int = _factor(self.size)
+        if stretches:
+            sizes = np.full(count, sizes, dtype=np.int64)
+            for stretch in reversed(stretches):
+                sizes[: max(0, stretch.until - first)] = _factor(stretch.size)
+        releases: Releases = (np.arange(first, first + count, dtype=np.int64) << _BITS) + sizes * delays
+        return releases
+
+    def given(self, key: int, count: int, total: int) -> tuple[int, int]:
+        """(ordinal of the oldest sample not yet out, that of the last one out) after `count` of `total` samples.
+
+        The last one is -1 where none is out. It comes out between count - 1 and count + 3.6 N, as all samples so long
+        before that are out, and none behind it is.
+        """
+        if not count:
+            return 0, -1
+        reach = self.longest + 2
+        first = max(0, count - reach)
+        releases = self.releases(key, first, min(total, count + reach) - first)
+        order = first + np.argsort(releases, kind="stable")
+        out, rest = order[: count - first], order[count - first :]
+        return int(rest.min()) if len(rest) else count, int(out[-1])
+
+    def goes_on_at(self, key: int, last: int, stretches: Sequence[Stretch] = ()) -> int:
+        """The ordinal from which on delays may change after sample `last` came out: no sample from there on is out."""
+        return int(self.releases(key, last, 1, stretches)[0] >> _BITS) + 1
+
+
+class ReleaseOrder:
+    """The samples of one slot in the order in which they come out, asked for as reading goes on.
+
+    Args:
+        delays: of the source.
+        key: of the slot's delays.
+        first: ordinal of the first sample to be read.
+        last: ordinal of the sample that came out last; -1: none did.
+        stretches: where other sizes hold, ascending.
+    """
+
+    def __init__(
+        self, delays: Delays, key: int, first: int, last: int = -1, stretches: Sequence[Stretch] = ()
+    ) -> None:
+        self._delays, self._key, self._stretches = delays, key, stretches
+        self._computed = first
+        # Of the samples up to `_computed` that are not out yet: the next ones in order, and what comes behind these.
+        self._ordinals = self._releases = np.empty(0, dtype=np.int64)
+        self._later = self._ordinals, self._releases
+        self._at = 0
+        self.out: set[int] = set()
+        """Samples from the first one on that are out already."""
+        if last >= 0:
+            (release,) = delays.releases(key, last, 1, stretches)
+            reach = max(int(release >> _BITS) + 1 - first, 0)
+            releases = delays.releases(key, first, reach, stretches)
+            ordinals = np.arange(first, first + reach)
+            is_out = (releases < release) | ((releases == release) & (ordinals <= last))
+            self.out = set(ordinals[is_out].tolist())
+            self._computed += reach
+            self._sort(ordinals[~is_out], releases[~is_out])
+
+    def upto(self, ordinal: int) -> list[int]:
+        """The samples that come out now that all before the ordinal are read, in order."""
+        while self._computed < ordinal:
+            self._compute()
+        stop = int(self._releases.searchsorted(ordinal << _BITS))
+        begun, self._at = self._at, max(stop, self._at)
+        found: list[int] = self._ordinals[begun : self._at].tolist()
+        return found
+
+    def rest(self, end: int) -> list[int]:
+        """All samples that are left where the one before the ordinal was the last to be read, in order."""
+        while self._computed < end:
+            self._compute()
+        ordinals = np.concatenate([self._ordinals[self._at :], self._later[0]])
+        releases = np.concatenate([self._releases[self._at :], self._later[1]])
+        left = ordinals < end
+        ordinals, releases = ordinals[left], releases[left]
+        found: list[int] = ordinals[np.lexsort((ordinals, releases))].tolist()
+        return found
+
+    def _compute(self) -> None:
+        """Orders what comes out up to the next ordinals, many at a time: numpy's cost per call is then small."""
+        first, count = self._computed, max(512, min(64 * self._delays.block, 1 << 14), self._delays.block)
+        self._computed += count
+        drawn = self._delays.releases(self._key, first, count, self._stretches)
+        ordinals = np.concatenate([self._later[0], np.arange(first, first + count)])
+        releases = np.concatenate([self._later[1], drawn])
+        self._sort(ordinals, releases)
+
+    def _sort(self, ordinals: Releases, releases: Releases) -> None:
+        """Sorts those that come out before the first one not yet computed behind those that are sorted."""
+        now = releases < self._computed << _BITS
+        self._later = ordinals[~now], releases[~now]
+        ordinals, releases = ordinals[now], releases[now]
+        order = np.argsort(releases, kind="stable")  # and by ordinal, since they are ascending
+        self._ordinals = np.concatenate([self._ordinals[self._at :], ordinals[order]])
+        self._releases = np.concatenate([self._releases[self._at :], releases[order]])
+        self._at = 0
+
+
+def shuffle_size(shuffle: int, share: Fraction) -> int:
+    """N of a source: its part of a slot's `shuffle` samples, so that a slot holds about `shuffle` in all.
+
+    At least 16, or all of a smaller `shuffle`; 0 and 1 switch shuffling off.
+    """
+    if shuffle <= 1:
+        return 1
+    return min(LARGEST, max(min(SMALLEST, shuffle), round(shuffle * share)))
+
+
+def lanes_of(interleave: int, share: Fraction) -> int:
+    """How many shards of a source a slot reads in turn: its part of the slot's `interleave`, at least 1."""
+    return max(1, round(interleave * share))
+
+
+def _factor(size: int) -> int:
+    return size if size > 1 else 0
