@@ -14,6 +14,7 @@ from wdspec.planning.plan import SourcePlan
 from wdspec.planning.shard_order import ShardOrder
 from wdspec.planning.stream_state import StreamState
 from wdspec.reading.error_budget import Budget
+from wdspec.reading.lanes import Lanes
 from wdspec.reading.source_stream import SourceStream
 from wdspec.spec.language.models import Errors
 from wdspec.urls.sequence import ShardUrl
@@ -201,6 +202,35 @@ def test_a_change_of_both_and_back_again_before_anything_came_out_changes_nothin
         state = state.goes_on(0, plan.delays, plan.interleave)
     rest = list(itertools.islice(iter(stream_of(sources[True], 0, state)), 2000))
     assert rest == list(itertools.islice(reading, 2000))
+
+
+@pytest.mark.parametrize("sizes", [[30] * 20, [30, 1, 0, 7, 30, 30, 2, 45, 9, 30, 0, 0, 16, 3]])
+@pytest.mark.parametrize("width", [1, 3, 7, 8, 12])
+@pytest.mark.parametrize("at_a_time", [1, 13, 64, 1000])
+def test_lanes_that_become_fewer_or_more_go_on_alike_however_many_samples_are_read_at_a_time(
+    sizes, width, at_a_time
+):
+    """Also where all shards end together: none is given up beyond those that are too many."""
+
+    def read(at_a_time):
+        lanes = Lanes(source_of(sizes), 0, 0, (), 8, lambda turn, nothing_read: None)
+        found = lanes.read(50)
+        lanes.widen(width)
+        while True:
+            raws = lanes.read(at_a_time)
+            found += raws
+            if len(raws) < at_a_time:
+                return found
+
+    found = read(at_a_time)
+    assert len(set(found)) == len(found) == sum(sizes), "all in one go, to the end of the pass"
+    assert found == read(1)
+
+
+def test_places_to_begin_at_do_not_pile_up_where_nobody_asks_for_states():
+    stream = stream_of(source_of([5000] * 4, 20, order="resampled"))
+    list(itertools.islice(iter(stream), 10_000))
+    assert len(stream._marks) < 20
 
 
 @pytest.mark.parametrize("interleave", [1, 2])

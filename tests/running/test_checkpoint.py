@@ -414,11 +414,13 @@ def test_a_state_of_a_pass_can_begin_an_endless_run_and_be_saved_again(shards):
         assert len(keys(itertools.islice(loader, 2))) == 2
 
 
-def test_a_state_of_another_version_is_refused(shards):
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_state_of_another_version_is_refused(shards, version):
     with wdspec.loader(make_spec(shards), rank=0, world_size=1) as loader:
-        state = {**loader.state_dict(), "version": 1}
+        state = {**loader.state_dict(), "version": version}
         with pytest.raises(
-            wdspec.UsageError, match=r"format version 1, this wdspec reads version 2 .* finish the run"
+            wdspec.UsageError,
+            match=rf"format version {version}, this wdspec reads version 3 .* finish the run",
         ):
             loader.load_state_dict(state)
 

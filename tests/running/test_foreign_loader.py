@@ -107,8 +107,8 @@ def test_damage_that_leaves_the_kinds_as_they_were_is_found(worker, damage, says
 
 def test_a_state_of_another_version_is_no_damage(worker):
     state, _ = saved(worker)
-    with pytest.raises(wdspec.UsageError, match="format version 1, this wdspec reads version 2"):
-        worker().load_state_dict({**state, "version": 1})
+    with pytest.raises(wdspec.UsageError, match="format version 2, this wdspec reads version 3"):
+        worker().load_state_dict({**state, "version": 2})
 
 
 def test_a_persistent_worker_may_close_what_it_reads_between_epochs(worker):

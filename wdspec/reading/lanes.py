@@ -123,11 +123,11 @@ class Lanes:
         """Places in `taken` at which a lane was found at its end; they are filled in that order."""
         for place in range(width):
             self._take(place, place, taken, width, ended)
-        given_up = []
+        given_up: list[int] = []
         while ended:
             at = heappop(ended)
             place = at % width
-            if self._replace(place):
+            if self._replace(place, len(given_up)):
                 self._take(place, at, taken, width, ended)
             else:
                 given_up.append(place)
@@ -153,12 +153,17 @@ class Lanes:
         if len(found) < wanted:
             heappush(ended, stop)
 
-    def _replace(self, place: int) -> bool:
-        """Ends a lane: the next turn takes its place, if there is one; else the caller gives the place up."""
+    def _replace(self, place: int, given_up: int = 0) -> bool:
+        """Ends a lane: the next turn takes its place, if there is one; else the caller gives the place up.
+
+        Args:
+            place: of the lane.
+            given_up: places that the caller has given up and not removed yet.
+        """
         lane = self._lanes[place]
         assert lane.shard is not None, "what was never opened cannot have ended"
         lane.shard.close()
-        goes_on = len(self._lanes) <= self._width and self._has_turns
+        goes_on = len(self._lanes) - given_up <= self._width and self._has_turns
         if goes_on:
             self._lanes[place] = self._new_lane()
         if lane.is_new:  # others may have given samples before the state that this goes on from

@@ -174,6 +174,7 @@ class SourceStream:
                 following = self._stretches[number + 1 :]
                 self._lanes.widen(following[0].lanes if following else self._plan.interleave)
         if at % block == 0 and at > self._marks[-1].ordinal:
+            self._mark()  # drops those behind, or they would pile up where nobody asks for states
             self._marks.append(_Mark(at, *self._lanes.position))
         return wanted
 

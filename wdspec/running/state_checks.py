@@ -11,7 +11,7 @@ from wdspec.errors import UsageError
 from wdspec.planning.order_digest import digest
 from wdspec.running.slot_columns import Slot, decode
 
-FORMAT, VERSION = "wdspec-state", 2
+FORMAT, VERSION = "wdspec-state", 3
 WORKER_FORMAT = "wdspec-worker-state"
 """Of the state that a pipeline in one worker of somebody else's DataLoader has (`foreign_loader`)."""
 
