@@ -158,7 +158,7 @@ def test_the_slots_of_a_pass_read_every_shard_once(monkeypatch):
 def test_fewer_shards_than_slots_are_said_to_be_read_in_parts():
     shown = run("nested.yaml", "--workers", "4")
     assert re.search(r"b-00[01]\.tar \[[12]/2\]", shown)
-    assert "warning: fewer shards than the 4 slots, so each shard is read in parts (b in 2)" in shown
+    assert "warning: W512 fewer shards than the 4 slots, so each shard is read in parts (b in 2)" in shown
 
 
 def test_an_epoch_that_batches_do_not_divide_is_said_to_be_shorter():
@@ -217,7 +217,7 @@ def test_a_damaged_or_missing_first_shard_is_a_warning_and_the_rest_is_still_exp
     told = meaning("nested.yaml")
     assert sources(told)["a"]["samples"] is None
     assert len([warning for warning in told["warnings"] if "source a," in warning]) == 1
-    assert len([warning for warning in told["warnings"] if "no such file" in warning]) == 1
+    assert len([warning for warning in told["warnings"] if "of `b` do not exist" in warning]) == 1
 
 
 def test_a_big_compressed_shard_is_measured_by_its_beginning(folder, monkeypatch):

@@ -97,6 +97,8 @@ class Naming:
         others = f" (and {', '.join(map(repr, list(lacks)[1:]))})" if len(lacks) > 1 else ""
         has = ", ".join(map(repr, stored[:20])) or "no other file"
         unread = "" if self.extensions.entries is None else " of the files that `extensions` wants"
+        if self.only is not None and not unread:
+            unread = " of the files that are asked for; others are not read (`wdspec ls` lists them)"
         return FieldError(
             f"the sample has no field {name!r}{others}: {reason}, and it has {has}{unread}; "
             "add an alternative with `;`, or set `missing: skip` or `missing: none`",

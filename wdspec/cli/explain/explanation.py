@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from wdspec.cli.explain.data_checks import Advice, advice_on_epoch
 from wdspec.cli.explain.sample_sizes import memory_of_machine
 from wdspec.cli.explain.wording import FieldMeaning
 from wdspec.cli.support.tables import counted, listed, size
@@ -124,13 +125,24 @@ class Meaning:
     """In file order; a nested mix stands before its sources."""
     slots: tuple[SlotMeaning, ...]
     """Of the first slots."""
-    errors: tuple[str, ...]
-    """Why shards could not be measured."""
+    found: tuple[Advice, ...]
+    """What was found about its data."""
 
     @property
     def active(self) -> list[SourceMeaning]:
         """The sources that are read."""
         return [each for each in self.sources if each.held is not None]
+
+    @property
+    def lacks_shards(self) -> bool:
+        """Whether shards of this machine are missing."""
+        return any(each.code == "W501" for each in self.found)
+
+    @property
+    def samples(self) -> float | None:
+        """Samples of all sources together; None where those of one are not known."""
+        sizes = [each.samples for each in self.active]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
 
     @property
     def unmeasured(self) -> int:
@@ -153,19 +165,20 @@ class Meaning:
 def warnings_of(meaning: Meaning) -> Iterator[str]:
     """What the user of this spec on this topology should think about."""
     plan, spec = meaning.plan, meaning.spec
-    yield from meaning.errors
+    yield from map(str, meaning.found)
+    yield from map(str, advice_on_epoch(spec, meaning.samples))
     asked = spec.epoch.samples if spec.epoch is not None else None
     epoch = plan.epoch_samples
     if asked and epoch and spec.limit is None and asked > epoch:
         yield (
-            f"epoch: {asked} is no whole number of batches of {plan.batching.global_size:,}; an epoch is "
+            f"W511 epoch: {asked} is no whole number of batches of {plan.batching.global_size:,}; an epoch is "
             f"{epoch:,} samples, and the next one goes on from there"
         )
     parts = [f"{each.name} in {each.parts_per_shard}" for each in meaning.active if each.parts_per_shard > 1]
     if parts:
         yield (
-            f"fewer shards than the {plan.topology.slots:,} slots, so each shard is read in parts ({listed(parts)}), "
-            "every part by a walk through all of it; more and smaller shards read faster"
+            f"W512 fewer shards than the {plan.topology.slots:,} slots, so each shard is read in parts "
+            f"({listed(parts)}), every part by a walk through all of it; more and smaller shards read faster"
         )
     workers = meaning.run.workers
     memory, held = memory_of_machine(), (meaning.held_bytes + meaning.buffer_bytes) * workers
@@ -174,7 +187,7 @@ def warnings_of(meaning: Meaning) -> Iterator[str]:
             "`shuffle`" if meaning.held_bytes > meaning.buffer_bytes else "`interleave`, or run more ranks"
         )
         yield (
-            f"the shuffling and the buffers of {counted(workers, 'worker')} hold {size(held)}, over a quarter of this "
+            f"W513 the shuffling and the buffers of {counted(workers, 'worker')} hold {size(held)}, over a quarter of this "
             f"machine's {size(memory)}; lower {remedy}"
         )
 

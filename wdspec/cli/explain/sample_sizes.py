@@ -33,6 +33,8 @@ class Measure:
     """Mean size of a sample's wanted members."""
     whole: bool = True
     """Whether all headers were read."""
+    suffixes: frozenset[str] = frozenset()
+    """Of the files in it, wanted or not, in lower case."""
 
 
 def measure(
@@ -63,6 +65,7 @@ def _measured(path: str, source: Source, field_of: Callable[[str], str | None]) 
     split = splitter(source.key)
     samples, wanted, members = 0, 0, 0
     last: bytes | None = None
+    suffixes: set[bytes] = set()
     with open_file(path) as raw:
         total = os.fstat(raw.fileno()).st_size
         file = decompressed(raw)
@@ -73,15 +76,25 @@ def _measured(path: str, source: Source, field_of: Callable[[str], str | None]) 
             if parts is None:
                 continue
             key, suffix = parts
+            suffixes.add(suffix)
             if key != last:
                 if members >= MOST_MEMBERS or member.offset > most_bytes:
                     read = max(1, raw.tell())
-                    return Measure(samples * max(1.0, total / read), wanted / samples, whole=False)
+                    return Measure(
+                        samples * max(1.0, total / read),
+                        wanted / samples,
+                        whole=False,
+                        suffixes=_texts(suffixes),
+                    )
                 samples, last = samples + 1, key
             members += 1
             if field_of(suffix.decode("utf-8", "surrogateescape")) is not None:
                 wanted += member.size
-    return Measure(samples, wanted / samples if samples else 0.0)
+    return Measure(samples, wanted / samples if samples else 0.0, suffixes=_texts(suffixes))
+
+
+def _texts(suffixes: set[bytes]) -> frozenset[str]:
+    return frozenset(suffix.decode("utf-8", "surrogateescape").lower() for suffix in suffixes)
 
 
 def memory_of_machine() -> int | None:

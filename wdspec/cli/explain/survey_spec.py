@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from wdspec.cli.explain.data_checks import Advice, advice_on_data
 from wdspec.cli.explain.explanation import PER_UNENDING, Meaning, PlannedRun, SlotMeaning, SourceMeaning, Turn
 from wdspec.cli.explain.sample_sizes import Measure, measure
 from wdspec.cli.explain.wording import field_meanings, fields_in_words, steps_in_words
-from wdspec.errors import WdspecError
+from wdspec.errors import MissingShardError, WdspecError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.listed_spec import ListedSpec
 from wdspec.planning.plan import Plan, SourcePlan
@@ -40,7 +41,8 @@ def meaning_of(
     listed = ListedSpec.of(spec)
     plan = listed.plan(run.topology)
     planned = {source.name: source for source in plan.sources}
-    errors: list[str] = []
+    advice: list[Advice] = []
+    measures: dict[str, Measure] = {}
     leaves: dict[str, SourceMeaning] = {}
     for source in spec.sources:
         fields = SampleFields.of(
@@ -58,8 +60,11 @@ def meaning_of(
             shards, storage = listed.shards[source.name], listed.storages[source.name]
             measured = measure(source, shards, storage, fields.field_of) if probe else None
             if isinstance(measured, WdspecError):
-                errors.append(str(measured))
+                if not isinstance(measured, MissingShardError):  # W501 says so of all that are missing
+                    advice.append(Advice("W502", str(measured), source))
                 measured = None
+            elif measured is not None:
+                measures[source.name] = measured
             leaf = _planned(leaf, planned[source.name], plan, measured)
         leaves[source.name] = leaf
     if slots is None:
@@ -70,7 +75,7 @@ def meaning_of(
         run,
         tuple(_outline(spec.dataset, (), leaves)),
         tuple(_slots(plan, slots)),
-        tuple(errors),
+        (*advice, *(advice_on_data(listed, measures) if probe else ())),
     )
 
 

@@ -49,7 +49,7 @@ def field_meanings(source: Source, fields: SampleFields) -> list[FieldMeaning]:
         renamed[new] = tuple(found)
     kept = {name: suffixes for name, suffixes in files.items() if name not in used}
     return [
-        FieldMeaning(name, suffixes, _decoders(name, suffixes, fields.rules))
+        FieldMeaning(name, tuple(dict.fromkeys(suffixes)), _decoders(name, suffixes, fields.rules))
         for name, suffixes in {**renamed, **kept}.items()
     ]
 

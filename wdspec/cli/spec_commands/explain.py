@@ -42,18 +42,20 @@ SUMMARY = "Show what a spec means: shares, passes, who reads what."
 @choosing
 @topology_options
 @click.option("--slots", type=click.IntRange(min=0), help="Slots whose first shards are shown.")
-def explain(choice: SpecChoice, form: str, ranks: int | None, workers: int | None, slots: int | None) -> None:
+def explain(choice: SpecChoice, form: str, ranks: int | None, workers: int | None, slots: int | None) -> int:
     """Show what a spec means: shares, shards, samples and passes per epoch, batches, who reads what.
 
     Lists globs, directories and @files, and reads the headers of the first shard of each source if it is local, to
-    estimate (~) how many samples there are. Opens nothing else and runs no code of yours, but for the command of an
-    `@pipe:` list, which WDS_SECURE=1 forbids.
+    estimate (~) how many samples there are, and looks whether local shards exist. Opens nothing else and runs no code
+    of yours, but for the command of an `@pipe:` list, which WDS_SECURE=1 forbids. Exit code: 1 if local shards are
+    missing.
     """
     meaning = meaning_of(choice.load(), ranks, workers, slots)
     if form == "json":
         print_json(as_json(meaning))
     else:
         show(*parts_of(meaning))
+    return 1 if meaning.lacks_shards else 0
 
 
 def parts_of(meaning: Meaning) -> Iterator[Part]:

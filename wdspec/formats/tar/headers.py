@@ -93,7 +93,8 @@ def read_header(block: bytes) -> Header:
     # Some old tars (Sun's among them) summed signed bytes.
     if stored != byte_sum(rest) and stored != sum(struct.unpack("512b", rest)):
         likeness = look(block) or f"they begin {block[:16]!r}"
-        raise ShardError(f"bad checksum: these 512 bytes are no tar header ({likeness}); {REFETCH}")
+        remedy = "" if _CREATE in likeness else f"; {REFETCH}"
+        raise ShardError(f"bad checksum: these 512 bytes are no tar header ({likeness}){remedy}")
     name = field = text(block[:NAME])
     kind = block[156:157]
     # Other magics keep other things (times, sparse maps) where ustar has the prefix.
@@ -136,17 +137,21 @@ def shown(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
+_CREATE = "`wdspec create` makes shards"
 _LOOKS = (
     (b"version https://git-lfs", "a Git LFS pointer: run `git lfs pull`"),
     (b"<?xml", "an XML page, perhaps a store's error message"),
     (b"<", "an HTML page, perhaps an error message or a log-in form"),
     (b"{", "JSON, perhaps a store's error message; for JSON lines set `format: jsonl`"),
-    (b"PK\3\4", "a zip file"),
+    (b"PK\3\4", f"a zip file: {_CREATE} of what is in it"),
     (b"\x04\x22\x4d\x18", "lz4: compress with gz, bz2, xz or zst"),
     (b"\x1f\x9d", "compress(1): use gz, bz2, xz or zst"),
-    (b"\x89HDF", "an HDF5 file"),
+    (b"\x89HDF", f"an HDF5 file: {_CREATE}"),
     (b"\xd9\xd9\xf7", "CBOR: set `format: cbor`"),
-    (b"PAR1", "a Parquet file"),
+    (b"PAR1", f"a Parquet file: {_CREATE}"),
+    (b"ARROW1", f"an Arrow file: {_CREATE}"),
+    (b"\xff\xd8\xff", f"a JPEG picture: {_CREATE}"),
+    (b"\x89PNG", f"a PNG picture: {_CREATE}"),
 )
 
 

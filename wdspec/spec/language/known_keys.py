@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
+from wdspec.spec.language.advice.foreign_words import KEYS, KEYS_IN, advice_on
 from wdspec.spec.language.effects import inner_model
-from wdspec.spec.language.foreign_words import KEYS, KEYS_IN, advice_on
 from wdspec.spec.language.model import Model
 from wdspec.spec.language.models import Source, SourceOptions, Spec
 from wdspec.spec.language.options import LoaderOptions

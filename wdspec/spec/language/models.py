@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, SkipValidation
 
 from wdspec.redaction import redacted_urls
 from wdspec.spec.language.aistore import AIStore, read_aistore
+from wdspec.spec.language.display import as_html, facts, in_a_line
 from wdspec.spec.language.effects import Affects, AffectsNeither, AffectsOrder, AffectsSamples, AsksForFields
 from wdspec.spec.language.locations import CacheOptions, OutputOptions, RewriteRule, read_cache, read_output
 from wdspec.spec.language.model import Model, shared
@@ -149,13 +150,13 @@ class SourceOptions(Model):
 
 
 class _Discreet(Model):
-    """Shows itself without the secrets of its URLs: whoever prints a spec prints it into a log."""
+    """Shows itself in short, without the secrets of its URLs: whoever prints a spec prints it into a log."""
 
     def __repr__(self) -> str:
-        return redacted_urls(super().__repr__())
+        return redacted_urls(in_a_line(self, []))
 
     def __str__(self) -> str:
-        return redacted_urls(super().__str__())
+        return repr(self)
 
 
 class Source(_Discreet, SourceOptions):
@@ -256,6 +257,31 @@ class Spec(_Discreet):
     """The environment whose overlay was applied."""
     file: str | None = None
     """The file the spec was read from, as the user named it."""
+
+    def __repr__(self) -> str:
+        sources = self.sources
+        shown = [f"{each.name} of {' '.join(each.shards or ())}" for each in sources[:3]]
+        more = [f"{len(sources) - 3} more"] if len(sources) > 3 else []
+        return redacted_urls(in_a_line(self, [("sources", " and ".join([*shown, *more]))]))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the keys of the top level, and a table of the sources."""
+        columns = ("source", "shards", "share", "decode")
+        lines: list[tuple[str, ...]] = []
+        for source in self.sources:
+            said = dict(facts(source))
+            share = next(
+                (f"{key} {said[key]}" for key in ("probability", "weight", "upsample") if key in said), ""
+            )
+            lines.append((source.name, said.get("shards", ""), share, said.get("decode", "")))
+        return redacted_urls(
+            as_html(
+                self.name or self.file or "spec",
+                [fact for fact in facts(self) if fact[0] != "name"],
+                columns,
+                lines,
+            )
+        )
 
     @property
     def sources(self) -> tuple[Source, ...]:

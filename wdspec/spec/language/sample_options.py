@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from wdspec.decoders.table import BY_NAME, split_decoder
+from wdspec.spec.language.advice.foreign_words import DECODERS as FOREIGN_DECODERS
+from wdspec.spec.language.advice.foreign_words import number_meant
 from wdspec.spec.language.effects import AffectsOrder, AffectsSamples
-from wdspec.spec.language.foreign_words import DECODERS as FOREIGN_DECODERS
-from wdspec.spec.language.foreign_words import number_meant
 from wdspec.spec.language.model import Model
 from wdspec.spec.language.value_types import (
     CallableName,

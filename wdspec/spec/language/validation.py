@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from wdspec.spec.language.advice.remedies import remedy
 from wdspec.spec.language.model import Model
-from wdspec.spec.language.remedies import remedy
 from wdspec.spec.problems.message_words import shown
 from wdspec.spec.problems.problems import Problems
 from wdspec.spec.tree.nodes import MapNode, locate, plain

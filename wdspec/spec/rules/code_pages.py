@@ -5,6 +5,7 @@ from __future__ import annotations
 from wdspec.spec.compose.compose_codes import COMPOSE_CODES
 from wdspec.spec.language.value_codes import VALUE_CODES
 from wdspec.spec.problems.codes import Code
+from wdspec.spec.problems.data_codes import DATA_CODES
 from wdspec.spec.rules.rule_table import all_rules
 from wdspec.spec.yaml.file_codes import FILE_CODES
 
@@ -15,6 +16,7 @@ def all_codes() -> dict[str, Code]:
         FILE_CODES
         | COMPOSE_CODES
         | VALUE_CODES
+        | DATA_CODES
         | {rule.about.code: rule.about for rule in all_rules() if rule.about.title}
     )
     return dict(sorted(pages.items()))

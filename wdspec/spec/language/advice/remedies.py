@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from wdspec.spec.language.foreign_words import number_meant
+from wdspec.spec.language.advice.foreign_words import number_meant
 
 _SHARE = "write a number such as `0.5`; `0` switches the source off"
 _PERCENT = "write a part of 1, such as `0.5` for 50 %"

@@ -1,0 +1,90 @@
+"""What `wdspec explain` finds about the data that a spec names: codes W501 to W508, each where the source stands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commandline import within
+from shardmaking import write_shard
+
+from wdspec.spec.rules.code_pages import all_codes
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    for shard in range(3):
+        samples = [(f"{shard}{n:02d}", {"jpg": b"j", "cls": b"1", "seg.png": b"p"}) for n in range(100)]
+        write_shard(folder / f"a-{shard:03d}.tar", samples)
+    (folder / "linked.tar").symlink_to("a-001.tar")
+    (folder / "table.tar").write_bytes(b"PAR1" + bytes(600))
+    return folder
+
+
+ALL = "dataset:\n  - name: a\n    shards: 'a-{000..002}.tar'\n"
+BUCKET = "dataset:\n  - {name: a, shards: 'gs://b/a-{000..009}.tar'}\n"
+CASES: list[tuple[str, dict[str, str], list[str], tuple[str, ...]]] = [
+    (ALL, {}, [], ()),
+    (
+        "dataset:\n  - {name: a, shards: 'a-{000..999}.tar'}\n",
+        {},
+        ["W501"],
+        ("s.yaml:2:5", "997 of 1,000", "a-003.tar"),
+    ),
+    ("dataset:\n  - {name: a, shards: missing/a.tar}\n", {}, ["W501"], ("the shard of `a`", "no directory")),
+    ("dataset:\n  - {name: a, shards: a-000.tra}\n", {}, ["W501"], ("`a-000.tra`", "compare")),
+    ("dataset:\n  - {name: a, shards: table.tar}\n", {}, ["W502"], ("Parquet", "wdspec create")),
+    (ALL + "    extensions: png cls\n", {}, ["W503"], ("`png`", "`jpg`")),
+    (ALL + "    extensions: png;jpg cls\n", {}, [], ()),
+    (ALL + "    extensions: '*.png cls'\n", {}, [], ()),
+    (ALL + "    extensions: png cls\n    missing: skip\n", {}, [], ()),
+    (ALL + "    rename: {image: png;webp}\n", {}, ["W503"], ("`png;webp`",)),
+    (ALL + "    rename: {image: jpg}\nfields: image cls\n", {}, [], ()),
+    (ALL + "fields: image label\n", {}, ["W503", "W503"], ("`image`", "`label`", "`jpg`")),
+    (ALL + "to_tuple: jpg clss\n", {}, ["W503"], ("did you mean `cls`",)),
+    (ALL + "    tags: {year: 1}\nto_tuple: jpg year\n", {}, [], ()),
+    (ALL + "    decode: {png: rgb8}\n", {}, [], ()),  # it is the end of seg.png
+    (ALL + "    decode: {webp: rgb8}\n", {}, ["W504"], ("`decode: {webp: rgb8}`", "`jpg`")),
+    (ALL + "    decode: {image: rgb8}\n    rename: {image: jpg}\n", {}, [], ()),
+    (ALL + "    decode: audio\n", {}, ["W504"], ("`decode: audio`", "`jpg`")),
+    (ALL + "    decode: rgb8 json\n", {}, ["W504"], ("`decode: json`",)),
+    (ALL, {"WDS_REWRITE": "s3://b/=/mnt/"}, ["W505"], ("WDS_REWRITE", "`s3://b/`", "a-000.tar")),
+    (ALL, {"WDS_REWRITE": "a-=a-"}, ["W505"], ()),
+    (BUCKET, {"WDS_REWRITE": "gs://b/=nowhere/"}, ["W501"], ("10 of 10",)),
+    (BUCKET, {"AIS_ENDPOINT": "http://h:1"}, ["W506"], ("USE_AIS_FOR=gs", "gs://")),
+    (BUCKET, {"AIS_ENDPOINT": "http://h:1", "USE_AIS_FOR": "gs"}, [], ()),
+    (BUCKET, {}, [], ()),
+    (ALL, {"AIS_ENDPOINT": "http://h:1"}, [], ()),
+    (ALL + "epoch: 10\nbatch: 8\n", {}, ["W507", "W511"], ("10 samples", "about 300", "training loop")),
+    (ALL + "epoch: 16\nbatch: 8\n", {}, [], ()),  # 300 samples are less than twenty times as many
+    (
+        ALL + "  - {name: b, shards: '*-001.tar'}\n",
+        {},
+        ["W508"],
+        ("s.yaml:4:5", "`a-001.tar` is also a shard of `a`"),
+    ),
+    (
+        "dataset:\n  - {name: a, shards: [a-001.tar, linked.tar]}\n",
+        {},
+        ["W508"],
+        ("`linked.tar` stands twice",),
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "variables", "codes", "says"), CASES)
+def test_what_is_wrong_with_the_data_is_a_warning_with_a_code(
+    folder: Path, spec: str, variables: dict[str, str], codes: list[str], says: tuple[str, ...]
+) -> None:
+    (folder / "s.yaml").write_text(spec)
+    told: dict[str, Any] = json.loads(
+        within(
+            "explain", "s.yaml", "--format", "json", folder=folder, code=int("W501" in codes), **variables
+        )[0]
+    )
+    found = [next(word for word in text.split() if word in all_codes()) for text in told["warnings"]]
+    assert found == codes
+    assert all(word in "\n".join(told["warnings"]) for word in says), told["warnings"]

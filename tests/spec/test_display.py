@@ -1,0 +1,41 @@
+"""How specs show themselves: in a line, and as a table in notebooks."""
+
+from __future__ import annotations
+
+from wdspec.spec.loading import load
+
+SPEC = {
+    "name": "pages",
+    "batch": 8,
+    "epoch": 100_000,
+    "dataset": [
+        {"shards": "s3://b/a-{000..999}.tar", "weight": 2, "decode": {"jpg": "rgb8"}},
+        {
+            "shards": "https://h/<b>.tar?X-Amz-Signature=0123456789abcdef",
+            "name": "b",
+            "weight": 1,
+        },
+    ],
+}
+
+
+def test_a_spec_is_one_line_of_what_was_written() -> None:
+    spec = load(SPEC)
+    shown = "<Spec pages: sources a of s3://b/a-{000..999}.tar and b of https://h/<b>.tar"
+    assert repr(spec).startswith(shown)
+    assert repr(spec).endswith(", batch 8, epoch 100,000>")
+    assert str(spec) == repr(spec)
+    assert repr(spec.sources[0]) == "<Source a: weight 2, decode {jpg: rgb8}, shards s3://b/a-{000..999}.tar>"
+    assert "0123456789abcdef" not in repr(spec) + spec._repr_html_()
+
+
+def test_a_notebook_shows_a_table_of_the_sources() -> None:
+    html = load(SPEC)._repr_html_()
+    assert html.startswith("<b>pages</b>: batch <code>8</code>, epoch <code>100,000</code><table>")
+    assert "<td>a</td><td>s3://b/a-{000..999}.tar</td><td>weight 2</td><td>{jpg: rgb8}</td>" in html
+    assert "https://h/&lt;b&gt;.tar" in html
+
+
+def test_many_sources_are_counted() -> None:
+    shown = repr(load({"dataset": [{"shards": f"{name}.tar"} for name in "abcdef"]}))
+    assert shown == "<Spec: sources a of a.tar and b of b.tar and c of c.tar and 3 more>"
