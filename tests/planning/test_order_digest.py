@@ -56,6 +56,19 @@ ANYWHERE: dict[str, tuple[Any, Any]] = {
         f"aistore.{key}": ({"aistore": AIS | CERTIFIED}, {"aistore": AIS | CERTIFIED | {key: "other"}})
         for key in CERTIFIED
     },
+    **{
+        f"storage.{key}": ({}, {"storage": {key: value}})
+        for key, value in {
+            "endpoint": "http://s3.lab:9000",
+            "profile": "lab",
+            "region": "eu-central-1",
+            "anonymous": True,
+            "requester_pays": True,
+            "options": {"version_aware": True},
+            "env": {"secret": "LAB_SECRET"},
+            "files": {"secret": "~/.lab"},
+        }.items()
+    },
     "aistore.etl.name": ({"aistore": {**AIS, "etl": "first-etl"}}, {"aistore": {**AIS, "etl": "second-etl"}}),
     **{
         f"aistore.etl.{key}": (

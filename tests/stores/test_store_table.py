@@ -36,7 +36,7 @@ class Attic(KeyStore):
 
         return os.listdir(self.path(root))
 
-    def output(self, location, *, overwrite=True, since=None):
+    def output(self, location, settings, *, overwrite=True, since=None):
         return LocalOutput(self.path(location), overwrite=overwrite)
 
     def describe(self, location, settings):

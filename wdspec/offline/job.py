@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from wdspec.errors import UsageError
@@ -15,6 +15,8 @@ from wdspec.spec.language.locations import OutputOptions
 from wdspec.spec.language.models import Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
+from wdspec.stores.settings.ais_cluster import AisCluster
+from wdspec.stores.settings.object_login import ObjectLogin
 from wdspec.urls.rewrite import Rule
 from wdspec.urls.schemes import is_relative, scheme_of
 from wdspec.urls.sequence import ShardUrl
@@ -64,7 +66,12 @@ def job_of(spec: Spec) -> Job:
             "this spec does not say where to write; add `output: out/` to it, or give --output out/"
         )
     listed = ListedSpec.of(spec, to_read=True)
-    outputs = Storage.of(Environment.read())
+    environment = Environment.read()
+    outputs = replace(
+        Storage.of(environment),
+        login=ObjectLogin.of(environment.home, spec),
+        ais=AisCluster.of(environment.ais, environment.home, spec),
+    )
     tasks = tuple(
         ShardTask(source.name, number, shard, place_of(spec.output, shard))
         for source in spec.sources

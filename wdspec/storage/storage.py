@@ -21,6 +21,7 @@ from wdspec.storage.cache_settings import CacheSettings
 from wdspec.storage.environment import Environment
 from wdspec.storage.resolution import Resolution, ResolutionStep, locate
 from wdspec.stores.settings.ais_cluster import AisCluster
+from wdspec.stores.settings.object_login import ObjectLogin, uses_login
 from wdspec.stores.store import Store, StoreSettings, unlistable
 from wdspec.stores.store_table import store_of
 from wdspec.stores.user_stores import user_stores
@@ -65,6 +66,7 @@ class Storage(StoreSettings):
             retry_policy=_retry_policy(errors),
             http=environment.http,
             ais=AisCluster.of(environment.ais, environment.home, spec, source),
+            login=ObjectLogin.of(environment.home, spec, source),
             environment=environment,
             rules=(
                 *environment.rules,
@@ -84,6 +86,8 @@ class Storage(StoreSettings):
         variant = ""
         if self.ais is not None and found.location.startswith(AIS_PREFIX):
             variant = "&".join(filter(None, (self.ais.variant, self.ais.namespace)))
+        elif self.login is not None and uses_login(found.location):
+            variant = self.login.variant
         copies = self.cache.names(shard, found.rewritten, variant)
         step = ResolutionStep("cache", copies.path, "read from this copy, which is made if there is none")
         return found._replace(copies=copies, steps=(*found.steps, step))
@@ -143,7 +147,7 @@ class Storage(StoreSettings):
         """
         location = self.destination(url)
         try:
-            return self._written(location).output(location, overwrite=overwrite, since=since)
+            return self._written(location).output(location, self, overwrite=overwrite, since=since)
         except UsageError as error:
             if not error.place:
                 error.at(url=url)
@@ -156,12 +160,12 @@ class Storage(StoreSettings):
     def is_written(self, url: str) -> bool:
         """Whether something was written by this name: it has its name only when it is whole."""
         location = self.destination(url)
-        return self._written(location).exists(location)
+        return self._written(location).exists(location, self)
 
     def delete(self, url: str) -> None:
         """Deletes what was written by this name, where that can be. Raises what the store raises."""
         location = self.destination(url)
-        self._written(location).delete(location)
+        self._written(location).delete(location, self)
 
     def _written(self, location: str) -> Store:
         try:

@@ -45,7 +45,9 @@ class PipeStore(Store):
         """Starts the command. Raises ShardError where there is none."""
         return cast(BinaryIO, PipeStream(_command(location), location, settings.retry_policy))
 
-    def output(self, location: str, *, overwrite: bool = True, since: int | None = None) -> Output:
+    def output(
+        self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
+    ) -> Output:
         return PipeOutput(_command(location))
 
     def describe(self, location: str, settings: StoreSettings) -> str:

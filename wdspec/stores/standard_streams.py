@@ -48,7 +48,9 @@ class StandardStreams(Store):
         _taken_by = os.getpid()
         return cast(BinaryIO, _StandardInput())
 
-    def output(self, location: str, *, overwrite: bool = True, since: int | None = None) -> Output:
+    def output(
+        self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
+    ) -> Output:
         return StreamOutput(sys.stdout.buffer)
 
     def describe(self, location: str, settings: StoreSettings) -> str:

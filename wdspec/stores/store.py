@@ -12,6 +12,7 @@ from wdspec.outputs.output import Output
 from wdspec.stores.key_listing import keys_matching, literal_start, shards_among
 from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.stores.settings.http_settings import HttpSettings
+from wdspec.stores.settings.object_login import ObjectLogin
 from wdspec.streams.retrying import RetryPolicy
 
 
@@ -23,6 +24,8 @@ class StoreSettings:
     http: HttpSettings = field(default_factory=HttpSettings)
     ais: AisCluster | None = None
     """What serves the locations marked `ais+…`."""
+    login: ObjectLogin | None = None
+    """What the spec says of object stores."""
 
 
 class Store(ABC):
@@ -54,7 +57,9 @@ class Store(ABC):
         """
         raise unlistable(root, self.describe(root, settings))
 
-    def output(self, location: str, *, overwrite: bool = True, since: int | None = None) -> Output:
+    def output(
+        self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
+    ) -> Output:
         """Opens an object to be written, which appears when it is whole.
 
         Args:
@@ -76,7 +81,7 @@ class Store(ABC):
     def describe(self, location: str, settings: StoreSettings) -> str:
         """What reads a location, in a few words, or why nothing does; opens nothing."""
 
-    def exists(self, location: str) -> bool:
+    def exists(self, location: str, settings: StoreSettings) -> bool:
         """Whether an object of this name was written; False where that cannot be known.
 
         Raises:
@@ -84,7 +89,7 @@ class Store(ABC):
         """
         return False
 
-    def delete(self, location: str) -> None:
+    def delete(self, location: str, settings: StoreSettings) -> None:
         """Deletes an object that was written.
 
         Raises:

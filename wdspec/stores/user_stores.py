@@ -220,7 +220,9 @@ class UserStore(KeyStore):
                 )
         return names
 
-    def output(self, location: str, *, overwrite: bool = True, since: int | None = None) -> Output:
+    def output(
+        self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
+    ) -> Output:
         try:
             output = self._own(location).output(location, overwrite)
         except FileExistsError:
@@ -239,7 +241,7 @@ class UserStore(KeyStore):
             )
         return output if is_output(output) else OpenedOutput(output)
 
-    def exists(self, location: str) -> bool:
+    def exists(self, location: str, settings: StoreSettings) -> bool:
         if (exists := self._verb("exists", location)) is not None:
             return bool(self._answer(location, exists, location))
         if self._verb("list", location) is None:
@@ -250,7 +252,7 @@ class UserStore(KeyStore):
         except MissingShardError:
             return False
 
-    def delete(self, location: str) -> None:
+    def delete(self, location: str, settings: StoreSettings) -> None:
         delete = self._verb("delete", location)
         if delete is None:
             raise UsageError(f"the store {self} has no `delete`", location=location)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from wdspec.errors import UrlError
@@ -29,6 +30,9 @@ class StoreRow(NamedTuple):
     """What `pip install` brings the reader."""
     advice: str | None = None
     """What to do where the store refuses to answer."""
+    settings: Mapping[str, tuple[str, Any]] = {}
+    """The keys of `storage:` that it takes → the argument of its file system (`a.b`: the entry `b` of the map `a`), and
+    its value where that is not what the key says."""
 
 
 STORES = (
@@ -41,8 +45,15 @@ STORES = (
         ("s3", "s3a"),
         uploads_whole=True,
         install="wdspec[s3]",
-        advice="give credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE), or set "
-        "FSSPEC_S3_ANON=true for a public bucket",
+        advice="give credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or `storage:` in the "
+        "spec), or set FSSPEC_S3_ANON=true for a public bucket",
+        settings={
+            "endpoint": ("endpoint_url", None),
+            "profile": ("profile", None),
+            "region": ("client_kwargs.region_name", None),
+            "anonymous": ("anon", True),
+            "requester_pays": ("requester_pays", True),
+        },
     ),
     StoreRow(
         ("gs", "gcs"),
@@ -50,6 +61,11 @@ STORES = (
         install="wdspec[gcs]",
         advice="give credentials (`gcloud auth application-default login`, or GOOGLE_APPLICATION_CREDENTIALS), or set "
         "FSSPEC_GCS_TOKEN=anon for a public bucket",
+        settings={
+            "endpoint": ("endpoint_url", None),
+            "anonymous": ("token", "anon"),
+            "requester_pays": ("requester_pays", True),
+        },
     ),
     StoreRow(
         ("az", "abfs", "abfss"),
@@ -57,12 +73,14 @@ STORES = (
         install="wdspec[azure]",
         advice="set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME with AZURE_STORAGE_ACCOUNT_KEY or "
         "AZURE_STORAGE_SAS_TOKEN; FSSPEC_ABFS_ANON=true for a public container",
+        settings={"anonymous": ("anon", True)},
     ),
     StoreRow(
         ("hf",),
         uploads_whole=True,
         install="wdspec[hf]",
         advice="log in with `hf auth login`, or set HF_TOKEN",
+        settings={"endpoint": ("endpoint", None), "anonymous": ("token", False)},
     ),
     StoreRow(
         ("sftp", "ssh"),
@@ -70,6 +88,7 @@ STORES = (
         advice="give the user and the key that the host wants (`sftp://user@host/path`)",
     ),
     StoreRow(("smb",), install="smbprotocol"),
+    StoreRow(("webdav",), install="wdspec[webdav]", settings={"endpoint": ("base_url", None)}),
     StoreRow(("adl", "oci", "oss", "obs", "r2", "memory"), uploads_whole=True),
     StoreRow(("ftp", "hdfs", "webhdfs", "github", "gdrive", "dbfs", "tos")),
 )

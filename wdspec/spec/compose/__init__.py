@@ -8,6 +8,6 @@ from, so that rules can point at them. Read `composing.py` first, then `draft.py
     variants.py                          the split, the environment's overlay, overrides
     variables.py                         `${name}`
     source_list.py, source_names.py      child specs, overlays by name, defaults; a name for each source
-    aistore_secrets.py, absolute_paths.py   what must not stay in the tree, or not stay as it is
+    written_secrets.py, absolute_paths.py   what must not stay in the tree, or not stay as it is
     effective_values.py                  what takes effect where sources say less
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from wdspec.spec.compose.draft import Variant
@@ -23,17 +23,22 @@ def with_absolute_paths(holder: MapNode) -> MapNode:
     for key, names in _PATHS.items():
         settings = holder.get(key)
         if isinstance(settings, MapNode):
-            for name in names:
-                node = settings.get(name)
-                if (
-                    isinstance(node, Scalar)
-                    and isinstance(node.value, str)
-                    and node.value[:1] not in ("", "~")
-                ):
-                    path = os.path.normpath(os.path.join(node.base, node.value))
-                    settings = settings.setting(name, node.scalar(path))
-            holder = holder.setting(key, settings)
+            holder = holder.setting(key, _with_absolute(settings, names))
+    storage = holder.get("storage")
+    files = storage.get("files") if isinstance(storage, MapNode) else None
+    if isinstance(storage, MapNode) and isinstance(files, MapNode):
+        holder = holder.setting("storage", storage.setting("files", _with_absolute(files, files.entries)))
     return holder
+
+
+def _with_absolute(settings: MapNode, names: Iterable[str]) -> MapNode:
+    for name in names:
+        node = settings.get(name)
+        if isinstance(node, Scalar) and isinstance(node.value, str) and node.value[:1] not in ("", "~"):
+            settings = settings.setting(
+                name, node.scalar(os.path.normpath(os.path.join(node.base, node.value)))
+            )
+    return settings
 
 
 def absolute_shards(node: Node | None) -> tuple[str, Mapping[str, Any]]:

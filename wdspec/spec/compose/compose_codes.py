@@ -89,8 +89,9 @@ COMPOSE_CODES = table(
     Code(
         "E220",
         "a secret in a spec",
-        "Specs are shared, logged and kept. A token comes from AIS_AUTHN_TOKEN, or from the file that `token_file` or "
-        "AIS_AUTHN_TOKEN_FILE names.",
+        "Specs are shared, logged and kept. AIStore's token comes from AIS_AUTHN_TOKEN, or from the file that "
+        "`token_file` or AIS_AUTHN_TOKEN_FILE names; the login of another store from the variables that `storage.env` "
+        "names, or the files that `storage.files` names.",
         "aistore: {endpoint: http://ais:51080, token: x}\ndataset:\n  - shards: gs://b/a.tar\n",
     ),
     Code(

@@ -12,11 +12,11 @@ from wdspec.spec.compose.absolute_paths import (
     placed_rewrites,
     with_absolute_paths,
 )
-from wdspec.spec.compose.aistore_secrets import without_secrets
 from wdspec.spec.compose.draft import Composed, Draft, Variant
 from wdspec.spec.compose.effective_values import fill_in_effective_values
 from wdspec.spec.compose.source_list import GROUP_KEYS, Assembly
 from wdspec.spec.compose.spec_files import Library
+from wdspec.spec.compose.written_secrets import without_secrets
 from wdspec.spec.language.known_keys import check_keys, keys_of
 from wdspec.spec.language.models import Source, Spec
 from wdspec.spec.language.validation import checked

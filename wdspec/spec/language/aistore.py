@@ -194,3 +194,6 @@ def read_aistore(value: Any) -> Any:
         hint = "write `{endpoint: …, use_for: [gs]}`"
         refuse("E202", f"expected a map or `false`, but this is {shown(value)}", hint)
     return value
+
+
+AIStoreOrNone = Annotated[AIStore | None, BeforeValidator(read_aistore)]

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SkipValidation
 
 from wdspec.redaction import redacted_urls
-from wdspec.spec.language.aistore import AIStore, read_aistore
+from wdspec.spec.language.aistore import AIStoreOrNone
 from wdspec.spec.language.display import as_html, facts, in_a_line
 from wdspec.spec.language.effects import Affects, AffectsNeither, AffectsOrder, AffectsSamples, AsksForFields
-from wdspec.spec.language.locations import CacheOptions, OutputOptions, RewriteRule, read_cache, read_output
+from wdspec.spec.language.locations import CacheOrNone, OutputOptions, RewriteRule, StorageOrNone, read_output
 from wdspec.spec.language.model import Model, shared
 from wdspec.spec.language.options import (
     Allowances,
@@ -118,12 +118,11 @@ class SourceOptions(Model):
     rewrite: tuple[RewriteRule, ...] = Field(
         (), description="Rewrite rules for this source, before the top ones."
     )
-    aistore: Annotated[AIStore | None, BeforeValidator(read_aistore)] = Field(
-        None, description="The AIStore cluster for this source; `false` for none."
+    aistore: AIStoreOrNone = Field(None, description="The AIStore cluster for this source; `false` for none.")
+    storage: StorageOrNone = Field(
+        None, description="In place of the top `storage`, as a whole, for this source; `false` for none."
     )
-    cache: Annotated[CacheOptions | None, BeforeValidator(read_cache)] = Field(
-        None, description="The cache for this source; `false` for none."
-    )
+    cache: CacheOrNone = Field(None, description="The cache for this source; `false` for none.")
     errors: Annotated[Errors, BeforeValidator(read_errors)] = Field(
         default_factory=shared(Errors),
         description="What happens when a sample of this source cannot be read, merged over the top `errors`.",
@@ -229,12 +228,13 @@ class Spec(_Discreet):
     rewrite: tuple[RewriteRule, ...] = Field(
         (), description="Rules that rewrite URLs; the first that changes a URL wins."
     )
-    aistore: Annotated[AIStore | None, BeforeValidator(read_aistore)] = Field(
-        None, description="An AIStore cluster that serves remote shards."
+    aistore: AIStoreOrNone = Field(None, description="An AIStore cluster that serves remote shards.")
+    storage: StorageOrNone = Field(
+        None,
+        description="How object stores are reached: server, profile, region, and where logins are. By default as every "
+        "program that uses their packages reaches them.",
     )
-    cache: Annotated[CacheOptions | None, BeforeValidator(read_cache)] = Field(
-        None, description="A directory that keeps copies of remote shards."
-    )
+    cache: CacheOrNone = Field(None, description="A directory that keeps copies of remote shards.")
     errors: Annotated[Errors, BeforeValidator(read_errors)] = Field(
         default_factory=shared(Errors),
         description="What happens when a sample cannot be read: `raise`, `skip`, or a map with a budget.",

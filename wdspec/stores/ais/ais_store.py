@@ -52,7 +52,9 @@ class AisStore(KeyStore):
         cluster = _cluster(root, settings)
         return listed_names(cluster, root.removeprefix(AIS_PREFIX), start, settings.retry_policy)
 
-    def output(self, location: str, *, overwrite: bool = True, since: int | None = None) -> Output:
+    def output(
+        self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
+    ) -> Output:
         own = location.startswith(f"{AIS_PREFIX}ais:")
         raise UsageError(
             "writing to AIStore is not built; write local shards and upload them"

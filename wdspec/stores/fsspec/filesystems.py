@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from wdspec.errors import MissingShardError, ShardError
+from wdspec.errors import MissingShardError, ShardError, StoreError
 from wdspec.redaction import answered, harmless
+from wdspec.stores.settings.object_login import ObjectLogin
 from wdspec.streams.retrying import PASSING, TransientError
 from wdspec.system.per_process import KeyedValues, PerProcess
 from wdspec.urls.schemes import ROWS, scheme_of
@@ -84,13 +85,14 @@ def described(scheme: str) -> str:
     return f"{reader.rsplit('.', 1)[-1]} of {reader.split('.')[0]}"
 
 
-def filesystem_of(location: str) -> tuple[Any, str]:
+def filesystem_of(location: str, login: ObjectLogin | None = None) -> tuple[Any, str]:
     """The file system that reads a URL, made in this process on first use, and the path of the URL in it.
 
     Those without an event loop of their own belong to one thread, as fsspec has it.
 
     Raises:
         ShardError: the package for it is not installed, or its settings are wrong.
+        StoreError: `login` is not for this scheme, or lacks a secret.
         TransientError: some connect at once, and the connection failed.
     """
     from fsspec import get_filesystem_class  # type: ignore[import-untyped]  # has none
@@ -101,7 +103,8 @@ def filesystem_of(location: str) -> tuple[Any, str]:
     except ImportError as error:
         raise ShardError(f"{_to_install(scheme)} ({error})", location=location) from None
     try:
-        options = {**kind._get_kwargs_from_urls(location), "skip_instance_cache": True}
+        own = {} if login is None else login.arguments(scheme)
+        options = {**kind._get_kwargs_from_urls(location), **own, "skip_instance_cache": True}
         if kind.async_impl:
             options["use_listings_cache"] = False
         return _instance(kind, options), kind._strip_protocol(location)
@@ -152,7 +155,7 @@ def validator_of(info: Mapping[str, Any]) -> str | None:
 
 def explained(error: BaseException, location: str) -> Exception:
     """Our error for one that a file system raised: transient, missing or final, with what to do."""
-    if isinstance(error, (ShardError, TransientError)):
+    if isinstance(error, (ShardError, StoreError, TransientError)):
         return error
     scheme, name = scheme_of(location), type(error).__name__
     said = f"{name}: {answered(_first_line(error), location)}"
@@ -185,7 +188,7 @@ def explained(error: BaseException, location: str) -> Exception:
     return TransientError(said, brief=name in _NO_CONTACT and scheme not in heard)
 
 
-def asked(location: str, question: Callable[[Any, str], T]) -> T:
+def asked(location: str, login: ObjectLogin | None, question: Callable[[Any, str], T]) -> T:
     """What a file system answers about a URL, or does with it, at once and once.
 
     Args:
@@ -195,7 +198,7 @@ def asked(location: str, question: Callable[[Any, str], T]) -> T:
         ShardError: whatever goes wrong, with the URL and what to do.
     """
     try:
-        system, path = filesystem_of(location)
+        system, path = filesystem_of(location, login)
         with alone(system):
             return question(system, path)
     except Exception as error:  # whatever a file system raises

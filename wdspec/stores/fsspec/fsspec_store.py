@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 
 from wdspec.errors import ShardError
 from wdspec.outputs.output import Output
-from wdspec.redaction import harmless
+from wdspec.redaction import harmless, redacted
 from wdspec.stores.fsspec.filesystems import (
     alone,
     asked,
@@ -51,10 +51,8 @@ class FsspecStore(KeyStore):
             ShardError: the package for it is not installed, or its settings are wrong.
         """
         with contextlib.suppress(TransientError):  # it comes again with the first `read`, which tries again
-            filesystem_of(location)
-        return cast(
-            BinaryIO, ResumingStream(_Fetch(location, settings.retry_policy), location, settings.retry_policy)
-        )
+            filesystem_of(location, settings.login)
+        return cast(BinaryIO, ResumingStream(_Fetch(location, settings), location, settings.retry_policy))
 
     def keys(self, root: str, start: str, settings: StoreSettings, depth: int | None) -> list[str]:
         """Where all depths are wanted they are listed at once, which is what object stores do best; else level by
@@ -65,7 +63,7 @@ class FsspecStore(KeyStore):
         retries = Retries(settings.retry_policy, root)
         while True:
             try:
-                names = [inner + name for name in _listed(root + inner, levels)]
+                names = [inner + name for name in _listed(root + inner, levels, settings)]
                 return [name for name in names if name.startswith(start)]
             except Exception as error:  # whatever a file system raises
                 seen = explained(error, root)
@@ -73,27 +71,31 @@ class FsspecStore(KeyStore):
                     raise seen from harmless(error)
                 retries.failed(seen)
 
-    def output(self, location: str, *, overwrite: bool = True, since: int | None = None) -> Output:
-        return Upload(location, overwrite=overwrite)
+    def output(
+        self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
+    ) -> Output:
+        return Upload(location, settings.login, overwrite=overwrite)
 
     def describe(self, location: str, settings: StoreSettings) -> str:
-        return described(scheme_of(location))
+        login = settings.login
+        where = f" at {redacted(login.said.endpoint)}" if login and login.said.endpoint else ""
+        return described(scheme_of(location)) + where
 
-    def exists(self, location: str) -> bool:
-        return asked(location, lambda system, path: bool(system.exists(path)))
+    def exists(self, location: str, settings: StoreSettings) -> bool:
+        return asked(location, settings.login, lambda system, path: bool(system.exists(path)))
 
-    def delete(self, location: str) -> None:
-        asked(location, lambda system, path: system.rm_file(path))
+    def delete(self, location: str, settings: StoreSettings) -> None:
+        asked(location, settings.login, lambda system, path: system.rm_file(path))
 
 
 class _Fetch:
     """Asks the store for an object from an offset on; see `wdspec.streams.resuming_stream.Fetch`."""
 
-    def __init__(self, location: str, retry_policy: RetryPolicy) -> None:
-        self._location, self._retry_policy = location, retry_policy
+    def __init__(self, location: str, settings: StoreSettings) -> None:
+        self._location, self._retry_policy, self._login = location, settings.retry_policy, settings.login
 
     def __call__(self, offset: int) -> RangeResponse:
-        system, path = filesystem_of(self._location)
+        system, path = filesystem_of(self._location, self._login)
         try:
             if is_s3(system):
                 return self._of_s3(system, path, offset)
@@ -226,8 +228,8 @@ def _changed(location: str) -> ShardError:
     )
 
 
-def _listed(location: str, levels: int | None) -> list[str]:
-    system, path = filesystem_of(location)
+def _listed(location: str, levels: int | None, settings: StoreSettings) -> list[str]:
+    system, path = filesystem_of(location, settings.login)
     bare = path.rstrip("/")
     system.invalidate_cache()
     if levels == 1:

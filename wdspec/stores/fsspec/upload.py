@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from wdspec.errors import UsageError
 from wdspec.stores.fsspec.filesystems import asked
+from wdspec.stores.settings.object_login import ObjectLogin
 from wdspec.urls.schemes import ROWS, scheme_of
 
 
@@ -19,8 +20,8 @@ class Upload:
     Needs as much room in the temporary folder as the object has bytes.
     """
 
-    def __init__(self, url: str, *, overwrite: bool = True) -> None:
-        self._url = url
+    def __init__(self, url: str, login: ObjectLogin | None = None, *, overwrite: bool = True) -> None:
+        self._url, self._login = url, login
         self._overwrite = overwrite
         self._check_free()
         self._file: IO[bytes] | None = tempfile.NamedTemporaryFile(  # noqa: SIM115  # lives until `abort`
@@ -38,7 +39,7 @@ class Upload:
             file.flush()
             self._check_free()
             put = _put_whole if _appears_whole(self._url) else _put_and_move
-            asked(self._url, partial(put, file.name))
+            asked(self._url, self._login, partial(put, file.name))
         finally:
             self.abort()
 
@@ -50,7 +51,7 @@ class Upload:
 
     def _check_free(self) -> None:
         # Also where it may be replaced: a package that is not installed is told of before the work.
-        if asked(self._url, lambda system, path: not self._overwrite and system.exists(path)):
+        if asked(self._url, self._login, lambda system, path: not self._overwrite and system.exists(path)):
             raise UsageError(
                 "an object of this name exists; choose another name, or allow overwriting it", url=self._url
             )

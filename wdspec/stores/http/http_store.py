@@ -46,7 +46,9 @@ class HttpStore(Store):
         fetch = HttpObject(url, settings.http, settings.retry_policy)
         return cast(BinaryIO, ResumingStream(fetch, location, settings.retry_policy))
 
-    def output(self, location: str, *, overwrite: bool = True, since: int | None = None) -> Output:
+    def output(
+        self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
+    ) -> Output:
         raise UsageError(
             "there is no agreed way to write to an HTTP server; name a program that does, such as "
             "`pipe:curl -fsS -T - URL`, or write a local shard"

@@ -21,16 +21,18 @@ class LocalStore(Store):
     def list(self, root: str, pattern: str, settings: StoreSettings) -> list[str]:
         return files_matching(root, pattern) if pattern else shards_in(root)
 
-    def output(self, location: str, *, overwrite: bool = True, since: int | None = None) -> LocalOutput:
+    def output(
+        self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
+    ) -> LocalOutput:
         return LocalOutput(_path(location), overwrite=overwrite, since=since)
 
     def describe(self, location: str, settings: StoreSettings) -> str:
         return "local file"
 
-    def exists(self, location: str) -> bool:
+    def exists(self, location: str, settings: StoreSettings) -> bool:
         return os.path.exists(_path(location))
 
-    def delete(self, location: str) -> None:
+    def delete(self, location: str, settings: StoreSettings) -> None:
         os.unlink(_path(location))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from wdspec.spec.compose.draft import Composed
 from wdspec.spec.problems.message_words import quoted
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
@@ -19,10 +21,10 @@ from wdspec.spec.rules.shard_texts import parts_of
 )
 def shards_of_two_sources(composed: Composed) -> Findings:
     """The first shard that a text shares with an earlier source."""
-    sets: ShardSets[str] = ShardSets()
+    stores: defaultdict[str, ShardSets[str]] = defaultdict(ShardSets)  # one URL may be there in several
     for leaf, text, parts in parts_of(composed):
         for part in parts:
-            found = sets.add(part, leaf.name)
+            found = stores[repr(leaf.model and leaf.model.storage)].add(part, leaf.name)
             if found is not None and found[1] != leaf.name:
                 shard, other = found
                 message = f"{quoted(shard)} is also a shard of the source `{other}`"
