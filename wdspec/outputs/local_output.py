@@ -61,7 +61,9 @@ class LocalOutput:
         try:
             file.flush()
             os.fsync(file.fileno())
-            self._check_replaceable()
+            mode = self._check_replaceable()
+            if mode is not None:
+                os.chmod(self._partial, mode)
             os.replace(self._partial, self.path)
             self._made = identity_of(self.path)
         except BaseException:
@@ -101,11 +103,12 @@ class LocalOutput:
                 location=self.path,
             )
 
-    def _check_replaceable(self) -> None:
+    def _check_replaceable(self) -> int | None:
+        """The permissions of the file that is going to be replaced, which the new one is given; None: there is none."""
         try:
             found = os.stat(self.path)
         except FileNotFoundError:
-            return
+            return None
         if not stat.S_ISREG(found.st_mode):
             raise UsageError("this is no regular file, so it cannot be replaced by one", location=self.path)
         if not self._overwrite:
@@ -118,6 +121,7 @@ class LocalOutput:
                 "as `out-w3-%06d.tar`",
                 location=self.path,
             )
+        return stat.S_IMODE(found.st_mode)
 
 
 def identity_of(path: str) -> tuple[int, ...] | None:

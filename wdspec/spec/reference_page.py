@@ -8,7 +8,8 @@ from typing import Any
 
 from wdspec.spec.language.effects import affects_of
 from wdspec.spec.language.json_schema import Document, SourceEntry
-from wdspec.spec.language.known_keys import keys_of, maps_of
+from wdspec.spec.language.key_order import documented_keys
+from wdspec.spec.language.known_keys import maps_of
 from wdspec.spec.language.model import Model
 from wdspec.spec.language.models import Source, Spec
 from wdspec.spec.rules.code_pages import all_codes
@@ -25,14 +26,17 @@ Keys have a fixed meaning, whatever order they are written in. Unknown keys are 
 A saved state goes on with a spec that differs in keys that affect nothing, warns of a difference in one that affects
 `samples`, and does not fit one that affects the `order` (which samples come, and when).
 """
-_MERGED = ("extends", "vars", "environments", "splits", "defaults", "sources")
 
 
 def reference_text() -> str:
     """The whole page, as it is published in `docs/spec.md`."""
-    parts = [_INTRODUCTION, "## Top level\n", *_table(Document, [*keys_of(Spec), *_MERGED[:-1]])]
+    parts = [
+        _INTRODUCTION,
+        "## Top level\n",
+        *_table(Document, [key for key in documented_keys(Document) if key != "sources"]),
+    ]
     parts += ["\n## In an environment, a split or an override, also\n", *_table(Document, ["sources"])]
-    parts += ["\n## A source\n", *_table(SourceEntry, _source_keys())]
+    parts += ["\n## A source\n", *_table(SourceEntry, list(documented_keys(SourceEntry)))]
     for name, model in {**dict(_maps(Spec)), **dict(_maps(Source))}.items():
         parts += [f"\n## `{name}`\n", f"{model.__doc__}\n", *_table(model, None)]
     parts += ["\n## Codes of problems\n", "`wdspec rule E302` explains one at the command line.\n"]
@@ -49,12 +53,6 @@ def _maps(model: type[Model], prefix: str = "") -> Iterator[tuple[str, type[Mode
     for key, inner in maps_of(model).items():
         yield f"{prefix}{key}", inner
         yield from _maps(inner, f"{prefix}{key}.")
-
-
-def _source_keys() -> list[str]:
-    """What a source is first, then what it may have."""
-    first = ("shards", "dataset", "spec", "name")
-    return [*first, *(name for name in keys_of(SourceEntry) if name not in first)]
 
 
 def _table(model: type[Model], keys: list[str] | None) -> Iterator[str]:
