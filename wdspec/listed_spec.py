@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -36,11 +36,18 @@ class ListedSpec:
     """The frozen shards of every source; none of one whose share is 0."""
 
     @classmethod
-    def of(cls, spec: Spec, *, to_read: bool = False) -> ListedSpec:
+    def of(
+        cls,
+        spec: Spec,
+        *,
+        to_read: bool = False,
+        storage_of: Callable[[Environment, Spec, Source], Storage] = Storage.of,
+    ) -> ListedSpec:
         """Lists the shards of a spec.
 
         Args:
             to_read: whether samples are going to be read: then what can be known to fail is refused at once.
+            storage_of: makes the storage of a source.
 
         Raises:
             SpecError: WDS_SECURE forbids the spec's functions.
@@ -50,7 +57,7 @@ class ListedSpec:
         environment = Environment.read()
         if to_read:
             _check_readable(spec, environment.secure)
-        storages = {source.name: Storage.of(environment, spec, source) for source in spec.sources}
+        storages = {source.name: storage_of(environment, spec, source) for source in spec.sources}
         shares = largest_shares(spec, lambda source: 1)
         shards = {
             source.name: shards_of(source, storages[source.name]) if shares[source.name] else UrlSequence(())

@@ -12,7 +12,7 @@ from wdspec.secure import secure_mode
 from wdspec.spec.compose.composing import compose
 from wdspec.spec.compose.draft import Composed, Variant
 from wdspec.spec.compose.foreign_specs import foreign
-from wdspec.spec.compose.spec_files import STANDARD_INPUT, STANDARD_INPUT_NAME, Library, top_map
+from wdspec.spec.compose.spec_files import STANDARD_INPUT, STANDARD_INPUT_NAME, Library, ReadFile, top_map
 from wdspec.spec.compose.variables import Scope, used_names
 from wdspec.spec.compose.variants import (
     choose_environment,
@@ -48,6 +48,7 @@ def load(
     env: str | None = None,
     vars: Mapping[str, Any] | None = None,
     overrides: Overrides | None = None,
+    read: ReadFile | None = None,
 ) -> Spec:
     """Loads and checks a spec. Nothing is imported, opened or run that the spec names, but other spec files.
 
@@ -58,6 +59,7 @@ def load(
         env: the environment whose overlay is applied; by default that named by WDSPEC_ENV, if any.
         vars: values for `${name}`, before those of environment variables and of the spec.
         overrides: values laid over everything: `{"batch.size": 32}` or `["batch.size=32"]`.
+        read: reads spec files, where they are not to come from the disk (as `wdspec diff` reads them out of git).
 
     Raises:
         SpecError: the spec is wrong; the message holds every problem, `.problems` the same as objects.
@@ -73,7 +75,7 @@ def load(
                 "a Spec is loaded already; give split, env, vars and overrides where it is loaded"
             )
         return source
-    reading = _Reading(source, split, env, vars, overrides)
+    reading = _Reading(source, split, env, vars, overrides, read)
     composed = reading.composed(reading.split, reading.env, warnings=False)
     errors = [problem for problem in reading.problems.sorted() if problem.is_error]
     if errors or composed is None:
@@ -132,6 +134,7 @@ class _Reading:
         env: str | None,
         vars: Mapping[str, Any] | None,
         overrides: Overrides | None,
+        read: ReadFile | None = None,
     ) -> None:
         self.problems = Problems()
         self.directory = os.getcwd()
@@ -142,7 +145,7 @@ class _Reading:
         self.env_by_variable = env is None and bool(self.environ.get("WDSPEC_ENV"))
         self.env = self.environ["WDSPEC_ENV"] if self.env_by_variable else env
         self.arguments = self._arguments(vars or {})
-        self.library = Library(self.problems, lambda node, own: self._scope(own).expand(node))
+        self.library = Library(self.problems, lambda node, own: self._scope(own).expand(node), read)
         self.own: MapNode | None = None
         self.top = self._top(source)
         self.overrides = self._overrides(overrides or {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from wdspec.cli.explain.data_checks import Advice, advice_on_data
@@ -16,13 +16,20 @@ from wdspec.planning.plan import Plan, SourcePlan
 from wdspec.planning.topology import Seat, Topology
 from wdspec.processes.seat import find_seat
 from wdspec.spec.language.models import Source, Spec
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
 
 TURNS = 3
 """First shards named of each slot and source."""
 
 
 def meaning_of(
-    spec: Spec, ranks: int | None, workers: int | None, slots: int | None, probe: bool = True
+    spec: Spec,
+    ranks: int | None,
+    workers: int | None,
+    slots: int | None,
+    probe: bool = True,
+    storage_of: Callable[[Environment, Spec, Source], Storage] = Storage.of,
 ) -> Meaning:
     """Lists the shards, plans, and reads the headers of one local shard a source. Runs nothing.
 
@@ -33,12 +40,13 @@ def meaning_of(
         ranks, workers: the topology; by default that of the running job and the spec's.
         slots: how many slots to describe; by default some that fit a screen.
         probe: False: reads no shard, so that sizes are known only where the spec declares them.
+        storage_of: makes the storage of a source.
 
     Raises:
         WdspecError: as planning and listing raise.
     """
     run = _run(spec, ranks, workers)
-    listed = ListedSpec.of(spec)
+    listed = ListedSpec.of(spec, storage_of=storage_of)
     plan = listed.plan(run.topology)
     planned = {source.name: source for source in plan.sources}
     advice: list[Advice] = []

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.spec_options import form_option
+from wdspec.cli.support.state_files import described, states_in
 from wdspec.cli.support.tables import Part, Table, counted, number, show, table_of
-from wdspec.errors import UsageError
 
 SUMMARY = "Show a saved state: epoch, batch, what each source has given."
 
@@ -26,67 +24,12 @@ def state(file: str, form: str) -> None:
     FILE is JSON, or a checkpoint that `torch.save` wrote, with a state anywhere in it. Nothing is unpickled but
     tensors and plain values.
     """
-    found = list(_states(_read(file), ""))
-    if not found:
-        raise UsageError(
-            f"there is no state of wdspec in {file}; name the file that holds what `state_dict` or `gather_state` gave"
-        )
-    told = [{"at": place, **described(each)} for place, each in found]
+    told = [{"at": place, **described(each)} for place, each in states_in(file)]
     if form == "json":
         print_json(told)
         return
     for each in told:
         show(*_parts(f"{file}{each['at'] and ', ' + each['at']}", each))
-
-
-def described(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """What a state says, as JSON values.
-
-    Raises:
-        UsageError: it is damaged, or of another version.
-    """
-    from wdspec.planning.delays import Delays
-    from wdspec.planning.topology import legal_workers, legal_world_sizes
-    from wdspec.running.state_checks import check_undamaged, ranks_of, read_entry
-
-    check_undamaged(saved)
-    order, ranks, batch = json.loads(saved["order"]), ranks_of(saved), saved["batch"]
-    topology, per_slot = order["elastic"], order["batch"] or 1
-    delays = {
-        name: Delays(order["seed"], name, described["shuffle"])
-        for name, described in order["sources"].items()
-    }
-    sources = {name: {"slots": 0, "samples": 0, "least": 0, "most": 0} for name in saved["sources"]}
-    for rank in ranks:
-        for worker, slot in enumerate(read_entry(saved, rank, topology["workers"], lambda slot: False)):
-            for name, stream in zip(saved["sources"], slot or (), strict=False):
-                source = sources[name]
-                given = stream.given(rank * topology["workers"] + worker, delays[name])
-                source["least"] = min(source["least"], given) if source["slots"] else given
-                source["most"] = max(source["most"], given)
-                source["samples"] += given
-                source["slots"] += 1
-    epoch, inside = divmod(batch, saved["epoch_batches"]) if saved["epoch_batches"] else (0, batch)
-    return {
-        "version": saved["version"],
-        "batch": batch,
-        "samples": batch * topology["ranks"] * per_slot,
-        "given_of_step": [saved["given"], saved["items"]],
-        "epoch": epoch,
-        "epoch_batch": inside,
-        "epoch_batches": saved["epoch_batches"],
-        "is_pass": "pass" in order,
-        "elastic": topology,
-        "ranks": ranks,
-        "legal_ranks": legal_world_sizes(topology["ranks"]),
-        "legal_workers": [0, *legal_workers(topology["workers"])],
-        "digest": saved["digest"],
-        "seed": order["seed"],
-        "sources": [
-            {"source": name, "share": order["sources"][name]["share"], **counts}
-            for name, counts in sources.items()
-        ],
-    }
 
 
 def _parts(title: str, told: dict[str, Any]) -> Iterator[Part]:
@@ -125,55 +68,3 @@ def _parts(title: str, told: dict[str, Any]) -> Iterator[Part]:
 def _shown(numbers: list[int]) -> str:
     shown = ", ".join(map(str, numbers[:12]))
     return shown if len(numbers) <= 12 else f"{shown}, … {numbers[-1]}"
-
-
-def _read(file: str) -> Any:
-    if os.path.isdir(file):
-        raise UsageError(
-            f"{file} is a folder; of one that torch.distributed.checkpoint wrote, make a file first (which unpickles): "
-            f"`python -m torch.distributed.checkpoint.format_utils dcp_to_torch {file} state.pt`"
-        )
-    try:
-        with open(file, "rb") as opened:
-            data = opened.read()
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
-    try:
-        return json.loads(data)
-    except ValueError as error:
-        if not data.startswith(b"PK"):
-            raise UsageError(f"{file} is no JSON, and no checkpoint of torch: {error}") from None
-    return _tensors(file)
-
-
-def _tensors(file: str) -> Any:
-    from wdspec.compiler import require_torch
-
-    require_torch("reading a checkpoint of torch")
-    import torch
-
-    try:
-        return torch.load(file, map_location="meta", weights_only=True, mmap=True)
-    except Exception as error:  # of many kinds, and of many lines
-        first = str(error).strip().split("\n")[0]
-        raise UsageError(
-            f"{file} cannot be read without unpickling what is no tensor or plain value ({first}); save the state in a "
-            "file of its own, as JSON"
-        ) from None
-
-
-def _states(value: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The states anywhere in a checkpoint, each with its place."""
-    from wdspec.running.state_checks import FORMAT
-
-    if isinstance(value, Mapping):
-        if value.get("format") == FORMAT:
-            yield place, value
-            return
-        items = list(value.items())
-    elif isinstance(value, (list, tuple)):
-        items = list(enumerate(value))
-    else:
-        return
-    for name, each in items:
-        yield from _states(each, f"{place}.{name}" if place else str(name))

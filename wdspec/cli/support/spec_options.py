@@ -12,6 +12,7 @@ import click
 from wdspec.errors import UsageError
 
 if TYPE_CHECKING:
+    from wdspec.spec.compose.spec_files import ReadFile
     from wdspec.spec.language.models import Source, Spec
 
 SPEC_SUFFIXES = (".yaml", ".yml", ".json")
@@ -54,8 +55,8 @@ class SpecChoice:
     variables: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
 
-    def load(self) -> Spec:
-        """The spec, checked.
+    def load(self, read: ReadFile | None = None) -> Spec:
+        """The spec, checked; read from the disk, or by a function (see `wdspec.load`).
 
         Raises:
             SpecError: the spec has problems.
@@ -66,7 +67,12 @@ class SpecChoice:
         values = assigned(self.variables, "--var")
         assigned(self.overrides, "--set")
         return load(
-            self.file, split=self.split, env=self.env, vars=values or None, overrides=self.overrides or None
+            self.file,
+            split=self.split,
+            env=self.env,
+            vars=values or None,
+            overrides=self.overrides or None,
+            read=read,
         )
 
 

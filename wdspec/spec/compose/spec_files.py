@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -16,6 +17,8 @@ from wdspec.spec.yaml.parser import MAX_BYTES, decode_text, parse
 from wdspec.urls.schemes import scheme_of
 
 MAX_CHAIN = 16
+ReadFile = Callable[[str, bool], bytes]
+"""Absolute path, and whether only a regular file will do -> up to `MAX_BYTES` + 1 bytes. Raises OSError, ValueError."""
 STANDARD_INPUT = "-"
 STANDARD_INPUT_NAME = "<stdin>"
 
@@ -26,11 +29,15 @@ class Library:
     Args:
         problems: where what is wrong is noted.
         expand: replaces variables in the `extends` of a file, given the file's own tree.
+        read: reads a file: from the disk, or out of a revision.
     """
 
-    def __init__(self, problems: Problems, expand: Callable[[Node, MapNode], Node]) -> None:
+    def __init__(
+        self, problems: Problems, expand: Callable[[Node, MapNode], Node], read: ReadFile | None = None
+    ) -> None:
         self._problems = problems
         self._expand = expand
+        self._read_file = read or read_from_disk
         self._parsed: dict[str, MapNode | None] = {}
         self._merged: dict[str, MapNode | None] = {}
         self.ignore_comments: list[IgnoreComment] = []
@@ -74,9 +81,7 @@ class Library:
     def standard_input(self) -> MapNode | None:
         """The tree of what comes from standard input; its relative paths start at the working directory."""
         data = sys.stdin.buffer.read(MAX_BYTES + 1)
-        return self._tree(
-            self._within_limits(data, len(data), STANDARD_INPUT_NAME), STANDARD_INPUT_NAME, os.getcwd()
-        )
+        return self._tree(self._within_limits(data, STANDARD_INPUT_NAME), STANDARD_INPUT_NAME, os.getcwd())
 
     def find(self, node: Node, key: str) -> tuple[str, str] | None:
         """Absolute path and name of the file that a value names; None, and a problem, when it names none."""
@@ -137,29 +142,32 @@ class Library:
                 self._problems.add("E001", at, message, hint)
 
         try:
-            kind = os.stat(path).st_mode
-            if stat.S_ISDIR(kind):
-                cannot(f"{named} is a directory", "name a file in it")
-                return None
-            if at is not None and not stat.S_ISREG(kind):
-                cannot(f"{named} is not a regular file")
-                return None
-            with open(path, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                data = b"" if size > MAX_BYTES else file.read(MAX_BYTES + 1)
+            data = self._read_file(path, at is not None)
+        except IsADirectoryError:
+            cannot(f"{named} is a directory", "name a file in it")
+            return None
         except (OSError, ValueError) as error:
             reason = "there is no such file" if isinstance(error, FileNotFoundError) else _reason(error)
             cannot(f"cannot read {named}: {reason}", "check the path")
             return None
-        return self._within_limits(data, size, named)
+        return self._within_limits(data, named)
 
-    def _within_limits(self, data: bytes, size: int, named: str) -> bytes | None:
-        if size <= MAX_BYTES and len(data) <= MAX_BYTES:
+    def _within_limits(self, data: bytes, named: str) -> bytes | None:
+        if len(data) <= MAX_BYTES:
             return data
         hint = "a spec describes data, it does not hold it; put long lists of shards into an `@file`"
         message = f"the file is larger than {MAX_BYTES // 2**20} MiB"
         self._problems.note(Problem("E002", message, hint, named, 1, 1))
         return None
+
+
+def read_from_disk(path: str, only_regular: bool) -> bytes:
+    """The bytes of a file, as `ReadFile` says; a spec on the command line may also be a pipe."""
+    kind = os.stat(path).st_mode
+    if only_regular and not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    with open(path, "rb") as file:
+        return file.read(MAX_BYTES + 1)
 
 
 def top_map(tree: Node, problems: Problems) -> MapNode | None:

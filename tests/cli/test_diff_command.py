@@ -1,0 +1,236 @@
+"""`wdspec diff`: what a change to a spec does."""
+
+import itertools
+import json
+import subprocess
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from commandline import within
+from shardmaking import write_source
+
+import wdspec
+
+SPEC = """\
+extends: base.yaml
+dataset:
+  - {name: books, shards: "s3://bucket/books-{000..099}.tar", weight: 3, samples: 100000}
+  - {name: web, shards: "@web.txt", weight: 1, samples: 5000, decode: json}
+  - {name: old, shards: "s3://bucket/old-{000..009}.tar", weight: 1}
+batch: 32
+epoch: 10_000
+elastic: {ranks: 4, workers: 2}
+"""
+
+
+@pytest.fixture
+def repository(tmp_path):
+    (tmp_path / "train.yaml").write_text(SPEC)
+    (tmp_path / "base.yaml").write_text("seed: 3\n")
+    (tmp_path / "web.txt").write_text("".join(f"s3://b/w-{n}.tar\n" for n in range(8)))
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part" / "own.yaml").write_text("dataset: [{shards: a.tar}]\n")
+    for arguments in (
+        ["init", "-q", "-b", "main"],
+        ["add", "."],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "first"],
+    ):
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def compared(folder, old, new, *options):
+    return json.loads(within("diff", old, new, "--format", "json", *options, folder=folder)[0])
+
+
+def changed(folder, *replacements, name="train.yaml"):
+    text = (folder / name).read_text()
+    for old, new in replacements:
+        assert old in text
+        text = text.replace(old, new)
+    (folder / name).write_text(text)
+
+
+def test_the_spec_what_it_extends_and_its_lists_are_those_of_the_revision(repository):
+    changed(repository, ("seed: 3", "seed: 4"), name="base.yaml")
+    with (repository / "web.txt").open("a") as file:
+        file.write("s3://b/w-8.tar\ns3://b/w-9.tar\n")
+    told = compared(repository, "main:train.yaml", "train.yaml")
+    assert told["settings"] == [{"key": "seed", "old": "3", "new": "4"}]
+    web = next(each for each in told["sources"] if each["source"] == "web")
+    assert (web["old"]["shards"], web["new"]["shards"]) == (8, 10)
+    assert (web["change"], web["added_shards"], web["removed_shards"]) == ("changed", 2, 0)
+    assert "seed: was 3, now 4" in told["order"]["changes"]
+    assert told["same"] is False
+
+
+def test_shares_shards_and_keys_are_told_source_by_source(repository):
+    changed(
+        repository,
+        ("weight: 3", "weight: 2"),
+        ("books-{000..099}", "books-{050..149}"),
+        ("decode: json", "decode: raw"),
+        ("name: old", "name: older"),
+    )
+    shown, _ = within("diff", "main:train.yaml", "train.yaml", folder=repository)
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "books weight 3.0 2.0" in lines
+    assert 'web decode.names ["json"] ["raw"]' in lines
+    books = next(line for line in lines if line.startswith("books changed"))
+    assert books == ("books changed 60.00 % → 50.00 % 100 (+50 −50) 100,000 5,990 → 4,992 0.0599 → 0.0499")
+    assert any(line.startswith("older added 25.00 % 10 ?") for line in lines)
+    assert any(line.startswith("warning: `older` has the shards of `old`") for line in lines)
+    assert "web goes on where it stands, nothing lost or repeated" in lines
+    assert "old is dropped where it stands" in lines
+    assert "older begins at its first sample" in lines
+    assert "books goes on at the start of the shards it was reading: some samples come again" in lines
+
+
+def test_equal_specs_are_said_to_be_equal_and_the_exit_code_tells(repository):
+    shown, _ = within("diff", "HEAD:train.yaml", "train.yaml", "--exit-code", folder=repository)
+    assert "nothing differs" in shown
+    assert "A saved state goes on exactly: same order, same samples." in shown
+    changed(repository, ("decode: json", "decode: raw"))
+    told = json.loads(
+        within(
+            "diff",
+            "HEAD:train.yaml",
+            "train.yaml",
+            "--exit-code",
+            "--format",
+            "json",
+            folder=repository,
+            code=1,
+        )[0]
+    )
+    assert told["order"]["same"] is True
+    assert told["samples"]["same"] is False
+    assert told["state"]["goes_on"] == "other samples"
+
+
+def test_markdown_has_no_markup_of_the_spec_s_own(repository):
+    changed(repository, ("name: web", 'name: "we|b_*<i>*"'))
+    shown, _ = within("diff", "main:train.yaml", "train.yaml", "--format", "markdown", folder=repository)
+    rows = [line for line in shown.splitlines() if line.startswith("| we")]
+    assert rows[0].startswith(r"| we\|b\_\*\<i\>\* | added | 20.00 % |")
+    assert "with `allow_changed=True`" in shown
+    tables = [line for line in shown.splitlines() if line.startswith("|--")]
+    assert tables[0] == "|--|--|--:|--:|--:|--:|--:|"
+
+
+def test_the_chart_is_an_svg_with_every_source(repository):
+    changed(repository, ("weight: 3", "weight: 2"))
+    within("diff", "main:train.yaml", "train.yaml", "--chart", "shares.svg", folder=repository)
+    drawn = ElementTree.parse(repository / "shares.svg").getroot()
+    assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
+    said = (repository / "shares.svg").read_text()
+    assert all(f"<!-- {text} -->" in said for text in ("books", "web", "old", "60.00 %", "50.00 %"))
+    _, told = within("diff", "HEAD:train.yaml", "train.yaml", "--chart", "x.png", folder=repository, code=1)
+    assert "--chart draws SVG; name a file that ends in .svg, not x.png" in told
+
+
+@pytest.mark.parametrize(
+    ("old", "folder", "said"),
+    [
+        ("nowhere:train.yaml", "", "git knows no revision `nowhere` here"),
+        ("--output=x:train.yaml", "", "No such option"),
+        ("main:none.yaml", "", "at main: none.yaml: E001 cannot read none.yaml: there is no such file"),
+        ("main:part", "", "part is a directory"),
+        ("main:own.yaml", "part", "paths start at the repository's top folder; write `main:./own.yaml`"),
+        ("gone.yaml", "", "there is no such file"),
+    ],
+)
+def test_what_cannot_be_read_is_said(repository, old, folder, said):
+    _, told = within(
+        "diff", old, repository / "train.yaml", folder=repository / folder, code=2 if old[0] == "-" else 1
+    )
+    assert said in told
+
+
+def test_a_revision_needs_a_repository(tmp_path):
+    (tmp_path / "a.yaml").write_text("dataset: [{shards: a.tar}]\n")
+    _, told = within(
+        "diff", "main:a.yaml", "a.yaml", folder=tmp_path, code=1, GIT_CEILING_DIRECTORIES=str(tmp_path.parent)
+    )
+    assert "is in no repository; name two files" in told
+
+
+def test_paths_of_a_working_directory_begin_with_a_dot(repository):
+    assert compared(repository / "part", "main:./own.yaml", "own.yaml")["same"] is True
+
+
+def test_no_secret_is_shown(repository):
+    changed(
+        repository, ("s3://bucket/old-{000..009}.tar", "https://u:hunter2@h/old-{000..009}.tar?X-Sig=hunter2")
+    )
+    changed(repository, ("batch: 32", 'batch: 32\nrewrite: [{from: "s3://q/", to: "https://u:hunter2@h/"}]'))
+    for form in ("text", "markdown", "json"):
+        shown, told = within("diff", "main:train.yaml", "train.yaml", "--format", form, folder=repository)
+        assert "hunter2" not in shown + told
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A run of two sources, its state after three batches, and the spec it was begun with."""
+    spec = {
+        "seed": 7,
+        "dataset": [
+            {"name": name, "shards": write_source(tmp_path, name, 3, 20), "weight": weight, "shuffle": 5}
+            for name, weight in (("a", 3), ("b", 1))
+        ],
+        "batch": 4,
+        "epoch": {"batches": 50},
+        "elastic": {"ranks": 1, "workers": 1},
+    }
+    (tmp_path / "old.json").write_text(json.dumps(spec))
+    with wdspec.loader(spec) as loader:
+        list(itertools.islice(loader, 3))
+        (tmp_path / "state.json").write_text(json.dumps(loader.state_dict()))
+    return spec, tmp_path
+
+
+def test_what_is_said_of_a_state_is_what_happens_to_it(saved):
+    spec, folder = saved
+    fates = {}
+    for name, change in {
+        "same": lambda new: None,
+        "samples": lambda new: new["dataset"][0].update(tags={"t": 1}),
+        "share": lambda new: new["dataset"][0].update(weight=5),
+        "reads": lambda new: new["dataset"][0].update(order="sequential"),
+        "topology": lambda new: new.update(elastic={"ranks": 2, "workers": 1}),
+    }.items():
+        new = json.loads(json.dumps(spec))
+        change(new)
+        (folder / f"{name}.json").write_text(json.dumps(new))
+        told = compared(folder, "old.json", f"{name}.json", "--state", "state.json")["state"]
+        fates[name] = told["goes_on"]
+        assert told["saved"]["batch"] == 3
+        state = json.loads((folder / "state.json").read_text())
+        with wdspec.loader(new, world_size=1, rank=0) as loader:
+            if told["goes_on"] in ("exactly", "other samples"):
+                loader.load_state_dict(state)
+            else:
+                with pytest.raises(wdspec.UsageError):
+                    loader.load_state_dict(state)
+            if told["goes_on"] == "if allowed":
+                loader.load_state_dict(state, allow_changed=True)
+            if told["goes_on"] == "no":
+                with pytest.raises(wdspec.UsageError):
+                    loader.load_state_dict(state, allow_changed=True)
+    assert fates == {
+        "same": "exactly",
+        "samples": "other samples",
+        "share": "if allowed",
+        "reads": "if allowed",
+        "topology": "no",
+    }
+
+
+def test_a_state_of_neither_spec_is_compared_as_it_was_saved(saved):
+    spec, folder = saved
+    (folder / "new.json").write_text(json.dumps({**spec, "seed": 8}))
+    told = compared(folder, "new.json", "old.json", "--state", "state.json")
+    assert told["order"]["same"] is False
+    assert told["state"]["goes_on"] == "exactly"  # the state is of the second one
+    _, said = within("diff", "new.json", "old.json", "--state", "old.json", folder=folder, code=1)
+    assert "there is no state of wdspec in old.json" in said
