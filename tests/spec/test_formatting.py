@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wdspec.spec.formatting import formatted
+from wdspec.spec.key_order import documented_keys
 from wdspec.spec.language.json_schema import Document, SourceEntry
-from wdspec.spec.language.key_order import documented_keys
 from wdspec.spec.reference_page import reference_text
 
 EXAMPLES = sorted(Path(__file__).parents[2].glob("examples/specs/*.yaml"))

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from wdspec.spec.key_order import documented_keys, maps_under
 from wdspec.spec.language.json_schema import Document
-from wdspec.spec.language.key_order import documented_keys, maps_under
 from wdspec.spec.language.model import Model
 from wdspec.spec.problems.problems import Problem, Problems
 from wdspec.spec.tree.nodes import Origin, plain

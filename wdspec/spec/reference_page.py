@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from wdspec.spec.key_order import documented_keys
 from wdspec.spec.language.effects import affects_of
 from wdspec.spec.language.json_schema import Document, SourceEntry
-from wdspec.spec.language.key_order import documented_keys
 from wdspec.spec.language.known_keys import maps_of
 from wdspec.spec.language.model import Model
 from wdspec.spec.language.models import Source, Spec
