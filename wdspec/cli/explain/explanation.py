@@ -187,8 +187,8 @@ def warnings_of(meaning: Meaning) -> Iterator[str]:
             "`shuffle`" if meaning.held_bytes > meaning.buffer_bytes else "`interleave`, or run more ranks"
         )
         yield (
-            f"W513 the shuffling and the buffers of {counted(workers, 'worker')} hold {size(held)}, over a quarter of this "
-            f"machine's {size(memory)}; lower {remedy}"
+            f"W513 the shuffling and the buffers of {counted(workers, 'worker')} hold {size(held)}, over a quarter of "
+            f"this machine's {size(memory)}; lower {remedy}"
         )
 
 
