@@ -48,6 +48,7 @@ def train(spec, keys, devices=1, workers=1, every=5, epochs=EPOCHS):
     return Job(folder / keys, [command])
 
 
+@pytest.mark.long
 def test_a_job_killed_at_random_steps_goes_on_exactly(spec, expected):
     def start(number):
         return train(spec, f"run-{number}", workers=number, every=7)

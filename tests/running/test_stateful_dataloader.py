@@ -58,10 +58,14 @@ def test_in_one_process_it_goes_on_from_any_batch_of_any_epoch(spec):
     assert_resumable(lambda: make(spec, 0))
 
 
+def test_persistent_workers_go_on_from_batches_of_any_epoch(spec):
+    assert_resumable(lambda: make(spec, 2, persistent_workers=True), stops=[0, 3, 7, 8, 13])
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_persistent_workers_go_on_from_any_batch_of_any_epoch(spec, workers):
-    stops = None if workers == 2 else [0, 3, 7, 8, 13]
-    assert_resumable(lambda: make(spec, workers, persistent_workers=True), stops=stops)
+    assert_resumable(lambda: make(spec, workers, persistent_workers=True))
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -144,13 +144,13 @@ def is_well_reported(source: Any) -> None:
     assert isinstance(spec, Spec) or spec is None
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=120, deadline=None, suppress_health_check=SLOW)
 @given(changes)
 def test_wrong_values_anywhere_in_a_dict_are_problems(change: Any) -> None:
     is_well_reported(mutated(change))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 @given(changes)
 def test_wrong_values_anywhere_in_a_file_are_problems_in_it(tmp_path: Path, change: Any) -> None:
     path = tmp_path / "spec.yaml"
