@@ -97,7 +97,7 @@ def run(*arguments, code=0):
     return result.output
 
 
-def outcome_of(*arguments):
+def simulation_result(*arguments):
     return json.loads(run(*arguments, "--format", "json"))
 
 
@@ -133,7 +133,7 @@ def test_what_is_drawn_is_what_a_run_reads(folder):
         one + other
         for one, other in zip(*(reference(load("real.yaml"), 2, 2, rank, 7) for rank in (0, 1)), strict=True)
     ]
-    told = outcome_of("real.yaml")
+    told = simulation_result("real.yaml")
     assert told["drawn"] == {"batches": 7, "samples": 56, "padding": 0, "epochs": 1}
     for name, source in sources(told).items():
         counts = [sum(key.startswith(name) for key in batch) for batch in batches]
@@ -146,7 +146,7 @@ def test_what_is_drawn_is_what_a_run_reads(folder):
 
 
 def test_the_keys_of_the_json_stay_as_they_are():
-    told = outcome_of("nested.yaml")
+    told = simulation_result("nested.yaml")
     assert " ".join(told) == (
         "name file split environment seed draw unit topology run batch epoch drawn "
         "sources held_per_worker open_per_worker legal warnings"
@@ -183,7 +183,7 @@ def test_the_keys_of_the_json_stay_as_they_are():
 
 
 def test_sources_that_are_off_are_left_out_and_nested_mixes_add_up():
-    told = sources(outcome_of("nested.yaml"))
+    told = sources(simulation_result("nested.yaml"))
     assert set(told) == {"scans", "a", "b", "drawn"}
     assert told["scans"]["total"]["drawn"] == told["a"]["total"]["drawn"] + told["b"]["total"]["drawn"]
     assert told["scans"]["coverage"]["passes"] == pytest.approx(750 / 70)
@@ -192,12 +192,12 @@ def test_sources_that_are_off_are_left_out_and_nested_mixes_add_up():
 def test_no_shard_is_opened_unless_a_probe_is_asked_for(folder, monkeypatch):
     write_source(".", "a", shards=4, samples=10)
     (folder / "local.yaml").write_text('dataset: [{name: a, shards: "a-{000..003}.tar"}]\nepoch: 80\n')
-    told = outcome_of("local.yaml", "--probe")
+    told = simulation_result("local.yaml", "--probe")
     assert (told["sources"][0]["samples"], told["sources"][0]["coverage"]["passes"]) == (40, 2)
     assert told["held_per_worker"]["samples"] == 40
     assert told["held_per_worker"]["bytes"] > 40
     monkeypatch.setattr("wdspec.cli.explain.sample_sizes.open_file", lambda location: pytest.fail(location))
-    told = outcome_of("local.yaml")
+    told = simulation_result("local.yaml")
     assert told["sources"][0]["coverage"] is None
     assert told["held_per_worker"] == {"samples": 1000, "bytes": None}
     shown = run("local.yaml")
@@ -207,14 +207,14 @@ def test_no_shard_is_opened_unless_a_probe_is_asked_for(folder, monkeypatch):
 
 
 def test_epochs_or_batches_say_how_much_is_drawn():
-    assert outcome_of("nested.yaml", "--batches", "30")["drawn"]["samples"] == 240
-    told = outcome_of("nested.yaml", "--epochs", "3")
+    assert simulation_result("nested.yaml", "--batches", "30")["drawn"]["samples"] == 240
+    told = simulation_result("nested.yaml", "--epochs", "3")
     assert told["drawn"] == {"batches": 375, "samples": 3000, "padding": 0, "epochs": 3}
     assert len(sources(told)["a"]["by_epoch"]) == 3
     assert "0.24 of an epoch" in run("nested.yaml", "--batches", "30")
     assert "1.6 epochs" in run("nested.yaml", "--batches", "200")
     endless = ("nested.yaml", "--set", "epoch=null")
-    assert outcome_of(*endless)["drawn"]["batches"] == 1000
+    assert simulation_result(*endless)["drawn"]["batches"] == 1000
     assert "--epochs means nothing; give --batches" in run(*endless, "--epochs", "2", code=2)
     assert "give one" in run("nested.yaml", "--epochs", "2", "--batches", "2", code=2)
 
@@ -223,11 +223,14 @@ def test_a_very_long_epoch_is_cut_and_said_to_be(monkeypatch):
     monkeypatch.setattr(outcome, "MOST", 400)
     shown = run("nested.yaml")
     assert "only the first 50 of the 125 batches of an epoch were drawn; --epochs 1 draws them all" in shown
-    assert outcome_of("nested.yaml", "--epochs", "1")["drawn"]["batches"] == 125
+    assert simulation_result("nested.yaml", "--epochs", "1")["drawn"]["batches"] == 125
 
 
 def test_random_draws_are_seen_to_wander():
-    even, random = outcome_of("nested.yaml"), outcome_of("nested.yaml", "--set", "mix.draw=random")
+    even, random = (
+        simulation_result("nested.yaml"),
+        simulation_result("nested.yaml", "--set", "mix.draw=random"),
+    )
     spread = [
         each["per_batch"]["max"] - each["per_batch"]["min"]
         for each in (even["sources"][1], random["sources"][1])
@@ -238,13 +241,13 @@ def test_random_draws_are_seen_to_wander():
 
 def test_a_run_on_fewer_ranks_and_workers_is_told_with_all_others_that_are_legal():
     elastic = ("nested.yaml", "--set", "elastic={ranks: 4, workers: 6}")
-    told = outcome_of(*elastic, "--ranks", "2", "--workers", "3")
+    told = simulation_result(*elastic, "--ranks", "2", "--workers", "3")
     assert told["run"] == {"ranks": 2, "workers": 3, "slots_per_worker": 4}
     assert told["legal"] == {"ranks": [1, 2, 4], "workers": [1, 2, 3, 6]}
     assert told["batch"] == {"batched": True, "per_slot": 8, "per_rank": 16, "global": 32}
     assert told["open_per_worker"]["shards"] == 4 * 3 + 2  # by chance a worker has more of a pass
     assert told["open_per_worker"]["different"] < 12  # a has 4 shards for 24 slots
-    assert outcome_of(*elastic)["sources"] == told["sources"]
+    assert simulation_result(*elastic)["sources"] == told["sources"]
     _, said = wdspec(*("simulate", *elastic, "--ranks", "3"), code=1)
     assert (
         "3 ranks cannot share 4 canonical ranks evenly; run with a world size of 2 or 4 (of 1, 2, 4)" in said
@@ -252,7 +255,7 @@ def test_a_run_on_fewer_ranks_and_workers_is_told_with_all_others_that_are_legal
 
 
 def test_shards_read_in_turn_are_open_at_once():
-    told = outcome_of("nested.yaml", "--set", "defaults.interleave=12")  # 6, 3 and 3 by their shares
+    told = simulation_result("nested.yaml", "--set", "defaults.interleave=12")  # 6, 3 and 3 by their shares
     assert told["open_per_worker"] == {
         "shards": 4 + 2 + 3,  # a has four shards, b has two
         "different": 4 + 2 + 3,
@@ -261,16 +264,16 @@ def test_shards_read_in_turn_are_open_at_once():
     assert sources(told)["drawn"]["per_slot"]["shards"] == {"min": 3, "max": 3}
     hints = [hint for hint in told["warnings"] if "`interleave` is larger" in hint]
     assert "a (6, of 4), b (3, of 2);" in hints[0]
-    unasked = outcome_of("nested.yaml")["warnings"]
+    unasked = simulation_result("nested.yaml")["warnings"]
     assert not [hint for hint in unasked if "`interleave`" in hint], "nobody asked for the default"
 
 
 def test_a_batch_of_one_source_and_shares_that_change_are_drawn_as_they_are():
-    told = sources(outcome_of("nested.yaml", "--set", "mix.unit=batch"))
+    told = sources(simulation_result("nested.yaml", "--set", "mix.unit=batch"))
     assert [told[name]["per_batch"][end] for name in ("a", "drawn") for end in ("min", "max")] == [0, 8, 0, 8]
     two = "dataset=[{name: a, shards: a.tar}, {name: b, shards: b.tar}]"
     steps = "mix.schedule=[{at: 0, shares: {a: 1, b: 0}}, {at: 800, shares: {a: 0.5, b: 0.5}}]"
-    told = sources(outcome_of("nested.yaml", "--set", two, "--set", steps))
+    told = sources(simulation_result("nested.yaml", "--set", two, "--set", steps))
     assert told["a"]["share"] == 0.9
     late = ("--set", steps.replace("a: 1, b: 0", "a: 0, b: 1").replace("800", "1000"))
     first, both = (run("nested.yaml", "--set", two, *late, "--epochs", n) for n in ("1", "2"))
@@ -295,7 +298,7 @@ def test_a_pass_is_told_by_what_it_leaves_out(folder):
     write_source(".", "a", shards=4, samples=10)
     write_source(".", "b", shards=2, samples=15)
     one_pass = ("--set", "epoch=pass", "--set", "batch=16", "--set", PASS)
-    told = outcome_of("nested.yaml", *one_pass)
+    told = simulation_result("nested.yaml", *one_pass)
     assert told["drawn"] == {"batches": 5, "samples": 80, "padding": 10, "epochs": 1}
     assert [each["coverage"]["seen"] for each in told["sources"]] == [1, 1]
     shown = run("nested.yaml", *one_pass, "--workers", "3")
@@ -311,7 +314,7 @@ def test_a_million_draws_take_about_a_second(folder):
         f"  - {{name: s{n}, shards: 'gs://b/s{n}-{{000..999}}.tar', weight: {n + 1}}}\n" for n in range(50)
     )
     (folder / "many.yaml").write_text("dataset:\n" + many + "batch: {global_size: 512}\nepoch: 1_000_000\n")
-    told = outcome_of("many.yaml", "--ranks", "16", "--workers", "8")
+    told = simulation_result("many.yaml", "--ranks", "16", "--workers", "8")
     assert told["drawn"]["samples"] == 999_936
     assert max(abs(each["total"]["drawn"] - each["total"]["expected"]) for each in told["sources"]) < 128
 

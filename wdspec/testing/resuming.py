@@ -80,7 +80,7 @@ Batch = tuple[int, Any]
 def _take(loader: Any, batches: int | None) -> list[Batch]:
     """The next batches over epochs; without a number, two whole epochs and at least `FEWEST` batches."""
     taken: list[Batch] = []
-    epoch = barren = 0
+    epoch = empty = 0
     while batches is None or len(taken) < batches:
         before = len(taken)
         for batch in loader:
@@ -90,10 +90,10 @@ def _take(loader: Any, batches: int | None) -> list[Batch]:
             if len(taken) > MOST:
                 raise AssertionError(f"no end of an epoch within {MOST} batches; give `batches`")
         if len(taken) > before:
-            epoch, barren = epoch + 1, 0
+            epoch, empty = epoch + 1, 0
         else:
-            barren += 1
-            if barren == 2:  # one may be the end of an epoch that had been read to its last batch
+            empty += 1
+            if empty == 2:  # one may be the end of an epoch that had been read to its last batch
                 break
         if batches is None and epoch >= 2 and len(taken) >= FEWEST:
             break

@@ -9,7 +9,7 @@ from typing import Any
 
 from wdspec.cli.diff.saved_states import StateFate
 from wdspec.cli.diff.spec_diff import KeyChange, SourceChange, SpecDiff
-from wdspec.cli.explain.explanation import PER_UNENDING, SourceMeaning
+from wdspec.cli.explain.explanation import PER_UNENDING, ExplainedSource
 from wdspec.cli.support.tables import Part, Table, Warning, counted, number, percent, table_of
 from wdspec.redaction import printable
 
@@ -35,7 +35,7 @@ def parts_of(diff: SpecDiff, fate: StateFate) -> Iterator[Part]:
                 f"`{new}` has the shards of `{old}`: a source is known by its name, so its order begins anew"
             )
         for side in (diff.old, diff.new):
-            yield from (Warning(f"{side.label}: {error}") for error in side.meaning.errors)
+            yield from (Warning(f"{side.label}: {error}") for error in side.explanation.found)
     yield f"{_GOES_ON[fate.goes_on]}: {fate.why}."
     if fate.sources:
         yield Table(("source", "what becomes of it"), list(fate.sources.items()))
@@ -55,7 +55,7 @@ def as_json(diff: SpecDiff, fate: StateFate) -> dict[str, Any]:
         "old": diff.old.label,
         "new": diff.new.label,
         "same": diff.is_empty,
-        "epoch_samples": [side.meaning.plan.epoch_samples for side in (diff.old, diff.new)],
+        "epoch_samples": [side.explanation.plan.epoch_samples for side in (diff.old, diff.new)],
         "settings": [asdict(each) for each in diff.settings],
         "sources": [
             {
@@ -100,7 +100,7 @@ def _tables(diff: SpecDiff) -> Iterator[Part]:
 
 
 def _mixture(diff: SpecDiff, changed: list[SourceChange]) -> Table:
-    endless = not all(side.meaning.plan.epoch_samples for side in (diff.old, diff.new))
+    endless = not all(side.explanation.plan.epoch_samples for side in (diff.old, diff.new))
     per = f"per {PER_UNENDING:,}" if endless else "per epoch"
     columns: dict[str, Callable[[SourceChange], str]] = {
         "source": lambda each: "  " * len((each.new or each.old or _NOTHING).path) + each.name,
@@ -115,10 +115,10 @@ def _mixture(diff: SpecDiff, changed: list[SourceChange]) -> Table:
     return table_of(changed, columns, "the mixture, before → after")
 
 
-_NOTHING = SourceMeaning("")
+_NOTHING = ExplainedSource("")
 
 
-def _both(cell: Callable[[SourceMeaning], str]) -> Callable[[SourceChange], str]:
+def _both(cell: Callable[[ExplainedSource], str]) -> Callable[[SourceChange], str]:
     """`before → after`, or one of them where they are the same or only one is there."""
 
     def show(each: SourceChange) -> str:
@@ -148,7 +148,7 @@ def _cut(text: str | None) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-def _values(source: SourceMeaning | None) -> dict[str, Any] | None:
+def _values(source: ExplainedSource | None) -> dict[str, Any] | None:
     if source is None:
         return None
     return {

@@ -34,7 +34,7 @@ def fate_of_state(diff: SpecDiff, file: str | None = None) -> StateFate:
     saved = None if file is None else the_state_in(file)
     before = json.loads(json.dumps(diff.old.order)) if saved is None else json.loads(saved["order"])
     now = json.loads(json.dumps(diff.new.order))
-    samples = describe_samples(diff.old.meaning.spec) if saved is None else saved["samples"]
+    samples = describe_samples(diff.old.explanation.spec) if saved is None else saved["samples"]
     says = None if saved is None else described(saved)
     if before["elastic"] != now["elastic"]:
         was = "`elastic: {{ranks: {ranks}, workers: {workers}}}`".format(**before["elastic"])
@@ -42,7 +42,7 @@ def fate_of_state(diff: SpecDiff, file: str | None = None) -> StateFate:
             "no", f"the canonical topology differs: write {was} in the new spec, or --ranks", {}, says
         )
     if not any(differences(before, now)):
-        if samples == describe_samples(diff.new.meaning.spec):
+        if samples == describe_samples(diff.new.explanation.spec):
             return StateFate("exactly", "same order, same samples", {}, says)
         return StateFate("other samples", "same order, but decoding or a step makes other samples", {}, says)
     names = [*now["sources"], *(name for name in before["sources"] if name not in now["sources"])]

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from wdspec.cli.explain.explanation import Meaning, SourceMeaning
+from wdspec.cli.explain.explanation import ExplainedSource, Explanation
 from wdspec.planning.order_digest import EXPAND_UP_TO, describe_order, describe_samples, differences
 from wdspec.redaction import redacted_urls
 from wdspec.spec.language.models import Source
@@ -34,8 +34,8 @@ class SourceChange:
     """A source, or a nested mix, on both sides."""
 
     name: str
-    old: SourceMeaning | None
-    new: SourceMeaning | None
+    old: ExplainedSource | None
+    new: ExplainedSource | None
     added_shards: int | None = None
     """Shards that the new side alone has; None where there are too many to compare one by one."""
     removed_shards: int | None = None
@@ -56,18 +56,18 @@ class Side:
     """One of the two specs."""
 
     label: str
-    meaning: Meaning
+    explanation: Explanation
 
     @cached_property
     def order(self) -> dict[str, Any]:
         """What its order depends on; see `order_digest.describe_order`."""
-        described: dict[str, Any] = describe_order(self.meaning.spec, self.meaning.plan)
+        described: dict[str, Any] = describe_order(self.explanation.spec, self.explanation.plan)
         return described
 
     @cached_property
-    def sources(self) -> Mapping[str, SourceMeaning]:
+    def sources(self) -> Mapping[str, ExplainedSource]:
         """By name, nested mixes too."""
-        return {each.name: each for each in self.meaning.sources}
+        return {each.name: each for each in self.explanation.sources}
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class SpecDiff:
     @cached_property
     def settings(self) -> tuple[KeyChange, ...]:
         """Keys at the top whose values differ."""
-        return tuple(_changed_keys(self.old.meaning.spec, self.new.meaning.spec))
+        return tuple(_changed_keys(self.old.explanation.spec, self.new.explanation.spec))
 
     @cached_property
     def sources(self) -> tuple[SourceChange, ...]:
@@ -98,7 +98,7 @@ class SpecDiff:
     @cached_property
     def samples_change(self) -> bool:
         """Whether decoding or another step makes other samples of the same bytes."""
-        specs = (side.meaning.spec for side in (self.old, self.new))
+        specs = (side.explanation.spec for side in (self.old, self.new))
         return len({describe_samples(spec) for spec in specs}) > 1
 
     @property
@@ -130,7 +130,7 @@ class SpecDiff:
 
 
 def _urls(side: Side, name: str) -> UrlSequence:
-    for source in side.meaning.plan.sources:
+    for source in side.explanation.plan.sources:
         if source.name == name and isinstance(source.shards, UrlSequence):
             return source.shards
     return UrlSequence(())
@@ -143,7 +143,7 @@ def _shards(side: Side, name: str) -> str | None:
 
 def _source_of(side: Side, name: str) -> Source:
     """The source, or nested mix, of that name."""
-    spec = side.meaning.spec
+    spec = side.explanation.spec
     everything = [*spec.sources, *(mix for source in spec.dataset for mix in source.mixes)]
     return next(each for each in everything if each.name == name)
 

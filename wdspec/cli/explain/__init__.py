@@ -1,4 +1,4 @@
-"""What `wdspec explain` finds out: a spec goes in, a `Meaning` made of plain values comes out.
+"""What `wdspec explain` finds out: a spec goes in, a `Explanation` made of plain values comes out.
 
 Read `explanation.py` first; `survey_spec.py` fills it.
 """

@@ -8,7 +8,7 @@ from typing import Any
 
 from wdspec.cli.explain.data_checks import Advice, advice_on_epoch
 from wdspec.cli.explain.sample_sizes import memory_of_machine
-from wdspec.cli.explain.wording import FieldMeaning
+from wdspec.cli.explain.wording import ExplainedField
 from wdspec.cli.support.tables import counted, listed, size
 from wdspec.formats.blocks import CHUNK
 from wdspec.planning.plan import Plan
@@ -20,7 +20,7 @@ PER_UNENDING = 1000
 
 
 @dataclass(frozen=True)
-class SourceMeaning:
+class ExplainedSource:
     """One source with shards, or what a nested mix comes to."""
 
     name: str
@@ -48,7 +48,7 @@ class SourceMeaning:
     parts_per_shard: int = 1
     """Over 1 where there are fewer shards than slots."""
     fields: str = ""
-    field_list: tuple[FieldMeaning, ...] = ()
+    field_list: tuple[ExplainedField, ...] = ()
     steps: str = ""
     nested: bool = False
     """Whether it is a nested mix."""
@@ -71,7 +71,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class SlotMeaning:
+class ExplainedSlot:
     """The first turns of one slot at one source."""
 
     rank: int
@@ -115,21 +115,21 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
-class Meaning:
+class Explanation:
     """A spec, planned and measured."""
 
     spec: Spec
     plan: Plan
     run: PlannedRun
-    sources: tuple[SourceMeaning, ...]
+    sources: tuple[ExplainedSource, ...]
     """In file order; a nested mix stands before its sources."""
-    slots: tuple[SlotMeaning, ...]
+    slots: tuple[ExplainedSlot, ...]
     """Of the first slots."""
     found: tuple[Advice, ...]
     """What was found about its data."""
 
     @property
-    def active(self) -> list[SourceMeaning]:
+    def active(self) -> list[ExplainedSource]:
         """The sources that are read."""
         return [each for each in self.sources if each.held is not None]
 
@@ -162,11 +162,11 @@ class Meaning:
         return each_slot * self.run.slots_per_worker * CHUNK
 
 
-def warnings_of(meaning: Meaning) -> Iterator[str]:
+def warnings_of(explanation: Explanation) -> Iterator[str]:
     """What the user of this spec on this topology should think about."""
-    plan, spec = meaning.plan, meaning.spec
-    yield from map(str, meaning.found)
-    yield from map(str, advice_on_epoch(spec, meaning.samples))
+    plan, spec = explanation.plan, explanation.spec
+    yield from map(str, explanation.found)
+    yield from map(str, advice_on_epoch(spec, explanation.samples))
     asked = spec.epoch.samples if spec.epoch is not None else None
     epoch = plan.epoch_samples
     if asked and epoch and spec.limit is None and asked > epoch:
@@ -174,17 +174,21 @@ def warnings_of(meaning: Meaning) -> Iterator[str]:
             f"W511 epoch: {asked} is no whole number of batches of {plan.batching.global_size:,}; an epoch is "
             f"{epoch:,} samples, and the next one goes on from there"
         )
-    parts = [f"{each.name} in {each.parts_per_shard}" for each in meaning.active if each.parts_per_shard > 1]
+    parts = [
+        f"{each.name} in {each.parts_per_shard}" for each in explanation.active if each.parts_per_shard > 1
+    ]
     if parts:
         yield (
             f"W512 fewer shards than the {plan.topology.slots:,} slots, so each shard is read in parts "
             f"({listed(parts)}), every part by a walk through all of it; more and smaller shards read faster"
         )
-    workers = meaning.run.workers
-    memory, held = memory_of_machine(), (meaning.held_bytes + meaning.buffer_bytes) * workers
+    workers = explanation.run.workers
+    memory, held = memory_of_machine(), (explanation.held_bytes + explanation.buffer_bytes) * workers
     if memory and held > memory / 4:
         remedy = (
-            "`shuffle`" if meaning.held_bytes > meaning.buffer_bytes else "`interleave`, or run more ranks"
+            "`shuffle`"
+            if explanation.held_bytes > explanation.buffer_bytes
+            else "`interleave`, or run more ranks"
         )
         yield (
             f"W513 the shuffling and the buffers of {counted(workers, 'worker')} hold {size(held)}, over a quarter of "
@@ -192,39 +196,39 @@ def warnings_of(meaning: Meaning) -> Iterator[str]:
         )
 
 
-def heading_json(meaning: Meaning, **more: Any) -> dict[str, Any]:
+def heading_json(explanation: Explanation, **more: Any) -> dict[str, Any]:
     """Where the JSON of a report begins: which spec it is about, how that draws (`more` too), on which topology."""
-    spec, topology = meaning.spec, meaning.plan.topology
+    spec, topology = explanation.spec, explanation.plan.topology
     return {
         "name": spec.name,
         "file": spec.file,
         "split": spec.split,
         "environment": spec.environment,
         "seed": spec.seed,
-        "draw": meaning.plan.draw,
+        "draw": explanation.plan.draw,
         **more,
-        "topology": {**asdict(topology), "slots": topology.slots, "why": meaning.run.why},
+        "topology": {**asdict(topology), "slots": topology.slots, "why": explanation.run.why},
     }
 
 
-def as_json(meaning: Meaning) -> dict[str, Any]:
-    """The meaning as numbers and texts."""
-    plan = meaning.plan
+def as_json(explanation: Explanation) -> dict[str, Any]:
+    """The explanation as numbers and texts."""
+    plan = explanation.plan
     batch = {
-        "per_rank": plan.batching.per_slot * meaning.run.canonical_ranks,
+        "per_rank": plan.batching.per_slot * explanation.run.canonical_ranks,
         "global": plan.batching.global_size,
     }
     return {
-        **heading_json(meaning),
-        "run": {"ranks": meaning.run.ranks, "workers": meaning.run.workers},
+        **heading_json(explanation),
+        "run": {"ranks": explanation.run.ranks, "workers": explanation.run.workers},
         "batch": batch if plan.batching.batched else None,
         "epoch": None
         if plan.epoch_batches is None
         else {"batches_per_rank": plan.epoch_batches, "samples": plan.epoch_samples},
         "expected_of": plan.epoch_samples or PER_UNENDING,
-        "sources": [{**asdict(each), "passes": each.passes} for each in meaning.sources],
-        "slots": [asdict(each) for each in meaning.slots],
-        "held_bytes_per_worker": meaning.held_bytes,
-        "buffer_bytes_per_worker": meaning.buffer_bytes,
-        "warnings": list(warnings_of(meaning)),
+        "sources": [{**asdict(each), "passes": each.passes} for each in explanation.sources],
+        "slots": [asdict(each) for each in explanation.slots],
+        "held_bytes_per_worker": explanation.held_bytes,
+        "buffer_bytes_per_worker": explanation.buffer_bytes,
+        "warnings": list(warnings_of(explanation)),
     }

@@ -6,9 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from wdspec.cli.explain.data_checks import Advice, advice_on_data
-from wdspec.cli.explain.explanation import PER_UNENDING, Meaning, PlannedRun, SlotMeaning, SourceMeaning, Turn
+from wdspec.cli.explain.explanation import (
+    PER_UNENDING,
+    ExplainedSlot,
+    ExplainedSource,
+    Explanation,
+    PlannedRun,
+    Turn,
+)
 from wdspec.cli.explain.sample_sizes import Measure, measure
-from wdspec.cli.explain.wording import field_meanings, fields_in_words, steps_in_words
+from wdspec.cli.explain.wording import explained_fields, fields_in_words, steps_in_words
 from wdspec.errors import MissingShardError, WdspecError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.listed_spec import ListedSpec
@@ -23,14 +30,14 @@ TURNS = 3
 """First shards named of each slot and source."""
 
 
-def meaning_of(
+def explain_spec(
     spec: Spec,
     ranks: int | None,
     workers: int | None,
     slots: int | None,
     probe: bool = True,
     storage_of: Callable[[Environment, Spec, Source], Storage] = Storage.of,
-) -> Meaning:
+) -> Explanation:
     """Lists the shards, plans, and reads the headers of one local shard a source. Runs nothing.
 
     For `epoch: pass` the headers of all shards are read, as planning needs them.
@@ -51,17 +58,17 @@ def meaning_of(
     planned = {source.name: source for source in plan.sources}
     advice: list[Advice] = []
     measures: dict[str, Measure] = {}
-    leaves: dict[str, SourceMeaning] = {}
+    leaves: dict[str, ExplainedSource] = {}
     for source in spec.sources:
         fields = SampleFields.of(
             source, allow=spec.allow, secure=listed.storages[source.name].environment.secure
         )
-        leaf = SourceMeaning(
+        leaf = ExplainedSource(
             source.name,
             samples=source.samples,
             order=source.order,
             fields=fields_in_words(source, fields),
-            field_list=tuple(field_meanings(source, fields)),
+            field_list=tuple(explained_fields(source, fields)),
             steps=steps_in_words(source),
         )
         if source.name in planned:
@@ -77,7 +84,7 @@ def meaning_of(
         leaves[source.name] = leaf
     if slots is None:
         slots = max(1, min(4, 8 // len(plan.sources)))
-    return Meaning(
+    return Explanation(
         spec,
         plan,
         run,
@@ -108,7 +115,9 @@ def _run(spec: Spec, ranks: int | None, workers: int | None) -> PlannedRun:
     return PlannedRun(topology, seat.world_size, max(1, own), "elastic")
 
 
-def _planned(leaf: SourceMeaning, source: SourcePlan, plan: Plan, measured: Measure | None) -> SourceMeaning:
+def _planned(
+    leaf: ExplainedSource, source: SourcePlan, plan: Plan, measured: Measure | None
+) -> ExplainedSource:
     shards, held = len(source.shards), source.delays.size
     estimated, held_bytes = False, None
     samples: float | None = source.samples
@@ -134,8 +143,8 @@ def _planned(leaf: SourceMeaning, source: SourcePlan, plan: Plan, measured: Meas
 
 
 def _outline(
-    dataset: tuple[Source, ...], path: tuple[str, ...], leaves: dict[str, SourceMeaning]
-) -> Iterator[SourceMeaning]:
+    dataset: tuple[Source, ...], path: tuple[str, ...], leaves: dict[str, ExplainedSource]
+) -> Iterator[ExplainedSource]:
     """The sources of a mix in order, each nested mix before its own."""
     for source in dataset:
         if source.dataset is None:
@@ -145,7 +154,7 @@ def _outline(
         own = [each for each in inner if not each.nested]
         listed = [each.shards for each in own if each.shards is not None]
         sizes = [each.samples for each in own if each.samples is not None]
-        yield SourceMeaning(
+        yield ExplainedSource(
             source.name,
             path,
             share=sum(each.share for each in own),
@@ -158,15 +167,15 @@ def _outline(
         yield from inner
 
 
-def _slots(plan: Plan, most: int) -> Iterator[SlotMeaning]:
+def _slots(plan: Plan, most: int) -> Iterator[ExplainedSlot]:
     topology = plan.topology
     for slot in range(min(most, topology.slots)):
         rank, worker = divmod(slot, topology.workers)
         if plan.finite is not None:
             for name, shards in plan.pass_turns(rank, worker, TURNS).items():
-                yield SlotMeaning(rank, worker, name, tuple(Turn(shard.text, 0, 1) for shard in shards))
+                yield ExplainedSlot(rank, worker, name, tuple(Turn(shard.text, 0, 1) for shard in shards))
             continue
         for source in plan.sources:
             entries = [source.order.entry(slot, turn) for turn in range(TURNS)]
             turns = [Turn(source.shards[e.shard].text, e.residue, source.order.split) for e in entries]
-            yield SlotMeaning(rank, worker, source.name, tuple(turns))
+            yield ExplainedSlot(rank, worker, source.name, tuple(turns))

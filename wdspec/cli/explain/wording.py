@@ -14,7 +14,7 @@ from wdspec.spec.language.sample_options import Call
 
 
 @dataclass(frozen=True)
-class FieldMeaning:
+class ExplainedField:
     """One field of a source's samples, as far as the spec alone shows it."""
 
     name: str
@@ -28,7 +28,7 @@ class FieldMeaning:
         return f"{self.name}{made_of}" + ("" if self.decoder in self.files else f" ({self.decoder})")
 
 
-def field_meanings(source: Source, fields: SampleFields) -> list[FieldMeaning]:
+def explained_fields(source: Source, fields: SampleFields) -> list[ExplainedField]:
     """The fields of a source by `extensions`, `rename` and `decode`.
 
     Without `extensions` only the renamed ones are known: the others are whatever files a sample has.
@@ -49,14 +49,14 @@ def field_meanings(source: Source, fields: SampleFields) -> list[FieldMeaning]:
         renamed[new] = tuple(found)
     kept = {name: suffixes for name, suffixes in files.items() if name not in used}
     return [
-        FieldMeaning(name, tuple(dict.fromkeys(suffixes)), _decoders(name, suffixes, fields.rules))
+        ExplainedField(name, tuple(dict.fromkeys(suffixes)), _decoders(name, suffixes, fields.rules))
         for name, suffixes in {**renamed, **kept}.items()
     ]
 
 
 def fields_in_words(source: Source, fields: SampleFields) -> str:
     """`image = jpg|png (rgb8), label = cls`."""
-    known = [str(each) for each in field_meanings(source, fields)]
+    known = [str(each) for each in explained_fields(source, fields)]
     if source.extensions is None:
         known.append("all other files under their suffixes" if known else "every file under its suffix")
         image = _label(fields.rules.decoder_of("jpg", "jpg"))

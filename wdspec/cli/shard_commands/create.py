@@ -17,7 +17,7 @@ from wdspec.cli.support.shard_outputs import (
     maxcount_option,
     maxsize_option,
     next_shard,
-    system_errors_told,
+    os_errors_reported,
     writing,
 )
 from wdspec.cli.support.spec_options import assigned
@@ -114,7 +114,7 @@ def create(
         raise click.UsageError("--by goes with --shards")
     if (shards, maxcount, maxsize) != (None, None, None):
         check_several(target.output)
-    with system_errors_told():
+    with os_errors_reported():
         recipes = _recipes(what, kind, base, key, run_pipes, key_column, values, files)
         if not recipes:
             raise UsageError("there is nothing in it to make samples of", location=what)

@@ -11,7 +11,7 @@ from wdspec.cli.support.shard_outputs import (
     maxcount_option,
     maxsize_option,
     next_shard,
-    system_errors_told,
+    os_errors_reported,
     writing,
 )
 from wdspec.system.progress import with_progress
@@ -52,7 +52,7 @@ def split(
     check_several(target.output)
     counts: list[int] | None = None
     if number is not None:
-        with system_errors_told():
+        with os_errors_reported():
             total = sum(1 for _ in with_progress(files.samples(lambda suffix: None), "counting samples"))
         counts = by_count(total, shards=number)
     with target.open(files.key, maxcount=maxcount, maxsize=maxsize) as out:

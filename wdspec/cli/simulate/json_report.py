@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from wdspec.cli.explain.explanation import heading_json
-from wdspec.cli.simulate.results import Outcome, SourceOutcome, hints_of
+from wdspec.cli.simulate.results import SimulatedSource, SimulationResult, hints_of
 
 
-def as_json(outcome: Outcome) -> dict[str, Any]:
-    """The outcome as numbers and texts; keys are only ever added."""
-    meaning, simulation = outcome.meaning, outcome.simulation
-    plan, run = meaning.plan, meaning.run
+def as_json(result: SimulationResult) -> dict[str, Any]:
+    """The result as numbers and texts; keys are only ever added."""
+    explanation, simulation = result.explanation, result.simulation
+    plan, run = explanation.plan, explanation.run
     return {
-        **heading_json(meaning, unit=plan.unit),
+        **heading_json(explanation, unit=plan.unit),
         "run": {"ranks": run.ranks, "workers": run.workers, "slots_per_worker": run.slots_per_worker},
         "batch": {
             "batched": plan.batching.batched,
@@ -25,29 +25,29 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         if plan.epoch_batches is None
         else {"batches": plan.epoch_batches, "samples": plan.epoch_samples},
         "drawn": {name: getattr(simulation, name) for name in ("batches", "samples", "padding", "epochs")},
-        "sources": [_source_json(each, outcome) for each in outcome.sources],
-        "held_per_worker": {"samples": outcome.held_samples, "bytes": outcome.held_bytes},
+        "sources": [_source_json(each, result) for each in result.sources],
+        "held_per_worker": {"samples": result.held_samples, "bytes": result.held_bytes},
         "open_per_worker": {
-            "shards": outcome.open_shards[0],
-            "different": outcome.open_shards[1],
-            "buffer_bytes": meaning.buffer_bytes,
+            "shards": result.open_shards[0],
+            "different": result.open_shards[1],
+            "buffer_bytes": explanation.buffer_bytes,
         },
-        "legal": {"ranks": outcome.legal_ranks, "workers": outcome.legal_workers},
-        "warnings": list(hints_of(outcome)),
+        "legal": {"ranks": result.legal_ranks, "workers": result.legal_workers},
+        "warnings": list(hints_of(result)),
     }
 
 
-def _source_json(each: SourceOutcome, outcome: Outcome) -> dict[str, Any]:
-    simulation, slots = outcome.simulation, outcome.meaning.plan.topology.slots
-    meaning = each.meaning
+def _source_json(each: SimulatedSource, result: SimulationResult) -> dict[str, Any]:
+    simulation, slots = result.simulation, result.explanation.plan.topology.slots
+    explanation = each.explanation
     return {
-        "name": meaning.name,
-        "path": meaning.path,
-        "nested": meaning.nested,
+        "name": explanation.name,
+        "path": explanation.path,
+        "nested": explanation.nested,
         "share": each.share,
-        "shards": meaning.shards,
-        "samples": meaning.samples,
-        "estimated": meaning.estimated,
+        "shards": explanation.shards,
+        "samples": explanation.samples,
+        "estimated": explanation.estimated,
         "per_batch": {
             "expected": each.share * simulation.global_size,
             "min": each.batch_least,

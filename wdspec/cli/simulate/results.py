@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from wdspec.cli.explain.explanation import Meaning, SourceMeaning, warnings_of
+from wdspec.cli.explain.explanation import ExplainedSource, Explanation, warnings_of
 from wdspec.cli.simulate.coverage import coverage
 from wdspec.cli.simulate.simulation import Simulation, legal_runs, simulate
 from wdspec.cli.support.tables import listed
@@ -41,10 +41,10 @@ class Covered(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SourceOutcome:
+class SimulatedSource:
     """What was drawn of one source with a share, or of a nested mix."""
 
-    meaning: SourceMeaning
+    explanation: ExplainedSource
     share: float
     """Asked for; with a schedule, the mean over all that was drawn."""
     expected: float
@@ -63,12 +63,12 @@ class SourceOutcome:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SimulationResult:
     """A plan, simulated."""
 
-    meaning: Meaning
+    explanation: Explanation
     simulation: Simulation
-    sources: tuple[SourceOutcome, ...]
+    sources: tuple[SimulatedSource, ...]
     """In file order; a nested mix stands before its sources, and sources that are off are left out."""
     held_samples: float
     """Samples that one reading process holds for shuffling on average, in the middle of a pass."""
@@ -80,28 +80,28 @@ class Outcome:
     @property
     def held_bytes(self) -> float | None:
         """Bytes of these, if the size of the samples of all sources is known."""
-        return None if self.meaning.unmeasured else self.meaning.held_bytes
+        return None if self.explanation.unmeasured else self.explanation.held_bytes
 
     @property
-    def leaves(self) -> list[SourceOutcome]:
+    def leaves(self) -> list[SimulatedSource]:
         """The sources without the nested mixes."""
-        return [each for each in self.sources if not each.meaning.nested]
+        return [each for each in self.sources if not each.explanation.nested]
 
 
-def outcome_of(meaning: Meaning, epochs: int | None, batches: int | None) -> Outcome:
+def simulation_result(explanation: Explanation, epochs: int | None, batches: int | None) -> SimulationResult:
     """Simulates a plan.
 
     Args:
-        meaning: the spec, planned.
+        explanation: the spec, planned.
         epochs, batches: how much to draw; by default an epoch, or so much of it as takes seconds.
     """
-    plan = meaning.plan
+    plan = explanation.plan
     if batches is None:
         batches = _batches(plan, epochs)
     places = {source.name: number for number, source in enumerate(plan.sources)}
-    leaves = [each for each in meaning.sources if each.name in places and not each.nested]
+    leaves = [each for each in explanation.sources if each.name in places and not each.nested]
     grouped = [
-        (each, [places[leaf.name] for leaf in leaves if _within(leaf, each)]) for each in meaning.sources
+        (each, [places[leaf.name] for leaf in leaves if _within(leaf, each)]) for each in explanation.sources
     ]
     shown = [(each, group) for each, group in grouped if group]
     with progress("drawing", batches, drawn=batches * plan.batching.global_size >= BAR_FROM) as bar:
@@ -110,9 +110,14 @@ def outcome_of(meaning: Meaning, epochs: int | None, batches: int | None) -> Out
         _source(each, plan.sources[group[0]], plan, simulation, column)
         for column, (each, group) in enumerate(shown)
     ]
-    held = sum(_held(each, plan) for each in meaning.active) * meaning.run.slots_per_worker
-    return Outcome(
-        meaning, simulation, tuple(_with_nested(sources)), held, _open_shards(meaning), *legal_runs(plan)
+    held = sum(_held(each, plan) for each in explanation.active) * explanation.run.slots_per_worker
+    return SimulationResult(
+        explanation,
+        simulation,
+        tuple(_with_nested(sources)),
+        held,
+        _open_shards(explanation),
+        *legal_runs(plan),
     )
 
 
@@ -125,19 +130,19 @@ def _batches(plan: Plan, epochs: int | None) -> int:
     return max(1, min(length, MOST // plan.batching.global_size))
 
 
-def _within(leaf: SourceMeaning, outer: SourceMeaning) -> bool:
+def _within(leaf: ExplainedSource, outer: ExplainedSource) -> bool:
     """Whether a leaf is a source or in it."""
     here = (*outer.path, outer.name)
     return (*leaf.path, leaf.name)[: len(here)] == here
 
 
 def _source(
-    meaning: SourceMeaning, source: SourcePlan, plan: Plan, simulation: Simulation, column: int
-) -> SourceOutcome:
+    explanation: ExplainedSource, source: SourcePlan, plan: Plan, simulation: Simulation, column: int
+) -> SimulatedSource:
     """What column of the simulation says of a leaf or a nested mix; `source` is the leaf, or the first in it."""
     by_slot = simulation.by_slot[:, column]
-    outcome = SourceOutcome(
-        meaning,
+    result = SimulatedSource(
+        explanation,
         share=float(simulation.expected[column]) / (simulation.samples - simulation.padding),
         expected=float(simulation.expected[column]),
         drawn=int(simulation.drawn[column]),
@@ -147,18 +152,19 @@ def _source(
         by_epoch=tuple(simulation.by_epoch[:, column].tolist()),
         by_slot=tuple(by_slot.tolist()),
     )
-    if meaning.nested or not meaning.samples:
-        return outcome
+    if explanation.nested or not explanation.samples:
+        return result
     after = [simulation.first_by_slot[:, column], by_slot]
     if plan.finite is not None:  # one walk through the source, passed on from slot to slot; each epoch afresh
         after = [np.array([simulation.by_epoch[0, column]])] * 2
     first, found = (
-        coverage(source.order, source.delays, drawn, meaning.samples, source.interleave) for drawn in after
+        coverage(source.order, source.delays, drawn, explanation.samples, source.interleave)
+        for drawn in after
     )
-    repeats = max(0.0, round(outcome.drawn - found.seen * meaning.samples, 6))
-    passes = outcome.drawn / meaning.samples
+    repeats = max(0.0, round(result.drawn - found.seen * explanation.samples, 6))
+    passes = result.drawn / explanation.samples
     return replace(
-        outcome,
+        result,
         coverage=Covered(passes, found.seen, first.seen, repeats, found.shards_touched),
         slot_turns=None if plan.finite else _ends(found.slot_turns),
         slot_passes=None if plan.finite or source.order.kind == "resampled" else _ends(found.slot_passes),
@@ -169,13 +175,15 @@ def _ends(values: npt.NDArray[np.int64]) -> tuple[int, int]:
     return int(values.min()), int(values.max())
 
 
-def _with_nested(sources: Sequence[SourceOutcome]) -> Iterator[SourceOutcome]:
+def _with_nested(sources: Sequence[SimulatedSource]) -> Iterator[SimulatedSource]:
     """Adds up the coverage of the sources in each nested mix."""
-    leaves = [each for each in sources if not each.meaning.nested]
+    leaves = [each for each in sources if not each.explanation.nested]
     for outer in sources:
-        own = [each for each in leaves if _within(each.meaning, outer.meaning)]
-        covered = [(each.coverage, each.meaning.samples or 0.0) for each in own if each.coverage is not None]
-        if not outer.meaning.nested or len(covered) < len(own):
+        own = [each for each in leaves if _within(each.explanation, outer.explanation)]
+        covered = [
+            (each.coverage, each.explanation.samples or 0.0) for each in own if each.coverage is not None
+        ]
+        if not outer.explanation.nested or len(covered) < len(own):
             yield outer
             continue
         samples = sum(size for _, size in covered)
@@ -189,7 +197,7 @@ def _with_nested(sources: Sequence[SourceOutcome]) -> Iterator[SourceOutcome]:
         yield replace(outer, coverage=total)
 
 
-def _held(source: SourceMeaning, plan: Plan) -> float:
+def _held(source: ExplainedSource, plan: Plan) -> float:
     """Samples held in a slot; never more than its pass has."""
     held = source.held or 1
     if held == 1 or not source.samples:
@@ -197,9 +205,9 @@ def _held(source: SourceMeaning, plan: Plan) -> float:
     return min(held, max(1.0, source.samples / plan.topology.slots))
 
 
-def _open_shards(meaning: Meaning) -> tuple[int, int]:
+def _open_shards(explanation: Explanation) -> tuple[int, int]:
     """(shards open at a time in a reading process, different ones among the first that it opens), the most of any."""
-    plan, run = meaning.plan, meaning.run
+    plan, run = explanation.plan, explanation.run
     if plan.finite is not None:  # slots read one source after the other
         return run.slots_per_worker, run.slots_per_worker
     most_opened = most_different = 0
@@ -218,11 +226,11 @@ def _open_shards(meaning: Meaning) -> tuple[int, int]:
     return most_opened, most_different
 
 
-def hints_of(outcome: Outcome) -> Iterator[str]:
+def hints_of(result: SimulationResult) -> Iterator[str]:
     """What the user should think about."""
-    yield from warnings_of(outcome.meaning)
-    simulation, plan = outcome.simulation, outcome.meaning.plan
-    unknown = [each.meaning.name for each in outcome.leaves if each.meaning.samples is None]
+    yield from warnings_of(result.explanation)
+    simulation, plan = result.simulation, result.explanation.plan
+    unknown = [each.explanation.name for each in result.leaves if each.explanation.samples is None]
     if unknown:
         yield (
             f"the size of {listed(unknown)} is not known, so neither are passes; declare `samples:`"
@@ -235,8 +243,8 @@ def hints_of(outcome: Outcome) -> Iterator[str]:
         )
     if plan.finite is not None:
         return
-    yield from _interleaves(outcome.meaning)
-    idle = [each.meaning.name for each in outcome.leaves if not min(each.by_slot)]
+    yield from _interleaves(result.explanation)
+    idle = [each.explanation.name for each in result.leaves if not min(each.by_slot)]
     if idle:
         yield (
             f"some slots draw no sample of {listed(idle)}: there are fewer draws than slots; a longer run, "
@@ -244,10 +252,10 @@ def hints_of(outcome: Outcome) -> Iterator[str]:
         )
 
 
-def _interleaves(meaning: Meaning) -> Iterator[str]:
+def _interleaves(explanation: Explanation) -> Iterator[str]:
     """A slot reads in turn what its pass holds, which may be fewer shards than somebody asked for."""
-    few, plan = [], meaning.plan
-    asked = {source.name for source in meaning.spec.sources if "interleave" in source.model_fields_set}
+    few, plan = [], explanation.plan
+    asked = {source.name for source in explanation.spec.sources if "interleave" in source.model_fields_set}
     for source in plan.sources:
         if source.name not in asked or source.order.kind == "resampled":
             continue

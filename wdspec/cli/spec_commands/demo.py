@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from wdspec.cli.explain.explanation import Meaning
-from wdspec.cli.explain.survey_spec import meaning_of
+from wdspec.cli.explain.explain_report import parts_of
+from wdspec.cli.explain.explanation import Explanation
+from wdspec.cli.explain.survey_spec import explain_spec
 from wdspec.cli.reports.line_reports import summary
-from wdspec.cli.spec_commands.explain import parts_of
 from wdspec.cli.support.demo_project import SPEC, write_project, write_whole
 from wdspec.cli.support.first_samples import first_samples
 from wdspec.cli.support.tables import Row, Table, number, percent, show, size
@@ -56,12 +56,12 @@ def demo(folder: str, force: bool) -> None:
 
     show("", f"$ wdspec validate {file}", summary(1, Counter(problem.severity for problem in check(file)[1])))
     show("", f"$ wdspec explain {file}")
-    meaning = meaning_of(load(file), ranks=None, workers=None, slots=1)
-    show(*parts_of(meaning))
+    explanation = explain_spec(load(file), ranks=None, workers=None, slots=1)
+    show(*parts_of(explanation))
 
     has_torch = importlib.util.find_spec("torch") is not None
     show("", "reading an epoch" + ("" if has_torch else ", unbatched, since torch is not installed"))
-    total = meaning.plan.epoch_samples or 0
+    total = explanation.plan.epoch_samples or 0
     drawn: Counter[str] = Counter()
     if has_torch:
         import torch  # noqa: F401  # so that the clock measures reading alone
@@ -71,7 +71,7 @@ def demo(folder: str, force: bool) -> None:
     seconds = time.perf_counter() - began
     click.echo()
     show(
-        _realised(meaning, drawn),
+        _realised(explanation, drawn),
         f"{drawn.total():,} samples in {seconds:.2g} s: {number(drawn.total() / seconds)} samples/s",
     )
     show("", _NEXT.format(spec=file))
@@ -130,10 +130,10 @@ def _with_progress(pieces: Iterable[list[str]], total: int) -> Iterator[list[str
             click.echo(f"  {done:,} of {total:,} samples")
 
 
-def _realised(meaning: Meaning, drawn: Counter[str]) -> Table:
+def _realised(explanation: Explanation, drawn: Counter[str]) -> Table:
     """The shares asked for beside those that came."""
     rows: list[Row] = []
-    for source in meaning.plan.sources:
+    for source in explanation.plan.sources:
         asked, came = float(source.share), drawn[source.name] / drawn.total()
         difference = drawn[source.name] - asked * drawn.total()
         rows.append(

@@ -11,7 +11,7 @@ from wdspec.cli.diff.diff_report import as_json, as_markdown, parts_of
 from wdspec.cli.diff.git_revisions import GitFiles, RevisionStorage, split_revision
 from wdspec.cli.diff.saved_states import fate_of_state
 from wdspec.cli.diff.spec_diff import Side, SpecDiff
-from wdspec.cli.explain.survey_spec import meaning_of
+from wdspec.cli.explain.survey_spec import explain_spec
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.spec_options import SpecChoice, env_option, set_option, topology_options, var_option
 from wdspec.cli.support.tables import show
@@ -84,7 +84,7 @@ def _file(path: str) -> str:
 def _side(name: str, choice: SpecChoice, ranks: int | None, workers: int | None) -> Side:
     at = split_revision(name)
     if at is None:
-        return Side(name, meaning_of(choice.load(), ranks, workers, 1))
+        return Side(name, explain_spec(choice.load(), ranks, workers, 1))
     revision, path = at
     files = GitFiles.at(revision, os.getcwd())
     if not path.startswith("./"):
@@ -101,4 +101,4 @@ def _side(name: str, choice: SpecChoice, ranks: int | None, workers: int | None)
         assert isinstance(storage, RevisionStorage)
         return replace(storage, files=files)
 
-    return Side(name, meaning_of(spec, ranks, workers, 1, storage_of=storage_of))
+    return Side(name, explain_spec(spec, ranks, workers, 1, storage_of=storage_of))

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-
 import click
 
+from wdspec.cli.explain.explain_report import parts_of
 from wdspec.cli.explain.explanation import (
-    PER_UNENDING,
-    Meaning,
-    SourceMeaning,
-    Turn,
     as_json,
-    warnings_of,
 )
-from wdspec.cli.explain.survey_spec import TURNS, meaning_of
-from wdspec.cli.explain.wording import calls_in_words
+from wdspec.cli.explain.survey_spec import explain_spec
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.spec_options import SpecChoice, choosing, topology_options
 from wdspec.cli.support.tables import (
-    Part,
-    Row,
-    Table,
-    Warning,
-    counted,
-    listed,
-    number,
-    percent,
     show,
-    size,
-    table_of,
 )
-from wdspec.planning.plan import Plan
-from wdspec.urls.sequence import ShardUrl
 
 SUMMARY = "Show what a spec means: shares, passes, who reads what."
 
@@ -50,179 +30,9 @@ def explain(choice: SpecChoice, form: str, ranks: int | None, workers: int | Non
     of yours, but for the command of an `@pipe:` list, which WDS_SECURE=1 forbids. Exit code: 1 if local shards are
     missing.
     """
-    meaning = meaning_of(choice.load(), ranks, workers, slots)
+    explanation = explain_spec(choice.load(), ranks, workers, slots)
     if form == "json":
-        print_json(as_json(meaning))
+        print_json(as_json(explanation))
     else:
-        show(*parts_of(meaning))
-    return 1 if meaning.lacks_shards else 0
-
-
-def parts_of(meaning: Meaning) -> Iterator[Part]:
-    """The report."""
-    yield Table((), list(_summary(meaning)), title=_title(meaning))
-    yield _sources(meaning)
-    yield _fields(meaning)
-    if meaning.slots:
-        yield _slots(meaning)
-    yield from map(Warning, warnings_of(meaning))
-
-
-def _title(meaning: Meaning) -> str:
-    spec = meaning.spec
-    chosen = [f"split {spec.split}"] if spec.split else []
-    chosen += [f"environment {spec.environment}"] if spec.environment else []
-    return ", ".join([spec.name or spec.file or "spec", *chosen])
-
-
-def _summary(meaning: Meaning) -> Iterator[Row]:
-    spec, plan, run = meaning.spec, meaning.plan, meaning.run
-    batching = plan.batching
-    if spec.file and spec.name:
-        yield "file", spec.file
-    yield "seed", str(plan.seed)
-    yield "topology", run.in_words
-    if (run.ranks, run.workers) != (plan.topology.ranks, plan.topology.workers):
-        yield "run", run.readers_in_words
-    if batching.batched:
-        per_rank = f"{counted(batching.per_slot * run.canonical_ranks, 'sample')} a rank"
-        yield "batch", per_rank + (f", {batching.global_size:,} over all ranks" if run.ranks > 1 else "")
-    else:
-        yield "batch", "none: yields single samples"
-    yield "epoch", _epoch(meaning)
-    yield "draw", draw_in_words(plan)
-    if plan.schedule:
-        yield "schedule", _schedule(meaning)
-    if spec.map:
-        yield "map", calls_in_words(spec.map)
-    if spec.fields is not None:
-        yield "fields", " ".join(spec.fields)
-    if spec.to_tuple is not None:
-        yield "to_tuple", " ".join(spec.to_tuple)
-    if spec.limit is not None:
-        yield "limit", f"{spec.limit:,} samples"
-    unknown = meaning.unmeasured
-    held = f"about {size(meaning.held_bytes)} of samples held for shuffling in a worker, "
-    besides = f", besides the samples of {counted(unknown, 'source')} not measured" if unknown else ""
-    buffers = f"{size(meaning.buffer_bytes)} in the buffers of its open shards"
-    yield "memory", (held if meaning.held_bytes else "") + buffers + besides
-
-
-def _epoch(meaning: Meaning) -> str:
-    plan = meaning.plan
-    if plan.epoch_batches is None:
-        return "endless (no `epoch`)"
-    steps = (
-        counted(plan.epoch_batches, "batch", "batches")
-        if plan.batching.batched
-        else counted(plan.epoch_batches * meaning.run.canonical_ranks, "sample")
-    )
-    over_all = ", over all ranks" if meaning.run.ranks > 1 else ""
-    return f"{steps} a rank = {counted(plan.epoch_samples or 0, 'sample')}{over_all}"
-
-
-def _schedule(meaning: Meaning) -> str:
-    """When shares change; the table of sources has their means."""
-    size, starts = meaning.plan.batching.global_size, [s.start for s in meaning.plan.schedule[1:]]
-    if not starts:
-        return "one step"
-    shown = ", ".join(f"{start * size:,} (batch {start:,})" for start in starts[:3])
-    more = f" and {len(starts) - 3} more" if len(starts) > 3 else ""
-    span = "an epoch" if meaning.plan.epoch_batches else f"{PER_UNENDING:,} samples"
-    return f"shares change at sample {shown}{more}; below, their means over {span}"
-
-
-def draw_in_words(plan: Plan) -> str:
-    """`even, one source a batch`."""
-    return plan.draw + (", one source a batch" if plan.unit == "batch" else "")
-
-
-def _sources(meaning: Meaning) -> Table:
-    per = "per epoch" if meaning.plan.epoch_samples else f"per {PER_UNENDING:,}"
-
-    def read(cell: Callable[[SourceMeaning], str]) -> Callable[[SourceMeaning], str]:
-        return lambda each: "" if _is_off(each) else cell(each)
-
-    columns = {
-        "source": name_of,
-        "share>": lambda each: "off" if _is_off(each) else percent(each.share),
-        "shards>": read(lambda each: number(each.shards or 0)),
-        "samples>": read(samples_of),
-        f"{per}>": read(lambda each: number(each.expected)),
-        "passes>": read(_passes),
-        "held>": lambda each: "" if each.held is None else number(each.held),
-        "in turn>": read(lambda each: "" if each.nested else number(each.interleave)),
-        "order": lambda each: each.order,
-    }
-    if not meaning.plan.epoch_samples:
-        del columns["passes>"]
-    if all(each.interleave == 1 for each in meaning.active):
-        del columns["in turn>"]
-    faint = frozenset(row for row, each in enumerate(meaning.sources) if _is_off(each))
-    return replace(table_of(meaning.sources, columns), faint=faint)
-
-
-def _is_off(source: SourceMeaning) -> bool:
-    return not source.share and source.held is None
-
-
-def name_of(source: SourceMeaning) -> str:
-    """The name of a source, further in the deeper it is nested."""
-    return "  " * len(source.path) + source.name
-
-
-def samples_of(source: SourceMeaning) -> str:
-    """Its samples: `1,797`, `~800` of an estimate, `?` where they are not known."""
-    if source.samples is None:
-        return "?"
-    return f"{'~' if source.estimated else ''}{round(source.samples):,}"
-
-
-def _passes(source: SourceMeaning) -> str:
-    if source.passes is None:
-        return "?"
-    return f"{'~' if source.estimated else ''}{source.passes:.3g}"
-
-
-def _fields(meaning: Meaning) -> Table:
-    """Sources with the same fields and steps share a row."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for each in meaning.sources:
-        if not each.nested:
-            alike.setdefault((each.fields, each.steps), []).append(each.name)
-    rows: list[Row] = [(listed(names), fields, steps) for (fields, steps), names in alike.items()]
-    if not any(steps for _, steps in alike):
-        return Table(("source", "fields"), [row[:2] for row in rows])
-    return Table(("source", "fields", "then"), rows)
-
-
-def _slots(meaning: Meaning) -> Table:
-    total, sources = meaning.plan.topology.slots, len(meaning.plan.sources)
-    shown = len(meaning.slots) // sources
-    more = f" (slots {shown} of {total:,}, see --slots)" if shown < total else ""
-    in_full = {
-        source.name for source in meaning.plan.sources if len(source.shards) > 1 and _alike(source.shards)
-    }
-    rows: list[Row | None] = []
-    for place, each in enumerate(meaning.slots):
-        first = place % sources == 0
-        if first and place and sources > 1:
-            rows.append(None)
-        turns = ", ".join(_turn(turn, each.source in in_full) for turn in each.first)
-        rank, worker = (str(each.rank), str(each.worker)) if first else ("", "")
-        rows.append((rank, worker, each.source, turns))
-    return Table(("rank", "worker", "source", f"first {TURNS} shards{more}"), rows)
-
-
-def _alike(shards: Sequence[ShardUrl]) -> bool:
-    """Whether the last parts of the URLs do not tell the shards apart."""
-    return _file_name(shards[0].text) == _file_name(shards[-1].text)
-
-
-def _file_name(url: str) -> str:
-    return url.rstrip("/").rpartition("/")[2]
-
-
-def _turn(turn: Turn, in_full: bool) -> str:
-    name = turn.url if in_full else _file_name(turn.url)
-    return name if turn.parts == 1 else f"{name} [{turn.part + 1}/{turn.parts}]"
+        show(*parts_of(explanation))
+    return 1 if explanation.lacks_shards else 0

@@ -6,10 +6,18 @@ from collections.abc import Callable, Iterator
 
 import click
 
-from wdspec.cli.explain.survey_spec import meaning_of
+from wdspec.cli.explain.explain_report import draw_in_words, name_of, samples_of
+from wdspec.cli.explain.survey_spec import explain_spec
 from wdspec.cli.simulate.json_report import as_json
-from wdspec.cli.simulate.results import ENDLESS, MOST, Covered, Outcome, SourceOutcome, hints_of, outcome_of
-from wdspec.cli.spec_commands.explain import draw_in_words, name_of, samples_of
+from wdspec.cli.simulate.results import (
+    ENDLESS,
+    MOST,
+    Covered,
+    SimulatedSource,
+    SimulationResult,
+    hints_of,
+    simulation_result,
+)
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.spec_options import SpecChoice, choosing, topology_options
 from wdspec.cli.support.tables import (
@@ -29,7 +37,7 @@ from wdspec.cli.support.tables import (
 SUMMARY = "Show what a run draws: shares, passes, coverage, legal runs."
 MOST_COLUMNS = 6
 """Numbers of workers that have a column of their own."""
-Columns = dict[str, Callable[[SourceOutcome], str]]
+Columns = dict[str, Callable[[SimulatedSource], str]]
 """Heading → the cell of a source."""
 
 
@@ -62,39 +70,39 @@ def simulate(
     """
     if epochs is not None and batches is not None:
         raise click.UsageError("--epochs and --batches say the same thing; give one")
-    meaning = meaning_of(choice.load(), ranks, workers, 0, probe=probe)
-    if epochs is not None and meaning.plan.epoch_batches is None:
+    explanation = explain_spec(choice.load(), ranks, workers, 0, probe=probe)
+    if epochs is not None and explanation.plan.epoch_batches is None:
         raise click.UsageError("the spec is endless (no `epoch`), so --epochs means nothing; give --batches")
-    outcome = outcome_of(meaning, epochs, batches)
+    result = simulation_result(explanation, epochs, batches)
     if form == "json":
-        print_json(as_json(outcome))
+        print_json(as_json(result))
     else:
-        show(*parts_of(outcome))
+        show(*parts_of(result))
 
 
-def parts_of(outcome: Outcome) -> Iterator[Part]:
+def parts_of(result: SimulationResult) -> Iterator[Part]:
     """The report."""
-    yield Table((), list(_summary(outcome)), title=_title(outcome))
-    if outcome.meaning.plan.finite is None:
-        yield _batches(outcome)
-        yield _totals(outcome)
-        if outcome.simulation.epochs > 1:
-            yield _epochs(outcome)
-        yield _slots(outcome)
-    if any(each.coverage for each in outcome.sources):
-        yield _coverage(outcome)
-    yield _runs(outcome)
-    yield from map(Warning, hints_of(outcome))
+    yield Table((), list(_summary(result)), title=_title(result))
+    if result.explanation.plan.finite is None:
+        yield _batches(result)
+        yield _totals(result)
+        if result.simulation.epochs > 1:
+            yield _epochs(result)
+        yield _slots(result)
+    if any(each.coverage for each in result.sources):
+        yield _coverage(result)
+    yield _runs(result)
+    yield from map(Warning, hints_of(result))
 
 
-def _title(outcome: Outcome) -> str:
-    spec = outcome.meaning.spec
+def _title(result: SimulationResult) -> str:
+    spec = result.explanation.spec
     return ", ".join(filter(None, (spec.name or spec.file or "spec", spec.split)))
 
 
-def _summary(outcome: Outcome) -> Iterator[Row]:
-    meaning, simulation = outcome.meaning, outcome.simulation
-    plan, run = meaning.plan, meaning.run
+def _summary(result: SimulationResult) -> Iterator[Row]:
+    explanation, simulation = result.explanation, result.simulation
+    plan, run = explanation.plan, explanation.run
     yield "topology", run.in_words
     yield "run", run.readers_in_words
     yield "draw", f"{draw_in_words(plan)}, seed {plan.seed}"
@@ -110,21 +118,21 @@ def _summary(outcome: Outcome) -> Iterator[Row]:
     )
     if simulation.padding:
         drawn += f", {simulation.padding:,} of them padding"
-    yield "drawn", f"{drawn} ({_extent(outcome)})"
+    yield "drawn", f"{drawn} ({_extent(result)})"
     if plan.finite is not None:
-        slots = [sum(own) for own in zip(*(each.by_slot for each in outcome.leaves), strict=True)]
+        slots = [sum(own) for own in zip(*(each.by_slot for each in result.leaves), strict=True)]
         yield "slots", f"{_range(min(slots), max(slots))} samples each"
-    held = f"{number(round(outcome.held_samples))} samples held for shuffling in a worker"
-    known = f", about {size(outcome.held_bytes)}" if outcome.held_bytes is not None else ""
-    buffers = f"{size(meaning.buffer_bytes)} in the buffers of its open shards"
-    yield "memory", (f"{held}{known}, and " if outcome.held_samples else "") + buffers
-    opened, distinct = outcome.open_shards
+    held = f"{number(round(result.held_samples))} samples held for shuffling in a worker"
+    known = f", about {size(result.held_bytes)}" if result.held_bytes is not None else ""
+    buffers = f"{size(explanation.buffer_bytes)} in the buffers of its open shards"
+    yield "memory", (f"{held}{known}, and " if result.held_samples else "") + buffers
+    opened, distinct = result.open_shards
     different = f", of them {distinct:,} different files" if distinct < opened else ""
     yield "open", f"{counted(opened, 'shard')} at a time in a worker{different}"
 
 
-def _extent(outcome: Outcome) -> str:
-    length, batches = outcome.meaning.plan.epoch_batches, outcome.simulation.batches
+def _extent(result: SimulationResult) -> str:
+    length, batches = result.explanation.plan.epoch_batches, result.simulation.batches
     if length is None:
         return "endless"
     if batches % length:
@@ -132,8 +140,8 @@ def _extent(outcome: Outcome) -> str:
     return counted(batches // length, "epoch")
 
 
-def _batches(outcome: Outcome) -> Table:
-    simulation = outcome.simulation
+def _batches(result: SimulationResult) -> Table:
+    simulation = result.simulation
     columns: Columns = {
         "source": _name,
         "share>": lambda each: percent(each.share),
@@ -142,11 +150,11 @@ def _batches(outcome: Outcome) -> Table:
         "mean>": lambda each: number(each.drawn / simulation.batches),
         "max>": lambda each: number(each.batch_most),
     }
-    step = "global batch" if outcome.meaning.plan.batching.batched else "global step"
-    return table_of(outcome.sources, columns, f"samples in a {step}")
+    step = "global batch" if result.explanation.plan.batching.batched else "global step"
+    return table_of(result.sources, columns, f"samples in a {step}")
 
 
-def _totals(outcome: Outcome) -> Table:
+def _totals(result: SimulationResult) -> Table:
     columns: Columns = {
         "source": _name,
         "expected>": lambda each: number(each.expected),
@@ -154,11 +162,11 @@ def _totals(outcome: Outcome) -> Table:
         "off>": lambda each: f"{round(each.drawn - each.expected, 1) + 0.0:+.1f}",
         "furthest off>": lambda each: f"{each.furthest:.1f}",
     }
-    return table_of(outcome.sources, columns, "samples in all ranks together")
+    return table_of(result.sources, columns, "samples in all ranks together")
 
 
-def _epochs(outcome: Outcome) -> Table:
-    plan, simulation = outcome.meaning.plan, outcome.simulation
+def _epochs(result: SimulationResult) -> Table:
+    plan, simulation = result.explanation.plan, result.simulation
     complete = simulation.batches // (plan.epoch_batches or simulation.batches)
     columns: Columns = {
         "source": _name,
@@ -167,15 +175,15 @@ def _epochs(outcome: Outcome) -> Table:
         "mean>": lambda each: number(sum(each.by_epoch[:complete]) / complete),
         "max>": lambda each: number(max(each.by_epoch[:complete])),
     }
-    return table_of(outcome.sources, columns, "samples in an epoch")
+    return table_of(result.sources, columns, "samples in an epoch")
 
 
-def _slots(outcome: Outcome) -> Table:
-    slots = outcome.meaning.plan.topology.slots
+def _slots(result: SimulationResult) -> Table:
+    slots = result.explanation.plan.topology.slots
 
-    def cell(each: SourceOutcome, ends: tuple[int, int] | None, first: int) -> str:
+    def cell(each: SimulatedSource, ends: tuple[int, int] | None, first: int) -> str:
         if ends is None:
-            return "?" if each.meaning.samples is None else ""
+            return "?" if each.explanation.samples is None else ""
         return _range(ends[0] + first, ends[1] + first)
 
     columns: Columns = {
@@ -187,31 +195,31 @@ def _slots(outcome: Outcome) -> Table:
         "in pass>": lambda each: cell(each, each.slot_passes, 1),
     }
     which = "the slot" if slots == 1 else f"each of the {slots:,} slots"
-    return table_of(outcome.sources, columns, f"samples of {which}")
+    return table_of(result.sources, columns, f"samples of {which}")
 
 
 def _range(least: int, most: int) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _coverage(outcome: Outcome) -> Table:
-    def known(cell: Callable[[Covered], str]) -> Callable[[SourceOutcome], str]:
+def _coverage(result: SimulationResult) -> Table:
+    def known(cell: Callable[[Covered], str]) -> Callable[[SimulatedSource], str]:
         return lambda each: "?" if each.coverage is None else cell(each.coverage)
 
     columns: Columns = {
         "source": _name,
-        "samples>": lambda each: samples_of(each.meaning),
+        "samples>": lambda each: samples_of(each.explanation),
         "passes>": known(lambda found: f"{found.passes:.3g}"),
         "epoch 1>": known(lambda found: _fraction(found.first_seen)),
         "seen>": known(lambda found: _fraction(found.seen)),
         "repeats>": known(lambda found: number(round(found.repeats))),
         "shards>": lambda each: known(
-            lambda found: f"{round(found.shards_touched):,} of {each.meaning.shards or 0:,}"
+            lambda found: f"{round(found.shards_touched):,} of {each.explanation.shards or 0:,}"
         )(each),
     }
-    if outcome.simulation.epochs == 1:
+    if result.simulation.epochs == 1:
         del columns["epoch 1>"]
-    return table_of(outcome.sources, columns, "how much of each source that is")
+    return table_of(result.sources, columns, "how much of each source that is")
 
 
 def _fraction(fraction: float) -> str:
@@ -219,13 +227,13 @@ def _fraction(fraction: float) -> str:
     return f"{int(fraction * 1000 + 1e-6) / 10:.1f} %"
 
 
-def _runs(outcome: Outcome) -> Table:
-    plan, all_workers = outcome.meaning.plan, outcome.legal_workers
+def _runs(result: SimulationResult) -> Table:
+    plan, all_workers = result.explanation.plan, result.legal_workers
     shown = list(all_workers)
     if len(shown) > MOST_COLUMNS:
         shown[MOST_COLUMNS - 1 :] = shown[-1:]
     rows: list[Row] = []
-    for ranks in outcome.legal_ranks:
+    for ranks in result.legal_ranks:
         own = plan.topology.ranks // ranks
         slots = (number(own * plan.topology.workers // workers) for workers in shown)
         rows.append((number(ranks), number(own * plan.batching.per_slot), *slots))
@@ -236,5 +244,5 @@ def _runs(outcome: Outcome) -> Table:
     return Table(("ranks>", "samples>", *columns), rows, title)
 
 
-def _name(source: SourceOutcome) -> str:
-    return name_of(source.meaning)
+def _name(source: SimulatedSource) -> str:
+    return name_of(source.explanation)

@@ -61,7 +61,7 @@ class Target:
             check_several(self.output)
         options: dict[str, Any] = {"overwrite": self.force, **({} if key == "first_dot" else {"key": key})}
         writer: SampleWriter | ShardWriter
-        with system_errors_told():
+        with os_errors_reported():
             if "%" in self.output:
                 limits = maxcount or _UNLIMITED, maxsize or _UNLIMITED
                 writer = ShardWriter(self.output, *limits, verbose=0, **options)
@@ -105,7 +105,7 @@ def writing(command: Callable[..., Any], default: str | None = None) -> Callable
 
 
 @contextmanager
-def system_errors_told() -> Iterator[None]:
+def os_errors_reported() -> Iterator[None]:
     """What the operating system refuses (no space, no permission) becomes an error for users."""
     try:
         yield

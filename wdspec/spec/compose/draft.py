@@ -119,7 +119,7 @@ class Composed(NamedTuple):
         return ((leaf, leaf.model) for leaf in self.leaves if leaf.model is not None)
 
     @property
-    def everyone(self) -> Iterator[Draft]:
+    def every_draft(self) -> Iterator[Draft]:
         """All drafts, each nested mix before its sources."""
         return _nested(self.drafts)
 
@@ -128,7 +128,7 @@ class Composed(NamedTuple):
         """The list of the top level, then those of nested mixes."""
         if self.drafts:
             yield SourceList(self.drafts, self.top.entries["dataset"].value, _map(self.top.get("mix")))
-        for draft in self.everyone:
+        for draft in self.every_draft:
             if draft.children is not None:
                 node = draft.node.entries["dataset"].value
                 yield SourceList(draft.children, node, _map(draft.node.get("mix")))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from wdspec.spec.compose.draft import SHARE_KEYS, Draft
 from wdspec.spec.compose.merging import merge
-from wdspec.spec.compose.source_names import everyone, name_of, prefixed, with_each, with_names
+from wdspec.spec.compose.source_names import every_source, name_of, prefixed, with_each, with_names
 from wdspec.spec.compose.spec_files import Library
 from wdspec.spec.compose.variants import choose_split
 from wdspec.spec.language.known_keys import MERGED_TOP, keys_of, stands_for
@@ -62,7 +62,7 @@ class Assembly:
         if top.get("errors") is not None:
             bottom = bottom.with_entries({"errors": top.entries["errors"]})
         defaults = self._defaults_over(bottom, top.get("defaults"))
-        leaves = sum(1 for entry in everyone(dataset) if entry.get("dataset") is None)
+        leaves = sum(1 for entry in every_source(dataset) if entry.get("dataset") is None)
         if leaves > MAX_SOURCES or leaves * defaults.size > MAX_VALUES:
             message = f"{leaves:,} sources with all their defaults are more than can be held"
             self._problems.add("E009", listed, message, "join sources: `shards` takes a list")
@@ -175,7 +175,7 @@ class Assembly:
             hint = "write `sources: {name: {scale: 1}}`; the list of sources is called `dataset`"
             self._problems.add("E202", patches, "`sources` takes a map from source names to keys", hint)
             return dataset
-        names = [name for entry in everyone(dataset) if (name := name_of(entry)) is not None]
+        names = [name for entry in every_source(dataset) if (name := name_of(entry)) is not None]
         for name, (key, value) in patches.entries.items():
             if name not in names:
                 hint = (

@@ -21,11 +21,11 @@ def entries(dataset: Node | None) -> Iterator[MapNode]:
                 yield item
 
 
-def everyone(dataset: Node | None) -> Iterator[MapNode]:
+def every_source(dataset: Node | None) -> Iterator[MapNode]:
     """The sources of a list and of the mixes nested in it, each mix before its sources."""
     for entry in entries(dataset):
         yield entry
-        yield from everyone(entry.get("dataset"))
+        yield from every_source(entry.get("dataset"))
 
 
 def name_of(entry: MapNode) -> str | None:
@@ -54,7 +54,7 @@ def default_name(entry: MapNode) -> str:
 def with_names(dataset: ListNode, problems: Problems) -> ListNode:
     """The same sources, each with a `name`; names that stand twice are problems."""
     taken: dict[str, MapNode] = {}
-    for entry in everyone(dataset):
+    for entry in every_source(dataset):
         name = name_of(entry)
         if name is None:
             continue

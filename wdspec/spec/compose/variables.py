@@ -125,7 +125,7 @@ class Scope:
         before = len(self._problems)
         expanded = self._expanded(node)
         if len(self._problems) > before:
-            self._problems.poison(node)
+            self._problems.hide_problems_at(node)
         return expanded
 
     def _expanded(self, node: Scalar) -> Node:

@@ -74,14 +74,14 @@ class Problems:
     def __init__(self) -> None:
         self._found: dict[tuple[str, str, int, int, str], Problem] = {}
         self._files: dict[str, int] = {}
-        self._poisoned: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        self._hidden_at: dict[tuple[str, int], list[tuple[int, int]]] = {}
         self._hidden: set[tuple[str, int]] = set()
 
-    def poison(self, node: Node) -> None:
+    def hide_problems_at(self, node: Node) -> None:
         """Says that a value is wrong for a reason already noted, so that no more problems are reported for it."""
         if node.line:
             span = (node.column, node.column + node.length)
-            self._poisoned.setdefault((node.origin.name, node.line), []).append(span)
+            self._hidden_at.setdefault((node.origin.name, node.line), []).append(span)
 
     def hide(self, node: Node) -> None:
         """Says that the line of a node holds a secret, so that it is not shown with any problem."""
@@ -89,7 +89,7 @@ class Problems:
 
     def _follows(self, problem: Problem) -> bool:
         """Whether a problem only follows from another one."""
-        spans = self._poisoned.get((problem.file, problem.line), ())
+        spans = self._hidden_at.get((problem.file, problem.line), ())
         return problem.code[1] in "23" and any(start <= problem.column < end for start, end in spans)
 
     def add(

@@ -222,7 +222,7 @@ class _Builder:
             parent.key = self._key(node, parent.entries)
         else:
             if isinstance(node, _Refused):
-                self.problems.poison(parent.key)
+                self.problems.hide_problems_at(parent.key)
             if not isinstance(parent.key, _Refused):
                 parent.entries[parent.key.value] = MapEntry(parent.key, node)
             parent.key = None

@@ -55,7 +55,7 @@ class AisClient:
         self._token: str | None = None
         self._token_read = False
         self._gateway = 0
-        self._heard = False
+        self._reached = False
         self.missing = MissingObjects()
 
     def get(self, target: str, headers: Mapping[str, str], body: bytes | None = None) -> Reply:
@@ -116,7 +116,7 @@ class AisClient:
             endpoint = endpoints[self._gateway % len(endpoints)]
             try:
                 response = self._sent(endpoint + target, headers, body)
-                self._heard = True
+                self._reached = True
                 return response, endpoint + target
             except _NoConnectionError as error:
                 failures.append(f"{_shown(endpoint)}: {error}")
@@ -124,7 +124,7 @@ class AisClient:
         raise TransientError(
             f"no gateway of AIStore answers: {'; '.join(failures)}; "
             "is the endpoint right (AIS_ENDPOINT or `aistore.endpoint`), and is the cluster up?",
-            brief=not self._heard,
+            brief=not self._reached,
         )
 
     def _from_target(

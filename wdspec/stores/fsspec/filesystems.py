@@ -59,7 +59,7 @@ _MISTAKES = (TypeError, ValueError, AttributeError, NotImplementedError, LookupE
 _VALIDATORS = ("ETag", "etag", "generation", "version_id", "VersionId", "md5Hash", "blob_id")
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modify", "created")
 
-heard: set[str] = set()
+reached: set[str] = set()
 """Schemes whose stores have answered in this process."""
 
 _inherited: list[Any] = []
@@ -185,7 +185,7 @@ def explained(error: BaseException, location: str) -> Exception:
         return ShardError(f"it cannot be opened ({said}){hint}", location=location)
     if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
         return TransientError(f"no answer in time ({said})")
-    return TransientError(said, brief=name in _NO_CONTACT and scheme not in heard)
+    return TransientError(said, brief=name in _NO_CONTACT and scheme not in reached)
 
 
 def asked(location: str, login: ObjectLogin | None, question: Callable[[Any, str], T]) -> T:

@@ -21,7 +21,7 @@ from wdspec.stores.fsspec.filesystems import (
     described,
     explained,
     filesystem_of,
-    heard,
+    reached,
     validator_of,
 )
 from wdspec.stores.fsspec.s3_objects import S3Object, is_s3
@@ -101,7 +101,7 @@ class _Fetch:
                 return self._of_s3(system, path, offset)
             with alone(system):
                 info = _info(system, path, self._retry_policy)
-                heard.add(scheme_of(self._location))
+                reached.add(scheme_of(self._location))
                 if info.get("type") == "directory":
                     raise IsADirectoryError(path)
                 total = info.get("size")
@@ -116,7 +116,7 @@ class _Fetch:
         found = S3Object(system, path, self._location, policy.read_timeout).response(
             offset, policy.connect_timeout
         )
-        heard.add(scheme_of(self._location))
+        reached.add(scheme_of(self._location))
         return replace(found, body=_Explained(found.body, self._location))
 
     def _body(self, system: Any, path: str, offset: int, total: int | None, info: Mapping[str, Any]) -> Any:

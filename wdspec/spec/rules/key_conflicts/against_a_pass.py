@@ -22,7 +22,7 @@ def against_a_pass(composed: Composed) -> Findings:
     if not composed.is_pass:
         return
     holders = [composed.top]
-    for draft in composed.everyone:
+    for draft in composed.every_draft:
         yield from (_refused(key, draft.node) for key in draft.stated_shares)
         holders += [draft.node] if draft.children is not None else []
     yield from (_refused("mix", holder) for holder in holders if holder.get("mix") is not None)

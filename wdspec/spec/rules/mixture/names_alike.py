@@ -16,7 +16,7 @@ from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 def names_alike(composed: Composed) -> Findings:
     """Names that are equal but for case, hyphens and underscores."""
     seen: dict[str, str] = {}
-    for draft in composed.everyone:
+    for draft in composed.every_draft:
         plain = draft.name.casefold().replace("_", "-")
         other = seen.setdefault(plain, draft.name)
         if other != draft.name:
