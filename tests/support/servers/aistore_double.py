@@ -85,6 +85,7 @@ class AisDouble:
     """The cluster. `with AisDouble() as double: double.put("gs://b/o.tar", data)`."""
 
     targets: int = 2
+    gateway_count: int = 1
     checksum: str = "xxhash2"
     page_size: int = 1000
     cold_delay: float = 0.0
@@ -109,14 +110,17 @@ class AisDouble:
         self.nodes: list[Node] = []
         self.shift = 0
         """Added to the number of the target that has an object: another map of the cluster."""
+        self.damages: Callable[[bytes], bytes] = bytes
+        """What becomes of the bytes of an object that is written."""
         self.dead_port: int | None = None
         """Where redirects lead instead of to a target, if not None."""
 
     def __enter__(self) -> AisDouble:
         self.gateway = Gateway(self, "p")
+        self.gateways = [self.gateway, *(Gateway(self, f"p{n}") for n in range(1, self.gateway_count))]
         self.target_nodes = [Target(self, f"t{n}") for n in range(self.targets)]
         self.pod = Pod(self, "pod")
-        self.nodes = [self.gateway, *self.target_nodes, self.pod]
+        self.nodes = [*self.gateways, *self.target_nodes, self.pod]
         for node in self.nodes:
             node.start()
         missing_objects.PATIENCE = 0.05

@@ -77,11 +77,28 @@ class NodeHandler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         double.requests.append(Seen(self.server.name, self.command, path, self.query, headers, self.body))
         faults = double.faults.get(self.server.name[:1])
+        if path == "/v1/daemon":
+            self.daemon()
+            return
         if faults and faults.popleft()(self.server, self):
             return
         given = self.parameters.get("provider", "")
         self.provider = PROVIDERS.get(given, given)
         self.serve(path)
+
+    def daemon(self) -> None:
+        """The map of the cluster, which any node gives."""
+        double = self.server.double
+        nodes = {
+            node.name: {
+                "daemon_id": node.name,
+                "daemon_type": "proxy",
+                "public_net": {"node_hostname": "127.0.0.1", "direct_url": node.url},
+                "flags": 0,
+            }
+            for node in double.gateways
+        }
+        self.send(200, json.dumps({"pmap": nodes, "tmap": {}, "version": "7"}).encode(), "application/json")
 
     def serve(self, path: str) -> None:
         raise NotImplementedError
@@ -292,7 +309,13 @@ class TargetHandler(NodeHandler):
         if self.command == "HEAD":
             return self.head(bucket, name)
         if self.command == "PUT":
-            double.store(bucket, name, self.body)
+            double.store(bucket, name, double.damages(self.body))
+            return self.send(200)
+        if self.command == "DELETE":
+            if name not in double.remote.get(bucket, {}):
+                return self.refuse(404, f"{name} does not exist")
+            del double.remote[bucket][name]
+            double.cached.get(bucket, {}).pop(name, None)
             return self.send(200)
         stored = double.fetched(bucket, name, "latest-ver" in self.parameters)
         if stored is None:

@@ -10,18 +10,19 @@ from typing import BinaryIO, cast
 
 import urllib3
 
-from wdspec.errors import MissingShardError, ShardError, StoreError, UsageError
+from wdspec.errors import MissingShardError, ShardError, StoreError
 from wdspec.outputs.output import Output
 from wdspec.stores.ais.checksums import Verification, digest_of
 from wdspec.stores.ais.client import AisClient, client_for
 from wdspec.stores.ais.object_listing import MAX_INTERNAL, listed_names
 from wdspec.stores.ais.refusals import Refusal
+from wdspec.stores.ais.upload import AisUpload, delete, exists
 from wdspec.stores.http.answers import extent_of
 from wdspec.stores.http.exchange import HEADERS, Explain, WireBody
 from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.stores.store import KeyStore, StoreSettings
 from wdspec.streams.resuming_stream import RangeResponse, ResumingStream
-from wdspec.streams.retrying import TransientError
+from wdspec.streams.retrying import RetryPolicy, TransientError
 from wdspec.urls.schemes import AIS_PREFIX
 
 _SAYS_WHICH = ("ais-version", "ais-checksum-value", "etag")
@@ -55,14 +56,22 @@ class AisStore(KeyStore):
     def output(
         self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
     ) -> Output:
-        own = location.startswith(f"{AIS_PREFIX}ais:")
-        raise UsageError(
-            "writing to AIStore is not built; write local shards and upload them"
-            + ("" if own else ", or unset USE_AIS_FOR to write to the store behind it")
-        )
+        return AisUpload(*_place(location, settings), overwrite)
+
+    def exists(self, location: str, settings: StoreSettings) -> bool:
+        return exists(*_place(location, settings))
+
+    def delete(self, location: str, settings: StoreSettings) -> None:
+        delete(*_place(location, settings))
 
     def describe(self, location: str, settings: StoreSettings) -> str:
         return "AIStore" if settings.ais is not None else NO_CLUSTER
+
+
+def _place(location: str, settings: StoreSettings) -> tuple[AisClient, AisCluster, str, RetryPolicy]:
+    """Where an object is written. What an ETL makes of it is for reading."""
+    cluster = replace(_cluster(location, settings), etl=None)
+    return client_for(cluster), cluster, location.removeprefix(AIS_PREFIX), settings.retry_policy
 
 
 def _cluster(location: str, settings: StoreSettings) -> AisCluster:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import urllib3
@@ -18,8 +18,9 @@ from urllib3.util import Timeout
 
 from wdspec.errors import StoreError
 from wdspec.redaction import harmless
+from wdspec.stores.ais.gateways import Gateways
 from wdspec.stores.ais.missing_objects import MissingObjects
-from wdspec.stores.http.exchange import CONNECTIONS, drain, get, is_safe_redirect, redirect_of
+from wdspec.stores.http.exchange import CONNECTIONS, HEADERS, drain, get, is_safe_redirect, redirect_of
 from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.streams.retrying import TransientError
 from wdspec.system.per_process import KeyedValues, PerProcess
@@ -45,6 +46,21 @@ class Reply:
     """What the gateway was shown."""
 
 
+@dataclass(frozen=True)
+class _Request:
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes | None = None
+    file: IO[bytes] | None = None
+
+    def for_gateway(self, token: str | None) -> _Request:
+        """With the token, and without what only a target gets."""
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        own = self.headers if self.file is None else HEADERS
+        return replace(self, headers={**own, **headers}, file=None)
+
+
 class AisClient:
     """The connections of this process to one cluster."""
 
@@ -54,27 +70,42 @@ class AisClient:
         self._manager = _manager(cluster)
         self._token: str | None = None
         self._token_read = False
-        self._gateway = 0
+        self._gateways = Gateways(cluster.endpoints)
         self._reached = False
         self.missing = MissingObjects()
 
     def get(self, target: str, headers: Mapping[str, str], body: bytes | None = None) -> Reply:
-        """The answer to a GET of a path and query, whatever its status; the caller closes it.
+        """The answer to a GET of a path and query, whatever its status; the caller closes it. See `ask`."""
+        return self.ask("GET", target, headers, body)
+
+    def ask(
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        file: IO[bytes] | None = None,
+    ) -> Reply:
+        """The answer to a request for a path and query, whatever its status; the caller closes it.
 
         Where the token is refused, its file is read again, as tokens expire, and the cluster asked once more.
+
+        Args:
+            headers: of the bytes of `file`, if it is given, which is for a target: the gateway only says which.
 
         Raises:
             TransientError: nobody answered.
             StoreError: certificates or redirects that cannot be trusted, or a token file that cannot be read.
         """
-        reply = self._reply(target, headers, body)
+        request = _Request(method, target, headers, body, file)
+        reply = self._reply(request)
         if reply.response.status == 401 and self._renew_token():
             reply.response.close()
-            reply = self._reply(target, headers, body)
+            reply = self._reply(request)
         return reply
 
-    def _reply(self, target: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
-        response, url = self._from_gateway(target, headers, body)
+    def _reply(self, request: _Request) -> Reply:
+        response, url = self._from_gateway(request)
         try:
             for hops in range(MAX_HOPS + 1):
                 try:
@@ -87,7 +118,7 @@ class AisClient:
                     _check_redirect(url, there)
                     url = there
                     drain(response)
-                    response = self._from_target(url, headers, body)
+                    response = self._from_target(url, request)
         except BaseException:
             response.close()
             raise
@@ -103,44 +134,44 @@ class AisClient:
         self._token_read = True
         return self._token is not None and self._token != before
 
-    def _from_gateway(
-        self, target: str, headers: Mapping[str, str], body: bytes | None
-    ) -> tuple[urllib3.BaseHTTPResponse, str]:
+    def _from_gateway(self, request: _Request) -> tuple[urllib3.BaseHTTPResponse, str]:
         if not self._token_read:
             self._token, self._token_read = self._cluster.token or token_in(self._cluster), True
-        if self._token is not None:
-            headers = {**headers, "Authorization": f"Bearer {self._token}"}
+        shown = request.for_gateway(self._token)
         failures = []
-        endpoints = self._cluster.endpoints
-        for _ in endpoints:
-            endpoint = endpoints[self._gateway % len(endpoints)]
+        gateways = self._gateways
+        for _ in range(len(gateways)):
+            url = gateways.current + request.target
             try:
-                response = self._sent(endpoint + target, headers, body)
-                self._reached = True
-                return response, endpoint + target
+                response = self._sent(url, shown)
             except _NoConnectionError as error:
-                failures.append(f"{_shown(endpoint)}: {error}")
-                self._gateway += 1
+                failures.append(f"{_shown(url)}: {error}")
+                gateways.pass_over()
+                continue
+            self._reached = True
+            gateways.learn(lambda url: self._sent(url, _Request("GET", "", HEADERS).for_gateway(self._token)))
+            return response, url
         raise TransientError(
             f"no gateway of AIStore answers: {'; '.join(failures)}; "
             "is the endpoint right (AIS_ENDPOINT or `aistore.endpoint`), and is the cluster up?",
             brief=not self._reached,
         )
 
-    def _from_target(
-        self, url: str, headers: Mapping[str, str], body: bytes | None
-    ) -> urllib3.BaseHTTPResponse:
+    def _from_target(self, url: str, request: _Request) -> urllib3.BaseHTTPResponse:
+        if request.file is not None:
+            request.file.seek(0)
         try:
-            return self._sent(url, headers, body)
+            return self._sent(url, request)
         except _NoConnectionError as error:
             raise TransientError(
                 f"the gateway sends us to {_shown(url)}, and there is no connection to that: {error}; the targets of "
                 "the cluster, not only its gateway, must be reachable from here"
             ) from error
 
-    def _sent(self, url: str, headers: Mapping[str, str], body: bytes | None) -> urllib3.BaseHTTPResponse:
+    def _sent(self, url: str, request: _Request) -> urllib3.BaseHTTPResponse:
+        body = request.body if request.file is None else request.file
         try:
-            return get(self._manager, url, headers, self._timeout, body)
+            return get(self._manager, url, request.headers, self._timeout, body, request.method)
         except (NewConnectionError, ConnectTimeoutError) as error:
             raise _NoConnectionError(_words(error)) from harmless(error)
         except SSLError as error:

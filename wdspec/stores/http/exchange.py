@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from typing import IO
 from urllib.parse import urljoin, urlsplit
 
 import urllib3
@@ -30,11 +31,12 @@ def get(
     url: str,
     headers: Mapping[str, str],
     timeout: Timeout,
-    body: bytes | None = None,
+    body: bytes | IO[bytes] | None = None,
+    method: str = "GET",
 ) -> urllib3.BaseHTTPResponse:
-    """The answer to one GET, whatever its status, with its body unread. Raises what urllib3 raises."""
+    """The answer to one request, whatever its status, with its body unread. Raises what urllib3 raises."""
     return manager.request(
-        "GET",
+        method,
         url,
         headers=dict(headers),
         body=body,
