@@ -16,7 +16,7 @@ from wdspec.stores.ais.checksums import Verification, digest_of
 from wdspec.stores.ais.client import AisClient, client_for
 from wdspec.stores.ais.object_listing import MAX_INTERNAL, listed_names
 from wdspec.stores.ais.refusals import Refusal
-from wdspec.stores.ais.upload import AisUpload, delete, exists
+from wdspec.stores.ais.sending import AisUpload, delete, exists
 from wdspec.stores.http.answers import extent_of
 from wdspec.stores.http.exchange import HEADERS, Explain, WireBody
 from wdspec.stores.settings.ais_cluster import AisCluster
