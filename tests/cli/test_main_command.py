@@ -70,7 +70,7 @@ def test_every_command_has_help(command):
 
 def test_an_unknown_command_suggests_one_and_exits_2():
     assert "no command `explian`, did you mean `explain`?" in wdspec("explian", code=2)[1]
-    assert "no command `frobnicate`, there are demo, diff, explain" in wdspec("frobnicate", code=2)[1]
+    assert "no command `frobnicate`, there are demo, diff, doctor" in wdspec("frobnicate", code=2)[1]
 
 
 @pytest.mark.parametrize(
@@ -237,3 +237,11 @@ def test_every_command_has_a_line_of_help():
             module = importlib.import_module(f"wdspec.cli.{group}.{name}")
             assert 10 < len(module.SUMMARY) < 80
             assert isinstance(getattr(module, name), click.Command)
+
+
+@pytest.mark.parametrize(
+    ("words", "place", "expected"), [("wdspec exp", 1, "explain"), ("wdspec explain --ra", 2, "--ranks")]
+)
+def test_the_shell_completes_commands_and_options(words, place, expected):
+    shown, _ = wdspec(_WDSPEC_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(place))
+    assert f"plain,{expected}" in shown.splitlines()

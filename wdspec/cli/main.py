@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = _show_warning
     try:
-        code = cli.main(arguments, standalone_mode=False)
+        code = cli.main(arguments, prog_name="wdspec", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         code = error.exit_code
