@@ -69,6 +69,7 @@ from wdspec.fluent.stages.tar_shards import tar_file_expander as tar_file_expand
 from wdspec.fluent.stages.tar_shards import tarfile_to_samples as tarfile_to_samples
 from wdspec.fluent.stages.tar_shards import url_opener as url_opener
 from wdspec.planning.plan import Plan as Plan
+from wdspec.reading.batches.padding import Padded as Padded
 from wdspec.reading.sample_rng import sample_rng as sample_rng
 from wdspec.running.gathering import gather_state as gather_state
 from wdspec.running.loader import Loader as Loader

@@ -146,6 +146,7 @@ def _check_readable(spec: Spec, secure: bool) -> None:
     for role, names in {
         "map": [call.call for call in (*spec.map, *(call for source in spec.sources for call in source.map))],
         "select": [source.select for source in spec.sources if source.select],
+        "collate": [] if spec.batch is None or spec.batch.collate is None else spec.batch.collate.functions,
     }.items():
         if names:
             raise SpecError(f"WDS_SECURE forbids `{role}: {names[0]}`; unset it if you trust this spec")

@@ -226,3 +226,22 @@ def test_a_field_that_is_no_text_is_shown_and_no_crash(folder):
         "head", "s.yaml", "-n", "1", "--set", "map=odd:odd", "--set", "batch=null", folder=folder
     )
     assert re.search(r"\b3 +int +4", shown)
+
+
+def test_a_batch_is_shown_as_the_loop_gets_it(folder):
+    spec = "dataset: [{shards: a-000.tar, decode: {txt: raw}}]\nbatch: {size: 4, collate: {txt: %s:lengths}}"
+    (folder / "b.yaml").write_text(spec % __name__)
+    rows = {row["name"]: row for row in json.loads(run("b.yaml", "--batch", "--format", "json"))["fields"]}
+    assert rows["cls"]["type"] == "int64 tensor"
+    assert rows["cls"]["shape"] == [4]
+    assert rows["txt.0"]["preview"].startswith("5 to") or rows["txt.0"]["shape"] == [4]
+    assert "4 entries" in run("b.yaml", "--batch")
+
+
+def lengths(values):
+    return np.array([len(value) for value in values]), values
+
+
+def test_a_spec_without_batches_has_none_to_show(folder):
+    (folder / "n.yaml").write_text("dataset: [{shards: a-000.tar}]")
+    assert "leave out --batch" in CliRunner().invoke(head, ["n.yaml", "--batch"]).exception.args[0]

@@ -15,13 +15,14 @@ from wdspec.spec.language import aistore, locations, options
 from wdspec.spec.language.json_schema import json_schema, json_schema_text
 from wdspec.spec.language.known_keys import keys_of
 from wdspec.spec.language.models import Source, Spec
+from wdspec.spec.language.steps import batch_options
 from wdspec.spec.reference_page import reference_text
 from wdspec.spec.rules.code_pages import all_codes
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json_schema()
 CODES = all_codes()
-MODELS = vars(options) | vars(locations) | vars(aistore)
+MODELS = vars(options) | vars(batch_options) | vars(locations) | vars(aistore)
 
 
 def fits(value: Any, schema: dict[str, Any]) -> bool:

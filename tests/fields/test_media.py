@@ -19,7 +19,7 @@ from wdspec.decoders.libraries import require_libraries
 from wdspec.decoders.table import BY_NAME
 from wdspec.errors import FieldError, SpecError, UsageError
 from wdspec.fields.codecs import ffmpeg_streams
-from wdspec.fields.codecs.video import FilmDecoder
+from wdspec.fields.codecs.video import FilmDecoder, film_decoder
 from wdspec.fields.decode_rules import DecodeRules
 
 ASK = ("audio", "video")
@@ -232,3 +232,51 @@ def test_empty_sound_is_an_array_of_no_samples() -> None:
     soundfile.write(file, np.zeros((0, 2)), RATE, format="WAV")
     samples, rate = decode("wav", file.getvalue(), names=ASK)
     assert (samples.shape, rate) == ((2, 0), RATE)
+
+
+def cut(options: str, number: float = 0.0) -> Any:
+    """A film of 24 frames a second, whose frames are ever lighter, decoded with options."""
+    decoder = film_decoder(f"video+{options}", "mp4", "mp4")
+    return decoder(film("mp4", "libx264", "aac"), None, lambda i: number)
+
+
+def numbers_of(frames: Any) -> list[int]:
+    return [round((float(frame.mean()) - 20) / 25) for frame in frames]
+
+
+@pytest.mark.parametrize(
+    ("options", "number", "taken"),
+    [
+        ("frames=3", 0, lambda n: [n // 6, n // 2, 5 * n // 6]),
+        ("fps=12", 0, lambda n: list(range(1, n, 2))),
+        ("clip=1/12s", 0, lambda n: [0, 1]),
+        ("clip=1/12s", 0.999, lambda n: [n - 2, n - 1]),
+        ("clip=1/8+frames=1", 0.999, lambda n: [n - 2]),
+        ("clip=100s", 0.5, lambda n: list(range(n))),
+    ],
+)
+def test_parts_of_films_are_taken_as_asked(options: str, number: float, taken: Any) -> None:
+    frames, samples, facts = cut(options, number)
+    assert numbers_of(frames) == taken(FRAMES)
+    assert frames.flags.writeable
+    if options.startswith("clip=1/"):
+        seconds = 1 / 12 if "12s" in options else 1 / 8
+        assert samples.shape[1] <= round(seconds * facts["audio_fps"])
+        assert facts["start"] == pytest.approx((FRAMES - round(seconds * 24) if number else 0) / 24)
+
+
+def test_frames_alone_are_brought_to_a_size_and_drawn_by_the_sample() -> None:
+    frames = cut("frames=20+resize=24+center_crop=16+silent")
+    assert frames.shape == (20, 16, 16, 3)
+    assert sorted(set(numbers_of(frames))) == list(range(FRAMES)), "of fewer frames some come twice"
+    assert cut("frames=2+random_resized_crop=8+silent", 0.3).shape == (2, 8, 8, 3)
+    with pytest.raises(UsageError, match="`clip` draws by the place of a sample"):
+        film_decoder("video+clip=2s", "mp4", "mp4")(film("mp4", "libx264", None))
+
+
+@pytest.mark.parametrize(
+    "decoder", ["video+clip=2m", "video+frames=0", "video+fps=0", "video+frames=2+fps=2"]
+)
+def test_mistakes_in_options_of_films_are_told(decoder: str) -> None:
+    with pytest.raises(SpecError, match=r"`clip`: |`frames`: |`fps`: |leave one out"):
+        DecodeRules((decoder,))

@@ -86,6 +86,11 @@ ANYWHERE: dict[str, tuple[Any, Any]] = {
     "errors.retry": ({}, {"errors": {"retry": 3}}),
     "errors.timeout": ({}, {"errors": {"timeout": 3}}),
     "map.call": ({"map": "m:f"}, {"map": "m:g"}),
+    "map.method": ({"map": "m:f"}, {"map": {"call": "m:f", "method": "g"}}),
+    "map.with": (
+        {"map": {"call": "m:f", "method": "g"}},
+        {"map": {"call": "m:f", "method": "g", "with": {"a": 1}}},
+    ),
     "map.args": ({"map": "m:f"}, {"map": [{"call": "m:f", "args": {"a": 1}}]}),
 }
 SCHEDULE = [{"at": 0, "shares": {"a": 1, "b": 1}}]
@@ -118,6 +123,8 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "top batch.size": ({}, {"batch": {"size": 6}}),
     "top batch.global_size": ({"batch": {"global_size": 8}}, {"batch": {"global_size": 16}}),
     "top batch.accumulate": ({}, {"batch": {"size": 4, "accumulate": True}}),
+    "top batch.ragged": ({}, {"batch": {"size": 4, "ragged": "list"}}),
+    "top batch.collate": ({}, {"batch": {"size": 4, "collate": {"txt": "list"}}}),
     "top epoch.samples": ({"epoch": 80}, {"epoch": 160}),
     "top epoch.batches": ({}, {"epoch": {"batches": 10}}),
     "top epoch.pass": ({"epoch": {"pass": "pad"}}, {"epoch": {"pass": "drop"}}),

@@ -10,7 +10,7 @@ from wdspec.reading.error_budget import Budget
 from wdspec.reading.transform import Transform
 from wdspec.reading.user_steps import MapSteps
 from wdspec.spec.language.options import Errors
-from wdspec.spec.language.sample_options import Call
+from wdspec.spec.language.steps.user_calls import Call
 
 
 def raw(number, **fields):

@@ -39,7 +39,7 @@ def test_options_follow_a_plus(name: str) -> None:
     ("name", "said"),
     [
         ("rgb8+uprigth", "did you mean `upright`"),
-        ("rgb8+", "its options: `rgb8\\+pillow`, `rgb8\\+upright`"),
+        ("rgb8+", "its options: .*`rgb8\\+pillow`, .*`rgb8\\+resize=256`, .*`rgb8\\+upright`"),
         ("json+upright", "it takes none"),
         ("ten", "left out on purpose"),
         ("mpp", "did you mean `mp`"),

@@ -241,10 +241,32 @@ def test_skips_with_a_limit_are_left_alone(errors: Any) -> None:
         ({"extensions": "txt cls"}, []),
         ({}, []),
         ({"extensions": "jpg cls", "scale": 0.5}, []),
+        ({"extensions": "wav cls"}, ["W371"]),
+        ({"extensions": "mp4 cls"}, ["W371"]),
+        ({"extensions": "wav cls", "decode": "audio"}, []),
     ],
 )
-def test_pictures_in_a_batch(source: dict[str, Any], codes: list[str]) -> None:
+def test_pictures_and_sound_in_a_batch(source: dict[str, Any], codes: list[str]) -> None:
     assert warnings_of({"batch": 4, "dataset": [{"shards": "a.tar", **source}]}) == codes
+
+
+@pytest.mark.parametrize("source", [{}, {"decode": "pil"}, {"decode": {"jpg": "pil"}}])
+@pytest.mark.parametrize(
+    ("said", "codes"),
+    [
+        ({"ragged": "list"}, []),
+        ({"ragged": {"jpg": "list"}}, []),
+        ({"collate": {"jpg": "m:f"}}, []),
+        ({"collate": "m:f"}, []),
+        ({"ragged": {"cls": "list"}}, ["W371"]),
+        ({"collate": {"jpg": "stack"}}, ["W371"]),
+    ],
+)
+def test_pictures_of_which_a_list_is_wanted(
+    source: dict[str, Any], said: dict[str, Any], codes: list[str]
+) -> None:
+    dataset = [{"shards": "a.tar", "extensions": "jpg cls", **source}]
+    assert warnings_of({"batch": {"size": 4, **said}, "dataset": dataset}) == codes
 
 
 def test_loading_looks_for_errors_alone(monkeypatch: pytest.MonkeyPatch) -> None:

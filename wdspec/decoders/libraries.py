@@ -6,7 +6,8 @@ import importlib
 from importlib.util import find_spec
 from typing import Any
 
-from wdspec.decoders.table import BY_NAME, ROWS, split_decoder
+from wdspec.decoders.decoder_options import split_decoder
+from wdspec.decoders.table import BY_NAME, ROWS
 from wdspec.errors import UsageError
 
 EXTRAS = {

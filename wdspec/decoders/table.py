@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from wdspec.decoders.decoder_options import CLIPPING, FRAMING
 from wdspec.decoders.image_formats import FORMAT_OF, IMAGE_FIELDS
 from wdspec.decoders.row import DecoderRow, ImageSpec
 
@@ -130,7 +131,7 @@ def _images() -> Iterator[DecoderRow]:
                     extensions=tuple(sorted(FORMAT_OF)),
                     writes=tuple(sorted(IMAGE_FIELDS)),
                     needs={"torch": "torch"} if container == "torch" else {},
-                    options={"upright": {}, "pillow": {}},
+                    options={"upright": {}, "pillow": {}, **{option: {} for option in FRAMING}},
                     made=True,
                     image=spec,
                 )
@@ -163,7 +164,11 @@ def _video(names: str, gives: str, extensions: str = "", **torch: str) -> Decode
         read=_codec("video:film_decoder"),
         extensions=tuple(extensions.split()),
         needs={"av": "video", **torch},
-        options={"torchcodec": {"torchcodec": "torchcodec", **torch}},
+        options={
+            "torchcodec": {"torchcodec": "torchcodec", **torch},
+            "silent": {},
+            **{o: {} for o in (*CLIPPING, *FRAMING)},
+        },
         made=True,
     )
 
@@ -203,11 +208,3 @@ WRITTEN_BY = {
     extension: row for row in ROWS if row.write for extension in row.writes or row.extensions or row.names
 }
 """Extension → the row of what writes it."""
-
-
-def split_decoder(name: str) -> tuple[str, frozenset[str]]:
-    """A decoder's name without its options, and these: ``rgb8+upright`` is ``rgb8`` and ``upright``."""
-    if ":" in name:
-        return name, frozenset()
-    base, *options = name.split("+")
-    return base, frozenset(options)

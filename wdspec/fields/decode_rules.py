@@ -8,12 +8,14 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
+from wdspec.decoders.decoder_options import draws, option_values, split_decoder
 from wdspec.decoders.image_formats import FORMAT_OF
-from wdspec.decoders.table import BY_NAME, DEFAULT_IMAGE_DECODER, RAW, split_decoder
+from wdspec.decoders.table import BY_NAME, DEFAULT_IMAGE_DECODER, RAW
 from wdspec.errors import SpecError
 from wdspec.fields.codecs.pickles import refuse_to_read
 from wdspec.fields.compressed_fields import UNPACKERS, unpacked
 from wdspec.fields.file_patterns import endings
+from wdspec.fields.scale import Numbers
 from wdspec.fields.user_functions import UserDecoder
 
 
@@ -25,8 +27,8 @@ class FieldDecoder:
     """What to call it in a message: ``jpeg``, ``json``, ``mylib:read``."""
     decode: Callable[[bytes], Any]
     """Bytes → value, at the image's own size."""
-    rescale: Callable[[bytes, float], Any] | None = None
-    """For images: bytes and a factor → value."""
+    rescale: Callable[[bytes, float | None, Numbers | None], Any] | None = None
+    """For images, and what else draws: bytes, a factor and the sample's numbers → value."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,9 @@ class Unpacked:
     packing: str
     inner: Callable[..., Any] | None
 
-    def __call__(self, data: bytes, *factor: float) -> Any:
+    def __call__(self, data: bytes, *drawn: Any) -> Any:
         data = UNPACKERS[self.packing](data)
-        return self.inner(data, *factor) if self.inner else data
+        return self.inner(data, *drawn) if self.inner else data
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,11 @@ class DecodeRules:
             decoder = _behind(packing, decoder)
         return decoder
 
+    @property
+    def draw(self) -> bool:
+        """Whether a decoder draws, by the sample's own numbers."""
+        return any(map(draws, (*self.names, *self.fields.values())))
+
     def takes(self, suffix: str) -> bool:
         """Whether one of ``names`` decides on files of this suffix, which is no packing."""
         return self._general(suffix.rpartition(".")[2]) is not None
@@ -140,7 +147,7 @@ class DecodeRules:
         if row.made:
             read = read(chosen, name, plain)
         if row.image is None:
-            return FieldDecoder(base, read)
+            return FieldDecoder(base, read, read if draws(chosen) else None)
         format = FORMAT_OF.get(plain.rpartition(".")[2])
         return FieldDecoder(format.pillow.lower() if format else f"image ({base})", read, read)
 
@@ -171,6 +178,10 @@ class DecodeRules:
             raise SpecError(f"the decoder {base!r} (tenbin) is left out on purpose; use npz or safetensors")
         for option in options - row.options.keys():
             raise SpecError(f"the decoder {base!r} has no option {option!r}")
+        try:
+            option_values(name)
+        except ValueError as error:
+            raise SpecError(f"the decoder {name!r}: {error}") from None
         # Imported now, so that forked workers share the libraries of the decoders that are named.
         if row.read:
             resolve_name(row.read)

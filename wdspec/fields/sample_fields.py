@@ -11,6 +11,7 @@ from wdspec.fields.decode_rules import DecodeRules, FieldDecoder
 from wdspec.fields.decoding_errors import one_line
 from wdspec.fields.field_names import Naming
 from wdspec.fields.file_patterns import Extensions, is_reserved, listed_fields
+from wdspec.fields.scale import Numbers
 from wdspec.secure import secure_mode
 from wdspec.system.user_warnings import warn_user
 
@@ -25,7 +26,7 @@ MAX_LAYOUT_TEXT = 4096
 """Characters in the names of a layout, beyond which it is decided anew each time instead of remembered."""
 
 Step = tuple[str, Callable[[bytes], Any]]
-ScaledStep = tuple[str, Callable[[bytes, float], Any]]
+DrawnStep = tuple[str, Callable[[bytes, float | None, Numbers | None], Any]]
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class SampleLayout:
     """Fields to decode, the images among them at their own size."""
     others: tuple[Step, ...]
     """Of these, the ones that are no images."""
-    images: tuple[ScaledStep, ...]
-    """The images, to be rescaled on the way."""
+    images: tuple[DrawnStep, ...]
+    """The images, to be rescaled on the way, and what else draws."""
     labels: dict[str, str]
     """What to call the decoder of a field in a message."""
 
@@ -135,13 +136,16 @@ class SampleFields:
         """For the tar reader: the name under which a file of this suffix is kept, None to leave it unread."""
         return self.naming.field_of(suffix)
 
-    def __call__(self, raw: Mapping[str, Any], factor: float | None = None) -> dict[str, Any] | None:
+    def __call__(
+        self, raw: Mapping[str, Any], factor: float | None = None, numbers: Numbers | None = None
+    ) -> dict[str, Any] | None:
         """Decodes one sample.
 
         Args:
             raw: ``__key__`` and the like, and bytes under the names that `field_of` gave; left as it is. What is not
                 bytes is a value already (CBOR and JSON have those), and is not decoded.
             factor: the rescale factor of this sample, None to leave its images as they are.
+            numbers: the sample's own, for decoders that draw (`rules.draw`); they are the same for all its fields.
 
         Returns:
             A new dict; or None for a sample that lacks a field and is to be skipped and counted.
@@ -165,7 +169,7 @@ class SampleFields:
             sample.update(layout.absent)
         name = ""
         try:
-            if factor is None or not layout.images:
+            if (factor is None and numbers is None) or not layout.images:
                 for name, decode in layout.plain:
                     if (data := sample[name]).__class__ is bytes:
                         sample[name] = decode(data)
@@ -175,7 +179,7 @@ class SampleFields:
                         sample[name] = decode(data)
                 for name, rescale in layout.images:
                     if (data := sample[name]).__class__ is bytes:
-                        sample[name] = rescale(data, factor)
+                        sample[name] = rescale(data, factor, numbers)
         except WdspecError as error:
             _placed(error, raw, name)
             raise

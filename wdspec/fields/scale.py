@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
+Numbers = Callable[[int], float]
+"""i → the i-th of a sample's own numbers in [0, 1): 0 and 1 decide its factor, others its crops and clips."""
 MAX_PIXELS = 178_956_970
 """Larger images are refused, read or rescaled: half a gigabyte as RGB, and where Pillow too says 'bomb'."""
 

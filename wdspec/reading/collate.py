@@ -26,10 +26,10 @@ def collate(samples: Sequence[Sample]) -> Batch:
     try:
         batch = {name: stack([sample[name] for sample in samples]) for name in first}
     except KeyError:
-        raise _unlike(samples) from None
+        raise unlike(samples) from None
     width = len(first)
     if any(len(sample) != width for sample in samples):
-        raise _unlike(samples)
+        raise unlike(samples)
     return batch
 
 
@@ -55,8 +55,12 @@ def stack(values: list[Any]) -> Any:
         return torch.stack(values) if alike else values
     if isinstance(values[0], (np.ndarray, np.generic)):
         alike = all(v.shape == values[0].shape and v.dtype == values[0].dtype for v in values)
-        if alike and values[0].dtype.kind in "biufc" and values[0].dtype.isnative:
-            return torch.from_numpy(np.stack(values))
+        if alike and values[0].dtype.kind in "biufc":
+            stacked = np.stack(values)
+            try:
+                return torch.from_numpy(stacked.astype(stacked.dtype.newbyteorder("="), copy=False))
+            except TypeError:  # torch has no such type: long doubles
+                return values
     return values
 
 
@@ -70,7 +74,7 @@ def as_tuple(sample: Sample, entries: Sequence[str]) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def _unlike(samples: Sequence[Sample]) -> FieldError:
+def unlike(samples: Sequence[Sample]) -> FieldError:
     """The error for sources that deliver different fields, with the `rename` that would make them alike."""
     layouts: dict[str, list[str]] = {}
     for sample in samples:

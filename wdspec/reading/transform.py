@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from wdspec.errors import FieldError
@@ -20,7 +21,7 @@ from wdspec.reading.error_budget import Budget
 from wdspec.reading.sample_rng import current, slot_key
 from wdspec.reading.shard_opener import ShardOpener
 from wdspec.reading.user_steps import MapSteps, Step, selection
-from wdspec.spec.language.sample_options import Call
+from wdspec.spec.language.steps.user_calls import Call
 from wdspec.spec.language.vocabulary import SkipCause
 
 Sample = dict[str, Any]
@@ -60,17 +61,19 @@ class Transform:
             SpecError: a function cannot be imported, or is none.
         """
         fields, scaling, dropped = self.fields, self.scaling, budget.dropped
+        draws = fields.rules.draw
         steps, project = self._user_steps(budget, maps), self._projection(budget)
         key = slot_key(seed, budget.source, slot)
 
         def process(raw: Sample, ordinal: int, of_store: bool = False) -> Sample | None:
             cause: SkipCause = "decode"
             try:
-                if scaling is None:
+                if scaling is None and not draws:
                     sample = fields(raw)
                 else:
-                    draw = random64(key, ordinal)
-                    sample = fields(raw, scaling.factor(uniform(draw, 0), uniform(draw, 1)))
+                    numbers = partial(uniform, random64(key, ordinal))
+                    factor = None if scaling is None else scaling.factor(numbers(0), numbers(1))
+                    sample = fields(raw, factor, numbers)
                 if sample is None:
                     dropped["missing"] += 1
                     return None

@@ -12,7 +12,8 @@ from wdspec.planning.order_digest import describe_order, describe_samples, diges
 from wdspec.planning.plan import Plan, make_plan
 from wdspec.planning.topology import Seat, Topology
 from wdspec.reading.batch_reader import Reader
-from wdspec.reading.collate import as_tuple, collate, stack
+from wdspec.reading.batches.batch_maker import BatchMaker
+from wdspec.reading.collate import as_tuple
 from wdspec.reading.transform import Sample
 from wdspec.running.blueprint import Blueprint
 
@@ -125,21 +126,13 @@ class Run:
             if entries is None:
                 return lambda samples: samples
             return lambda samples: [as_tuple(sample, entries) for sample in samples]
+        make = BatchMaker(batch, entries)
         if batch.accumulate:
             size = self.plan.batching.per_slot
-            return lambda samples: [
-                _batch(samples[at : at + size], entries) for at in range(0, len(samples), size)
-            ]
+            return lambda samples: [make(samples[at : at + size]) for at in range(0, len(samples), size)]
         own = self._own
-        return lambda samples: [_batch(samples[own], entries)]
+        return lambda samples: [make(samples[own])]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Workers have no use for what was computed here.
         return Run, (self.blueprint, self.plan, self.seat)
-
-
-def _batch(samples: list[Sample], entries: tuple[str, ...] | None) -> Any:
-    if entries is None:
-        return collate(samples)
-    rows = [as_tuple(sample, entries) for sample in samples]
-    return tuple(stack(list(column)) for column in zip(*rows, strict=True))

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from wdspec.cli.explain.sample_sizes import Measure
 from wdspec.cli.support.tables import counted
-from wdspec.decoders.table import BY_NAME, RAW, split_decoder
+from wdspec.decoders.decoder_options import split_decoder
+from wdspec.decoders.table import BY_NAME, RAW
 from wdspec.errors import WdspecError
 from wdspec.fields.compressed_fields import unpacked
 from wdspec.fields.file_patterns import endings

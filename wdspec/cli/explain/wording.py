@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from wdspec.fields.codecs.images.image_decoder import ImageDecoder
 from wdspec.fields.decode_rules import DecodeRules, FieldDecoder, Unpacked
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.spec.language.models import Source
-from wdspec.spec.language.sample_options import Call
+from wdspec.spec.language.steps.user_calls import Call
 
 
 @dataclass(frozen=True)
@@ -85,11 +86,17 @@ def steps_in_words(source: Source) -> str:
 
 
 def calls_in_words(calls: Iterable[Call]) -> str:
-    """`m:f, m:Class(side=16)`."""
+    """`m:f, m:Class(side=16), text: m:Tokenizer(name='a').encode(limit=8)`."""
     return ", ".join(
-        call.call + (f"({', '.join(f'{k}={v!r}' for k, v in call.args.items())})" if call.args else "")
+        (f"{call.field}: " if call.field else "")
+        + f"{call.call}{_arguments(call.args)}"
+        + (f".{call.method}{_arguments(call.given)}" if call.method else "")
         for call in calls
     )
+
+
+def _arguments(named: dict[str, Any]) -> str:
+    return f"({', '.join(f'{k}={v!r}' for k, v in named.items())})" if named else ""
 
 
 def _decoders(name: str, suffixes: Iterable[str], rules: DecodeRules) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from wdspec.cli.support.first_samples import first_samples
+from wdspec.cli.support.first_samples import first_batch, first_samples
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.spec_options import SpecChoice, choosing, source_named
 from wdspec.cli.support.tables import Row, Table, show
@@ -28,7 +28,10 @@ _ORIGIN = ("__key__", "__source__", "__url__")
     type=click.IntRange(min=0),
     help="Show the order of so many workers, where `elastic` does not say (default: one process).",
 )
-def head(choice: SpecChoice, form: str, count: int, source: str | None, workers: int | None) -> None:
+@click.option("--batch", "as_batch", is_flag=True, help="Show the first batch instead, as the loop gets it.")
+def head(
+    choice: SpecChoice, form: str, count: int, source: str | None, workers: int | None, as_batch: bool
+) -> None:
     """Show the first samples as training gets them, before they are batched: keys, types, shapes, sizes.
 
     Reads shards and runs the functions that the spec names (`map`, `select`, decoders), which are also looked for in
@@ -37,6 +40,8 @@ def head(choice: SpecChoice, form: str, count: int, source: str | None, workers:
     spec = choice.load()
     if source is not None:
         spec = only_source(spec, source)
+    if as_batch:
+        return _show_batch(spec, form)
     samples: list[dict[str, Any]] = []
     try:
         for sample in first_samples(spec, count, workers):
@@ -46,6 +51,24 @@ def head(choice: SpecChoice, form: str, count: int, source: str | None, workers:
             print_json({"samples": [_as_json(n, s) for n, s in enumerate(samples)]})
         elif samples:
             show(_table(samples))
+
+
+def _show_batch(spec: Spec, form: str) -> None:
+    columns = [(name, part) for field, column in first_batch(spec) for name, part in _parts_of(field, column)]
+    if form == "json":
+        fields = [{"name": name, **value_meaning(part)._asdict(), **extent(part)} for name, part in columns]
+        print_json({"fields": fields})
+    else:
+        show(Table(("field", "type", "shape or size", "value"), [(n, *value_meaning(p)) for n, p in columns]))
+
+
+def _parts_of(field: str, column: Any) -> list[tuple[str, Any]]:
+    """A column by itself, or the parts of one that is a tuple: those of `pad` by their names."""
+    if not isinstance(column, tuple):
+        return [(field, column)]
+    names = getattr(column, "_fields", range(len(column)))
+    parts = zip(names, column, strict=True)
+    return [found for name, part in parts for found in _parts_of(f"{field}.{name}", part)]
 
 
 def only_source(spec: Spec, name: str) -> Spec:

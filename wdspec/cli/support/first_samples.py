@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from wdspec.errors import WdspecError
+from wdspec.errors import UsageError, WdspecError
 from wdspec.spec.language.models import Spec
 
 
@@ -36,6 +36,35 @@ def first_samples(spec: Spec, count: int, workers: int | None = None) -> Iterato
         raise from_users_code(error) from error
     finally:
         reader.close()
+
+
+def first_batch(spec: Spec) -> list[tuple[str, Any]]:
+    """The first batch of rank 0, as the training loop gets it: (name of a field, its column), in order.
+
+    Raises:
+        UsageError: the spec makes no batches.
+        WdspecError: what training would raise. Errors of the user's own functions become one, too.
+    """
+    from wdspec.compiler import compile
+
+    if spec.batch is None:
+        raise UsageError(
+            "the spec has no `batch`, so there are only samples: leave out --batch, or add `batch: 32`"
+        )
+    read_like_training()
+    pipeline = compile(spec, rank=0, world_size=spec.elastic.ranks if spec.elastic else 1)
+    try:
+        batch = next(iter(pipeline))
+    except WdspecError:
+        raise
+    except Exception as error:
+        raise from_users_code(error) from error
+    finally:
+        pipeline.close()
+    if isinstance(batch, dict):
+        return [(str(name), column) for name, column in batch.items()]
+    names = [entry.split(";")[0] for entry in spec.to_tuple or ()]
+    return list(zip(names, batch, strict=True)) if isinstance(batch, tuple) and names else [("batch", batch)]
 
 
 def read_like_training() -> None:

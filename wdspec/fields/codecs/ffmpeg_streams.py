@@ -23,7 +23,12 @@ Array = np.ndarray[Any, Any]
 
 
 def read_streams(
-    data: bytes, format: str | None, *, frames: bool = True, user: str = "reading video"
+    data: bytes,
+    format: str | None,
+    *,
+    frames: bool = True,
+    with_sound: bool = True,
+    user: str = "reading video",
 ) -> tuple[Array, Array, dict[str, Any]]:
     """Frames, samples and facts of a film or, with ``frames=False``, of its sound alone.
 
@@ -35,17 +40,19 @@ def read_streams(
     if not data:
         raise ValueError("the file is empty")
     try:
-        return _read(av, data, format, frames)
+        return _read(av, data, format, frames, with_sound)
     except av.error.FFmpegError as cause:
         raise ValueError(f"ffmpeg says: {cause.strerror}") from cause
 
 
-def _read(av: Any, data: bytes, format: str | None, frames: bool) -> tuple[Array, Array, dict[str, Any]]:
+def _read(
+    av: Any, data: bytes, format: str | None, frames: bool, with_sound: bool
+) -> tuple[Array, Array, dict[str, Any]]:
     # Both lists: what a container of a known kind refers to is as forbidden as an unknown kind.
     options = {"format_whitelist": _FORMATS, "protocol_whitelist": "none"}
     with av.open(io.BytesIO(data), format=format, options=options, metadata_errors="replace") as container:
         film = next(iter(container.streams.video), None) if frames else None
-        sound = next(iter(container.streams.audio), None)
+        sound = next(iter(container.streams.audio), None) if with_sound else None
         if frames and film is None:
             raise ValueError("there is no film in it")
         streams = [stream for stream in (film, sound) if stream is not None]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from wdspec.decoders.table import DEFAULT_IMAGE_DECODER, RAW, split_decoder
+from wdspec.decoders.decoder_options import split_decoder
+from wdspec.decoders.table import DEFAULT_IMAGE_DECODER, RAW
 from wdspec.spec.compose.draft import Draft
 from wdspec.spec.language.aistore import Etl
 from wdspec.spec.language.models import Source, Spec

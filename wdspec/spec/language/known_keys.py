@@ -70,10 +70,10 @@ def stands_for(key: str, node: MapNode, known: Sequence[str]) -> bool:
 
 def _inside(value: Node, model: type[Model], where: str, problems: Problems) -> Node:
     if isinstance(value, MapNode):
-        return check_keys(value, model, where, problems)
+        return check_keys(value, model, where, problems) if model.takes(value.entries) else value
     if isinstance(value, ListNode):
         return value.mapped(
-            lambda item: check_keys(item, model, where, problems) if isinstance(item, MapNode) else item
+            lambda item: _inside(item, model, where, problems) if isinstance(item, MapNode) else item
         )
     return value
 

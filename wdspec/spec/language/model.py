@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
@@ -14,6 +14,11 @@ class Model(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", defer_build=True, populate_by_name=True, hide_input_in_errors=True
     )
+
+    @classmethod
+    def takes(cls, keys: Iterable[str]) -> bool:
+        """Whether a map with these keys is meant for this model; for another of the forms of its key if not."""
+        return True
 
 
 M = TypeVar("M", bound=Model)

@@ -17,18 +17,18 @@ from wdspec.spec.language.locations import CacheOrNone, OutputOptions, RewriteRu
 from wdspec.spec.language.model import Model, shared
 from wdspec.spec.language.options import (
     Allowances,
-    Batch,
     Elastic,
     Epoch,
     Errors,
     LoaderOptions,
     MixOptions,
     TarOptions,
-    read_batch,
     read_epoch,
     read_errors,
 )
-from wdspec.spec.language.sample_options import Calls, Decoding, KeyRule, KeyRuleOrWord, RenameTargets, Scale
+from wdspec.spec.language.sample_options import Decoding, KeyRule, KeyRuleOrWord, RenameTargets, Scale
+from wdspec.spec.language.steps.batch_options import Batch, read_batch
+from wdspec.spec.language.steps.user_calls import Calls
 from wdspec.spec.language.value_types import (
     CallableName,
     Count,
@@ -79,9 +79,10 @@ class SourceOptions(Model):
         "`video`, the extension of what a field holds (`json`, `npy`, …), `package.module:function` of its bytes, or "
         "`raw` for none; `auto`, what comes without `decode`; a list of these, the first that fits a field wins; or a "
         "map that sets it for each field. What it says nothing of goes by extension, with images, audio and video left "
-        "as bytes. Options follow a `+`: "
-        "`rgb8+upright` turns images as their EXIF orientation says, `rgb8+pillow` keeps faster readers of JPEG out, "
-        "`video+torchcodec` reads by torchcodec. docs/decoders.md has the table.",
+        "as bytes. Options follow a `+`: `rgb8+random_resized_crop=224` and `rgb8+resize=256+center_crop=224` bring "
+        "images to a size, `rgb8+upright` turns them as their EXIF orientation says, `rgb8+pillow` keeps faster "
+        "readers of JPEG out, `video+frames=8`, `+fps=2` and `+clip=2s` take parts of films, `video+torchcodec` reads "
+        "by torchcodec. docs/decoders.md has the table.",
     )
     scale: AffectsSamples[Scale | None] = Field(
         None,
@@ -96,7 +97,11 @@ class SourceOptions(Model):
     select: AffectsOrder[CallableName | None] = Field(
         None, description="`package.module:function`; keeps the samples for which it is true."
     )
-    map: Calls = Field((), description="Functions applied to each sample after decode, scale and select.")
+    map: Calls = Field(
+        (),
+        description="Functions applied to each sample after decode, scale and select: `package.module:function` from "
+        "sample to sample; or by field, `{image: [functions of its value], text: …}`. A field that is None stays so.",
+    )
     shuffle: AffectsOrder[Count] = Field(
         1000,
         description="Samples a slot would hold for shuffling, on average, if this were its only source; sources share "
@@ -207,7 +212,7 @@ class Spec(_Discreet):
     dataset: tuple[Source, ...] = Field(description="The sources.")
     mix: MixOptions = Field(default_factory=shared(MixOptions), description="How the sources are mixed.")
     seed: AffectsOrder[Seed] = Field(0, description="Seed of all order and randomness.")
-    map: Calls = Field((), description="Functions applied to each sample after mixing.")
+    map: Calls = Field((), description="Functions applied to each sample after mixing, as in a source.")
     fields: AsksForFields[FieldPatterns | None] = Field(
         None, description="The fields to keep: `image text`, or a list; `a;b` takes the first present."
     )

@@ -1,4 +1,4 @@
-"""The small models of how a run goes: mixing, batches, epochs, topology, errors, loading."""
+"""The small models of how a run goes: mixing, epochs, topology, errors, loading."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,7 +8,6 @@ from wdspec.spec.language.effects import AffectsNeither, AffectsOrder
 from wdspec.spec.language.model import Model
 from wdspec.spec.language.value_types import (
     TEXT_OR_LIST,
-    BatchSize,
     Boolean,
     Count,
     Duration,
@@ -63,23 +62,6 @@ class MixOptions(Model):
     )
     cap: AffectsOrder[Positive | None] = Field(None, description="Sizes above this count as this.")
     temperature: AffectsOrder[PositiveNumber | None] = Field(None, description="T: size becomes size^(1/T).")
-
-
-class Batch(Model):
-    """How many samples make a batch."""
-
-    size: AffectsOrder[BatchSize | None] = Field(None, description="Samples for each rank.")
-    global_size: AffectsOrder[Positive | None] = Field(None, description="Samples over all ranks together.")
-    accumulate: AffectsNeither[Boolean] = Field(
-        False,
-        description="With fewer ranks than `elastic.ranks`, give a rank its part of a global batch as several "
-        "batches of `size` in a row, instead of one big one.",
-    )
-
-
-def read_batch(value: Any) -> Any:
-    """`32` or `{size: 32}` or `{global_size: 512}`."""
-    return value if isinstance(value, (dict, Batch)) else {"size": value}
 
 
 class Epoch(Model):

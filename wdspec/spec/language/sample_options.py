@@ -5,13 +5,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from wdspec.decoders.table import BY_NAME, split_decoder
+from wdspec.decoders.decoder_options import option_values, shown_option, split_decoder
+from wdspec.decoders.table import BY_NAME
 from wdspec.spec.language.advice.foreign_words import DECODERS as FOREIGN_DECODERS
 from wdspec.spec.language.advice.foreign_words import number_meant
-from wdspec.spec.language.effects import AffectsOrder, AffectsSamples
+from wdspec.spec.language.effects import AffectsOrder
 from wdspec.spec.language.model import Model
 from wdspec.spec.language.value_types import (
-    CallableName,
     FieldPattern,
     read_callable,
     read_field_pattern,
@@ -46,9 +46,15 @@ def read_decoder(value: Any) -> Any:
     known = sorted(BY_NAME[base].options)
     for option in sorted(options - set(known)):
         hint = did_you_mean(option, known) or (
-            f"its options: {', '.join(f'`{base}+{each}`' for each in known)}" if known else "it takes none"
+            f"its options: {', '.join(f'`{base}+{shown_option(each)}`' for each in known)}"
+            if known
+            else "it takes none"
         )
         refuse("E209", f"the decoder {quoted(base)} has no option {quoted(option)}", hint)
+    try:
+        option_values(value)
+    except ValueError as error:
+        refuse("E209", f"{quoted(value)}: {error}", "docs/decoders.md has the options, with examples")
     return value
 
 
@@ -97,44 +103,6 @@ Decoding = Annotated[
             "examples": ["rgb8", "pil", "rgb8+upright", {"image": "torchrgb", "text": "txt"}],
         }
     ),
-]
-
-
-class Call(Model):
-    """A function of the user's own, with arguments bound to it."""
-
-    call: AffectsSamples[CallableName] = Field(description="The function or class, `package.module:name`.")
-    args: AffectsSamples[dict[str, Any]] = Field({}, description="Keyword arguments to bind.")
-
-
-def read_calls(value: Any) -> Any:
-    """`m:f`, `{call: m:f, args: {…}}`, or a list of either."""
-    entries = value if isinstance(value, (list, tuple)) else (value,)
-    calls: list[Any] = []
-    for entry in entries:
-        if isinstance(entry, str):
-            calls.append({"call": entry})
-        elif isinstance(entry, (dict, Call)):
-            calls.append(entry)
-        else:
-            hint = "write `package.module:function`, or `{call: package.module:function, args: {…}}`"
-            refuse("E202", f"expected the name of a function, but this is {shown(entry)}", hint)
-    return calls
-
-
-_CALL_FORMS = [
-    {"type": "string", "pattern": ":|\\$\\{"},
-    {
-        "type": "object",
-        "properties": {"call": {"type": "string"}, "args": {"type": "object"}},
-        "required": ["call"],
-        "additionalProperties": False,
-    },
-]
-Calls = Annotated[
-    tuple[Call, ...],
-    BeforeValidator(read_calls),
-    WithJsonSchema({"anyOf": [*_CALL_FORMS, {"type": "array", "items": {"anyOf": _CALL_FORMS}}]}),
 ]
 
 

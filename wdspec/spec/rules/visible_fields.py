@@ -19,7 +19,11 @@ def right_sources(composed: Composed, *keys: str) -> Iterator[tuple[Draft, Sourc
 
 def visible_fields(source: Source) -> tuple[str, ...] | None:
     """The names of the fields of every sample; None where data or user code decide."""
-    if source.extensions is None or source.map or any(MAGIC.intersection(e) for e in source.extensions):
+    if (
+        source.extensions is None
+        or any(call.field is None for call in source.map)
+        or any(MAGIC.intersection(e) for e in source.extensions)
+    ):
         return None
     fields = dict.fromkeys(entry.split(";")[0] for entry in source.extensions)
     if len(fields) != len(source.extensions):

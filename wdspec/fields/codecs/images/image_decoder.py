@@ -17,19 +17,20 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from wdspec.decoders.table import BY_NAME, split_decoder
+from wdspec.decoders.decoder_options import split_decoder
+from wdspec.decoders.table import BY_NAME
+from wdspec.fields.codecs.images.framing import Fit, Framing
 from wdspec.fields.codecs.images.image_files import open_deep_image, open_image
 from wdspec.fields.codecs.images.jpeg import read_jpeg
 from wdspec.fields.codecs.images.pixels import (
-    NEAREST,
-    SMOOTH,
     colours_of_16_bits,
+    fitted,
     grey_of_16_bits,
     has_16_bits,
     mode_of_8_bits,
     with_channels,
 )
-from wdspec.fields.scale import scaled_size
+from wdspec.fields.scale import Numbers, scaled_size
 
 Array = np.ndarray[Any, Any]
 _WHITE = np.float32(255)
@@ -60,12 +61,16 @@ class ImageDecoder:
         image = BY_NAME[base].image
         assert image is not None, f"{base} is an image decoder"
         self._container, self._mode, self._dtype = image
+        self._framing = Framing.of(spec)
         self._upright = "upright" in options
         self._fast = self._container != "pil" and "pillow" not in options
         self._finish = _FINISH[self._container, self._dtype]
 
-    def __call__(self, data: bytes, factor: float | None = None) -> Any:
-        """Decodes an image, rescaled by a factor unless that is None.
+    def __call__(self, data: bytes, factor: float | None = None, numbers: Numbers | None = None) -> Any:
+        """Decodes an image, rescaled by a factor unless that is None, and framed as the options say.
+
+        Args:
+            numbers: the sample's own, from which `random_resized_crop` draws.
 
         Raises:
             Exception: whatever Pillow has against the data, and ValueError for an image, or a result, of
@@ -75,29 +80,32 @@ class ImageDecoder:
         if self._fast and not (self._upright and b"Exif\0" in data):
             values = read_jpeg(data, self._mode)
             if values is not None:
-                return self._finish(values if factor is None else self._rescaled(values, factor))
+                fits = self._fits((values.shape[1], values.shape[0]), factor, numbers)
+                if fits:
+                    values = np.array(fitted(Image.fromarray(values), fits, self.nearest))
+                return self._finish(values)
         if self._dtype != "uint8":
-            return self._deep(data, factor)
+            return self._deep(data, factor, numbers)
         with open_image(data) as image:
             turned = self._turned(image)
-            size = scaled_size(turned.size, factor)
-            result = mode_of_8_bits(turned, self._mode, size, self.nearest)
+            fits = self._fits(turned.size, factor, numbers)
+            result = mode_of_8_bits(turned, self._mode, fits, self.nearest)
             return result if self._container == "pil" else self._finish(np.array(result))
 
-    def _deep(self, data: bytes, factor: float | None) -> Any:
+    def _deep(self, data: bytes, factor: float | None, numbers: Numbers | None) -> Any:
         """As `__call__`, with all 16 bits of a picture that has them."""
         image, low = open_deep_image(data)
         with image:
             turned = self._turned(image)
-            size = scaled_size(turned.size, factor)
+            fits = self._fits(turned.size, factor, numbers)
             if low is not None:
                 with low:
                     turned_low = self._turned(low)
-                    values = colours_of_16_bits(turned, turned_low, self._mode, size, self.nearest)
+                    values = colours_of_16_bits(turned, turned_low, self._mode, fits, self.nearest)
             elif has_16_bits(turned):
-                values = with_channels(grey_of_16_bits(turned, size, self.nearest), self._mode)
+                values = with_channels(grey_of_16_bits(turned, fits, self.nearest), self._mode)
             else:
-                return self._finish(np.array(mode_of_8_bits(turned, self._mode, size, self.nearest)))
+                return self._finish(np.array(mode_of_8_bits(turned, self._mode, fits, self.nearest)))
         if self._dtype == "uint16":
             return np.rint(values).astype(np.uint16)
         values /= 65535.0
@@ -110,12 +118,11 @@ class ImageDecoder:
         turned.format = image.format
         return turned
 
-    def _rescaled(self, values: Array, factor: float) -> Array:
-        height, width = values.shape[:2]
-        size = scaled_size((width, height), factor)
-        if size == (width, height):
-            return values
-        return np.array(Image.fromarray(values).resize(size, NEAREST if self.nearest else SMOOTH))
+    def _fits(self, size: tuple[int, int], factor: float | None, numbers: Numbers | None) -> list[Fit]:
+        """The steps from an image of a size (width, height) to the one wanted: `scale`, then what the options say."""
+        scaled = scaled_size(size, factor)
+        fits = [] if scaled == size else [Fit(scaled)]
+        return fits if self._framing is None else [*fits, *self._framing.fits(scaled, numbers)]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"spec": self.spec, "nearest": self.nearest}

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-# Cubic with Pillow's antialiasing: Lanczos costs half as much again and rings more at the edges of letters.
-SMOOTH = Image.Resampling.BICUBIC
-NEAREST = Image.Resampling.NEAREST
+from wdspec.fields.codecs.images.framing import Fit
+
 _GREY = np.array([0.299, 0.587, 0.114], np.float32)
 """Pillow's weights of red, green and blue in grey (ITU-R 601-2)."""
 
 Array = np.ndarray[Any, Any]
+
+
+def fitted(image: Image.Image, fits: Sequence[Fit], nearest: bool) -> Image.Image:
+    """The image after all steps."""
+    for fit in fits:
+        image = fit(image, nearest)
+    return image
 
 
 def has_16_bits(image: Image.Image) -> bool:
@@ -25,19 +32,19 @@ def has_16_bits(image: Image.Image) -> bool:
     return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
 
 
-def grey_of_16_bits(image: Image.Image, size: tuple[int, int], nearest: bool) -> Array:
-    """A 16-bit grey image as float32 in 0..65535, HW, rescaled to a size (width, height)."""
-    return _resized(np.asarray(image).astype(np.float32), size, nearest)
+def grey_of_16_bits(image: Image.Image, fits: Sequence[Fit], nearest: bool) -> Array:
+    """A 16-bit grey image as float32 in 0..65535, HW, rescaled by the steps."""
+    return _resized(np.asarray(image).astype(np.float32), fits, nearest)
 
 
 def colours_of_16_bits(
-    high: Image.Image, low: Image.Image, mode: str, size: tuple[int, int], nearest: bool
+    high: Image.Image, low: Image.Image, mode: str, fits: Sequence[Fit], nearest: bool
 ) -> Array:
     """The high and low bytes of a 16-bit colour image as float32 in 0..65535, HW or HWC after the mode, rescaled."""
     values = np.asarray(high).astype(np.float32) * 256 + np.asarray(low)
     if mode == "L":
-        return _resized((values[:, :, :3] @ _GREY).clip(0, 65535), size, nearest)
-    channels = [_resized(values[:, :, i], size, nearest) for i in range(min(len(mode), values.shape[2]))]
+        return _resized((values[:, :, :3] @ _GREY).clip(0, 65535), fits, nearest)
+    channels = [_resized(values[:, :, i], fits, nearest) for i in range(min(len(mode), values.shape[2]))]
     if len(channels) < len(mode):
         channels.append(np.full_like(channels[0], 65535))
     return np.stack(channels, axis=2)
@@ -52,8 +59,8 @@ def with_channels(grey: Array, mode: str) -> Array:
     return result
 
 
-def mode_of_8_bits(image: Image.Image, mode: str, size: tuple[int, int], nearest: bool) -> Image.Image:
-    """An image in mode L, RGB or RGBA, rescaled to a size (width, height), and free of its file.
+def mode_of_8_bits(image: Image.Image, mode: str, fits: Sequence[Fit], nearest: bool) -> Image.Image:
+    """An image in mode L, RGB or RGBA, rescaled by the steps, and free of its file.
 
     Sixteen bits are scaled to eight, where Pillow's own conversion clips; alpha is dropped or kept, never
     applied.
@@ -62,7 +69,7 @@ def mode_of_8_bits(image: Image.Image, mode: str, size: tuple[int, int], nearest
         ValueError: the samples are 32-bit integers or floats, which have no agreed range.
     """
     if has_16_bits(image):
-        grey = np.rint(grey_of_16_bits(image, size, nearest) / 65535.0 * 255).astype(np.uint8)
+        grey = np.rint(grey_of_16_bits(image, fits, nearest) / 65535.0 * 255).astype(np.uint8)
         return Image.fromarray(grey).convert(mode)
     if image.mode in ("I", "F"):
         raise ValueError(
@@ -72,17 +79,14 @@ def mode_of_8_bits(image: Image.Image, mode: str, size: tuple[int, int], nearest
     if mode != "RGBA":
         # Converting would otherwise look for a place for the transparent colour, or warn that it finds none.
         image.info.pop("transparency", None)
-    if size == image.size:
-        return image.convert(mode)
-    if image.mode in ("P", "PA"):
-        # Neighbouring palette indices are no neighbouring colours.
-        return image.resize(size, NEAREST).convert(mode)
-    return image.convert(mode).resize(size, NEAREST if nearest else SMOOTH)
+    # Neighbouring palette indices are no neighbouring colours.
+    nearest = nearest or image.mode in ("P", "PA")
+    image = image.convert(mode)
+    return fitted(image, fits, nearest)
 
 
-def _resized(values: Array, size: tuple[int, int], nearest: bool) -> Array:
-    height, width = values.shape
-    if size == (width, height):
+def _resized(values: Array, fits: Sequence[Fit], nearest: bool) -> Array:
+    if not fits:
         return values
-    resized = Image.fromarray(values).resize(size, NEAREST if nearest else SMOOTH)
+    resized = fitted(Image.fromarray(values), fits, nearest)
     return np.array(resized, dtype=np.float32).clip(0, 65535)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from wdspec.spec.compose.draft import Composed
 from wdspec.spec.language.vocabulary import SECURE_REFUSES
 from wdspec.spec.rules.decoder_names import decoder_names
@@ -12,7 +14,7 @@ from wdspec.spec.tree.nodes import ListNode, MapNode, Node
 @rule(
     "E310",
     "forbidden by WDS_SECURE",
-    "With WDS_SECURE=1 no spec may run a program (`pipe:`) or user code (`map`, `select`, decoders), or "
+    "With WDS_SECURE=1 no spec may run a program (`pipe:`) or user code (`map`, `select`, `collate`, decoders), or "
     "`allow` more. Any value forbids, but empty, 0, false, no and off.",
 )
 def secure_mode_refusals(composed: Composed) -> Findings:
@@ -26,6 +28,11 @@ def secure_mode_refusals(composed: Composed) -> Findings:
         rewrite = holder.get("rewrite")
         for item in rewrite.items if isinstance(rewrite, ListNode) else ():
             yield from _programs(item.get("to") if isinstance(item, MapNode) else None)
+    batch = composed.top.get("batch")
+    collate = batch.get("collate") if isinstance(batch, MapNode) else None
+    if collate is not None:
+        for at in _functions(collate):
+            yield _refused(at, "the function of `collate`")
     output = composed.top.get("output")
     for place in (output.get("dir"), output.get("to")) if isinstance(output, MapNode) else (output,):
         yield from _programs(place)
@@ -36,6 +43,17 @@ def secure_mode_refusals(composed: Composed) -> Findings:
         shards = leaf.node.get("shards")
         for text in shards.items if isinstance(shards, ListNode) else (shards,):
             yield from _programs(text)
+
+
+def _functions(collate: Node) -> Iterator[Node]:
+    """What names functions in `collate`: the whole, or the ways of fields."""
+    ways = [collate]
+    if isinstance(collate, MapNode) and "call" not in collate.entries:
+        ways = [entry.value for entry in collate.entries.values()]
+    for way in ways:
+        text = getattr(way.get("call") if isinstance(way, MapNode) else way, "value", None)
+        if isinstance(text, str) and ":" in text:
+            yield way
 
 
 def _programs(node: Node | None) -> Findings:

@@ -1,9 +1,10 @@
-"""W371: pictures in a batch become a tensor."""
+"""W371: what a batch holds is decoded, and stacks."""
 
 from __future__ import annotations
 
+from wdspec.decoders.table import BY_NAME
 from wdspec.spec.compose.draft import Composed
-from wdspec.spec.language.models import Source
+from wdspec.spec.language.models import Source, Spec
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.visible_fields import is_image, right_sources
 from wdspec.spec.tree.nodes import Node
@@ -11,45 +12,76 @@ from wdspec.spec.tree.nodes import Node
 
 @rule(
     "W371",
-    "pictures that do not stack",
-    "A batch stacks arrays and tensors of one shape. Pictures of PIL, and pictures that nothing decodes, stay"
-    " a list.",
+    "pictures or sound that do not stack",
+    "A batch stacks arrays and tensors of one shape. Pictures of PIL are an error there, unless `ragged` or `collate` "
+    "says what to do; pictures, sound and films that nothing decodes stay a list of bytes.",
     bad="batch: 8\ndataset:\n  - {shards: a.tar, extensions: jpg cls, decode: pil}\n",
     good="batch: 8\ndataset:\n  - {shards: a.tar, extensions: jpg cls, decode: rgb8}\n",
 )
 def unstackable_images(composed: Composed) -> Findings:
-    """Sources of a batch that decode pictures to `pil`, or ask for them and leave them encoded."""
-    spec = composed.spec
-    if spec.batch is None or spec.map:
+    """Sources of a batch that decode pictures to `pil`, or ask for pictures, sound or films and leave them encoded."""
+    spec, batch = composed.spec, composed.spec.batch
+    if (
+        batch is None
+        or any(call.field is None for call in spec.map)
+        or batch.ragged == "list"
+        or (batch.collate and batch.collate.call)
+    ):
         return
     for leaf, source in right_sources(composed, "extensions", "decode", "scale"):
-        if source.map:
+        if any(call.field is None for call in source.map):
             continue
         written = leaf.node.get("decode")
-        if written is not None and _gives_pil(source):
+        if written is not None and _gives_pil(source, spec):
             hint = "decode to an array (`rgb8`) or a tensor (`torchrgb`), or make one in `map`"
-            yield Finding(written, "pictures of `pil` stay a list in a batch", hint)
-        elif (field := _encoded(source)) is not None:
+            yield Finding(written, "pictures of `pil` do not stack to a batch", hint)
+        elif (field := _encoded(source, spec)) is not None:
             at: Node = leaf.node.value_or_self("extensions")
-            hint = "add `decode: rgb8`, or make a tensor of it in `map`"
+            decoder = "rgb8" if is_image(field) else _medium(field)
+            hint = f"add `decode: {decoder}`, or make a tensor of it in `map`"
             yield Finding(at, f"nothing decodes `{field}`: the batch holds a list of bytes", hint)
 
 
-def _gives_pil(source: Source) -> bool:
+def _gives_pil(source: Source, spec: Spec) -> bool:
     decode = source.decode
-    return decode is not None and any(
-        name.partition("+")[0] == "pil" for name in (*decode.names, *decode.fields.values())
-    )
+    if decode is None:
+        return False
+    told = {name for field, name in decode.fields.items() if not _collated(field, source, spec)}
+    general = () if decode.names and _all_told(source, spec) else decode.names
+    return any(name.partition("+")[0].startswith("pil") for name in (*general, *told))
 
 
-def _encoded(source: Source) -> str | None:
-    """A picture that `extensions` asks for by name, in a source that decodes and rescales nothing."""
-    if (
-        (source.decode is not None and (source.decode.names or source.decode.fields))
-        or source.scale is not None
-        or source.extensions is None
-    ):
+def _all_told(source: Source, spec: Spec) -> bool:
+    """Whether something is said of every picture that the source asks for."""
+    names = [entry.split(";")[0] for entry in source.extensions or ()]
+    pictures = [name for name in names if is_image(name)]
+    return bool(pictures) and all(_collated(name, source, spec) for name in pictures)
+
+
+def _encoded(source: Source, spec: Spec) -> str | None:
+    """A picture, sound or film that `extensions` asks for by name, in a source that decodes and rescales nothing."""
+    decodes = source.decode is not None and (source.decode.names or source.decode.fields)
+    if decodes or source.scale is not None or source.extensions is None:
         return None
-    return next(
-        (entry for entry in source.extensions for name in entry.split(";")[:1] if is_image(name)), None
-    )
+    names = (entry.split(";")[0] for entry in source.extensions)
+    found = (name for name in names if is_image(name) or _medium(name))
+    return next((name for name in found if not _collated(name, source, spec)), None)
+
+
+def _medium(field: str) -> str:
+    """`audio` or `video`, by the field's name; empty for others."""
+    last = field.rsplit(".", 1)[-1].lower()
+    return next((name for name in ("audio", "video") if last in BY_NAME[name].extensions), "")
+
+
+def _collated(field: str, source: Source, spec: Spec) -> bool:
+    """Whether `map`, `ragged` or `collate` says something of a field, by this name or one that it is renamed to."""
+    batch = spec.batch
+    if batch is None:
+        return True
+    said = {call.field for call in (*source.map, *spec.map)}
+    said |= {*(batch.ragged if isinstance(batch.ragged, tuple) else ())}
+    said |= {
+        name for name, how in (batch.collate.fields if batch.collate else {}).items() if how.way != "stack"
+    }
+    return field in said or any(new in said for new, olds in source.rename.items() if field in olds)

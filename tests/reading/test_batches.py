@@ -1,0 +1,230 @@
+"""What a batch is made of: tensors, or an error that says why not; and what `ragged` and `collate` ask for."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from shardmaking import write_shard
+
+import wdspec
+from wdspec.errors import FieldError, SpecError
+from wdspec.reading.batches.batch_maker import BatchMaker
+from wdspec.reading.batches.padding import Padded
+from wdspec.spec.language.steps.batch_options import Batch
+
+
+def samples(*values, field="x", source="a"):
+    return [
+        {"__key__": f"k{i}", "__url__": "u.tar", "__source__": source, field: value}
+        for i, value in enumerate(values)
+    ]
+
+
+def batch_of(*values, field="x", **options):
+    return BatchMaker(Batch(size=len(values), **options), None)(samples(*values, field=field))[field]
+
+
+UNEVEN = [
+    ([1, 2.5], "int: a: k0.*float: a: k1"),
+    ([None, 1], "NoneType.*int"),
+    ([np.zeros(2), np.zeros(3)], r"\(2\) float64.*\(3\) float64"),
+    ([np.zeros(2), np.zeros(2, np.float32)], r"\(2\) float64.*\(2\) float32"),
+    ([torch.zeros(2, 3), torch.zeros(2, 4)], r"\(2, 3\) float32.*\(2, 4\) float32"),
+    ([1 << 70, 1], "int"),
+    ([np.zeros((2, 2, 3), np.uint8), b"jpeg"], "bytes"),
+    ([Image.new("RGB", (4, 3)), Image.new("RGB", (4, 3))], "PIL image of 3 x 4"),
+    ([(np.zeros((1, 5)), 8000), (np.zeros((1, 7)), 8000)], r"\(1, 5\).*\(1, 7\)"),
+    ([(1, 2), (1, 2, 3)], "tuple of 2.*tuple of 3"),
+]
+
+
+@pytest.mark.parametrize(("values", "said"), UNEVEN)
+def test_what_does_not_stack_is_an_error_unless_lists_are_asked_for(values, said):
+    with pytest.raises(
+        FieldError, match=f"(?s)`x` in a batch of 2 do not stack.*{said}.*ragged: {{x: list}}"
+    ):
+        batch_of(*values)
+    for options in (
+        {"ragged": "list"},
+        {"ragged": {"x": "list"}},
+        {"ragged": ["x"]},
+        {"collate": {"x": "list"}},
+    ):
+        assert batch_of(*values, **options) == values or options == {"ragged": "list"}
+
+
+def test_the_error_names_source_field_keys_shapes_and_remedies():
+    values = [np.zeros((4, 4, 3), np.uint8)] * 4 + [np.zeros((5, 4, 3), np.uint8)]
+    with pytest.raises(FieldError) as caught:
+        batch_of(*values, field="jpg")
+    said = str(caught.value)
+    assert "(4, 4, 3) uint8: a: k0, k1, k2 and 1 more\n" in said
+    assert "(5, 4, 3) uint8: a: k4\n" in said
+    assert "decode: {jpg: rgb8+random_resized_crop=224}" in said
+    assert "collate: {jpg: pad}" in said
+    assert said.endswith("[source a, field jpg]")
+
+
+@pytest.mark.parametrize(
+    "values", [["a", "b"], [b"a", b"b"], [{"a": 1}, {"b": 2}], [[1], [2, 3]], [None, "a"], [None, None]]
+)
+def test_text_bytes_dicts_and_lists_are_lists(values):
+    assert batch_of(*values) == values
+
+
+def test_lists_asked_for_are_lists_also_where_values_stack():
+    assert batch_of(1, 2, ragged={"x": "list"}) == [1, 2]
+    assert batch_of(1, 2, ragged="list").tolist() == [1, 2]
+
+
+def test_big_endian_arrays_stack():
+    assert batch_of(np.array([1], ">i4"), np.array([2], ">i4")).tolist() == [[1], [2]]
+
+
+def test_tuples_become_tuples_of_columns():
+    sound, rates = batch_of((np.zeros((1, 4), np.float32), 8000), (np.ones((1, 4), np.float32), 16000))
+    assert sound.shape == (2, 1, 4)
+    assert rates.tolist() == [8000, 16000]
+
+
+def test_padding_gives_values_mask_and_lengths():
+    padded = batch_of([1, 2, 3], [4], [], collate={"x": "pad"})
+    assert isinstance(padded, Padded)
+    assert padded.values.tolist() == [[1, 2, 3], [4, 0, 0], [0, 0, 0]]
+    assert padded.mask.tolist() == [[True, True, True], [True, False, False], [False] * 3]
+    assert padded.lengths.tolist() == [3, 1, 0]
+    assert padded.values.dtype == padded.lengths.dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    ("options", "rows"),
+    [
+        ({}, [[1, 2, 3], [4, 0, 0]]),
+        ({"side": "left", "value": -100}, [[1, 2, 3], [-100, -100, 4]]),
+        ({"multiple": 4}, [[1, 2, 3, 0], [4, 0, 0, 0]]),
+        ({"limit": 2}, [[1, 2], [4, 0]]),
+        ({"multiple": 2, "limit": 2}, [[1, 2], [4, 0]]),
+        ({"length": 5}, [[1, 2, 3, 0, 0], [4, 0, 0, 0, 0]]),
+        ({"length": 2, "side": "left"}, [[1, 2], [0, 4]]),
+    ],
+)
+def test_tokens_are_padded_as_asked(options, rows):
+    values = [torch.tensor([1, 2, 3]), torch.tensor([4])]
+    padded = batch_of(*values, collate={"x": {"pad": options}})
+    assert padded.values.tolist() == rows
+    for row, mask, length in zip(padded.values, padded.mask, padded.lengths, strict=True):
+        assert int(mask.sum()) == length
+        assert set(row[mask].tolist()) <= {1, 2, 3, 4}
+
+
+def test_sound_is_padded_beside_its_rates():
+    values = [(np.ones((2, 5), np.float32), 8000), (np.ones((2, 3), np.float32), 8000)]
+    sound, rates = batch_of(*values, collate={"x": {"pad": {"axis": -1}}})
+    assert sound.values.shape == (2, 2, 5)
+    assert sound.lengths.tolist() == [5, 3]
+    assert sound.values[1, :, 3:].sum() == 0
+    assert rates.tolist() == [8000, 8000]
+
+
+def test_boxes_of_a_picture_without_any_are_padded():
+    padded = batch_of([[0, 0, 1, 1], [0.5, 0, 1, 1]], [], collate={"x": {"pad": {"value": -1}}})
+    assert padded.values.shape == (2, 2, 4)
+    assert padded.mask.tolist() == [[True, True], [False, False]]
+    assert padded.values[1].unique().tolist() == [-1]
+
+
+def test_variable_numbers_of_images_are_padded():
+    image = np.full((6, 5, 3), 9, np.uint8)
+    padded = batch_of([image, image], [image], collate={"x": "pad"})
+    assert padded.values.shape == (2, 2, 6, 5, 3)
+    assert padded.values.dtype == torch.uint8
+    assert padded.lengths.tolist() == [2, 1]
+
+
+def test_two_axes_are_padded_together():
+    padded = batch_of(np.ones((2, 3, 1)), np.ones((4, 1, 1)), collate={"x": {"pad": {"axis": [0, 1]}}})
+    assert padded.values.shape == (2, 4, 3, 1)
+    assert padded.lengths.tolist() == [[2, 3], [4, 1]]
+    assert torch.equal(padded.values[..., 0] == 1, padded.mask)
+
+
+def test_nested_tensors_keep_their_lengths():
+    nested = batch_of([1, 2, 3], [4], collate={"x": "nested"})
+    assert nested.is_nested
+    assert [row.tolist() for row in nested.unbind()] == [[1, 2, 3], [4]]
+
+
+def join(values):
+    return "+".join(values)
+
+
+def count(samples):
+    return len(samples)
+
+
+def test_functions_make_a_field_or_the_whole_batch():
+    assert batch_of("a", "b", collate={"x": f"{__name__}:join"}) == "a+b"
+    maker = BatchMaker(Batch(size=2, collate=f"{__name__}:count"), None)
+    assert pickle.loads(pickle.dumps(maker))(samples(1, 2)) == 2
+
+
+def test_tuples_of_fields_are_collated_by_the_first_spelling():
+    maker = BatchMaker(Batch(size=2, collate={"x": "pad"}), ("x;y", "__key__"))
+    padded, keys = maker(samples([1, 2], [3]))
+    assert padded.lengths.tolist() == [2, 1]
+    assert keys == ["k0", "k1"]
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "said"),
+    [
+        (["a", "bc"], {}, "a str in the field holds no numbers"),
+        ([1, 2], {}, "single numbers have no length"),
+        (
+            [np.zeros((2, 3)), np.zeros((2, 4))],
+            {},
+            r"pads axis 0, but the values differ in axis 1: .*`{pad: {axis: 1}}",
+        ),
+        ([np.zeros(2), np.zeros(3, np.uint8)], {}, "differ in type"),
+        ([[1], [2, 3]], {"value": 0.5}, "fill with 0.5, but the values are int64"),
+        ([np.zeros(2, np.uint8), np.zeros(3, np.uint8)], {"value": -1}, "which uint8 cannot hold"),
+        ([[1], [2, 3]], {"axis": 1}, "told to pad axis 1, but the values have 1 axes"),
+        ([[[1], [2, 3]], [[1]]], {}, "no array of numbers"),
+    ],
+)
+def test_what_cannot_be_padded_says_why(values, options, said):
+    with pytest.raises(FieldError, match=said) as caught:
+        batch_of(*values, collate={"x": {"pad": options}})
+    assert caught.value.place == {"source": "a", "key": "k0, k1", "field": "x"}
+
+
+def test_what_makes_no_nested_tensor_says_why():
+    with pytest.raises(FieldError, match=r"torch makes no nested tensor of \(2, 3\)"):
+        batch_of(np.zeros((2, 3)), np.zeros((3, 4)), collate={"x": "nested"})
+
+
+@pytest.mark.parametrize("options", [{"collate": {"y": "pad"}}, {"ragged": {"y": "list"}}])
+def test_a_field_that_there_is_not_is_named(options):
+    with pytest.raises(SpecError, match="names the field `y`, but a sample has x"):
+        batch_of(1, 2, **options)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loader_gives_padded_and_nested_fields(tmp_path, workers):
+    texts = [b"[1, 2]", b"[3]", b"[4, 5, 6]", b"[7]"]
+    write_shard(
+        tmp_path / "a.tar", [(f"{i}", {"a.json": text, "b.json": text}) for i, text in enumerate(texts)]
+    )
+    spec = {
+        "dataset": [{"shards": str(tmp_path / "a.tar"), "order": "sequential", "shuffle": 0}],
+        "batch": {"size": 4, "collate": {"a.json": "pad", "b.json": "nested"}},
+        "epoch": {"batches": 1},
+    }
+    with wdspec.loader(spec, num_workers=workers) as loader:
+        (batch,) = loader
+    assert batch["a.json"].lengths.tolist() == [2, 1, 3, 1]
+    assert isinstance(batch["a.json"], Padded)
+    assert batch["b.json"].is_nested
+    assert [len(row) for row in batch["b.json"].unbind()] == [2, 1, 3, 1]

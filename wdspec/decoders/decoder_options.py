@@ -1,0 +1,165 @@
+"""Options of decoders that have values: `rgb8+random_resized_crop=224`, `video+clip=2s`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+MOST_SIDE = 8192
+"""Pixels of a side that images may be brought to."""
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box")
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:/[0-9]+(?:\.[0-9]+)?)?"
+
+Sides = int | tuple[int, int]
+"""One side, or (height, width)."""
+
+
+def _bad(text: str, wanted: str) -> NoReturn:
+    raise ValueError(f"{text!r} is not {wanted}")
+
+
+def _sides(text: str) -> Sides:
+    """`224`, or `240x320`: height and width."""
+    wanted = f"a side such as `224`, or height and width such as `240x320`, of 1 to {MOST_SIDE} pixels"
+    if not re.fullmatch(r"[0-9]{1,6}(x[0-9]{1,6})?", text):
+        _bad(text, wanted)
+    sides = tuple(map(int, text.split("x")))
+    if not all(1 <= side <= MOST_SIDE for side in sides):
+        _bad(text, wanted)
+    return sides[0] if len(sides) == 1 else (sides[0], sides[1])
+
+
+def _number(text: str) -> float:
+    above, _, below = text.partition("/")
+    return float(above) / float(below or 1) if float(below or 1) else 0.0
+
+
+def _range(text: str) -> tuple[float, float]:
+    """`0.35..1` or `3/4..4/3`."""
+    wanted = "a range above 0 such as `0.35..1` or `3/4..4/3`"
+    found = re.fullmatch(rf"({_NUMBER})\.\.({_NUMBER})", text)
+    if not found:
+        _bad(text, wanted)
+    low, high = _number(found[1]), _number(found[2])
+    return (low, high) if 0 < low <= high else _bad(text, wanted)
+
+
+def _part(text: str) -> tuple[float, float]:
+    """A range of parts of the whole."""
+    low, high = _range(text)
+    return (low, high) if high <= 1 else _bad(text, "a range of parts of the image, such as `0.35..1`")
+
+
+def _count(text: str) -> int:
+    return int(text) if re.fullmatch(r"[1-9][0-9]{0,5}", text) else _bad(text, "a number such as `8`")
+
+
+def _rate(text: str) -> float:
+    number = _number(text) if re.fullmatch(_NUMBER, text) else 0
+    return number if 0 < number <= 1000 else _bad(text, "frames a second, such as `2` or `0.5`")
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(rf"({_NUMBER})s?", text)
+    number = _number(found[1]) if found else 0
+    return number if 0 < number < 1e6 else _bad(text, "a length such as `2s`")
+
+
+def _interpolation(text: str) -> str:
+    return text if text in INTERPOLATIONS else _bad(text, f"one of {', '.join(INTERPOLATIONS)}")
+
+
+def _boolean(text: str) -> bool:
+    return text == "true" if text in ("true", "false") else _bad(text, "`true` or `false`")
+
+
+FRAMING: Mapping[str, Callable[[str], Any]] = {
+    "resize": _sides,
+    "center_crop": _sides,
+    "random_resized_crop": _sides,
+    "scale": _part,
+    "ratio": _range,
+    "interpolation": _interpolation,
+    "antialias": _boolean,
+}
+"""What brings images to a size: option → what reads its value. Names and meanings are those of torchvision's v2."""
+CLIPPING: Mapping[str, Callable[[str], Any]] = {"frames": _count, "fps": _rate, "clip": _seconds}
+"""Which frames of a film are taken."""
+VALUED = {**FRAMING, **CLIPPING}
+"""Options that must have a value; all others have none."""
+DRAWING = frozenset({"random_resized_crop", "clip"})
+"""Options by which a decoder draws, by the place of the sample in the order."""
+
+
+def split_decoder(name: str) -> tuple[str, frozenset[str]]:
+    """A decoder's name without its options, and these: ``rgb8+upright`` is ``rgb8`` and ``upright``."""
+    if ":" in name:
+        return name, frozenset()
+    base, *options = name.split("+")
+    return base, frozenset(option.partition("=")[0] for option in options)
+
+
+def option_values(name: str) -> dict[str, Any]:
+    """The options of a decoder's name that have values.
+
+    Raises:
+        ValueError: one lacks its value, has one that it does not take, or stands beside one that it excludes.
+    """
+    if ":" in name:
+        return {}
+    values: dict[str, Any] = {}
+    for each in name.split("+")[1:]:
+        option, has_value, text = each.partition("=")
+        if option in VALUED and has_value:
+            try:
+                values[option] = VALUED[option](text)
+            except ValueError as error:
+                raise ValueError(f"`{option}`: {error}") from None
+        elif has_value:
+            raise ValueError(f"the option `{option}` takes no value")
+        elif option in VALUED:
+            raise ValueError(f"the option `{option}` needs a value: `{option}={_EXAMPLES[option]}`")
+    _check_together(values)
+    return values
+
+
+def shown_option(option: str) -> str:
+    """An option as it is written, with a value as an example."""
+    return f"{option}={_EXAMPLES[option]}" if option in _EXAMPLES else option
+
+
+def draws(name: str) -> bool:
+    """Whether a decoder draws."""
+    return bool(DRAWING & split_decoder(name)[1])
+
+
+_EXAMPLES = {
+    "resize": "256",
+    "center_crop": "224",
+    "random_resized_crop": "224",
+    "scale": "0.35..1",
+    "ratio": "3/4..4/3",
+    "interpolation": "bicubic",
+    "antialias": "false",
+    "frames": "8",
+    "fps": "2",
+    "clip": "2s",
+}
+
+
+def _check_together(values: Mapping[str, Any]) -> None:
+    if "random_resized_crop" in values:
+        for other in ("resize", "center_crop"):
+            if other in values:
+                raise ValueError(f"`random_resized_crop` brings images to one size, and `{other}` to another")
+    for option in ("scale", "ratio"):
+        if option in values and "random_resized_crop" not in values:
+            raise ValueError(f"`{option}` is for `random_resized_crop=224`; to rescale, use the key `scale:`")
+    for option in ("interpolation", "antialias"):
+        if option in values and not {"random_resized_crop", "resize"} & values.keys():
+            raise ValueError(f"`{option}` is for `resize` and `random_resized_crop`")
+    if values.get("antialias") is False and values.get("interpolation") in ("lanczos", "box"):
+        raise ValueError("`antialias=false` is for nearest, bilinear and bicubic")
+    if "frames" in values and "fps" in values:
+        raise ValueError("`frames` and `fps` both say how many frames there are; leave one out")
