@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from wdspec.errors import WdspecError
@@ -64,7 +65,7 @@ class _MapsOfThread(threading.local):
 
     def of(self, job: str) -> MapSteps:
         if job != self.job:
-            self.job, self.maps = job, MapSteps()
+            self.job, self.maps = job, MapSteps(threading.current_thread() is threading.main_thread())
         return self.maps
 
 
@@ -107,13 +108,17 @@ def process_shard(work: ShardWork) -> ShardDone:
     started = time.monotonic()
     task, parts, options = work.task, work.parts, work.options
     budget = Budget(parts.errors, task.source)
-    process = parts.transform.build(budget, options.seed, task.number, _maps.value.of(work.job), parts.open)
+    maps = _maps.value.of(work.job)
+    generators = maps.generators if parts.transform.has_functions else None
+    lent: AbstractContextManager[object] = generators or nullcontext()
+    process = parts.transform.build(budget, options.seed, task.number, maps, parts.open)
     opened = parts.open(Piece(task.shard), on_error=lambda error: budget(error, "shard", url=task.shard.text))
     try:
         output = options.outputs.output(task.output)
         with open_writer(output, name=task.output, allow_pickle=options.allow_pickle) as writer:
             for raw in opened:
-                sample = process(raw, opened.next_index - 1)
+                with lent:
+                    sample = process(raw, opened.next_index - 1)
                 if sample is not None:
                     _write(writer, sample, budget)
                 if options.limit is not None and writer.count >= options.limit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 from wdspec.errors import UsageError
 from wdspec.planning.plan import Plan
@@ -34,6 +35,10 @@ class Reader:
         }
         """Of each source, with what was delivered, dropped as asked, and skipped, in this process."""
         maps = MapSteps()
+        draw = any(parts[source.name].transform.has_functions for source in plan.sources)
+        self._lent: AbstractContextManager[object] = (
+            maps.generators if draw and maps.generators else nullcontext()
+        )
         self._sources = [
             LiveSource(source, parts[source.name], self.budgets[source.name], maps, plan.seed)
             for source in plan.sources
@@ -53,17 +58,21 @@ class Reader:
         """
         if self._failure is not None:
             raise self._failure
-        k, m = self.plan.slot_of_batch(number)
         try:
-            if k not in self._row:
-                self._row[k] = [self._slot(rank, k) for rank in self.ranks]
-            streams = self._row[k]
-            if len(streams) == 1:
-                return streams[0].take(m)
-            return [sample for stream in streams for sample in stream.take(m)]
+            with self._lent:
+                return self._take(number)
         except BaseException as error:
             self.fail(error)
             raise
+
+    def _take(self, number: int) -> list[Sample]:
+        k, m = self.plan.slot_of_batch(number)
+        if k not in self._row:
+            self._row[k] = [self._slot(rank, k) for rank in self.ranks]
+        streams = self._row[k]
+        if len(streams) == 1:
+            return streams[0].take(m)
+        return [sample for stream in streams for sample in stream.take(m)]
 
     def fail(self, error: BaseException) -> None:
         """Closes all open shards, for a batch that was read, wholly or in part, and that nobody gets.

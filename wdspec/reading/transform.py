@@ -7,7 +7,7 @@ a sample that they drop uses up no draw.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,14 +17,17 @@ from wdspec.fields.decoding_errors import UserDecoderError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.fields.scale import Scaling
 from wdspec.planning.keys import random64, uniform
+from wdspec.processes.global_generators import GlobalGenerators
 from wdspec.reading.error_budget import Budget
-from wdspec.reading.sample_rng import current, slot_key
+from wdspec.reading.sample_rng import SampleAtWork, current, slot_key
 from wdspec.reading.shard_opener import ShardOpener
 from wdspec.reading.user_steps import MapSteps, Step, selection
 from wdspec.spec.language.steps.user_calls import Call
 from wdspec.spec.language.vocabulary import SkipCause
 
 Sample = dict[str, Any]
+_GLOBALS = 0x5DEECE66D2B7E151
+"""Keeps what torch, numpy and `random` draw apart from what `scale`, crops and `sample_rng` draw."""
 
 Process = Callable[[Sample, int], "Sample | None"]
 """(raw sample, its ordinal in the slot's source) -> sample, or None when it was dropped, and counted."""
@@ -48,6 +51,11 @@ class Transform:
     """Fields that the spec's `to_tuple` asks for and that only `map` may have made."""
     missing: str = "error"
 
+    @property
+    def has_functions(self) -> bool:
+        """Whether functions of the user's are part of it, which may draw."""
+        return self.select is not None or bool(self.maps)
+
     def build(
         self, budget: Budget, seed: int, slot: int, maps: MapSteps, shards: ShardOpener | None = None
     ) -> Process:
@@ -62,11 +70,13 @@ class Transform:
         """
         fields, scaling, dropped = self.fields, self.scaling, budget.dropped
         draws = fields.rules.draw
+        generators = maps.generators if self.has_functions else None
         steps, project = self._user_steps(budget, maps), self._projection(budget)
         key = slot_key(seed, budget.source, slot)
 
         def process(raw: Sample, ordinal: int, of_store: bool = False) -> Sample | None:
             cause: SkipCause = "decode"
+            selected = dropped["select"]
             try:
                 if scaling is None and not draws:
                     sample = fields(raw)
@@ -79,20 +89,21 @@ class Transform:
                     return None
                 if steps:
                     cause = "map"
-                    current.sample = key, ordinal, raw["__url__"]
-                    try:
-                        for step in steps:
-                            sample = step(sample)
-                            if sample is None:
-                                return None
-                    finally:
-                        current.sample = None
+                    sample = _mapped(steps, sample, generators, (key, ordinal, raw["__url__"]))
+                    if generators is not None and generators.strayed():
+                        dropped["select"] = selected
+                        return process(raw, ordinal, of_store)
+                    if sample is None:
+                        return None
                     cause = "decode"
                 if project is not None:
                     sample = project(sample)
                     if sample is None:
                         return None
             except Exception as error:
+                if cause == "map" and generators is not None and generators.strayed():
+                    dropped["select"] = selected
+                    return process(raw, ordinal, of_store)
                 if shards is not None and cause == "decode":
                     if of_store:
                         shards.settle(raw, is_damaged=False)
@@ -144,6 +155,24 @@ class Transform:
             return kept
 
         return project
+
+
+def _mapped(
+    steps: Sequence[Step], sample: Sample | None, generators: GlobalGenerators | None, at_work: SampleAtWork
+) -> Sample | None:
+    """The sample after the user's functions, which draw from numbers of its own."""
+    key, ordinal, _ = at_work
+    if generators is not None:
+        generators.seed(random64(key, ordinal) ^ _GLOBALS)
+    current.sample = at_work
+    try:
+        for step in steps:
+            if sample is None:
+                break
+            sample = step(sample)
+        return sample
+    finally:
+        current.sample = None
 
 
 def present(entry: str, sample: Sample) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from wdspec.errors import FieldError, SpecError
 from wdspec.importing import check_arguments, import_function
+from wdspec.processes.global_generators import GlobalGenerators
 from wdspec.reading.error_budget import Budget
 from wdspec.spec.language.steps.user_calls import Call
 
@@ -19,7 +20,9 @@ Step = Callable[[dict[str, Any]], "dict[str, Any] | None"]
 class MapSteps:
     """The steps of `map` in this process, for all sources and slots: each object is built once."""
 
-    def __init__(self) -> None:
+    def __init__(self, lends: bool = True) -> None:
+        self.generators = GlobalGenerators() if lends else None
+        """What is lent to the functions to draw from; None where other threads draw from it, too."""
         self._functions: dict[str, Callable[..., Any]] = {}
         self._made: dict[str, Any] = {}
 

@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+_FEW = 8
+"""Elements of an array that are shown instead of counted."""
+
 
 def difference(expected: Any, seen: Any, place: str = "") -> str | None:
     """Where and how two values differ first, in words; None if they are alike.
@@ -45,6 +48,8 @@ def _first(triples: list[tuple[str, Any, Any]]) -> str | None:
 
 def _leaf(expected: Any, seen: Any, where: str) -> str | None:
     torch = sys.modules.get("torch")
+    if torch is not None and isinstance(expected, torch.Tensor) and expected.is_nested:
+        return difference(list(expected.unbind()), list(seen.unbind()), where)
     if torch is not None and isinstance(expected, torch.Tensor):
         if expected.dtype != seen.dtype or expected.shape != seen.shape:
             return f"{where} should be {_kind(expected)}, was {_kind(seen)}"
@@ -59,7 +64,17 @@ def _leaf(expected: Any, seen: Any, where: str) -> str | None:
         alike = math.isnan(seen)
     else:
         alike = bool(expected == seen)
-    return None if alike else f"{where} should be {_shown(expected)}, was {_shown(seen)}"
+    if alike:
+        return None
+    if getattr(expected, "ndim", 0) and math.prod(expected.shape) > _FEW:
+        return f"{where}, {_kind(expected)}, has other numbers{_where_other(expected, seen)}"
+    return f"{where} should be {_shown(expected)}, was {_shown(seen)}"
+
+
+def _where_other(expected: Any, seen: Any) -> str:
+    """How many rows of an array differ, and the first of them."""
+    rows = [i for i, (a, b) in enumerate(zip(expected, seen, strict=True)) if _leaf(a, b, "")]
+    return f" in {len(rows)} of its {len(expected)} rows, the first of them {rows[0]}" if rows else ""
 
 
 def _kind(array: Any) -> str:

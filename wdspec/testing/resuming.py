@@ -73,6 +73,11 @@ def assert_resumable(
             _go_on(loader, _copy(state, as_json), run, stop, f"{saved}, loaded once more into a live loader")
 
 
+_LIKELY = (
+    "most likely a function of the spec (`map`, `collate`, a decoder) draws from a generator of its own, or keeps "
+    "something from one sample to the next. In `map` and `select` draw from wdspec.sample_rng(sample), or from the "
+    "global generators of torch, numpy and random, which are seeded for each sample"
+)
 Batch = tuple[int, Any]
 """(number of the epoch since the loader was made or given a state, what it yielded)."""
 
@@ -109,12 +114,23 @@ def _check(run: list[Batch], start: int, seen: list[Batch], origin: str, length:
             raise AssertionError(f"{going_on} should come, but the loader ended after {i} batches")
         found = difference(batch, seen[i][1])
         if found is not None:
+            if _same_samples(batch, seen[i][1]):
+                raise AssertionError(
+                    f"{going_on} has the right samples with other values: {found}; {_LIKELY}"
+                )
             raise AssertionError(f"{going_on} is another one, {_known(run, seen[i][1], start + i)}; {found}")
         if epoch - wanted[0][0] != seen[i][0]:
             early = seen[i][0] > epoch - wanted[0][0]
             raise AssertionError(
                 f"{going_on} should come in epoch {epoch}, but an epoch ended too {'early' if early else 'late'}"
             )
+
+
+def _same_samples(batch: Any, seen: Any) -> bool:
+    """Whether both are of samples of the same keys, in the same order."""
+    if not isinstance(batch, dict) or not isinstance(seen, dict) or "__key__" not in batch:
+        return False
+    return difference(batch["__key__"], seen.get("__key__")) is None
 
 
 def _known(run: list[Batch], batch: Any, number: int) -> str:

@@ -1,0 +1,150 @@
+"""What a `map` draws from torch, numpy and `random` is the sample's own, and the globals stay as they are."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from shardmaking import write_source
+
+import wdspec
+from wdspec.processes.global_generators import GlobalGenerators
+from wdspec.testing import assert_resumable
+
+CODE = """
+import random
+from random import gauss as early
+
+import numpy as np
+import torch
+
+def draw_torch(sample):
+    return {**sample, "drawn": float(torch.rand(1)), "pair": float(torch.randn(1))}
+
+def draw_numpy(sample):
+    return {**sample, "drawn": float(np.random.rand()), "pair": float(np.random.randn())}
+
+def draw_python(sample):
+    return {**sample, "drawn": random.random(), "pair": early(0, 1)}
+
+def draw_seldom(sample):
+    odd = int(sample["cls"]) % 5 == 3
+    return {**sample, "drawn": random.random() if odd else 0.0, "pair": 0.0}
+
+class Own:
+    def __init__(self):
+        self.rng = np.random.default_rng(0)
+
+    def __call__(self, sample):
+        return {**sample, "drawn": self.rng.random((3, 4)), "pair": 0.0}
+
+def half(sample):
+    return random.random() < 0.5
+
+def fail_at_low(sample):
+    if random.random() < 0.3:
+        raise ValueError("low")
+    return {**sample, "drawn": 0.0, "pair": 0.0}
+"""
+KINDS = ["draw_torch", "draw_numpy", "draw_python", "draw_seldom"]
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path, monkeypatch):
+    (tmp_path / "drawing_in_maps.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def spec(folder, function, **more):
+    source = {"shards": write_source(folder, "a", 4, 9), "map": f"drawing_in_maps:{function}"}
+    return {
+        "dataset": [source],
+        "batch": 4,
+        "epoch": {"batches": 6},
+        "elastic": {"ranks": 2, "workers": 2},
+        **more,
+    }
+
+
+def drawn(items):
+    return [
+        (key, a, b)
+        for batch in items
+        for key, a, b in zip(batch["__key__"], batch["drawn"], batch["pair"], strict=True)
+    ]
+
+
+@pytest.mark.parametrize("function", KINDS)
+def test_draws_are_the_same_in_every_topology_and_after_a_resume(tmp_path, function):
+    document = spec(tmp_path, function)
+    whole = drawn(wdspec.compile(document, rank=0, world_size=1))
+    parts = [drawn(wdspec.compile(document, rank=rank, world_size=2)) for rank in range(2)]
+    assert sorted(whole) == sorted(parts[0] + parts[1])
+    assert_resumable(
+        lambda: wdspec.compile(document, rank=0, world_size=1), batches=8, live=False, stops=[0, 3, 7]
+    )
+    if function != "draw_seldom":
+        assert len({a for _, a, _ in whole}) == len(whole)
+
+
+@pytest.mark.parametrize("function", KINDS)
+def test_the_loops_own_draws_are_unharmed(tmp_path, function):
+    def draws():
+        return float(torch.rand(1)), np.random.randn(), random.random(), random.gauss(0, 1), np.random.rand()
+
+    def seed():
+        torch.manual_seed(5)
+        np.random.seed(5)
+        random.seed(5)
+        np.random.randn()  # half a pair is kept for the next
+        random.gauss(0, 1)
+
+    seed()
+    expected = [draws() for _ in range(4)]
+    stream = iter(wdspec.compile(spec(tmp_path, function), rank=0, world_size=1))
+    seed()
+    seen = []
+    for _ in range(4):
+        next(stream)
+        seen.append(draws())
+    assert seen == expected
+
+
+def test_samples_that_a_draw_drops_or_fails_are_counted_once_and_are_the_same(tmp_path):
+    keys = []
+    for seed in (1, 2):
+        random.seed(seed)
+        document = spec(tmp_path, "draw_python")
+        document["dataset"][0].update(select="drawing_in_maps:half")
+        pipeline = wdspec.compile(document, rank=0, world_size=1)
+        keys.append([key for key, _, _ in drawn(pipeline)])
+        document = spec(tmp_path, "fail_at_low", errors={"skip": ["map"]})
+        keys[-1] += [key for key, _, _ in drawn(wdspec.compile(document, rank=0, world_size=1))]
+    assert keys[0] == keys[1]
+
+
+def test_random_is_seeded_only_from_its_first_use_on():
+    generators = GlobalGenerators()
+    with generators:
+        generators.seed(1)
+        assert not generators.strayed()
+        random.random()
+        assert generators.strayed()
+        generators.seed(1)
+        first = random.random()
+        assert not generators.strayed()
+        generators.seed(1)
+        assert random.random() == first
+
+
+def test_a_generator_of_ones_own_is_found_and_named_as_the_likely_cause(tmp_path):
+    document = spec(tmp_path, "Own")
+    with pytest.raises(AssertionError) as caught:
+        assert_resumable(lambda: wdspec.compile(document, rank=0, world_size=1), batches=4, live=False)
+    said = str(caught.value)
+    assert "has the right samples with other values: ['drawn'], torch.float64 of shape (8, 3, 4)" in said
+    assert (
+        "has other numbers in 8 of its 8 rows, the first of them 0; most likely a function of the spec"
+        in said
+    )
+    assert "wdspec.sample_rng(sample)" in said
