@@ -53,8 +53,13 @@ def head(
             show(_table(samples))
 
 
+def columns_of(spec: Spec) -> list[tuple[str, Any]]:
+    """What the first batch holds: names and values, those of `pad` and other tuples part by part."""
+    return [part for field, column in first_batch(spec) for part in _parts_of(field, column)]
+
+
 def _show_batch(spec: Spec, form: str) -> None:
-    columns = [(name, part) for field, column in first_batch(spec) for name, part in _parts_of(field, column)]
+    columns = columns_of(spec)
     if form == "json":
         fields = [{"name": name, **value_meaning(part)._asdict(), **extent(part)} for name, part in columns]
         print_json({"fields": fields})

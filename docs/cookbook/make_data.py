@@ -1,0 +1,149 @@
+"""Small made data for the recipes of the cookbook: python docs/cookbook/make_data.py imagenet data"""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+import wdspec
+
+WORDS = (
+    "a",
+    "small",
+    "red",
+    "blue",
+    "green",
+    "round",
+    "old",
+    "boat",
+    "house",
+    "tree",
+    "runs",
+    "near",
+    "the",
+    "sea",
+    "cloud",
+)
+
+
+def picture(rng, width, height):
+    """A JPEG of coloured noise, smooth at the scale of an eighth."""
+    small = Image.fromarray(rng.integers(0, 255, (height // 8 + 1, width // 8 + 1, 3), dtype=np.uint8))
+    file = io.BytesIO()
+    small.resize((width, height)).save(file, "jpeg")
+    return file.getvalue()
+
+
+def size(rng):
+    return int(rng.integers(64, 120)), int(rng.integers(64, 120))
+
+
+def sentence(rng, words=None):
+    return " ".join(rng.choice(WORDS, words or rng.integers(3, 9)))
+
+
+def write(folder, name, samples):
+    with wdspec.ShardWriter(f"{folder}/{name}-%02d.tar", maxcount=8, verbose=0) as writer:
+        for number, fields in enumerate(samples):
+            writer.write({"__key__": f"{name}{number:04d}", **fields})
+
+
+def imagenet(folder, rng):
+    for name in ("train", "val"):
+        write(folder, name, [{"jpg": picture(rng, *size(rng)), "cls": n % 10} for n in range(16)])
+
+
+def tokenizer(folder):
+    """A tokenizer of whole words, in the file format of Hugging Face."""
+    known = {"[PAD]": 0, "[UNK]": 1} | {word: 2 + n for n, word in enumerate(WORDS)}
+    model = {"type": "WordLevel", "vocab": known, "unk_token": "[UNK]"}
+    (Path(folder) / "tokenizer.json").write_text(
+        json.dumps({"model": model, "pre_tokenizer": {"type": "Whitespace"}})
+    )
+
+
+def captions(folder, rng):
+    tokenizer(folder)
+    write(folder, "pairs", [{"jpg": picture(rng, *size(rng)), "txt": sentence(rng)} for _ in range(16)])
+
+
+def audio(folder, rng):
+    def sound():
+        return np.sin(np.arange(rng.integers(2000, 6000)) * rng.uniform(0.05, 0.5)).astype(np.float32)[
+            None
+        ], 8000
+
+    write(folder, "speech", [{"flac": sound(), "txt": sentence(rng)} for _ in range(16)])
+
+
+def llm(folder, rng):
+    tokenizer(folder)
+    for name in ("web", "code"):
+        with wdspec.RecordWriter(f"{folder}/{name}.jsonl", "jsonl") as writer:
+            for number in range(16):
+                writer.write(
+                    {"__key__": f"{name}{number:04d}", "text": sentence(rng, int(rng.integers(10, 60)))}
+                )
+
+
+def vlm(folder, rng):
+    def chat():
+        images = {f"{n}.jpg": picture(rng, *size(rng)) for n in range(rng.integers(1, 4))}
+        turns = [{"role": "user", "content": sentence(rng)}, {"role": "assistant", "content": sentence(rng)}]
+        return {**images, "chat.json": turns}
+
+    write(folder, "chats", [chat() for _ in range(16)])
+
+
+def pairs(folder, rng):
+    for name in ("photos", "sketches"):
+        both = [
+            {"anchor.jpg": picture(rng, *size(rng)), "positive.jpg": picture(rng, *size(rng))}
+            for _ in range(16)
+        ]
+        write(folder, name, both)
+
+
+def video(folder, rng):
+    import av
+
+    def film():
+        file = io.BytesIO()
+        with av.open(file, "w", format="mp4") as out:
+            stream = out.add_stream("mpeg4", rate=12, width=96, height=64, pix_fmt="yuv420p")
+            for n in range(24):
+                image = np.full((64, 96, 3), 10 * n, np.uint8)
+                out.mux(stream.encode(av.VideoFrame.from_ndarray(image)))
+            out.mux(stream.encode())
+        return file.getvalue()
+
+    write(folder, "films", [{"mp4": film(), "txt": sentence(rng)} for _ in range(8)])
+
+
+def detection(folder, rng):
+    def scene(count):
+        corners = np.sort(rng.random((count, 2, 2)), axis=1).reshape(count, 4).astype(np.float32)
+        return {
+            "jpg": picture(rng, *size(rng)),
+            "boxes.npy": corners,
+            "labels.npy": rng.integers(0, 9, count),
+            "json": {"photographer": sentence(rng, 2)},
+        }
+
+    write(folder, "scenes", [scene(n % 4) for n in range(16)])
+
+
+RECIPES = {made.__name__: made for made in (imagenet, captions, audio, llm, vlm, pairs, video, detection)}
+
+
+def make(name, folder):
+    """Writes the data of a recipe into a folder."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    RECIPES[name](folder, np.random.default_rng(0))
+
+
+if __name__ == "__main__":
+    make(*sys.argv[1:])

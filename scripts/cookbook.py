@@ -1,0 +1,74 @@
+"""Runs the recipes of docs/cookbook, and writes what comes out into their pages: python scripts/cookbook.py"""
+
+import contextlib
+import importlib.util
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from wdspec.cli.spec_commands.head import columns_of
+from wdspec.cli.support.value_summary import value_meaning
+from wdspec.spec.loading import load
+
+COOKBOOK = Path(__file__).parents[1] / "docs" / "cookbook"
+RECIPES = sorted(path.stem for path in COOKBOOK.glob("*.md") if path.stem != "README")
+_BLOCK = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_TABLE = re.compile(r"(<!-- table -->).*?(<!-- end -->)", re.DOTALL)
+MOST_LINES = 30
+
+
+def page_of(name):
+    return (COOKBOOK / f"{name}.md").read_text(encoding="utf-8")
+
+
+def prepare(name, folder):
+    """Writes the data, the spec and the modules of a recipe into a folder; gives its script."""
+    spec = importlib.util.spec_from_file_location("make_data", COOKBOOK / "make_data.py")
+    make_data = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_data)
+    folder = Path(folder)
+    make_data.make(name, folder / "data")
+    script = ""
+    for language, file, text in _BLOCK.findall(page_of(name)):
+        if language == "yaml":
+            assert len(text.splitlines()) <= MOST_LINES, f"the spec of {name} is too long"
+            (folder / "recipe.yaml").write_text(text)
+        elif file:
+            (folder / file).write_text(text)
+        else:
+            script += text
+    return script
+
+
+def table(folder):
+    """What the first batch holds: a table of its fields, their types and shapes."""
+    path = Path(folder) / "recipe.yaml"
+    split = "train" if "splits:" in path.read_text() else None
+    rows = [(name, *value_meaning(value)[:2]) for name, value in columns_of(load(path, split=split))]
+    lines = [f"| `{name}` | {kind} | {size} |" for name, kind, size in rows if not name.startswith("__")]
+    return "\n".join(["| field | type | shape or size |", "|--|--|--|", *lines])
+
+
+def with_table(name, made):
+    return _TABLE.sub(lambda found: f"{found[1]}\n{made}\n{found[2]}", page_of(name))
+
+
+@contextlib.contextmanager
+def within(folder):
+    before, path = os.getcwd(), list(sys.path)
+    os.chdir(folder)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        sys.path[:] = path
+
+
+if __name__ == "__main__":
+    for name in RECIPES:
+        with tempfile.TemporaryDirectory() as folder, within(folder):
+            exec(prepare(name, folder), {"__name__": "recipe"})
+            (COOKBOOK / f"{name}.md").write_text(with_table(name, table(folder)), encoding="utf-8")

@@ -1,0 +1,30 @@
+"""Every recipe of the cookbook runs on its made data, checks without a warning, and gives the table on its page."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from commandline import within
+
+ROOT = Path(__file__).parents[2]
+_found = importlib.util.spec_from_file_location("cookbook", ROOT / "scripts" / "cookbook.py")
+cookbook = importlib.util.module_from_spec(_found)
+_found.loader.exec_module(cookbook)
+
+
+@pytest.mark.parametrize("name", cookbook.RECIPES)
+def test_a_recipe_gives_what_its_page_says(name, tmp_path):
+    script = cookbook.prepare(name, tmp_path)
+    shown, _ = within("validate", "--strict", "recipe.yaml", folder=tmp_path)
+    assert "no problems" in shown
+    with cookbook.within(tmp_path):
+        exec(compile(script, f"{name}.md", "exec"), {"__name__": "recipe"})
+        assert cookbook.page_of(name) == cookbook.with_table(name, cookbook.table(tmp_path)), (
+            "run `python scripts/cookbook.py`"
+        )
+
+
+def test_the_index_names_every_recipe():
+    index = (cookbook.COOKBOOK / "README.md").read_text()
+    assert all(f"({name}.md)" in index for name in cookbook.RECIPES)
+    assert len(cookbook.RECIPES) == 8
