@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
+import os
 import pkgutil
 import sys
 from collections.abc import Callable, Mapping
+from importlib.machinery import PathFinder
 from typing import Any
 
 from wdspec.errors import SpecError
 from wdspec.suggestions import did_you_mean
 
 
-def import_function(name: str, key: str) -> Callable[..., Any]:
-    """Imports a function, or a class, by its name.
+def import_function(name: str, key: str, folder: str = "") -> Callable[..., Any]:
+    """Imports a function, or a class, by its name: from the spec's folder, from Python's path, or else from the
+    working directory.
 
     Args:
         name: ``package.module:attribute.path``.
         key: what names it, for the message: ``map``, say.
+        folder: the spec's; empty if there is none.
 
     Raises:
         SpecError: it cannot be imported, or cannot be called. What the import itself raised is the cause. It is no
@@ -25,19 +30,70 @@ def import_function(name: str, key: str) -> Callable[..., Any]:
     """
     module, _, attribute = name.partition(":")
     try:
+        _prepare(module.partition(".")[0], f"{key}: {name}", folder)
         found = pkgutil.resolve_name(name)
+    except SpecError:
+        raise
     except Exception as cause:  # whatever the user's module raises
         if isinstance(cause, AttributeError) and module in sys.modules:
             raise SpecError(f"`{key}: {name}`: module `{module}` has no `{attribute}`") from cause
         raise SpecError(
             f"cannot import `{module}` for `{key}: {name}`: {type(cause).__name__}: {cause}; it is written "
-            "`package.module:function`: is it installed, or on PYTHONPATH, in every worker too?"
+            "`package.module:function`: is it beside the spec, installed, or on PYTHONPATH, in every worker too?"
         ) from cause
     if not callable(found):
         raise SpecError(
             f"`{key}: {name}` is a {type(found).__name__}, which cannot be called"
         ) from TypeError(f"{type(found).__name__!r} object is not callable")
     return found  # type: ignore[no-any-return]  # callable is all that can be known of it
+
+
+def file_of_module(name: str, folder: str) -> str | None:
+    """The file that a module's package, or the module, would be imported from; None if there is none. Imports nothing.
+
+    Args:
+        name: of a function, ``package.module:attribute``.
+        folder: the spec's.
+    """
+    top = name.partition(":")[0].partition(".")[0]
+    places = [folder] if folder and top not in sys.stdlib_module_names else []
+    for path in ([*places], None, [os.getcwd()]):
+        found = PathFinder.find_spec(top, path) if path != [] else None
+        if found is not None:
+            return found.origin or next(iter(found.submodule_search_locations or ()), None)
+    return "Python itself" if top in sys.stdlib_module_names else None
+
+
+def _prepare(top: str, key: str, folder: str) -> None:
+    """Imports a module, or package, that lies in the spec's folder from there; otherwise lets Python find it.
+
+    Raises:
+        SpecError: another one of this name was imported before.
+        Exception: what importing it raises.
+    """
+    found = PathFinder.find_spec(top, [folder]) if folder and top not in sys.stdlib_module_names else None
+    if found is None or found.origin is None or found.loader is None:
+        if top not in sys.modules and PathFinder.find_spec(top) is None and os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
+        return
+    loaded = sys.modules.get(top)
+    if loaded is not None:
+        origin = getattr(loaded, "__file__", None)
+        if origin is None or not os.path.samefile(origin, found.origin):
+            raise SpecError(
+                f"`{key}`: beside the spec is {found.origin}, but this process has imported another module of that "
+                f"name, from {origin or 'elsewhere'}: rename one of them"
+            )
+        return
+    if folder not in sys.path:
+        sys.path.append(folder)  # for what the module imports itself
+    module = importlib.util.module_from_spec(found)
+    sys.modules[top] = module
+    try:
+        found.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[top]
+        raise
 
 
 def check_arguments(

@@ -112,6 +112,7 @@ def _parts(spec: Spec, source: Source, storage: Storage) -> SourceParts:
         required=() if late else asked,
         only=[entry for entry in kept if not entry.startswith("__")] if prunes and kept else None,
         secure=storage.environment.secure,
+        folder=spec.folder,
     )
     transform = Transform(
         fields=fields,
@@ -123,6 +124,7 @@ def _parts(spec: Spec, source: Source, storage: Storage) -> SourceParts:
         keep=spec.fields,
         need=tuple(asked) if late else (),
         missing=source.missing,
+        folder=spec.folder,
     )
     opener = ShardOpener(
         source=source.name,
@@ -143,10 +145,23 @@ def _check_readable(spec: Spec, secure: bool) -> None:
     if not secure:
         return
     # `wdspec.load` says so too, with line and column.
-    for role, names in {
+    for role, names in functions_of(spec).items():
+        if names and role != "decode":
+            raise SpecError(f"WDS_SECURE forbids `{role}: {names[0]}`; unset it if you trust this spec")
+
+
+def functions_of(spec: Spec) -> dict[str, list[str]]:
+    """The user's own functions that a spec names, by the key that names them."""
+    collation = None if spec.batch is None else spec.batch.collate
+    decoders = (
+        name
+        for source in spec.sources
+        if source.decode is not None
+        for name in (*source.decode.names, *source.decode.fields.values())
+    )
+    return {
         "map": [call.call for call in (*spec.map, *(call for source in spec.sources for call in source.map))],
         "select": [source.select for source in spec.sources if source.select],
-        "collate": [] if spec.batch is None or spec.batch.collate is None else spec.batch.collate.functions,
-    }.items():
-        if names:
-            raise SpecError(f"WDS_SECURE forbids `{role}: {names[0]}`; unset it if you trust this spec")
+        "collate": [] if collation is None else collation.functions,
+        "decode": [name for name in decoders if ":" in name],
+    }

@@ -67,6 +67,8 @@ class DecodeRules:
     allow_pickle: bool = False
     secure: bool = False
     """Forbid functions and pickle (WDS_SECURE=1)."""
+    folder: str = ""
+    """The spec's, where functions are looked for first."""
 
     def __post_init__(self) -> None:
         if self.secure and self.allow_pickle:
@@ -137,7 +139,7 @@ class DecodeRules:
         if chosen is None:
             return None
         if ":" in chosen:
-            return FieldDecoder(chosen, UserDecoder(chosen))
+            return FieldDecoder(chosen, UserDecoder(chosen, self.folder))
         base = split_decoder(chosen)[0]
         row = BY_NAME[base]
         target = row.read_trusting if self.allow_pickle and row.read_trusting else row.read

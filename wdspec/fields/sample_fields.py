@@ -84,6 +84,7 @@ class SampleFields:
         scales: bool = False,
         allow_pickle: bool = False,
         secure: bool | None = None,
+        folder: str = "",
     ) -> None:
         if missing not in ("error", "skip", "none"):
             raise SpecError(f"`missing` is error, skip or none, not {missing!r}")
@@ -95,7 +96,7 @@ class SampleFields:
             None if only is None else tuple(only),
         )
         secure = secure_mode() if secure is None else secure
-        self.rules = DecodeRules(tuple(names), dict(fields or {}), scales, allow_pickle, secure)
+        self.rules = DecodeRules(tuple(names), dict(fields or {}), scales, allow_pickle, secure, folder)
         for new, olds in self.naming.rename.items():
             for old in olds:
                 self.rules.check(new, old)
@@ -114,6 +115,7 @@ class SampleFields:
         required: Sequence[str] = (),
         only: Sequence[str] | None = None,
         secure: bool | None = None,
+        folder: str = "",
     ) -> SampleFields:
         """The fields of a source of a spec, whose `allow` is given; the other arguments as for the class."""
         decode = source.decode
@@ -128,6 +130,7 @@ class SampleFields:
             scales=source.scale is not None,
             allow_pickle="pickle" in allow,
             secure=secure,
+            folder=folder,
         )
         made.source = source.name
         return made

@@ -19,13 +19,13 @@ class UserDecoder:
         UserDecoderError: it has failed.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, folder: str = "") -> None:
+        self.name, self.folder = name, folder
         self._function: Callable[[bytes], Any] | None = None
 
     def __call__(self, data: bytes) -> Any:
         if self._function is None:
-            function = import_function(self.name, "decoder")
+            function = import_function(self.name, "decoder", self.folder)
             check_arguments(function, f"decoder: {self.name}", 1)
             self._function = function
         try:
@@ -36,4 +36,4 @@ class UserDecoder:
             raise UserDecoderError(f"cannot decode as {self.name}: {one_line(cause)}") from cause
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return UserDecoder, (self.name,)
+        return UserDecoder, (self.name, self.folder)

@@ -50,6 +50,8 @@ class Transform:
     need: tuple[str, ...] = ()
     """Fields that the spec's `to_tuple` asks for and that only `map` may have made."""
     missing: str = "error"
+    folder: str = ""
+    """The spec's, where the user's functions are looked for first."""
 
     @property
     def has_functions(self) -> bool:
@@ -123,12 +125,12 @@ class Transform:
 
     def _user_steps(self, budget: Budget, maps: MapSteps) -> list[Step]:
         """`select` and `map`, with the tags in their place between the source's own and the spec's."""
-        steps = [] if self.select is None else [selection(self.select, budget)]
-        steps += [maps.step(call) for call in self.maps[: self.own_maps]]
+        steps = [] if self.select is None else [selection(self.select, budget, self.folder)]
+        steps += [maps.step(call, self.folder) for call in self.maps[: self.own_maps]]
         if self.tags:
             tags = dict(self.tags)
             steps.append(lambda sample: {**sample, **tags})
-        return steps + [maps.step(call) for call in self.maps[self.own_maps :]]
+        return steps + [maps.step(call, self.folder) for call in self.maps[self.own_maps :]]
 
     def _projection(self, budget: Budget) -> Step | None:
         """The spec's `fields`, and the check of what `to_tuple` needs; None where there is neither."""

@@ -26,7 +26,7 @@ class MapSteps:
         self._functions: dict[str, Callable[..., Any]] = {}
         self._made: dict[str, Any] = {}
 
-    def step(self, call: Call) -> Step:
+    def step(self, call: Call, folder: str = "") -> Step:
         """The step of one entry of `map`.
 
         Raises:
@@ -34,18 +34,18 @@ class MapSteps:
         """
         written = repr(call.model_copy(update={"field": None}))
         if written not in self._functions:
-            self._functions[written] = built(call, "map", self._made)
+            self._functions[written] = built(call, "map", self._made, folder)
         function = self._functions[written]
         return _of_sample(call, function) if call.field is None else _of_field(call, call.field, function)
 
 
-def selection(name: str, budget: Budget) -> Step:
+def selection(name: str, budget: Budget, folder: str = "") -> Step:
     """The step of `select`, which counts what it drops.
 
     Raises:
         SpecError: the function cannot be imported, is none, or does not take a sample.
     """
-    predicate, dropped = import_function(name, "select"), budget.dropped
+    predicate, dropped = import_function(name, "select", folder), budget.dropped
     check_arguments(predicate, f"select: {name}", 1)
 
     def select(sample: dict[str, Any]) -> dict[str, Any] | None:
@@ -57,17 +57,18 @@ def selection(name: str, budget: Budget) -> Step:
     return select
 
 
-def built(call: Call, key: str, made: dict[str, Any]) -> Callable[..., Any]:
+def built(call: Call, key: str, made: dict[str, Any], folder: str = "") -> Callable[..., Any]:
     """A function with its arguments bound; the object of a class; or the method of an object, built with them.
 
     Args:
         key: what names it, for the message: ``map``, say.
         made: objects built before, by what they were built of; a new one is added.
+        folder: the spec's, where the function is looked for first.
 
     Raises:
         SpecError: it cannot be imported, cannot be called, or does not take what `args` has.
     """
-    function, name = import_function(call.call, key), f"{key}: {call.call}"
+    function, name = import_function(call.call, key, folder), f"{key}: {call.call}"
     makes = inspect.isclass(function) or call.method is not None
     check_arguments(function, name, 0 if makes else 1, call.args)
     if not makes:

@@ -126,7 +126,7 @@ class Run:
             if entries is None:
                 return lambda samples: samples
             return lambda samples: [as_tuple(sample, entries) for sample in samples]
-        make = BatchMaker(batch, entries)
+        make = BatchMaker(batch, entries, self.blueprint.spec.folder)
         if batch.accumulate:
             size = self.plan.batching.per_slot
             return lambda samples: [make(samples[at : at + size]) for at in range(0, len(samples), size)]

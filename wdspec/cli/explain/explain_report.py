@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -26,7 +27,10 @@ from wdspec.cli.support.tables import (
     size,
     table_of,
 )
+from wdspec.importing import file_of_module
+from wdspec.listed_spec import functions_of
 from wdspec.planning.plan import Plan
+from wdspec.spec.language.models import Spec
 from wdspec.urls.sequence import ShardUrl
 
 
@@ -67,6 +71,7 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
         yield "schedule", _schedule(explanation)
     if spec.map:
         yield "map", calls_in_words(spec.map)
+    yield from _code(spec)
     if spec.fields is not None:
         yield "fields", " ".join(spec.fields)
     if spec.to_tuple is not None:
@@ -78,6 +83,22 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
     besides = f", besides the samples of {counted(unknown, 'source')} not measured" if unknown else ""
     buffers = f"{size(explanation.buffer_bytes)} in the buffers of its open shards"
     yield "memory", (held if explanation.held_bytes else "") + buffers + besides
+
+
+def _code(spec: Spec) -> Iterator[tuple[str, str]]:
+    """Where each module of the user's own would be imported from."""
+    names = [name for named in functions_of(spec).values() for name in named]
+    for module in dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in names):
+        file = file_of_module(module, spec.folder)
+        where = "found neither beside the spec, nor on Python's path, nor in the working directory"
+        yield (
+            "code",
+            f"`{module}`: {where if file is None else os.path.relpath(file) if _near(file) else file}",
+        )
+
+
+def _near(file: str) -> bool:
+    return os.path.isabs(file) and not os.path.relpath(file).startswith(os.pardir)
 
 
 def _epoch(explanation: Explanation) -> str:

@@ -6,8 +6,6 @@ Reading runs the functions that the spec names, so it is prepared for them.
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -68,10 +66,7 @@ def first_batch(spec: Spec) -> list[tuple[str, Any]]:
 
 
 def read_like_training() -> None:
-    """Makes the user's modules in the working directory importable, and lets skipped errors be seen."""
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.append(here)
+    """Lets skipped errors be seen."""
     logging.basicConfig(format="warning: %(message)s", level=logging.WARNING)
 
 

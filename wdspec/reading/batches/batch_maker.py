@@ -24,9 +24,10 @@ class BatchMaker:
         SpecError: a function cannot be imported; `collate` names a field that there is not.
     """
 
-    def __init__(self, batch: Batch, entries: tuple[str, ...] | None) -> None:
+    def __init__(self, batch: Batch, entries: tuple[str, ...] | None, folder: str = "") -> None:
         self._batch = batch
         self._entries = entries
+        self._folder = folder
 
     def __call__(self, samples: Sequence[Sample]) -> Any:
         entries, columns = self._entries, self._columns
@@ -61,7 +62,7 @@ class BatchMaker:
     def _whole(self) -> Any:
         """The user's function of the samples, if there is one."""
         call = self._collation.call
-        return None if call is None else built(call, "collate", {})
+        return None if call is None else built(call, "collate", {}, self._folder)
 
     @cached_property
     def _other(self) -> Column:
@@ -72,7 +73,9 @@ class BatchMaker:
     def _columns(self) -> dict[str, Column]:
         ragged = self._batch.ragged if isinstance(self._batch.ragged, tuple) else ()
         listed = {name: FieldCollation(way="list") for name in ragged}
-        return {name: column_of(how) for name, how in {**listed, **self._collation.fields}.items()}
+        return {
+            name: column_of(how, self._folder) for name, how in {**listed, **self._collation.fields}.items()
+        }
 
     def _check(self, names: Sequence[str] | Sample) -> None:
         for name in self._columns:
@@ -84,4 +87,4 @@ class BatchMaker:
                 )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BatchMaker, (self._batch, self._entries)
+        return BatchMaker, (self._batch, self._entries, self._folder)

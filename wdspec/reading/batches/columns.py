@@ -48,7 +48,7 @@ def loose_column(field: str, values: list[Any], samples: Sequence[dict[str, Any]
         return values
 
 
-def column_of(collation: FieldCollation) -> Column:
+def column_of(collation: FieldCollation, folder: str) -> Column:
     """What makes a field's column as the spec says.
 
     Raises:
@@ -56,7 +56,7 @@ def column_of(collation: FieldCollation) -> Column:
     """
     if collation.way == "call":
         assert collation.call is not None, "a function has a name"
-        function = built(collation.call, "collate", {})
+        function = built(collation.call, "collate", {}, folder)
         return lambda field, values, samples: function(values)
     if collation.way == "pad":
         padding = collation.padding

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -53,6 +54,7 @@ def compose(
         "split": variant.split,
         "environment": variant.environment,
         "file": variant.file,
+        "folder": os.path.dirname(os.path.abspath(variant.file)) if variant.file else "",
         **placed_rewrites(known, variant),
         **output_with_base(known),
         **absolute_cache(known),

@@ -80,9 +80,8 @@ class SourceOptions(Model):
         "`raw` for none; `auto`, what comes without `decode`; a list of these, the first that fits a field wins; or a "
         "map that sets it for each field. What it says nothing of goes by extension, with images, audio and video left "
         "as bytes. Options follow a `+`: `rgb8+random_resized_crop=224` and `rgb8+resize=256+center_crop=224` bring "
-        "images to a size, `rgb8+upright` turns them as their EXIF orientation says, `rgb8+pillow` keeps faster "
-        "readers of JPEG out, `video+frames=8`, `+fps=2` and `+clip=2s` take parts of films, `video+torchcodec` reads "
-        "by torchcodec. docs/decoders.md has the table.",
+        "images to a size, `rgb8+upright` turns them by EXIF, `rgb8+pillow` keeps faster readers of JPEG out, "
+        "`video+frames=8`, `+fps=2` and `+clip=2s` take parts of films. docs/decoders.md has the tables.",
     )
     scale: AffectsSamples[Scale | None] = Field(
         None,
@@ -259,9 +258,11 @@ class Spec(_Discreet):
     split: str | None = None
     """The split that was chosen."""
     environment: str | None = None
-    """The environment whose overlay was applied."""
+    """That whose overlay was applied."""
     file: str | None = None
     """The file the spec was read from, as the user named it."""
+    folder: str = ""
+    """Absolute path of that file's folder, where the user's functions are looked for first; empty without a file."""
 
     def __repr__(self) -> str:
         sources = self.sources

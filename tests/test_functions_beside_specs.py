@@ -1,0 +1,106 @@
+"""Where the functions that a spec names come from: beside the spec, then Python's path, then the working directory."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commandline import within
+from shardmaking import write_source
+
+import wdspec
+from wdspec.errors import SpecError
+from wdspec.importing import file_of_module
+
+SPEC = """\
+dataset:
+  - {shards: "../data/a-{000..001}.tar", decode: {txt: "aug_beside:read"}, select: "aug_beside:keep"}
+map: aug_beside:augment
+batch: {size: 4, collate: {cls: "aug_beside:join"}}
+"""
+CODE = """
+import helper_beside
+WHERE = "%s"
+def read(data): return data.decode()
+def keep(sample): return True
+def join(values): return WHERE
+def augment(sample): return {**sample, "where": WHERE + helper_beside.MARK}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "specs").mkdir()
+    (tmp_path / "work").mkdir()
+    write_source(tmp_path / "data", "a", 2, 8)
+    (tmp_path / "specs/train.yaml").write_text(SPEC)
+    (tmp_path / "specs/helper_beside.py").write_text("MARK = '!'\n")
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("aug_beside", "helper_beside"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    yield tmp_path
+    for name in ("aug_beside", "helper_beside"):
+        sys.modules.pop(name, None)
+
+
+def code(folder: Path, where: str) -> None:
+    (folder / "aug_beside.py").write_text(CODE % where)
+
+
+def first(spec: Any) -> Any:
+    return next(iter(wdspec.compile(spec)))
+
+
+def test_the_module_beside_the_spec_wins_over_those_of_path_and_working_directory(folder: Path) -> None:
+    sys.path.insert(0, str(folder / "path"))
+    (folder / "path").mkdir()
+    for name in ("specs", "path", "work"):
+        code(folder / name, name)
+    batch = first("../specs/train.yaml")
+    assert batch["where"] == ["specs!"] * 4
+    assert batch["cls"] == "specs"
+    assert file_of_module("aug_beside:augment", str(folder / "specs")) == str(folder / "specs/aug_beside.py")
+
+
+@pytest.mark.parametrize(("places", "wins"), [(["path", "work"], "path"), (["work"], "work")])
+def test_then_pythons_path_and_then_the_working_directory(folder: Path, places: list[str], wins: str) -> None:
+    (folder / "path").mkdir()
+    sys.path.insert(0, str(folder / "path"))
+    for name in places:
+        code(folder / name, name)
+        (folder / name / "helper_beside.py").write_text("MARK = '?'\n")
+    assert first("../specs/train.yaml")["cls"] == wins
+
+
+def test_workers_find_it_too(folder: Path) -> None:
+    code(folder / "specs", "specs")
+    with wdspec.loader("../specs/train.yaml", num_workers=1) as loader:
+        assert next(iter(loader))["where"] == ["specs!"] * 4
+
+
+def test_another_module_of_that_name_is_an_error_and_does_not_run_in_silence(folder: Path) -> None:
+    code(folder / "specs", "specs")
+    code(folder / "work", "work")
+    (folder / "work/helper_beside.py").write_text("MARK = '?'\n")
+    sys.path.insert(0, str(folder / "work"))
+    __import__("aug_beside")
+    with pytest.raises(
+        SpecError, match=r"beside the spec is .*specs.aug_beside.py, but this process has imported another"
+    ):
+        first("../specs/train.yaml")
+
+
+def test_explain_says_where_it_is_and_runs_nothing(folder: Path) -> None:
+    (folder / "specs/aug_beside.py").write_text("raise SystemExit('it ran')\n")
+    shown, _ = within("explain", folder / "specs/train.yaml", folder=folder)
+    assert "`aug_beside`: specs/aug_beside.py" in shown
+    (folder / "specs/aug_beside.py").unlink()
+    shown, _ = within("explain", folder / "specs/train.yaml", folder=folder)
+    assert (
+        "`aug_beside`: found neither beside the spec, nor on Python's path, nor in the working directory"
+        in shown
+    )
+    assert within("validate", folder / "specs/train.yaml", folder=folder)
