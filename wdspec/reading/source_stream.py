@@ -98,8 +98,8 @@ class SourceStream:
         process, lanes = self._process, self._lanes
         while True:
             while (run := lanes.run()) is not None:
-                for raw in run:
-                    self._read = read = self._read + 1
+                for read, raw in enumerate(run, self._read + 1):
+                    self._read = read
                     sample = process(raw, read)
                     if sample is not None:
                         self._gave = True

@@ -198,6 +198,7 @@ class ReadingCursor(Cursor):
         unnoted: dict[int, bytes] = {}
         if self._unfinished is not None and self._unfinished[0] == self.batch:
             yield self._unfinished[1]
+        is_single = run.items_per_step == 1
         while end is None or self.batch < end:
             batch = self.batch
             samples = read(batch)
@@ -206,7 +207,7 @@ class ReadingCursor(Cursor):
             except BaseException as error:
                 reader.fail(error)
                 raise
-            if run.items_per_step == 1:
+            if is_single:
                 yield items, unnoted
             else:
                 self._unfinished = batch, (items, reader.states(batch))
