@@ -24,6 +24,9 @@ def _public_names() -> dict[str, str]:
 
 _HOMES = _public_names()
 
+# `wdspec.filters` and others, as code written for webdataset imports them.
+__path__ = [*__path__, f"{__path__[0]}/webdataset_names"]
+
 __all__ = sorted([*_HOMES, "handlers"])
 
 
@@ -37,6 +40,10 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("importlib.metadata").version("wdspec")
     if name not in _HOMES:
         import difflib
+        from importlib.util import find_spec
+
+        if name.isidentifier() and not name.startswith("_") and find_spec(f"wdspec.{name}") is not None:
+            return importlib.import_module(f"wdspec.{name}")
 
         from wdspec.fluent.replacements import NAMES
 

@@ -112,6 +112,14 @@ class FieldError(WdspecError, ValueError):
     """A field of a sample is missing, or its bytes could not be decoded."""
 
 
+DecodingError = FieldError
+"""Its name in webdataset."""
+
+
+class MissingFieldError(FieldError, KeyError):
+    """A function asks for a field that the sample has not."""
+
+
 def tell_place(error: Exception, **place: Any) -> None:
     """Adds what is known of the place to what an error says; one of another library keeps its type.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -16,6 +17,8 @@ from wdspec.fluent.stages.shard_mix import MultiShardSample
 from wdspec.fluent.stages.shard_reader import ShardReader
 from wdspec.fluent.stages.splitting import single_node_only, split_by_worker
 from wdspec.fluent.stages.tar_shards import Rename, Selection, read_tars
+from wdspec.redaction import redacted_urls
+from wdspec.urls.sequence import ShardUrl
 
 Splitter = Callable[[Iterable[Any]], Iterator[Any]]
 
@@ -43,6 +46,8 @@ class WebDataset(DataPipeline):
         empty_check: whether a pass without any sample is an error; not with a `handler` of your own.
         repeat: passes without end.
         length: what `len()` says.
+        mode: `resampled` is `resampled=True`; None changes nothing.
+        verbose: logs each shard when it is opened, to the logger `wdspec`.
 
     Raises:
         UrlError, ShardError: URLs that cannot be understood, or listed.
@@ -59,6 +64,8 @@ class WebDataset(DataPipeline):
     def __init__(
         self,
         urls: Urls | Mapping[str, Any],
+        handler: ErrorHandler = reraise_exception,
+        mode: str | None = None,
         *,
         shardshuffle: bool | int | None = None,
         resampled: bool = False,
@@ -68,13 +75,17 @@ class WebDataset(DataPipeline):
         workersplitter: Splitter | None = split_by_worker,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_size: int = -1,
-        handler: ErrorHandler = reraise_exception,
         select_files: Selection | None = None,
         rename_files: Rename | None = None,
         empty_check: bool = True,
+        verbose: bool = False,
         repeat: bool = False,
         length: int | None = None,
     ) -> None:
+        if mode not in (None, "resampled"):
+            raise UsageError(
+                f"`mode` is `resampled` or left out, not {mode!r}; other orders are `shardshuffle`"
+            )
         spec = _spec_in(urls)
         shards: MultiShardSample | ResampledShards | SimpleShardList
         splitters: tuple[Any, ...] = (nodesplitter, workersplitter)
@@ -85,7 +96,7 @@ class WebDataset(DataPipeline):
         elif spec is not None:
             _check_unset(
                 shardshuffle=shardshuffle is not None,
-                resampled=resampled,
+                resampled=resampled or mode is not None,
                 seed=seed_given,
                 detshuffle=detshuffle,
                 nodesplitter=nodesplitter is not single_node_only,
@@ -97,22 +108,33 @@ class WebDataset(DataPipeline):
                 rename_files=rename_files is not None,
                 empty_check=not empty_check,
                 repeat=repeat,
+                verbose=verbose,
             )
             super().__init__(compile(spec))
             self._length = length
             return
-        elif resampled:
+        elif resampled or mode == "resampled":
             shards, splitters = ResampledShards(cast(Urls, urls), seed=seed), ()
         else:
             shards = SimpleShardList(cast(Urls, urls), seed if shardshuffle or detshuffle else None)
-        reader = ShardReader.here("auto", shards.urls, cache_dir, cache_size if cache_size >= 0 else None)
+        reader = ShardReader.here("auto", _listed(shards), cache_dir, cache_size if cache_size >= 0 else None)
         reader = replace(reader, may_be_empty=not empty_check)
-        super().__init__(
-            shards, *splitters, read_tars(reader, handler, select_files, rename_files, empty_check)
-        )
+        samples = read_tars(reader, handler, select_files, rename_files, empty_check)
+        super().__init__(shards, *splitters, _logged if verbose else None, samples)
         if repeat:
             self._stages = self.repeat().stages
         self._length = length
+
+
+def _listed(shards: MultiShardSample | ResampledShards | SimpleShardList) -> Sequence[ShardUrl]:
+    return shards.urls if isinstance(shards, MultiShardSample) else shards.urls.shards
+
+
+def _logged(source: Iterator[Any]) -> Iterator[Any]:
+    """The shards, each logged before it is read."""
+    for shard in source:
+        logging.getLogger("wdspec").info("opening %s", redacted_urls(str(shard["url"])))
+        yield shard
 
 
 def _check_unset(**given: bool) -> None:

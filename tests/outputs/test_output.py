@@ -178,3 +178,27 @@ def test_rewriting_applies_to_what_is_written(tmp_path, monkeypatch):
     monkeypatch.setenv("WDS_REWRITE", f"gs://bucket/={tmp_path}/")
     put("gs://bucket/a.tar", b"local")
     assert (tmp_path / "a.tar").read_bytes() == b"local"
+
+
+def test_a_notebook_cell_that_failed_is_run_again(tmp_path, monkeypatch):
+    import sys
+
+    import wdspec as wds
+
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)  # what a prompt and a notebook's kernel have
+    first = wds.TarWriter(tmp_path / "a.tar")
+    first.write({"__key__": "0", "txt": "old"})
+    again = wds.TarWriter(tmp_path / "a.tar")  # the cell fails before `close`, and is run again
+    with pytest.raises(wds.UsageError, match="given up when another one of the same file was made"):
+        first.write({"__key__": "1", "txt": "old"})
+    again.write({"__key__": "0", "txt": "new"})
+    again.close()
+    assert [sample["txt"] for sample in wds.WebDataset(str(tmp_path / "a.tar")).decode()] == ["new"]
+    shards = wds.ShardWriter(f"{tmp_path}/s-%02d.tar", maxcount=1)
+    shards.write({"__key__": "0", "txt": "old"})
+    shards.write({"__key__": "1", "txt": "old"})
+    with wds.ShardWriter(f"{tmp_path}/s-%02d.tar", maxcount=1) as more:
+        more.write({"__key__": "0", "txt": "new"})
+    with pytest.raises(wds.UsageError):  # noqa: PT012  # either says so
+        shards.write({"__key__": "2", "txt": "old"})
+        shards.close()

@@ -9,3 +9,15 @@ over when its maker dies); `copies` are finished ones, marked `in_use` while the
 `copy_reading` passes over a copy that was damaged later; `running_fills` are those of this process. After a kill at
 any moment, files under final names are complete, and the sum is never too small.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    """For code that imports from webdataset's module of this name."""
+    import importlib
+
+    hint_for = importlib.import_module("wdspec.fluent.replacements").hint_for
+    raise AttributeError(hint_for("cache", name))

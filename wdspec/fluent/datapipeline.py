@@ -72,6 +72,25 @@ class DataPipeline(IterableDataset[Any]):
         """What is read, and the functions from iterator to iterator behind it."""
         return self._stages
 
+    @property
+    def pipeline(self) -> tuple[Any, ...]:
+        """`stages`, as webdataset calls them. They are changed by `append`, not in place."""
+        return self.stages
+
+    def stage(self, i: int) -> Any:
+        """The i-th of them."""
+        return self.stages[i]
+
+    def append(self, stage: Any) -> None:
+        """Adds a stage to this very pipeline; `compose` makes another one, and is the better choice."""
+        self._stages = self._with(*self.stages, stage).stages
+
+    def __enter__(self: D) -> D:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def __iter__(self) -> Iterator[Any]:
         if get_worker_info() is not None:
             end_with_parent()
@@ -96,7 +115,11 @@ class DataPipeline(IterableDataset[Any]):
             TypeError: neither is known.
         """
         if self._length is None:
-            if len(self.stages) == 1 and isinstance(self.stages[0], EpochCut):
+            if (
+                len(self.stages) == 1
+                and isinstance(self.stages[0], EpochCut)
+                and not self.stages[0].per_worker
+            ):
                 return self.stages[0].items
             raise TypeError("this pipeline has no length; say one with `with_epoch` or `with_length`")
         return self._length
@@ -128,13 +151,17 @@ class DataPipeline(IterableDataset[Any]):
         result._passes = WorkerCounters()
         return result
 
-    def with_epoch(self: D, nsamples: int = -1, nbatches: int = -1) -> D:
+    def with_epoch(self: D, nsamples: int = -1, nbatches: int = -1, per_worker: bool | None = None) -> D:
         """Epochs of so many items, counted here: samples before `batched`, batches after it.
 
-        Each iteration goes on where the last one stopped, and begins another pass where one ends. The items are those
-        of all DataLoader workers together.
+        Each iteration goes on where the last one stopped, and begins another pass where one ends.
+
+        Args:
+            per_worker: True: each DataLoader worker gives so many, as webdataset has it, so that a number that was
+                divided by `num_workers` is right. False: all of them together do. Left out it is False, and a warning
+                says so once where there are several workers.
         """
-        result = self._with(EpochCut(self, max(nsamples, nbatches)))
+        result = self._with(EpochCut(self, max(nsamples, nbatches), per_worker))
         result._length = None
         return result
 
@@ -262,11 +289,11 @@ class Processor(DataPipeline):
 
     def __init__(self, function: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__()
-        self.stage = made(function, *args, **kwargs)
+        self._made = made(function, *args, **kwargs)
 
     def __call__(self, dataset: Any) -> DataPipeline:
         """The dataset with the stage behind it."""
-        return DataPipeline(dataset, self.stage)
+        return DataPipeline(dataset, self._made)
 
     def iterate(self, number: int) -> Iterator[Any]:
         """Raises a UsageError: there is nothing to process yet."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from itertools import count, islice
 from typing import Any
@@ -16,21 +17,23 @@ from wdspec.processes.worker_counters import WorkerCounters
 class EpochCut:
     """A stream in epochs of so many items: each iteration goes on where the one before it stopped.
 
-    The items are those of one iteration of a DataLoader, all of its workers together. Fresh worker processes find
-    the place again: they read the current pass anew up to it (an endless one of resampled shards begins anew).
+    The items are those of one iteration of a DataLoader, all of its workers together, or of each one. Fresh worker
+    processes find the place again: they read the current pass anew up to it (an endless one of resampled shards begins
+    anew).
 
     Args:
         source: what is iterated, pass after pass.
         items: items of an epoch.
+        per_worker: whether each worker gives so many; None is False, and several workers warn of it once.
 
     Raises:
         ShardError: while iterating, when a whole pass gives nothing.
     """
 
-    def __init__(self, source: Any, items: int) -> None:
+    def __init__(self, source: Any, items: int, per_worker: bool | None = None) -> None:
         if items < 1:
             raise UsageError(f"an epoch has at least one item, not {items}")
-        self.source, self.items = source, items
+        self.source, self.items, self.per_worker = source, items, per_worker
         self._places = WorkerCounters(3)  # for each worker: pass, items taken of it, epochs begun
         self._stream: Iterator[Any] | None = None
         self._owner = 0
@@ -38,13 +41,23 @@ class EpochCut:
 
     def fresh(self) -> EpochCut:
         """The same cut, standing at the beginning."""
-        return EpochCut(self.source, self.items)
+        return EpochCut(self.source, self.items, self.per_worker)
 
     def __iter__(self) -> Iterator[Any]:
         worker, workers = worker_place()
-        share = self.items // workers + (worker < self.items % workers)
+        share = self.items
+        if not self.per_worker:
+            share = self.items // workers + (worker < self.items % workers)
         places, at = self._places, self._places.slot()
         epoch = places[at + 2] = places[at + 2] + 1
+        if self.per_worker is None and workers > 1 and worker == 0 and epoch == 1:
+            warnings.warn(
+                f"with_epoch({self.items}) counts the items of all {workers} workers together: this epoch has "
+                f"{self.items:,}, where webdataset's has {self.items:,} of each worker, {workers * self.items:,}. If "
+                f"the number was divided by the number of workers, write with_epoch({self.items}, per_worker=True); if "
+                "it is that of the whole epoch, per_worker=False",
+                stacklevel=2,
+            )
         if self._stream is None or self._owner != os.getpid():
             self._stream, self._owner = self._resumed(at), os.getpid()
         left = share

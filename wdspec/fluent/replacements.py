@@ -3,45 +3,54 @@
 from __future__ import annotations
 
 NAMES = {
-    "Cached": "wdspec.DBCache",
     "Continue": "names that end in a packing, such as `json.gz`: they are unpacked by themselves",
-    "DecodingError": "wdspec.FieldError",
-    "DirectoryShardList": "a directory as a URL: wdspec.WebDataset('directory/')",
-    "FluidInterface": "wdspec.DataPipeline, which has the methods",
-    "FluidWrapper": "wdspec.DataPipeline, which has the methods",
     "LMDBCached": "wdspec.DBCache",
     "LRUCleanup": "WebDataset(…, cache_dir=…, cache_size=…)",
-    "MockDataset": "wdspec.DataPipeline([sample] * length)",
     "MultiLoader": "wdspec.WebLoader",
-    "PipelineStage": "any function from iterator to iterator, or a class with `__call__`",
-    "expand_urls": "list(wdspec.SimpleShardList(urls).urls)",
-    "getfirst": "wdspec.to_tuple('a;b'), or `rename`",
-    "gopen": "wdspec.url_opener; `@wdspec.opener` adds schemes",
     "gopen_schemes": "`@wdspec.opener('scheme')`",
     "gzfilter": "nothing: names that end in a packing, such as `json.gz`, are unpacked by themselves",
     "numpy_dumps": "wdspec.TarWriter, which encodes `npy`",
     "pipe_cleaner": "WebDataset(…, cache_dir=…), which names copies by itself",
-    "pipelinefilter": "any generator function as a stage; functools.partial gives it arguments",
     "pytorch_weights_only": "nothing: `pth` is read with weights_only",
-    "repeatedly": "the method `.repeat(…)`",
-    "resampled": "wdspec.ResampledShards, or WebDataset(…, resampled=True)",
-    "shardspec": "wdspec.WebDataset('spec.yaml'), or wdspec.load",
-    "tarfile_samples": "wdspec.tarfile_to_samples()",
     "tenbin": "`npy` or `npz`: webdataset's own format is left out on purpose",
     "torch_dumps": "wdspec.TarWriter, which encodes `pth`",
     "torch_loads": "the extension `pth`, or `safetensors`",
-    "transform_with": "wdspec.map_tuple",
     "with_epoch": "the method `.with_epoch(n)`",
     "with_length": "the method `.with_length(n)`",
 }
 """Names of the module `webdataset` that are not here → what to use instead."""
 
+
+def hint_for(module: str, name: str) -> str:
+    """What to say where code asks one of webdataset's inner modules for a name that is not there."""
+    hint = NAMES.get(name) or INNER.get(name)
+    return f"module 'wdspec.{module}' has no attribute {name!r}{f'; use {hint}' if hint else ''}"
+
+
+INNER = {
+    "FileCache": "WebDataset(…, cache_dir=…, cache_size=…)",
+    "StreamingOpen": "wdspec.url_opener",
+    "cached_tarfile_to_samples": "WebDataset(…, cache_dir=…)",
+    "cached_url_opener": "WebDataset(…, cache_dir=…)",
+    "decoders": "wdspec.Decoder; docs/decoders.md has the table",
+    "default_decoder": "wdspec.Decoder()",
+    "encode_based_on_extension": "wdspec.TarWriter, which encodes by extension",
+    "enforce_security": "the environment variable WDS_SECURE=1",
+    "get_filetype": "nothing: shards are known by their first bytes",
+    "gopen_pipe": "wdspec.gopen.gopen('pipe:…')",
+    "imagespecs": "`wdspec.Decoder('rgb8')`; docs/decoders.md has the names",
+    "make_encoder": "wdspec.TarWriter(…, encoder=…)",
+    "tar_file_iterator": "wdspec.tar_file_expander",
+    "unpickle_loads": "the extension `pkl` with allow=('pickle',)",
+    "url_to_cache_name": "WebDataset(…, cache_dir=…), which names copies by itself",
+    "url_to_name": "WebDataset(…, cache_dir=…), which names copies by itself",
+}
+"""Names of its inner modules that are not here → what to use instead."""
+
 METHODS = {
-    "append": ".compose(stage), which returns a new pipeline",
     "invoke": "iter(pipeline)",
     "iterator": "iter(pipeline)",
     "lmdb_cached": ".compose(wdspec.DBCache, path, size)",
     "mcached": ".compose(wdspec.DBCache, path, size)",
-    "stage": ".stages[i]",
 }
 """Methods of webdataset's pipelines that are not here → what to use instead."""

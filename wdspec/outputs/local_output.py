@@ -10,11 +10,16 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
+import weakref
 from typing import IO
 
 from wdspec.errors import UsageError
 from wdspec.system.file_locks import lock_open_file
 from wdspec.system.per_process import Owner
+
+_OPEN: weakref.WeakValueDictionary[str, LocalOutput] = weakref.WeakValueDictionary()
+"""The partial files of this process that are not finished, and who writes them."""
 
 
 class LocalOutput:
@@ -45,19 +50,25 @@ class LocalOutput:
         self._folder = folder or "."
         os.makedirs(self._folder, exist_ok=True)
         self._partial = os.path.join(folder, f".{name}.partial")
+        self._give_up_forgotten()
         self._file = _locked(self._partial, path)
+        _OPEN[os.path.realpath(self._partial)] = self
         self.born = os.fstat(self._file.fileno()).st_mtime_ns
         """When writing began, by the clock of the file system, in nanoseconds."""
 
     def write(self, data: bytes, /) -> int:
-        assert self._file is not None
         self._check_owner()
+        if self._file is None:
+            raise UsageError(
+                "this writer was given up when another one of the same file was made; write to that one",
+                location=self.path,
+            )
         return self._file.write(data)
 
     def commit(self) -> None:
+        self.write(b"")
         file = self._file
         assert file is not None
-        self._check_owner()
         try:
             file.flush()
             os.fsync(file.fileno())
@@ -93,6 +104,12 @@ class LocalOutput:
                 "as `out-w3-%06d.tar`, and write again",
                 location=self.path,
             )
+
+    def _give_up_forgotten(self) -> None:
+        """In a notebook or at a prompt, a cell that failed leaves its writer behind, and is run again."""
+        forgotten = _OPEN.get(os.path.realpath(self._partial)) if hasattr(sys, "ps1") else None
+        if forgotten is not None and not forgotten._owner.is_other:
+            forgotten.abort()
 
     def _check_owner(self) -> None:
         if self._owner.is_other:

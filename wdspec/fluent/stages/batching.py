@@ -17,16 +17,25 @@ _NUMBERS = (torch.int64, torch.float64, torch.bool)
 """The types of tensor that `stack` makes of Python's numbers."""
 
 
-def default_collation_fn(samples: Sequence[Any]) -> Any:
+def default_collation_fn(
+    samples: Sequence[Any], combine_tensors: bool | None = None, combine_scalars: bool | None = None
+) -> Any:
     """Samples as one batch: a tuple of columns for tuples, a dict of fields for dicts, else a column.
 
     Tensors and arrays become one tensor with a new first axis, and so do numbers; text, bytes, None and other
-    objects a list.
+    objects a list. A batch of dicts keeps `__key__` and `__url__`, as lists of text.
+
+    Args:
+        combine_tensors, combine_scalars: given, a batch has the types that webdataset's has: arrays make one array,
+            numbers one array, and tensors one tensor; False leaves tensors and arrays, or numbers, a list.
+            ``functools.partial(default_collation_fn, combine_tensors=True)`` keeps numpy what is numpy.
 
     Raises:
         FieldError: tensors or arrays of unequal shapes, or samples with unequal fields.
     """
     first = samples[0]
+    if combine_tensors is not None or combine_scalars is not None:
+        return _kept_in_kind(samples, combine_tensors is not False, combine_scalars is not False)
     if isinstance(first, dict):
         batch = collate(samples)
         for name, column in batch.items():
@@ -40,6 +49,32 @@ def default_collation_fn(samples: Sequence[Any]) -> Any:
             f"tuples of {_joined(lengths)} values cannot make one batch; make them alike with `map`"
         )
     return tuple(_column(f"value {i}", list(column)) for i, column in enumerate(zip(*samples, strict=True)))
+
+
+def _kept_in_kind(samples: Sequence[Any], tensors: bool, scalars: bool) -> Any:
+    """The batch that webdataset would make: arrays stay arrays."""
+
+    def column(name: str, values: list[Any]) -> Any:
+        first = values[0]
+        if isinstance(first, (int, float)):
+            return np.array(values) if scalars else values
+        if not tensors or not isinstance(first, (torch.Tensor, np.ndarray)):
+            return values
+        joined = _column(name, values)
+        return (
+            joined.numpy() if isinstance(first, np.ndarray) and isinstance(joined, torch.Tensor) else joined
+        )
+
+    first = samples[0]
+    if isinstance(first, dict):
+        default_collation_fn(
+            [dict.fromkeys(sample, "") for sample in samples]
+        )  # the same fields in all of them
+        return {name: column(name, [sample[name] for sample in samples]) for name in first}
+    if not isinstance(first, (tuple, list)):
+        return column("the items", list(samples))
+    default_collation_fn([("",) * len(sample) for sample in samples])
+    return tuple(column(f"value {i}", list(values)) for i, values in enumerate(zip(*samples, strict=True)))
 
 
 def _column(name: str, values: list[Any]) -> Any:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from wdspec.errors import FieldError
+from wdspec.errors import FieldError, MissingFieldError
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.stage import DROPPED, each, stage
 
 
 @stage
 def map(
-    source: Iterator[Any], f: Callable[[Any], Any], *, handler: ErrorHandler = reraise_exception
+    source: Iterator[Any], f: Callable[[Any], Any], handler: ErrorHandler = reraise_exception
 ) -> Iterator[Any]:
     """Calls a function on every sample.
 
@@ -41,14 +41,16 @@ def map_dict(
     """Calls functions on fields: ``map_dict(jpg=augment)``. The samples they came in stay as they were.
 
     Raises:
-        FieldError: a sample without the field, unless the handler says otherwise.
+        FieldError: a sample without the field (a KeyError too), unless the handler says otherwise.
     """
 
     def mapped(sample: Any) -> Any:
         result = dict(sample)
         for name, f in functions.items():
             if name not in sample:
-                raise FieldError(f"map_dict is to change the field {name!r}, but the sample {_has(sample)}")
+                raise MissingFieldError(
+                    f"map_dict is to change the field {name!r}, but the sample {_has(sample)}"
+                )
             result[name] = f(sample[name])
         return result
 
@@ -81,7 +83,7 @@ def map_tuple(
 
 @stage
 def select(
-    source: Iterator[Any], predicate: Callable[[Any], bool], *, handler: ErrorHandler = reraise_exception
+    source: Iterator[Any], predicate: Callable[[Any], bool], handler: ErrorHandler = reraise_exception
 ) -> Iterator[Any]:
     """Keeps the samples for which a function is true."""
     return each(source, lambda sample: sample if predicate(sample) else DROPPED, handler)

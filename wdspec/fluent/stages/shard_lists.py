@@ -6,7 +6,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from operator import eq
+from typing import Any, overload
 
 from wdspec.errors import UrlError, UsageError
 from wdspec.fluent.stages.splitting import worker_place
@@ -22,6 +23,7 @@ from wdspec.urls.sequence import UrlSequence
 Urls = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A URL, or several: with braces, `::`, globs, directories, `@file`s and `${NAME}`, as in a spec's `shards`."""
 
+MOST_URLS = 10**6
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
@@ -68,6 +70,36 @@ def with_variables(text: str, environ: Mapping[str, str] = os.environ) -> str:
     return text
 
 
+class ShardTexts(Sequence[str]):
+    """Listed shards as texts: what users see of a list, equal to any list of the same texts; braces stay arithmetic."""
+
+    def __init__(self, shards: UrlSequence) -> None:
+        self.shards = shards
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [shard.text for shard in self.shards[index]]
+        return self.shards[index].text
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ShardTexts):
+            return self.shards == other.shards
+        return isinstance(other, (list, tuple)) and len(other) == len(self) and all(map(eq, self, other))
+
+    def __hash__(self) -> int:
+        return hash(self.shards)
+
+    def __repr__(self) -> str:
+        return repr(self.shards)
+
+
 class SimpleShardList:
     """Every shard once a pass.
 
@@ -82,7 +114,7 @@ class SimpleShardList:
     endless = False
 
     def __init__(self, urls: Urls, seed: int | None = None) -> None:
-        self.urls = list_urls(urls)
+        self.urls = ShardTexts(list_urls(urls))
         self.seed = seed
 
     def __len__(self) -> int:
@@ -95,11 +127,11 @@ class SimpleShardList:
         """The shards of one pass."""
         if self.seed is None:
             for url in self.urls:
-                yield {"url": url.text}
+                yield {"url": url}
             return
         order = Permutation(key64(self.seed, "shards", number), len(self.urls))
         for i in range(len(self.urls)):
-            yield {"url": self.urls[order[i]].text}
+            yield {"url": self.urls[order[i]]}
 
     def __repr__(self) -> str:
         return f"SimpleShardList({self.urls!r}, seed={self.seed})"
@@ -112,14 +144,31 @@ class ResampledShards:
         urls: see `Urls`.
         nshards: shards a pass; endless by default.
         seed: the draws repeat with it.
+        worker_seed: a function that gives the number by which processes differ, called in each; by default rank and
+            worker.
+        deterministic: draws repeat either way.
+        max_urls: only the first so many URLs.
+        empty_check: a list always has a URL.
 
     Raises:
         UrlError, ShardError: as `list_urls` says.
     """
 
-    def __init__(self, urls: Urls, nshards: int = sys.maxsize, seed: int = 0) -> None:
-        self.urls = list_urls(urls)
+    def __init__(
+        self,
+        urls: Urls,
+        nshards: int = sys.maxsize,
+        seed: int = 0,
+        worker_seed: Callable[[], int] | None = None,
+        deterministic: bool = False,
+        max_urls: int = MOST_URLS,
+        empty_check: bool = True,
+    ) -> None:
+        self.urls = ShardTexts(list_urls(urls))
         self.nshards, self.seed = nshards, seed
+        self.worker_seed, self.deterministic, self.max_urls = worker_seed, deterministic, max_urls
+        self.epoch = -1
+        """Passes begun by iterating this list alone, less one."""
 
     @property
     def endless(self) -> bool:
@@ -127,15 +176,17 @@ class ResampledShards:
         return self.nshards == sys.maxsize
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return self.iterate(0)
+        self.epoch += 1
+        return self.iterate(self.epoch)
 
     def iterate(self, number: int) -> Iterator[dict[str, Any]]:
         """The shards of one pass of this rank and worker."""
         seat, (worker, _) = find_seat(), worker_place()
-        key = key64(self.seed, "resampled", seat.rank, worker, number)
-        count = len(self.urls)
+        place = (seat.rank, worker) if self.worker_seed is None else (int(self.worker_seed()),)
+        key = key64(self.seed, "resampled", *place, number)
+        count = min(len(self.urls), self.max_urls)
         for i in range(self.nshards):
-            yield {"url": self.urls[random64(key, i) * count >> 64].text}
+            yield {"url": self.urls[random64(key, i) * count >> 64]}
 
     def __repr__(self) -> str:
         return f"ResampledShards({self.urls!r}, seed={self.seed})"

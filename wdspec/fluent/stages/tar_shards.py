@@ -6,7 +6,7 @@ the same in three steps, for those who put something between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
 from itertools import chain, pairwise
 from typing import Any
@@ -173,14 +173,19 @@ def tar_file_expander(
 
 def group_by_keys(
     source: Iterable[dict[str, Any]],
+    keys: Callable[[str], tuple[str, str] | tuple[None, None]] | None = None,
     lcase: bool = True,
+    suffixes: Collection[str] | None = None,
     handler: ErrorHandler = reraise_exception,
 ) -> Iterator[dict[str, Any]]:
     """Groups adjacent members with the same key into samples.
 
     Args:
         source: members, as `tar_file_expander` gives; a ``{}`` ends a shard.
+        keys: name of a member → key and suffix, or (None, None) for one that belongs to no sample; by default cut at
+            the first dot.
         lcase: whether suffixes become lower case.
+        suffixes: those to keep; by default all.
 
     Raises:
         ShardError: two members of one name in a sample, or a key that comes back after others, unless the handler
@@ -196,10 +201,9 @@ def group_by_keys(
             sample, index, seen = None, -1, set()
             continue
         name = member["fname"]
-        parts = _DEFAULT_KEY(name.encode("utf-8", "surrogateescape"))
-        if parts is None:
+        key, suffix = (keys or _at_the_first_dot)(name)
+        if key is None or suffix is None:
             continue
-        key, suffix = (part.decode("utf-8", "surrogateescape") for part in parts)
         url = member.get("__url__")
         if sample is None or sample["__key__"] != key:
             if sample is not None and mine and not torn:
@@ -221,4 +225,13 @@ def group_by_keys(
             if not handler(error):
                 return
             continue
-        sample[suffix] = member["data"]
+        if suffixes is None or suffix in suffixes:
+            sample[suffix] = member["data"]
+
+
+def _at_the_first_dot(name: str) -> tuple[str, str] | tuple[None, None]:
+    parts = _DEFAULT_KEY(name.encode("utf-8", "surrogateescape"))
+    if parts is None:
+        return None, None
+    key, suffix = (part.decode("utf-8", "surrogateescape") for part in parts)
+    return key, suffix

@@ -1,0 +1,128 @@
+"""Lists of URLs as plain lists of texts, and files opened by URL for reading and writing."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from wdspec.errors import UsageError
+from wdspec.fluent.stages.shard_lists import SimpleShardList, Urls, list_urls
+from wdspec.fluent.stages.shard_mix import MultiShardSample
+from wdspec.outputs.output import Output
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
+from wdspec.urls.rewrite import rewrite
+from wdspec.urls.sequence import ShardUrl
+
+
+def expand_urls(urls: Urls) -> list[str]:
+    """The texts that URLs stand for: braces and `::` expanded, globs and directories listed. Raises as `list_urls`."""
+    return list_urls(urls).texts()
+
+
+def expand_source(source: Any, max_urls: int = 10**9) -> list[str]:
+    """The first so many URLs of a text, a list, an iterable, or a function that gives one of these."""
+    made = source() if callable(source) else source
+    if isinstance(made, (str, os.PathLike)):
+        return expand_urls(made)[:max_urls]
+    if not isinstance(made, Iterable):
+        raise UsageError(f"shards are given as a URL, a list or a function, not as {type(made).__name__}")
+    return [os.fspath(url) for _, url in zip(range(max_urls), made, strict=False)]
+
+
+def shardspec(spec: str) -> SimpleShardList | MultiShardSample:
+    """The shards of a YAML file with `datasets`, or those that a URL stands for."""
+    if not str(spec).endswith((".yaml", ".yml")):
+        return SimpleShardList(spec)
+    import yaml
+
+    with open(spec, encoding="utf-8") as file:
+        return MultiShardSample(yaml.safe_load(file))
+
+
+def gopen(url: str, mode: str = "rb", bufsize: int = 8192, **options: Any) -> Any:
+    """A file by its URL, for reading (`rb`) or writing (`wb`); what is written appears when it is closed.
+
+    Raises:
+        UsageError: another mode.
+        ShardError: it cannot be read, or written.
+    """
+    if url == "-":
+        if mode[:1] not in "rw":
+            raise UsageError(f"a file is opened to read (`rb`) or to write (`wb`), not as {mode!r}")
+        return sys.stdin.buffer if mode[:1] == "r" else sys.stdout.buffer
+    environment = Environment.read()
+    storage = Storage.of(environment)
+    if mode in ("r", "rb"):
+        return io.BufferedReader(_Read(storage.watched(ShardUrl(url, environment.directory))), bufsize)
+    if mode in ("w", "wb"):
+        return _Written(storage.output(url))
+    raise UsageError(f"a file is opened to read (`rb`) or to write (`wb`), not as {mode!r}")
+
+
+def rewrite_url(url: str) -> str:
+    """The URL after the rules of `WDS_REWRITE` (or `GOPEN_REWRITE`), the first of which that changes it wins."""
+    return rewrite(url, Environment.read().rules)[0]
+
+
+class _Read(io.RawIOBase):
+    """What storages give, as a raw file of Python."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+        super().close()
+
+
+class _Written:
+    """An output as a file: `close` makes it appear, an error in `with` takes it back."""
+
+    def __init__(self, output: Output) -> None:
+        self._output: Output | None = output
+
+    def write(self, data: bytes) -> int:
+        """Takes more bytes."""
+        if self._output is None:
+            raise ValueError("I/O operation on closed file")
+        self._output.write(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Does nothing: all of it appears at once."""
+
+    def close(self) -> None:
+        """Makes what was written appear."""
+        output, self._output = self._output, None
+        if output is not None:
+            output.commit()
+
+    def __enter__(self) -> _Written:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        elif self._output is not None:
+            self._output.abort()
+            self._output = None
+
+    def __del__(self) -> None:
+        if self._output is not None:
+            self._output.abort()
