@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import time
 import warnings
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from wdspec.fields.sample_fields import SampleFields
 
 SECONDS = 20
 """No field of a few KB may take so long; on an idle machine none takes 0.2 s."""
+MEBIBYTE = 1024
+"""In KiB, as the system counts memory."""
 DECODERS = [
     SampleFields(names=("rgb8", "audio", "video"), secure=False),
     SampleFields(names=("rgb16+upright", "torch_audio", "torch_video", "torch_safetensors"), secure=False),
@@ -51,6 +54,8 @@ def variants(suffix: str, count: int) -> Iterator[bytes]:
 
 
 def judge(suffix: str, count: int) -> None:
+    """Raises where a field brings anything but a value or a FieldError, takes long, or much memory."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for index, data in enumerate(variants(suffix, count)):
         start = time.monotonic()
         error = error_of(DECODERS[index % 2], suffix, data)
@@ -60,6 +65,8 @@ def judge(suffix: str, count: int) -> None:
             assert error.message.startswith("cannot decode as "), error.message
             assert 20 < len(error.message) < 400, error.message
             assert error.__cause__ is not None
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 1024 * MEBIBYTE, f"{grown} KiB more"
 
 
 def error_of(decode: SampleFields, suffix: str, data: bytes) -> FieldError | None:

@@ -63,6 +63,8 @@ reached: set[str] = set()
 """Schemes whose stores have answered in this process."""
 
 _inherited: list[Any] = []
+_OF_OUR_PARSER = "aiohttp.http_exceptions"
+"""What a client says of an answer that is cut or garbled: its `code` 400 is not the store's."""
 
 
 @lru_cache(maxsize=1)
@@ -222,6 +224,8 @@ def _is_untrusted(error: BaseException | None) -> bool:
 def _status(error: BaseException) -> int | None:
     """The HTTP status behind an error, wherever a library keeps it."""
     for each in (error, error.__cause__):
+        if type(each).__module__ == _OF_OUR_PARSER:
+            continue
         response = getattr(each, "response", None)
         if isinstance(response, Mapping):
             response = response.get("ResponseMetadata", {})

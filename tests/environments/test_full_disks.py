@@ -1,0 +1,103 @@
+"""No room on the disk, for whatever writes: an error that says so, no file of a final name, and reading goes on."""
+
+import contextlib
+import json
+import resource
+
+import pytest
+from cachestores import Caching, Store, tar_of
+from commandline import within
+from shardmaking import write_source
+
+import wdspec
+
+ROOM = 64 * 1024
+
+
+@contextlib.contextmanager
+def little_room():
+    """No file may grow beyond 64 KiB, as if the disk were full: the system refuses the write that would."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def samples(count=100):
+    for number in range(count):
+        yield {"__key__": f"{number:03d}", "bin": bytes([number]) * 5000}
+
+
+def tar(folder):
+    with wdspec.TarWriter(folder / "a.tar") as writer:
+        for sample in samples():
+            writer.write(sample)
+
+
+def shards(folder):
+    with wdspec.ShardWriter(str(folder / "a-%03d.tar"), maxcount=1000, verbose=0) as writer:
+        for sample in samples():
+            writer.write(sample)
+
+
+def records(folder):
+    with wdspec.RecordWriter(folder / "a.cbors", format="cbor") as writer:
+        for sample in samples():
+            writer.write(sample)
+
+
+@pytest.mark.parametrize("write", [tar, shards, records])
+def test_a_writer_leaves_nothing_under_a_final_name(tmp_path, write):
+    with little_room(), pytest.raises(OSError, match="File too large"):
+        write(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == []
+
+
+def test_create_leaves_nothing_under_a_final_name(tmp_path):
+    (tmp_path / "in").mkdir()
+    for number in range(30):
+        (tmp_path / "in" / f"{number}.bin").write_bytes(bytes(10_000))
+    (tmp_path / "out").mkdir()
+    with little_room():
+        _, said = within("create", "in", "-o", "out/a-%03d.tar", folder=tmp_path, code=1)
+    assert "File too large" in said
+    assert "Traceback" not in said
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_process_leaves_nothing_under_a_final_name(tmp_path):
+    urls = write_source(tmp_path, "a", 1, 200)
+    spec = {"dataset": [{"name": "a", "shards": urls}], "output": str(tmp_path / "out")}
+    (tmp_path / "spec.yaml").write_text(json.dumps(spec))
+    with little_room():
+        _, said = within("process", "spec.yaml", "--jobs", "0", folder=tmp_path, code=1)
+    assert "File too large" in said
+    assert "Traceback" not in said
+    assert [path.name for path in (tmp_path / "out").iterdir() if path.suffix == ".tar"] == []
+
+
+def test_a_cache_without_room_costs_no_sample_and_keeps_no_part(tmp_path, caplog):
+    data = tar_of(500_000)
+    store = Store({"gs://b/a.tar": data})
+    caching = Caching(tmp_path / "cache")
+    with little_room():
+        assert caching.read("gs://b/a.tar", store) == data
+    assert caching.files == []
+    assert "File too large" in caplog.text
+    assert caching.read("gs://b/a.tar", store) == data
+    assert len(caching.files) == 1
+
+
+def test_a_log_of_skips_without_room_ends_the_run(tmp_path):
+    log = tmp_path / "skips.jsonl"
+    log.write_bytes(b"{}\n" * (ROOM // 3) + b"{}")
+    urls = write_source(tmp_path, "a", 1, 20)
+    source = {"name": "a", "shards": urls, "decode": {"txt": "json"}}
+    spec = {"dataset": [source], "errors": {"skip": True, "log": str(log)}, "epoch": "pass"}
+    with (
+        little_room(),
+        pytest.raises(wdspec.UsageError, match=r"the skips cannot be listed in .*File too large"),
+    ):
+        list(wdspec.compile(spec))

@@ -1,0 +1,98 @@
+"""S3, Google and Azure behind a proxy that cuts, resets and refuses at random: the object's own bytes, or an error."""
+
+import random
+import uuid
+
+import fsspec
+import pytest
+from servers.fault_proxy import Cut, FaultProxy, Script, Status
+from servers.stores import put, use
+
+from wdspec.errors import ShardError
+from wdspec.storage.storage import Storage
+from wdspec.stores.fsspec import filesystems
+from wdspec.streams.retrying import RetryPolicy
+from wdspec.system.per_process import KeyedValues
+
+SIZE = 600_000
+PATIENT = RetryPolicy(budget=20, brief=1, delay=0.001, longest_delay=0.02, read_timeout=5)
+
+
+class Everywhere(dict):
+    """One script for all paths but those of the login."""
+
+    def __init__(self, script):
+        super().__init__()
+        self.script = script
+
+    def get(self, path, default=None):
+        return self.script
+
+    def __contains__(self, path):
+        return True
+
+    def __getitem__(self, path):
+        return self.script
+
+
+@pytest.fixture(params=["s3", "gcs", "azure"])
+def behind_proxy(request, monkeypatch):
+    """(proxy, URL, bytes) of an object of a store that is reached through the proxy only."""
+    store = request.getfixturevalue(request.param)
+    use(store, monkeypatch)
+    name, data = uuid.uuid4().hex, random.Random(1).randbytes(SIZE)
+    put(store, name, data)
+    with FaultProxy(f"http://127.0.0.1:{store.port}") as proxy:
+        far = proxy.url.rpartition(":")[2]
+        for variable, value in store.environ.items():
+            monkeypatch.setenv(variable, value.replace(f":{store.port}", f":{far}"))
+        if store.settings:
+            settings = {
+                key: str(value).replace(f":{store.port}", f":{far}") for key, value in store.settings.items()
+            }
+            monkeypatch.setitem(fsspec.config.conf, "gcs", settings)
+        monkeypatch.setattr(filesystems._systems, "value", KeyedValues())
+        yield proxy, store.root + name, data
+
+
+def faults(rng):
+    some = [
+        None,
+        Cut(0),
+        Cut(rng.randrange(SIZE)),
+        Cut(rng.randrange(SIZE), reset=True),
+        Status(500),
+        Status(503),
+    ]
+    return [rng.choice(some) for _ in range(rng.randrange(1, 6))]
+
+
+def judge(behind_proxy, seeds):
+    proxy, url, data = behind_proxy
+    for seed in seeds:
+        script = faults(random.Random(seed))
+        proxy.scripts = Everywhere(Script(script))
+        proxy._counts.clear()
+        with Storage(retry_policy=PATIENT).open_location(url) as file:
+            got = b"".join(iter(lambda: file.read(200_000), b""))
+        assert got == data, (seed, script)
+
+
+def test_faults_change_no_byte(behind_proxy):
+    judge(behind_proxy, range(3))
+
+
+@pytest.mark.long
+def test_many_faults_change_no_byte(behind_proxy):
+    judge(behind_proxy, range(100, 400))
+
+
+def test_what_does_not_pass_is_an_error(behind_proxy):
+    proxy, url, _ = behind_proxy
+    proxy.scripts = Everywhere(Script(then=Cut(1000)))
+    policy = RetryPolicy(budget=0.3, brief=0.3, delay=0.001, longest_delay=0.02, read_timeout=2)
+    with (
+        pytest.raises(ShardError, match=r"given up after \d+ attempts"),
+        Storage(retry_policy=policy).open_location(url) as file,
+    ):
+        file.readall()
