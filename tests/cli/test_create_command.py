@@ -274,3 +274,29 @@ def test_a_pattern_that_numbers_nothing_is_refused_before_anything_is_written(fo
     _, said = wdspec("create", "in", "-o", pattern, "--maxcount", "2", folder=folder, code=1)
     assert "is no pattern for names of shards" in said
     assert "Traceback" not in said
+
+
+def test_a_folder_of_classes_gives_each_sample_its_own(tmp_path):
+    from commandline import within
+
+    import wdspec as wds
+
+    for name, count in (("dog", 2), ("cat", 1), ("n01", 1)):
+        (tmp_path / "train" / name).mkdir(parents=True)
+        for number in range(count):
+            (tmp_path / "train" / name / f"{number}.JPEG").write_bytes(b"j")
+    _, said = within("create", "train", "-o", "plain.tar", folder=tmp_path)
+    assert "--classes" in said
+    _, said = within("create", "train", "-o", "train.tar", "--classes", folder=tmp_path)
+    assert "--classes" not in said
+    samples = list(wds.WebDataset(str(tmp_path / "train.tar")).decode())
+    assert [(s["__key__"], s["cls"], s["label.txt"]) for s in samples] == [
+        ("cat/0", 0, "cat"),
+        ("dog/0", 1, "dog"),
+        ("dog/1", 1, "dog"),
+        ("n01/0", 2, "n01"),
+    ]
+    (tmp_path / "train" / "stray.jpg").write_bytes(b"j")
+    _, said = within("create", "train", "-o", "x.tar", "--classes", folder=tmp_path, code=1)
+    assert "stray.jpg lies in no folder" in said
+    within("create", "index.csv", "-o", "x.tar", "--classes", folder=tmp_path, code=2)

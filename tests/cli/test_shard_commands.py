@@ -207,3 +207,27 @@ def test_proxies_of_the_environment_count(folder, command):
         command, url, *COMMANDS[command], folder=folder, code=1, HTTP_PROXY="socks5://127.0.0.1:1"
     )
     assert "only http and https proxies are known" in said
+
+
+def test_ls_goes_on_after_a_damaged_shard_and_says_so_in_the_end(tmp_path):
+    import json
+
+    from commandline import within
+    from shardmaking import write_source
+
+    write_source(tmp_path, "a", shards=3, samples=4)
+    whole = (tmp_path / "a-001.tar").read_bytes()
+    (tmp_path / "a-001.tar").write_bytes(whole[: len(whole) // 4])
+    (tmp_path / "a-002.tar").rename(tmp_path / "a-003.tar")
+    shown, said = within("ls", "a-{000..003}.tar", folder=tmp_path, code=1)
+    listed = [line.split()[0] for line in shown.splitlines()[1:]]
+    assert listed[:4] == [f"a000{n:04d}" for n in range(4)]
+    assert listed[-4:] == [f"a002{n:04d}" for n in range(4)]
+    assert 8 < len(listed) < 12  # what comes before the damage
+    assert "a-001.tar" in said
+    assert "a-002.tar" in said
+    told = json.loads(within("ls", "-s", "--format", "json", "a-{000..003}.tar", folder=tmp_path, code=1)[0])
+    assert [shard["samples"] for shard in told["shards"]] == [4, len(listed) - 8, 0, 4]
+    assert len(told["errors"]) == 2
+    within("ls", "--members", "a-001.tar", "a-003.tar", folder=tmp_path, code=1)
+    within("ls", "a-000.tar", folder=tmp_path)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
+from wdspec.decoders.image_formats import IMAGE_FIELDS
 from wdspec.errors import FieldError, UsageError
 from wdspec.formats.tar.headers import shown
 from wdspec.formats.tar.sample_keys import splitter
@@ -75,15 +76,44 @@ def size_of(recipe: Recipe) -> int:
     return total
 
 
-def recipes_of_folder(folder: str, rule: KeySplit = "first_dot") -> Iterator[Recipe]:
+def recipes_of_folder(folder: str, rule: KeySplit = "first_dot", classes: bool = False) -> Iterator[Recipe]:
     """A sample for each key among the files below a folder, in the order of keys; hidden ones are left out.
 
+    Args:
+        classes: the folders in it are classes, as torchvision's `ImageFolder` has them: each sample gets the field
+            `cls`, the number of its class in the order of names, and `label.txt`, the name.
+
     Raises:
-        UsageError: there is no such folder, it cannot be read, or a file has no extension to be a field of.
+        UsageError: there is no such folder, it cannot be read, or a file has no extension to be a field of; with
+            `classes` also a file in no folder, or one that is a class already.
     """
     if not os.path.isdir(folder):
         raise UsageError("no such folder", location=folder)
-    yield from sorted(_grouped(_files_below(folder), rule), key=lambda recipe: recipe.key)
+    recipes = sorted(_grouped(_files_below(folder), rule), key=lambda recipe: recipe.key)
+    yield from _with_classes(recipes) if classes else recipes
+
+
+def looks_like_classes(recipes: Sequence[Recipe]) -> bool:
+    """Whether each sample is one picture in one of several folders, and nothing says what it shows."""
+    names = {recipe.key.partition("/")[0] for recipe in recipes if "/" in recipe.key}
+    return len(names) > 1 and all(
+        "/" in recipe.key and len(recipe.fields) == 1 and next(iter(recipe.fields)).lower() in IMAGE_FIELDS
+        for recipe in recipes
+    )
+
+
+def _with_classes(recipes: Sequence[Recipe]) -> Iterator[Recipe]:
+    for recipe in recipes:
+        if "/" not in recipe.key:
+            raise UsageError(f"{recipe.where} lies in no folder that could be its class; move it into one")
+        for field in ("cls", "label.txt"):
+            if field in recipe.fields:
+                raise UsageError(f"{recipe.where} has a `{field}` already; leave --classes out")
+    numbers = {name: i for i, name in enumerate(sorted({each.key.partition("/")[0] for each in recipes}))}
+    for recipe in recipes:
+        name = recipe.key.partition("/")[0]
+        added = {"cls": Ingredient("value", numbers[name]), "label.txt": Ingredient("value", name)}
+        yield recipe._replace(fields={**recipe.fields, **added})
 
 
 def recipes_of_lines(

@@ -65,6 +65,9 @@ Kind = Literal["folder", "recipe", "manifest"]
     help="Manifest: store the files the column names.",
 )
 @click.option(
+    "--classes", is_flag=True, help="A folder of classes: each sample gets the number and name of its folder."
+)
+@click.option(
     "--base", metavar="FOLDER", default=".", help="What paths in it are relative to (default: here)."
 )
 @click.option(
@@ -83,6 +86,7 @@ def create(
     key_column: str | None,
     values: tuple[str, ...],
     files: tuple[str, ...],
+    classes: bool,
     base: str,
     run_pipes: bool,
     key: Literal["first_dot", "last_dot"],
@@ -91,12 +95,15 @@ def create(
 
     \b
     A folder    a sample for each key (`a/1.jpg` and `a/1.cls` are the sample `a/1`), sorted.
+                With --classes the folders in it are classes, as ImageFolder has them: each sample
+                gets `cls`, the number of its class in the order of names, and `label.txt`, the name.
     A recipe    lines `name.ext source`, as `tarp create` reads them; a source is a file,
                 `text:...` or `pipe:command`. `-` reads it from standard input.
     A manifest  a row for each sample: CSV or TSV with a heading, or JSON lines.
 
     \b
     wdspec create photos/ -o 'photos-%06d.tar' --maxsize 1GB --shuffle 1
+    wdspec create imagenet/train/ -o 'train-%06d.tar' --classes --maxcount 10000 --shuffle 1
     wdspec create index.csv -o 'data-%04d.tar' --shards 8 --key-column id --file jpg=path --value cls=label
 
     Shards come out balanced: the limits say how many there must be, and the samples are spread evenly over them.
@@ -115,7 +122,7 @@ def create(
     if (shards, maxcount, maxsize) != (None, None, None):
         check_several(target.output)
     with os_errors_reported():
-        recipes = _recipes(what, kind, base, key, run_pipes, key_column, values, files)
+        recipes = _recipes(what, kind, base, key, run_pipes, key_column, values, files, classes)
         if not recipes:
             raise UsageError("there is nothing in it to make samples of", location=what)
         if shuffle is not None:
@@ -146,17 +153,23 @@ def _recipes(
     key_column: str | None,
     values: tuple[str, ...],
     files: tuple[str, ...],
+    classes: bool,
 ) -> list[Recipe]:
     from wdspec.writing.manifests import Columns, recipes_of_manifest
-    from wdspec.writing.recipes import recipes_of_folder, recipes_of_lines
+    from wdspec.writing.recipes import looks_like_classes, recipes_of_folder, recipes_of_lines
 
     if kind is None:
         is_table = what.lower().endswith((".csv", ".tsv", ".jsonl", ".ndjson"))
         kind = "folder" if os.path.isdir(what) else "manifest" if is_table else "recipe"
     if kind != "manifest" and (key_column or values or files):
         raise click.UsageError("--key-column, --value and --file go with a manifest")
+    if classes and kind != "folder":
+        raise click.UsageError("--classes goes with a folder")
     if kind == "folder":
-        return list(recipes_of_folder(what, rule))
+        recipes = list(recipes_of_folder(what, rule, classes))
+        if not classes and looks_like_classes(recipes):
+            click.echo("the folders look like classes; --classes gives each sample its own", err=True)
+        return recipes
     with _lines(what) as lines:
         if kind == "recipe":
             return list(recipes_of_lines(lines, what, base, rule, run_pipes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +11,9 @@ from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.shard_files import ShardFiles, fields_of, reading
 from wdspec.cli.support.spec_options import form_option
 from wdspec.cli.support.tables import Row, Table, listed, show, size
-from wdspec.errors import UsageError
+from wdspec.errors import ShardError, UsageError
+from wdspec.redaction import printable
+from wdspec.urls.sequence import ShardUrl
 
 SUMMARY = "List the samples or members of shards, with sizes."
 
@@ -24,26 +25,42 @@ SUMMARY = "List the samples or members of shards, with sizes."
 )
 @click.option("-s", "--summary", is_flag=True, help="One line for each shard: samples, bytes, fields.")
 @form_option
-def ls(files: ShardFiles, members: bool, summary: bool, form: str) -> None:
+def ls(files: ShardFiles, members: bool, summary: bool, form: str) -> int:
     """List the samples of SHARDS: keys, fields, sizes.
 
-    Every shard is read whole and strictly, so that exit code 0 says that it is in order.
+    Every shard is read whole and strictly. One that cannot be read is named on standard error, what comes before the
+    damage is listed, and the next ones follow; the exit code is then 1.
     """
     if members and summary:
         raise click.UsageError("--members and --summary are two views; choose one")
-    rows = list(_members(files) if members else _summaries(files) if summary else _samples(files))
+    rows: list[dict[str, Any]] = []
+    errors: list[str] = []
+    for shard in files.listed():
+        try:
+            if summary:
+                rows.append(row := {"url": shard.text, "samples": 0, "bytes": 0, "fields": {}})
+                _summarize(files, shard, row)
+            else:
+                for row in _members(files, shard) if members else _samples(files, shard):
+                    rows.append(row)  # one by one: those before an error stay
+        except ShardError as error:
+            errors.append(str(error.at(url=shard.text)))
     if form == "json":
-        print_json({"members" if members else "shards" if summary else "samples": rows})
+        name = "members" if members else "shards" if summary else "samples"
+        print_json({name: rows, **({"errors": errors} if errors else {})})
     elif members:
         show(Table(("member", "bytes>", "type", "at byte>", "shard"), [_member_row(row) for row in rows]))
     elif summary:
         show(Table(("shard", "samples>", "bytes>", "fields"), [_summary_row(row) for row in rows]))
     else:
         show(Table(("key", "bytes>", "fields", "shard"), [_sample_row(row) for row in rows]))
+    for text in errors:
+        click.echo(printable(text), err=True)
+    return 1 if errors else 0
 
 
-def _samples(files: ShardFiles) -> Iterator[dict[str, Any]]:
-    for sample in files.samples():
+def _samples(files: ShardFiles, shard: ShardUrl) -> Iterator[dict[str, Any]]:
+    for sample in files.samples_of(shard):
         fields = {name: _bytes(value) for name, value in fields_of(sample).items()}
         yield {
             "key": sample["__key__"],
@@ -53,41 +70,35 @@ def _samples(files: ShardFiles) -> Iterator[dict[str, Any]]:
         }
 
 
-def _summaries(files: ShardFiles) -> Iterator[dict[str, Any]]:
-    for shard in files.listed():
-        count = total = 0
-        names: Counter[str] = Counter()
-        for sample in files.samples_of(shard):
-            fields = fields_of(sample)
-            count += 1
-            total += sum(map(_bytes, fields.values()))
-            names.update(fields.keys())
-        yield {"url": shard.text, "samples": count, "bytes": total, "fields": dict(names)}
+def _summarize(files: ShardFiles, shard: ShardUrl, row: dict[str, Any]) -> None:
+    """Counts the samples of a shard in its row."""
+    for sample in files.samples_of(shard):
+        fields = fields_of(sample)
+        row["samples"] += 1
+        row["bytes"] += sum(map(_bytes, fields.values()))
+        for name in fields:
+            row["fields"][name] = row["fields"].get(name, 0) + 1
 
 
-def _members(files: ShardFiles) -> Iterator[dict[str, Any]]:
-    from wdspec.errors import ShardError
+def _members(files: ShardFiles, shard: ShardUrl) -> Iterator[dict[str, Any]]:
     from wdspec.formats.suffixes import format_of
     from wdspec.formats.tar.headers import shown
     from wdspec.formats.tar.members import iter_members
 
-    for shard in files.listed():
-        if format_of(shard.text, files.format) != "tar":
-            raise UsageError("only tars have members; leave --members out", url=shard.text)
-        file = files.opened(shard)
-        try:
-            for member in iter_members(file, may_be_empty=True):
-                yield {
-                    "name": shown(member.name),
-                    "bytes": member.size if member.is_file else 0,
-                    "type": _TYPES.get(member.type, "file" if member.is_file else repr(member.type)),
-                    "offset": member.data_offset,
-                    "url": shard.text,
-                }
-        except ShardError as error:
-            raise error.at(url=shard.text) from None
-        finally:
-            file.close()
+    if format_of(shard.text, files.format) != "tar":
+        raise UsageError("only tars have members; leave --members out", url=shard.text)
+    file = files.opened(shard)
+    try:
+        for member in iter_members(file, may_be_empty=True):
+            yield {
+                "name": shown(member.name),
+                "bytes": member.size if member.is_file else 0,
+                "type": _TYPES.get(member.type, "file" if member.is_file else repr(member.type)),
+                "offset": member.data_offset,
+                "url": shard.text,
+            }
+    finally:
+        file.close()
 
 
 _TYPES = {

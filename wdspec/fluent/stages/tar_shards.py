@@ -168,7 +168,14 @@ def tar_file_expander(
     for entry in source:
         if not (yield from handled(entry["url"], read, handler)):
             return
-        yield {}
+        yield _ShardEnd()
+
+
+class _ShardEnd(dict[str, Any]):
+    """``{}`` where a shard ends. To code that takes each item for a member it is one without a name, passed over."""
+
+    def __missing__(self, name: str) -> Any:
+        return {"fname": "", "data": b""}[name]
 
 
 def group_by_keys(
