@@ -88,3 +88,10 @@ def test_what_is_wrong_with_the_data_is_a_warning_with_a_code(
     found = [next(word for word in text.split() if word in all_codes()) for text in told["warnings"]]
     assert found == codes
     assert all(word in "\n".join(told["warnings"]) for word in says), told["warnings"]
+
+
+def test_a_file_is_named_once_however_often_it_is_asked_for(folder: Path) -> None:
+    spec = ALL + "    extensions: jpg;png seg.png\n    rename: {image: jpg;seg.png;jpg}\n"
+    (folder / "twice.yaml").write_text(spec)
+    shown, _ = within("explain", "twice.yaml", folder=folder)
+    assert "image = jpg|png|seg.png (bytes)" in shown

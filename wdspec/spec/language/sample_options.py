@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from wdspec.decoders.decoder_options import option_values, shown_option, split_decoder
-from wdspec.decoders.table import BY_NAME
+from wdspec.decoders.table import BY_NAME, DEFAULT_IMAGE_DECODER
 from wdspec.spec.language.advice.foreign_words import DECODERS as FOREIGN_DECODERS
 from wdspec.spec.language.advice.foreign_words import number_meant
 from wdspec.spec.language.effects import AffectsOrder
@@ -24,6 +24,7 @@ from wdspec.spec.problems.message_words import quoted, shown
 from wdspec.suggestions import did_you_mean
 from wdspec.urls.regex_cost import NESTED, REMEDY, nested_repeat
 
+_AROUND_PLUS = re.compile(r"\s*\+\s*")
 AUTO = "auto"
 """As a decoder: what comes by extension where `decode` says nothing."""
 
@@ -41,6 +42,8 @@ def read_decoder(value: Any) -> Any:
         folded = base.lower()
         close = did_you_mean(base, sorted(DECODERS))
         hint = f"did you mean `{folded}`?" if folded in DECODERS else FOREIGN_DECODERS.get(folded) or close
+        if base.partition("=")[0] in BY_NAME[DEFAULT_IMAGE_DECODER].options:
+            hint = f"it is an option of a decoder: `{DEFAULT_IMAGE_DECODER}+{value}`"
         hint = hint or "see docs/decoders.md for the list of decoders"
         refuse("E209", f"there is no decoder {quoted(base)}", hint)
     known = sorted(BY_NAME[base].options)
@@ -73,6 +76,8 @@ class Decode(Model):
 def read_decode(value: Any) -> Any:
     """`rgb`, `[rgb, json]`, `{image: rgb, meta: json}`, or `auto`, which is what comes without `decode`."""
     if isinstance(value, str):
+        if (joined := _AROUND_PLUS.sub("+", value)) != value:
+            refuse("E209", f"{quoted(value)} has spaces around its `+`", f"write `{joined}`")
         value = value.split() or [value]
     if isinstance(value, (list, tuple)):
         if AUTO in value[:-1]:

@@ -64,17 +64,24 @@ KEYS_IN = {
 }
 """The same where a key means another one in the map of a certain model."""
 
-_A_TRANSFORM = (
-    'a transform is a function in `map`: `map: [{call: "torchvision.transforms.v2:RandomResizedCrop", '
-    "args: {size: 224}}]`"
+_A_SIZE = (
+    "pictures are brought to a size as they are decoded: `decode: rgb8+resize=256+center_crop=224`, or "
+    "`rgb8+random_resized_crop=224`; docs/transforms.md"
 )
-_OF_THE_USER = "say it in a function of yours: `map: package.module:function`"
+_A_TRANSFORM = (
+    'a transform is a function in `map`: `map: {image: [{call: "torchvision.transforms.v2:RandomHorizontalFlip"}]}`; '
+    "docs/transforms.md"
+)
+_OF_THE_USER = (
+    "a tokenizer or processor is a function in `map`: `map: {txt: package.module:function}`; "
+    "docs/transforms.md"
+)
 _TRAINING_LOOP = (
     "how many epochs there are is a matter of the training loop; `epoch` is the length of one, in samples"
 )
 _OF_A_RANK = "a job's ranks share the data out by themselves; nothing has to be said"
 _WHOLE = "batches are always whole; `epoch: {pass: drop}` is a pass that leaves an incomplete one out"
-_COLLATE = "what becomes of the samples of a batch is said under `batch`"
+_COLLATE = "it stands under `batch`: `batch: {size: 8, collate: pad}`; docs/batches.md"
 
 ADVICE = {
     **dict.fromkeys(
@@ -88,7 +95,7 @@ ADVICE = {
             "img_size",
             "size",
         ),
-        _A_TRANSFORM,
+        _A_SIZE,
     ),
     **dict.fromkeys(
         (

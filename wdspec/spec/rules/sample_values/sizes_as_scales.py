@@ -23,5 +23,5 @@ def sizes_as_scales(composed: Composed) -> Findings:
     for leaf, source in right_sources(composed, "scale"):
         if source.scale is not None and source.scale[1] > LARGEST:
             message = f"`scale` is a factor: pictures become {source.scale[1]:g} times as wide and as high"
-            hint = "write a factor such as `0.5`; a transform brings pictures to one size"
+            hint = "write a factor such as `0.5`; a size is a transform: `decode: rgb8+resize=224`"
             yield Finding(leaf.node.value_or_self("scale"), message, hint)
