@@ -153,7 +153,9 @@ def test_a_dict_a_file_and_a_spec_give_the_same(write: Write) -> None:
     write(spec="dataset: [{shards: a.tar, weight: 1}]\nseed: 3\n")
     by_file = load("spec.yaml")
     by_dict = load({"dataset": [{"shards": "a.tar", "weight": 1}], "seed": 3})
-    bare = {"file": None, "dataset": tuple(s.model_copy(update={"where": None}) for s in by_file.dataset)}
+    assert by_file.folder == os.getcwd()
+    dataset = tuple(s.model_copy(update={"where": None}) for s in by_file.dataset)
+    bare = {"file": None, "folder": "", "dataset": dataset}
     again = {"dataset": tuple(s.model_copy(update={"where": None}) for s in by_dict.dataset)}
     assert by_file.model_copy(update=bare) == by_dict.model_copy(update=again)
     assert load(by_file) is by_file
@@ -465,6 +467,7 @@ def test_probabilities_may_be_off_by_a_millionth() -> None:
         {"map": "m:f"},
         {"allow": ["pickle"]},
         {"rewrite": [{"from": "gs://", "to": "pipe:cat "}]},
+        {"stage": "m:f"},
         {"batch": {"size": 4, "collate": "m:f"}},
         {"batch": {"size": 4, "collate": {"call": "m:f"}}},
         {"batch": {"size": 4, "collate": {"x": "m:f"}}},

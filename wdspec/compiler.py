@@ -186,7 +186,7 @@ def sample_reader(spec: Spec, *, workers: int | None = None) -> Reader:
     finite = spec.epoch if spec.epoch is not None and spec.epoch.remainder is not None else None
     update = {"batch": None, "epoch": finite, "limit": finite and spec.limit}
     listed = ListedSpec.of(spec.model_copy(update=update), to_read=True)
-    return Reader(listed.plan(topology), listed.parts, range(1))
+    return Reader(listed.plan(topology), listed.parts, range(1), listed.spec)
 
 
 def _seat(rank: int | None, world_size: int | None, mesh: Any, dim: str | Sequence[str]) -> Seat:

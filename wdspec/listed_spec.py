@@ -162,6 +162,7 @@ def functions_of(spec: Spec) -> dict[str, list[str]]:
     return {
         "map": [call.call for call in (*spec.map, *(call for source in spec.sources for call in source.map))],
         "select": [source.select for source in spec.sources if source.select],
+        "stage": [] if spec.stage is None else [spec.stage.call],
         "collate": [] if collation is None else collation.functions,
         "decode": [name for name in decoders if ":" in name],
     }

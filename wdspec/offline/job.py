@@ -58,9 +58,14 @@ def job_of(spec: Spec) -> Job:
     """Lists the shards of a spec and says where each is to be written. A source whose share is 0 is left out.
 
     Raises:
-        UsageError: the spec has no `output:`, or two shards would be written to one place, or one to itself.
+        UsageError: the spec has no `output:`, or a `stage`; two shards would be written to one place, or one to itself.
         WdspecError: shards cannot be listed.
     """
+    if spec.stage is not None:
+        raise UsageError(
+            f"`stage: {spec.stage.call}` makes other samples of several, and `process` takes each by itself: write "
+            "`stage: null` in an environment for it"
+        )
     if spec.output is None:
         raise UsageError(
             "this spec does not say where to write; add `output: out/` to it, or give --output out/"

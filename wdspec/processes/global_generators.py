@@ -82,6 +82,10 @@ class GlobalGenerators:
         elif self._watch is not None:
             self._seen = self._watch()
 
+    def seed_random_too(self) -> None:
+        """From now on `random` is seeded always: for functions that cannot take a sample again."""
+        self._seeds_random = True
+
     def strayed(self) -> bool:
         """Whether something has drawn from `random` though it was not seeded; from now on it is."""
         if self._seeds_random or self._watch is None or self._watch() == self._seen:

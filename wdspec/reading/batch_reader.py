@@ -7,16 +7,19 @@ from contextlib import AbstractContextManager, nullcontext
 
 from wdspec.errors import UsageError
 from wdspec.planning.plan import Plan
+from wdspec.reading.batches.staged_slot import StagedSlot
 from wdspec.reading.error_budget import Budget
 from wdspec.reading.pass_slot import PassReading, PassStream, Spare
 from wdspec.reading.slot import SlotStream
 from wdspec.reading.source_parts import LiveSource, SourceParts
 from wdspec.reading.transform import Sample
-from wdspec.reading.user_steps import MapSteps
+from wdspec.reading.user_steps import MapSteps, built
+from wdspec.spec.language.models import Spec
+from wdspec.spec.language.steps.user_calls import Call
 
 SlotTable = Mapping[int, bytes]
 """Slot number -> packed state; a slot that is absent has not been read yet."""
-Stream = SlotStream | PassStream
+Stream = SlotStream | PassStream | StagedSlot
 
 _INTERRUPTED = "reading was interrupted inside a batch, which is lost; load a state that was saved before it"
 
@@ -27,15 +30,19 @@ class Reader:
     Slots are built when first needed, so a process holds only those of the batches it is asked for.
     """
 
-    def __init__(self, plan: Plan, parts: Mapping[str, SourceParts], ranks: range) -> None:
+    def __init__(
+        self, plan: Plan, parts: Mapping[str, SourceParts], ranks: range, spec: Spec | None = None
+    ) -> None:
         self.plan = plan
+        self._spec = spec
         self.ranks = ranks
         self.budgets = {
             source.name: Budget(parts[source.name].errors, source.name) for source in plan.sources
         }
         """Of each source, with what was delivered, dropped as asked, and skipped, in this process."""
-        maps = MapSteps()
+        maps = self._maps = MapSteps()
         draw = any(parts[source.name].transform.has_functions for source in plan.sources)
+        draw = draw or (spec is not None and spec.stage is not None)
         self._lent: AbstractContextManager[object] = (
             maps.generators if draw and maps.generators else nullcontext()
         )
@@ -127,7 +134,22 @@ class Reader:
             reading, spare = PassReading(plan.finite, sources), Spare(plan.finite, sources)
             return lambda rank, worker, state: PassStream(reading, spare, rank, worker)
         draws = plan.draws()
-        return lambda rank, worker, state: SlotStream(plan, sources, draws, rank, worker, state)
+        spec = self._spec
+        if spec is None or spec.stage is None:
+            return lambda rank, worker, state: SlotStream(plan, sources, draws, rank, worker, state)
+        option, folder = spec.stage, spec.folder
+        call, per_slot = Call(call=option.call, args=option.args), plan.batching.per_slot
+        return lambda rank, worker, state: StagedSlot(
+            lambda inner: SlotStream(plan, sources, draws, rank, worker, inner),
+            built(call, "stage", {}, folder),
+            option.call,
+            per_slot=per_slot,
+            every=-(-option.every // per_slot) * per_slot,
+            seed=plan.seed,
+            number=plan.topology.slot(rank, worker),
+            generators=self._maps.generators,
+            state=state,
+        )
 
     def _slot(self, rank: int, worker: int) -> Stream:
         slot = self.plan.topology.slot(rank, worker)

@@ -97,8 +97,11 @@ class Run:
 
     @cached_property
     def sources(self) -> list[str]:
-        """The names of the sources that are read, in the order in which a slot's state has them."""
-        return [source.name for source in self.plan.sources]
+        """The names of the sources that are read, in the order in which a slot's state has them; then the stage."""
+        stage = self.blueprint.spec.stage
+        return [source.name for source in self.plan.sources] + (
+            [] if stage is None else [f"stage {stage.call}"]
+        )
 
     def epoch_of(self, batch: int) -> int:
         """The epoch that global batch J lies in, from 0; 0 for all of an endless stream."""
@@ -112,7 +115,7 @@ class Run:
 
     def reader(self) -> Reader:
         """A reader of this rank's part of each global batch."""
-        return Reader(self.plan, self.blueprint.parts, self.ranks)
+        return Reader(self.plan, self.blueprint.parts, self.ranks, self.blueprint.spec)
 
     @cached_property
     def assemble(self) -> Callable[[list[Sample]], list[Any]]:

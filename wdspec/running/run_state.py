@@ -123,6 +123,7 @@ def read_state(
         )
     old = {name: index for index, name in enumerate(state["sources"])}
     carried = [_carrying(source, before, now) for source in run.plan.sources]
+    carried += [_as_it_is] * (len(run.sources) - len(carried))
     workers = run.plan.topology.workers
     table = {}
     for rank in run.ranks:
@@ -192,6 +193,11 @@ def _carrying(
     if (delays, written["interleave"]) == (source.delays, source.interleave):
         return lambda slot, state: state
     return lambda slot, state: state.goes_on(slot, delays, written["interleave"])
+
+
+def _as_it_is(slot: int, state: StreamState) -> StreamState:
+    """Where a stage stands goes on as it was saved."""
+    return state
 
 
 def _some(ranks: Sequence[int]) -> str:

@@ -71,6 +71,11 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
         yield "schedule", _schedule(explanation)
     if spec.map:
         yield "map", calls_in_words(spec.map)
+    if spec.stage is not None:
+        yield (
+            "stage",
+            f"{spec.stage.call}, begun anew every {spec.stage.every:,} samples of a slot",
+        )
     yield from _code(spec)
     if spec.fields is not None:
         yield "fields", " ".join(spec.fields)

@@ -56,10 +56,14 @@ def described(saved: Mapping[str, Any]) -> dict[str, Any]:
         name: Delays(order["seed"], name, described["shuffle"])
         for name, described in order["sources"].items()
     }
-    sources = {name: {"slots": 0, "samples": 0, "least": 0, "most": 0} for name in saved["sources"]}
+    sources = {
+        name: {"slots": 0, "samples": 0, "least": 0, "most": 0}
+        for name in saved["sources"]
+        if name in order["sources"]
+    }
     for rank in ranks:
         for worker, slot in enumerate(read_entry(saved, rank, topology["workers"], lambda slot: False)):
-            for name, stream in zip(saved["sources"], slot or (), strict=False):
+            for name, stream in zip(sources, slot or (), strict=False):  # a stage stands behind them
                 source = sources[name]
                 given = stream.given(rank * topology["workers"] + worker, delays[name])
                 source["least"] = min(source["least"], given) if source["slots"] else given

@@ -19,6 +19,7 @@ _NULL = {"type": "null"}
 """It removes a key that a file below has."""
 _SHORTHANDS: dict[str, list[dict[str, Any]]] = {
     "batch": [{"type": "integer", "minimum": 1}, {"type": "string"}],
+    "stage": [{"type": "string", "pattern": ":|\\$\\{"}],
     "epoch": [{"const": "pass"}, {"type": "integer", "minimum": 1}, {"type": "string", "pattern": "^[0-9$]"}],
     "errors": [{"enum": ["raise", "skip"]}],
     "aistore": [{"const": False}],

@@ -28,6 +28,7 @@ from wdspec.spec.language.options import (
 )
 from wdspec.spec.language.sample_options import Decoding, KeyRule, KeyRuleOrWord, RenameTargets, Scale
 from wdspec.spec.language.steps.batch_options import Batch, read_batch
+from wdspec.spec.language.steps.stage_option import StageOrNone
 from wdspec.spec.language.steps.user_calls import Calls
 from wdspec.spec.language.value_types import (
     CallableName,
@@ -218,6 +219,7 @@ class Spec(_Discreet):
     to_tuple: AsksForFields[FieldPatterns | None] = Field(
         None, description="Deliver tuples of these fields instead of dicts: `image;jpg text`, or a list."
     )
+    stage: StageOrNone = Field(None, description="A function from an iterator of samples to another.")
     batch: Annotated[Batch, BeforeValidator(read_batch)] | None = Field(
         None, description="Samples in a batch for each rank, or `{global_size: n}` over all ranks."
     )
@@ -256,9 +258,7 @@ class Spec(_Discreet):
         None, description="Stop after so many samples, in whole global batches, for smoke runs."
     )
     split: str | None = None
-    """The split that was chosen."""
     environment: str | None = None
-    """That whose overlay was applied."""
     file: str | None = None
     """The file the spec was read from, as the user named it."""
     folder: str = ""

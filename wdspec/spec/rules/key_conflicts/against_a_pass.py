@@ -25,6 +25,8 @@ def against_a_pass(composed: Composed) -> Findings:
     for draft in composed.every_draft:
         yield from (_refused(key, draft.node) for key in draft.stated_shares)
         holders += [draft.node] if draft.children is not None else []
+    if composed.top.get("stage") is not None:
+        yield _refused("stage", composed.top)
     yield from (_refused("mix", holder) for holder in holders if holder.get("mix") is not None)
     for leaf, source in composed.models:
         if source.order == "resampled":

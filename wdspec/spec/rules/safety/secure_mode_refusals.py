@@ -14,15 +14,15 @@ from wdspec.spec.tree.nodes import ListNode, MapNode, Node
 @rule(
     "E310",
     "forbidden by WDS_SECURE",
-    "With WDS_SECURE=1 no spec may run a program (`pipe:`) or user code (`map`, `select`, `collate`, decoders), or "
-    "`allow` more. Any value forbids, but empty, 0, false, no and off.",
+    "With WDS_SECURE=1 no spec may run a program (`pipe:`) or user code (`map`, `select`, `stage`, `collate`, "
+    "decoders), or `allow` more. Any value forbids, but empty, 0, false, no and off.",
 )
 def secure_mode_refusals(composed: Composed) -> Findings:
     """Functions, programs and `allow`, wherever the spec names them."""
     if not composed.variant.secure:
         return
     for holder in (composed.top, *(leaf.node for leaf in composed.leaves)):
-        for key in ("map", "select", "allow"):
+        for key in ("map", "select", "stage", "allow"):
             if holder.get(key) is not None:
                 yield _refused(holder.key(key), f"`{key}`")
         rewrite = holder.get("rewrite")

@@ -1,0 +1,165 @@
+"""`stage`: a function from iterator to iterator, n → m, that holds samples back; it resumes exactly on any topology."""
+
+import logging
+import random
+
+import pytest
+from shardmaking import write_source
+
+import wdspec
+from wdspec.errors import SpecError, UsageError
+from wdspec.offline.job import job_of
+from wdspec.testing import assert_resumable
+
+CODE = """
+import random
+import torch
+
+def sorted_by_length(samples, hold=6):
+    held = []
+    for sample in samples:
+        held.append(sample)
+        if len(held) == hold:
+            held.sort(key=lambda each: (each["cls"] % 7, each["__key__"]))
+            yield from held
+            held = []
+    yield from sorted(held, key=lambda each: (each["cls"] % 7, each["__key__"]))
+
+def doubled(samples):
+    for sample in samples:
+        yield sample
+        if sample["cls"] % 2:
+            yield {**sample, "cls": -sample["cls"]}
+
+def halved(samples):
+    for sample in samples:
+        if sample["cls"] % 2:
+            yield sample
+
+def drawn(samples):
+    for sample in samples:
+        yield {**sample, "x": random.random() + float(torch.rand(1))}
+
+def early(samples):
+    yield next(samples)
+
+def nothing(samples):
+    for sample in samples:
+        pass
+    return iter(())
+
+def wrong(samples):
+    for sample in samples:
+        yield sample["cls"]
+
+class Counting:
+    def __init__(self, start):
+        self.start = start
+
+    def __call__(self, samples):
+        for place, sample in enumerate(samples, self.start):
+            yield {**sample, "place": place}
+"""
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path, monkeypatch):
+    (tmp_path / "stages_of_tests.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def spec(folder, stage, **more):
+    sources = [{"name": n, "shards": write_source(folder, n, 5, 9), "shuffle": 8} for n in "ab"]
+    batching = {"batch": 4, "epoch": {"batches": 9}, "elastic": {"ranks": 2, "workers": 2}}
+    return {"dataset": sources, "stage": stage, **batching, **more}
+
+
+def stage(name, **more):
+    return {"call": f"stages_of_tests:{name}", "every": 10, **more}
+
+
+def rows(items):
+    return [row for batch in items for row in zip(batch["__key__"], batch["cls"].tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("name", ["sorted_by_length", "doubled", "halved", "drawn"])
+def test_a_stage_resumes_exactly_from_every_batch_on_any_topology(tmp_path, name):
+    document = spec(tmp_path, stage(name))
+    assert_resumable(lambda: wdspec.compile(document, rank=0, world_size=1), batches=12)
+    whole = rows(wdspec.compile(document, rank=0, world_size=1))
+    halves = [rows(wdspec.compile(document, rank=rank, world_size=2)) for rank in range(2)]
+    assert sorted(whole) == sorted(halves[0] + halves[1])
+    with wdspec.loader(document, rank=0, world_size=1, num_workers=2) as loader:
+        assert rows(loader) == whole
+
+
+def test_nothing_is_lost_or_repeated_at_the_points(tmp_path):
+    plain = rows(wdspec.compile(spec(tmp_path, None, epoch={"batches": 20}), rank=0, world_size=1))
+    staged = rows(
+        wdspec.compile(
+            spec(tmp_path, stage("sorted_by_length", every=12), epoch={"batches": 20}), rank=0, world_size=1
+        )
+    )
+    assert sorted(staged[: 3 * 48]) == sorted(plain[: 3 * 48])
+    assert staged != plain
+
+
+def test_what_is_taken_again_is_said(tmp_path, caplog):
+    document = spec(tmp_path, stage("sorted_by_length"))
+    pipeline = wdspec.compile(document, rank=0, world_size=1)
+    stream = iter(pipeline)
+    for _ in range(3):
+        next(stream)
+    again = wdspec.compile(document, rank=0, world_size=1)
+    again.load_state_dict(pipeline.state_dict())
+    with caplog.at_level(logging.INFO, "wdspec"):
+        next(iter(again))
+    assert "goes on from its last point: slot 1 takes" in caplog.text
+
+
+def test_arguments_and_classes(tmp_path):
+    document = spec(tmp_path, stage("Counting", args={"start": 5}), elastic={"ranks": 1, "workers": 1})
+    assert next(iter(wdspec.compile(document)))["place"].tolist() == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "said"),
+    [
+        ("early", UsageError, "ended before its input"),
+        ("nothing", UsageError, "gave nothing for 240 samples"),
+        ("wrong", SpecError, "gave a int, not a sample"),
+        ("missing", SpecError, "has no `missing`"),
+    ],
+)
+def test_what_goes_wrong_is_said(tmp_path, name, error, said):
+    with pytest.raises(error, match=said):
+        rows(wdspec.compile(spec(tmp_path, stage(name)), rank=0, world_size=1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"stage": 3}, "expected the name of a function"),
+        ({"stage": {"call": "m:f", "evry": 3}}, "did you mean `every`"),
+        ({"stage": {"call": "m:f", "every": 0}}, "E204"),
+        ({"stage": "m:f", "epoch": "pass"}, "E312"),
+    ],
+)
+def test_mistakes_are_found_when_the_spec_is_loaded(changes, said):
+    with pytest.raises(SpecError, match=said):
+        wdspec.load({"dataset": [{"shards": "a.tar"}], "batch": 4, **changes})
+
+
+def test_the_loops_own_draws_are_unharmed(tmp_path):
+    stream = iter(wdspec.compile(spec(tmp_path, stage("drawn")), rank=0, world_size=1))
+    random.seed(3)
+    next(stream)
+    seen = random.random()
+    random.seed(3)
+    assert random.random() == seen
+
+
+def test_shards_are_not_processed_by_a_stage(tmp_path):
+    document = spec(tmp_path, stage("drawn"), output=str(tmp_path / "out"))
+    with pytest.raises(UsageError, match="`process` takes each by itself"):
+        job_of(wdspec.load(document))
