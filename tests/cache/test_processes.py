@@ -69,13 +69,21 @@ def test_every_shard_is_fetched_exactly_once_and_never_again(shards, tmp_path, c
 
 
 def test_a_kill_costs_one_more_fetch_and_leaves_only_right_files(shards, tmp_path, crowd):
-    processes, _ = crowd
+    kill_at_random(shards, tmp_path, crowd[0], 2 * crowd[0])
+
+
+@pytest.mark.long
+def test_a_hundred_kills_leave_only_right_files(shards, tmp_path):
+    kill_at_random(shards, tmp_path, 4, 100)
+
+
+def kill_at_random(shards, tmp_path, processes, count):
     cache = tmp_path / "cache"
     shards.server.pause = 0.02
     chance = random.Random(7)
     jobs = [Job(shards.digests, cache, workers=1) for _ in range(processes)]
     kills = 0
-    for _ in range(2 * processes):
+    for _ in range(count):
         time.sleep(chance.uniform(0.1, 0.6))
         job = jobs.pop(chance.randrange(len(jobs)))
         job.kill()

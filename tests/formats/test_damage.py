@@ -173,3 +173,14 @@ def test_a_truncated_shard_never_merges_with_the_next(read, pack):
         ["__key__", "jpg"],
     ]
     assert [error.place["key"] for error in errors] == ["b"]
+
+
+@pytest.mark.parametrize("length", [b"12", b"14", b"03", b"93"])
+def test_a_record_of_a_pax_header_that_tells_a_wrong_length_is_an_error(read, pack, length):
+    """Also where it only says when: `tarfile` of Python 3.13 ends there without a word, older ones read on."""
+    data = archive(pack, tarfile.PAX_FORMAT)
+    at = data.index(b"13 mtime=1.5\n", len(data) // 3)
+    samples, error = read(data[:at] + length + data[at + 2 :])
+    assert error is not None
+    assert "pax" in str(error)
+    assert 0 < len(samples) < 6

@@ -48,7 +48,6 @@ class TarSamples(RawSamples):
     A sample is delivered once the first header of the next, or the end marker, shows that it is whole.
     Whatever is not whole is a ShardError with the byte offset (in the uncompressed shard), the key and the
     member: truncation, bad headers, a missing end marker, bytes after the marker, or zeros without end, a member
-    member: truncation, bad headers, a missing end marker, bytes after the marker, or zeros without end, a member
     twice in a sample, a symbolic link or a device in place of a file, a key that comes back after another. Tar
     cannot show changed bytes inside a member's data: only headers have a checksum.
 
@@ -238,6 +237,7 @@ def _is_ordinary(member: Member, tail: bytes) -> bool:
     return member.is_file and member.data_offset == member.offset + BLOCK and tail[0] != 0 and tail[189] == 0
 
 
+_NEWLINE = ord("\n")
 _idle_pax = re.compile(rb"(?:\d\d [acm]time=[\d.-]+\n)+").match
 """Matches a pax header that only says when: any other might name the member, or be damaged where it did."""
 
@@ -254,4 +254,9 @@ def _past_idle_pax(buffer: bytes, start: int, size: int) -> int:
     # With the padding: a damaged size must not hide a record.
     if records is None or buffer[records.end() : end] != ZERO_BLOCK[: end - records.end()]:
         return 0
-    return end
+    at = start
+    while at < records.end():  # each begins with its own length, which a damaged one does not have
+        at += int(buffer[at : at + 2])
+        if buffer[at - 1] != _NEWLINE:
+            return 0
+    return end if at == records.end() else 0
