@@ -87,7 +87,7 @@ def test_a_cache_that_an_ordinary_user_cannot_write_is_read_and_costs_no_sample(
         for path in (folder, *folder.rglob("*")):
             path.chmod(0o555 if path.is_dir() else 0o444)
         if state == "partly full":
-            copies = [path for path in cache.rglob("*.tar")]
+            copies = list(cache.rglob("*.tar"))
             copies[0].parent.chmod(0o755)
             copies[0].unlink()
             copies[0].parent.chmod(0o555)

@@ -69,7 +69,7 @@ def _absolute(text: str, base: str) -> str:
 
 def _starts_here(path: str) -> bool:
     """Whether a path starts at the directory of the file that names it. What begins with `\\1` is a match's to say."""
-    return bool(path) and not path.startswith("\\") and is_relative(path)
+    return bool(path.strip()) and not path.startswith("\\") and is_relative(path)
 
 
 def output_with_base(top: MapNode) -> dict[str, Any]:

@@ -12,9 +12,11 @@ from wdspec.spec.language.value_types import (
     Boolean,
     Duration,
     Text,
+    one_or_more,
     read_list,
     read_text,
     refuse,
+    text_form,
 )
 from wdspec.spec.problems.message_words import quoted, shown
 from wdspec.suggestions import did_you_mean
@@ -38,7 +40,8 @@ def read_endpoint(value: Any) -> str:
     if parts.username is not None or parts.password is not None:
         hint = "take it out; a token comes from AIS_AUTHN_TOKEN, or from the file that `token_file` names"
         refuse("E219", "this address holds a user name or password, which AIStore does not take", hint)
-    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
+    blank = any(sign.isspace() for sign in text)
+    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or blank:
         refuse("E219", f"{quoted(text)} is no http or https address of a gateway", example)
     return url.rstrip("/")
 
@@ -93,19 +96,25 @@ def read_namespace(value: Any) -> str:
     return str(text)
 
 
-def _texts(*examples: str) -> WithJsonSchema:
-    forms = [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
-    return WithJsonSchema({"anyOf": forms, "examples": list(examples)})
-
-
+_SCHEME = rf"({'|'.join([*AIS_PROVIDERS, 'all'])})(://?)?"
+_SCHEMES_FORM = text_form(rf"[\s,:]*{_SCHEME}([\s,:]+{_SCHEME})*[\s,:]*")
+_GATEWAY_FORM = text_form(
+    r"\s*([hH][tT][tT][pP][sS]?://)?([^:/?#@\s]+|\[[0-9a-fA-F:.]+\])(:[0-9]+)?(/[^?#\s]*)?\s*"
+)
+_ETL_FORM = text_form(_ETL_NAME.pattern)
 _TEXT_OR_MAP = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]})
 _Gateway = Annotated[str, BeforeValidator(read_endpoint)]
 Gateways = Annotated[
-    tuple[_Gateway, ...], Field(min_length=1), BeforeValidator(read_list), _texts("http://aistore:51080")
+    tuple[_Gateway, ...],
+    Field(min_length=1),
+    BeforeValidator(read_list),
+    one_or_more(_GATEWAY_FORM, "http://aistore:51080"),
 ]
-UrlSchemes = Annotated[tuple[str, ...], BeforeValidator(read_schemes), _texts("gs", "all")]
-EtlName = Annotated[str, BeforeValidator(read_etl_name)]
-EtlNames = Annotated[tuple[EtlName, ...], BeforeValidator(read_list), _texts("second-etl")]
+UrlSchemes = Annotated[
+    tuple[str, ...], BeforeValidator(read_schemes), one_or_more(_SCHEMES_FORM, "gs", "all")
+]
+EtlName = Annotated[str, BeforeValidator(read_etl_name), WithJsonSchema(_ETL_FORM)]
+EtlNames = Annotated[tuple[EtlName, ...], BeforeValidator(read_list), one_or_more(_ETL_FORM, "second-etl")]
 EtlArgs = Annotated[str, BeforeValidator(read_etl_args), _TEXT_OR_MAP]
 Namespace = Annotated[str, BeforeValidator(read_namespace)]
 

@@ -6,26 +6,27 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from wdspec.spec.language.effects import inner_model
+from wdspec.spec.language.locations import RewriteRule
 from wdspec.spec.language.model import Model
 from wdspec.spec.language.models import Source, SourceOptions, Spec
-from wdspec.spec.language.value_types import Texts
+from wdspec.spec.language.value_types import CALLABLE_FORM, TEXT_FORM, BatchSize, Positive, Texts
 
 SCHEMA_ID = "https://raw.githubusercontent.com/wdspec/wdspec/main/schemas/wdspec.schema.json"
 _VARIABLE = {"type": "string", "pattern": "\\$\\{"}
 _NULL = {"type": "null"}
 """It removes a key that a file below has."""
 _SHORTHANDS: dict[str, list[dict[str, Any]]] = {
-    "batch": [{"type": "integer", "minimum": 1}, {"type": "string"}],
-    "stage": [{"type": "string", "pattern": ":|\\$\\{"}],
-    "epoch": [{"const": "pass"}, {"type": "integer", "minimum": 1}, {"type": "string", "pattern": "^[0-9$]"}],
+    "batch": [TypeAdapter(BatchSize).json_schema()],
+    "stage": [CALLABLE_FORM],
+    "epoch": [{"const": "pass"}, TypeAdapter(Positive).json_schema()],
     "errors": [{"enum": ["raise", "skip"]}],
     "aistore": [{"const": False}],
-    "etl": [{"const": False}, {"type": "string"}],
-    "cache": [{"const": False}, {"type": "string"}],
-    "output": [{"type": "string"}],
+    "etl": [{"const": False}, TEXT_FORM],
+    "cache": [{"const": False}, TEXT_FORM],
+    "output": [TEXT_FORM],
 }
 """What may stand for a map, by key."""
 
@@ -120,9 +121,13 @@ def _drop_unlisted(definition: dict[str, Any], model: type[Model]) -> None:
     for key, value in properties.items():
         if key in _SHORTHANDS:
             _allow(value, _SHORTHANDS[key])
-        _allow_variable(value)
-        if key not in required:
+        if key not in ("vars", "environments", "splits"):  # their names have to stand in the file
+            _allow_variable(value)
+        if key not in required or (model, key) == (RewriteRule, "to"):  # there it is the empty text
             _allow(value, [_NULL])
+        if key == "dataset":
+            next(form for form in value["anyOf"] if form.get("type") == "array")["minItems"] = 1
+        _allow_null_inside(value)
         if value.get("default") in ({}, [], None):
             value.pop("default", None)
 
@@ -132,6 +137,14 @@ def _allow(value: dict[str, Any], forms: list[dict[str, Any]]) -> None:
         key: value.pop(key) for key in ("anyOf", "$ref", "type", "allOf", "enum", "const") if key in value
     }
     value["anyOf"] = [*held.pop("anyOf", []), *([held] if held else []), *forms]
+
+
+def _allow_null_inside(value: dict[str, Any]) -> None:
+    """Where a key takes names of one's own, `null` removes each of them."""
+    for form in (value, *value.get("anyOf", ())):
+        inner = form.get("additionalProperties")
+        if isinstance(inner, dict):
+            form["additionalProperties"] = {"anyOf": [inner, _NULL]}
 
 
 def _allow_variable(value: dict[str, Any]) -> None:

@@ -7,7 +7,6 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from wdspec.spec.language.effects import AffectsNeither, AffectsOrder
 from wdspec.spec.language.model import Model
 from wdspec.spec.language.value_types import (
-    TEXT_OR_LIST,
     Boolean,
     Count,
     Duration,
@@ -21,6 +20,8 @@ from wdspec.spec.language.value_types import (
     read_text,
     read_words,
     refuse,
+    text_form,
+    words_form,
 )
 from wdspec.spec.language.vocabulary import ALLOWABLE, SKIP_CAUSES, SkipCause
 from wdspec.spec.problems.message_words import quoted, shown
@@ -124,7 +125,7 @@ Skip = Annotated[
             "anyOf": [
                 {"type": "boolean"},
                 {"type": "array", "items": {"enum": list(SKIP_CAUSES)}, "minItems": 1},
-                {"type": "string"},
+                words_form("|".join(SKIP_CAUSES)),
             ]
         }
     ),
@@ -195,10 +196,11 @@ def read_allowance(value: Any) -> Any:
     return word
 
 
+_ALLOWANCE_FORM = {"anyOf": [{"enum": sorted(ALLOWABLE)}, text_form("(?!)")]}
 Allowances = Annotated[
     tuple[Annotated[str, BeforeValidator(read_allowance)], ...],
     BeforeValidator(read_list),
-    WithJsonSchema(TEXT_OR_LIST),
+    WithJsonSchema({"anyOf": [_ALLOWANCE_FORM, {"type": "array", "items": _ALLOWANCE_FORM}]}),
 ]
 
 

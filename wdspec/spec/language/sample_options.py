@@ -12,12 +12,18 @@ from wdspec.spec.language.advice.foreign_words import number_meant
 from wdspec.spec.language.effects import AffectsOrder
 from wdspec.spec.language.model import Model
 from wdspec.spec.language.value_types import (
+    FIELD_FORM,
+    TEXT_FORM,
     FieldPattern,
+    one_or_more,
     read_callable,
     read_field_pattern,
     read_number,
     read_text,
+    real_form,
     refuse,
+    text_form,
+    words_form,
 )
 from wdspec.spec.language.vocabulary import DECODERS, LEFT_OUT_DECODERS
 from wdspec.spec.problems.message_words import quoted, shown
@@ -61,6 +67,20 @@ def read_decoder(value: Any) -> Any:
     return value
 
 
+def _decoder_forms() -> str:
+    """A pattern of the names of decoders with their options, and of functions."""
+    plain = [re.escape(name) for name in sorted(DECODERS) if not BY_NAME[name].options]
+    choices: dict[tuple[str, ...], list[str]] = {}
+    for name in sorted(DECODERS):
+        if BY_NAME[name].options:
+            choices.setdefault(tuple(BY_NAME[name].options), []).append(re.escape(name))
+    optional = [
+        f"({'|'.join(names)})([+]({'|'.join(options)})(=[^\\s+]*)?)*" for options, names in choices.items()
+    ]
+    return "|".join([*plain, *optional, AUTO, r"[^\s:./]+(\.[^\s:./]+)*:[^\s:./]+(\.[^\s:./]+)*"])
+
+
+_DECODER_TEXT = _decoder_forms()
 DecoderName = Annotated[str, BeforeValidator(read_decoder)]
 
 
@@ -101,9 +121,9 @@ Decoding = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "string"},
-                {"type": "array", "items": {"type": "string"}},
-                {"type": "object", "additionalProperties": {"type": "string"}},
+                words_form(_DECODER_TEXT),
+                {"type": "array", "items": text_form(_DECODER_TEXT)},
+                {"type": "object", "additionalProperties": text_form(_DECODER_TEXT)},
             ],
             "examples": ["rgb8", "pil", "rgb8+upright", {"image": "torchrgb", "text": "txt"}],
         }
@@ -141,7 +161,12 @@ def check_regex(value: str) -> re.Pattern[str]:
         )
 
 
-Regex = Annotated[str, AfterValidator(lambda value: check_regex(value) and value), BeforeValidator(read_text)]
+Regex = Annotated[
+    str,
+    AfterValidator(lambda value: check_regex(value) and value),
+    BeforeValidator(read_text),
+    WithJsonSchema(TEXT_FORM),
+]
 
 
 class KeyRule(Model):
@@ -178,7 +203,7 @@ KeyRuleOrWord = Annotated[
                 {"type": "string", "pattern": "\\$\\{"},
                 {
                     "type": "object",
-                    "properties": {"regex": {"type": "string"}},
+                    "properties": {"regex": TEXT_FORM},
                     "required": ["regex"],
                     "additionalProperties": False,
                 },
@@ -190,7 +215,7 @@ RenameTargets = Annotated[
     tuple[FieldPattern, ...],
     Field(min_length=1),
     BeforeValidator(lambda value: read_field_pattern(value).split(";") if isinstance(value, str) else value),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+    one_or_more(FIELD_FORM),
 ]
 
 
@@ -222,17 +247,15 @@ def _is_numeric(value: object) -> bool:
     return True
 
 
-_NUMBER_OR_VARIABLE = {
-    "anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": "\\$\\{"}]
-}
+_FACTOR = real_form(exclusiveMinimum=0, maximum=1000)
 Scale = Annotated[
     tuple[float, float],
     BeforeValidator(read_scale),
     WithJsonSchema(
         {
             "anyOf": [
-                *_NUMBER_OR_VARIABLE["anyOf"],
-                {"type": "array", "items": _NUMBER_OR_VARIABLE, "minItems": 2, "maxItems": 2},
+                *_FACTOR["anyOf"],
+                {"type": "array", "items": _FACTOR, "minItems": 2, "maxItems": 2},
             ]
         }
     ),

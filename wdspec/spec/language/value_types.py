@@ -20,7 +20,11 @@ from wdspec.spec.problems.message_words import quoted, shown
 T = TypeVar("T")
 INTEGER_TEXT = re.compile(r"[-+]?[0-9]{1,40}(?:_[0-9]{1,40}){0,20}")
 _NUMBER_TEXT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_VARIABLE_TEXT = r"\$\{[^}]+\}"
+_VARIABLE_TEXT = r"\$\{"
+"""For editors: in a text with a variable anything may come to stand."""
+_WORD = r"[^\s.,/|;][^\s,/|;]*"
+_FIELD_TEXT = rf"{_WORD}(;{_WORD})*"
+_AMOUNT = r"[0-9]{1,18}(\.[0-9]{1,18})?"
 _CALLABLE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _FILE_OF_CODE = re.compile(r"((?:\.{0,2}/)?[\w./-]+)\.py:([^\W\d]\w*)")
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([kKMGTP]i?)?B?")
@@ -192,54 +196,96 @@ def read_field_pattern(value: Any) -> Any:
     return value
 
 
+def text_form(pattern: str) -> dict[str, Any]:
+    """For editors: text of a form, or with a variable in it. The pattern is one of both Python's and JavaScript's."""
+    return {"type": "string", "pattern": rf"^({pattern})$|{_VARIABLE_TEXT}"}
+
+
+def one_or_more(form: dict[str, Any], *examples: Any) -> WithJsonSchema:
+    """For editors: one value, or a list that is not empty."""
+    forms = [form, {"type": "array", "items": form, "minItems": 1}]
+    return WithJsonSchema({"anyOf": forms, **({"examples": list(examples)} if examples else {})})
+
+
+def words_form(word: str) -> dict[str, Any]:
+    """For editors: text of words of a form."""
+    return text_form(rf"\s*({word})(\s+({word}))*\s*")
+
+
 def _or_text(schema: dict[str, Any], pattern: str) -> WithJsonSchema:
-    return WithJsonSchema({"anyOf": [schema, {"type": "string", "pattern": f"^({pattern})$"}]})
+    return WithJsonSchema({"anyOf": [schema, text_form(pattern)]})
 
 
-def _whole(**limits: int) -> WithJsonSchema:
-    return _or_text({"type": "integer", **limits}, rf"[-+]?[0-9]+(_[0-9]+)*|{_VARIABLE_TEXT}")
+def _whole(minimum: int = -(2**63), maximum: int = 2**63 - 1) -> WithJsonSchema:
+    digits = "0*[1-9][0-9]*(_[0-9]+)*" if minimum > 0 else "[0-9]+(_[0-9]+)*"
+    sign = "[-+]" if minimum < 0 else "[+]"
+    return _or_text({"type": "integer", "minimum": minimum, "maximum": maximum}, f"{sign}?{digits}")
+
+
+_REAL_TEXT = r"(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+
+
+def real_form(**limits: float) -> dict[str, Any]:
+    """For editors: a number that is not below 0, also as text."""
+    return {"anyOf": [{"type": "number", **limits}, text_form(f"[+]?{_REAL_TEXT}")]}
 
 
 def _real(**limits: float) -> WithJsonSchema:
-    pattern = r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
-    return _or_text({"type": "number", **limits}, f"{pattern}|{_VARIABLE_TEXT}")
+    return WithJsonSchema(real_form(**limits))
 
 
 _INTEGER = BeforeValidator(read_integer)
 _NUMBER = BeforeValidator(read_number)
 
 Integer = Annotated[int, _INTEGER, _whole()]
-Seed = Annotated[int, Field(ge=0, lt=2**64), _INTEGER, _whole(minimum=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**64), _INTEGER, _whole(minimum=0, maximum=2**64 - 1)]
 Count = Annotated[int, Field(ge=0, lt=2**63), _INTEGER, _whole(minimum=0)]
 Workers = Annotated[int, Field(ge=0, le=MOST_WORKERS), _INTEGER, _whole(minimum=0, maximum=MOST_WORKERS)]
 BatchSize = Annotated[int, Field(ge=1, le=MOST_SAMPLES), _INTEGER, _whole(minimum=1, maximum=MOST_SAMPLES)]
 Positive = Annotated[int, Field(ge=1, lt=2**63), _INTEGER, _whole(minimum=1)]
-Share = Annotated[float, Field(ge=0, le=1e15), _NUMBER, _real(minimum=0)]
-PositiveNumber = Annotated[float, Field(gt=0, le=1e15), _NUMBER, _real(exclusiveMinimum=0)]
+Share = Annotated[float, Field(ge=0, le=1e15), _NUMBER, _real(minimum=0, maximum=1e15)]
+PositiveNumber = Annotated[float, Field(gt=0, le=1e15), _NUMBER, _real(exclusiveMinimum=0, maximum=1e15)]
 Fraction = Annotated[float, Field(ge=0, le=1), _NUMBER, _real(minimum=0, maximum=1)]
-Boolean = Annotated[bool, BeforeValidator(read_boolean), _or_text({"type": "boolean"}, _VARIABLE_TEXT)]
-Text = Annotated[str, BeforeValidator(read_text)]
-CallableName = Annotated[str, BeforeValidator(read_callable)]
-FieldPattern = Annotated[str, BeforeValidator(read_field_pattern)]
+Boolean = Annotated[bool, BeforeValidator(read_boolean), _or_text({"type": "boolean"}, "(?!)")]
+TEXT_FORM: dict[str, Any] = {"type": "string", "pattern": r"\S"}
+CALLABLE_FORM = text_form(r"[^\s:./]+(\.[^\s:./]+)*:[^\s:./]+(\.[^\s:./]+)*")
+FIELD_FORM = text_form(_FIELD_TEXT)
+Text = Annotated[str, BeforeValidator(read_text), WithJsonSchema(TEXT_FORM)]
+CallableName = Annotated[str, BeforeValidator(read_callable), WithJsonSchema(CALLABLE_FORM)]
+FieldPattern = Annotated[str, BeforeValidator(read_field_pattern), WithJsonSchema(FIELD_FORM)]
 Size = Annotated[
     int,
     Field(ge=0),
     BeforeValidator(read_size),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}], "examples": ["500GB"]}),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                text_form(rf"\s*{_AMOUNT}\s*([kKMGTP]i?)?B?\s*|[+]?[0-9]+(_[0-9]+)*"),
+            ],
+            "examples": ["500GB"],
+        }
+    ),
 ]
 Duration = Annotated[
     float,
     Field(gt=0),
     BeforeValidator(read_duration),
-    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}], "examples": ["30s", "5m"]}),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0},
+                text_form(rf"\s*{_AMOUNT}\s*(ms|s|m|h|d)\s*|[+]?{_REAL_TEXT}"),
+            ],
+            "examples": ["30s", "5m"],
+        }
+    ),
 ]
 
-TEXT_OR_LIST = {
-    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}],
-}
-Texts = Annotated[
-    tuple[Text, ...], Field(min_length=1), BeforeValidator(read_list), WithJsonSchema(TEXT_OR_LIST)
-]
+Texts = Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(read_list), one_or_more(TEXT_FORM)]
 FieldPatterns = Annotated[
-    tuple[FieldPattern, ...], Field(min_length=1), BeforeValidator(read_words), WithJsonSchema(TEXT_OR_LIST)
+    tuple[FieldPattern, ...],
+    Field(min_length=1),
+    BeforeValidator(read_words),
+    one_or_more(words_form(_FIELD_TEXT)),
 ]

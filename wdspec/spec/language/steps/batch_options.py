@@ -8,6 +8,7 @@ from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, AffectsSa
 from wdspec.spec.language.model import Model
 from wdspec.spec.language.steps.user_calls import Call
 from wdspec.spec.language.value_types import (
+    CALLABLE_FORM,
     BatchSize,
     Boolean,
     Positive,
@@ -184,7 +185,7 @@ Ragged = Annotated[
 ]
 _CALL = {
     "type": "object",
-    "properties": {"call": {"type": "string"}, "args": {"type": "object"}},
+    "properties": {"call": CALLABLE_FORM, "args": {"anyOf": [{"type": "object"}, {"type": "null"}]}},
     "required": ["call"],
     "additionalProperties": False,
 }
@@ -220,7 +221,7 @@ MaybeCollation = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "string", "pattern": ":|\\$\\{"},
+                CALLABLE_FORM,
                 _CALL,
                 {"type": "object", "additionalProperties": _WAY},
             ]

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, With
 
 from wdspec.spec.language.effects import AffectsSamples
 from wdspec.spec.language.model import Model
-from wdspec.spec.language.value_types import CallableName, Text, refuse
+from wdspec.spec.language.value_types import CALLABLE_FORM, TEXT_FORM, CallableName, Text, refuse
 from wdspec.spec.problems.message_words import quoted, shown
 from wdspec.suggestions import did_you_mean
 
@@ -82,16 +82,16 @@ def _entries(value: Any) -> Any:
     return value if isinstance(value, (list, tuple)) else (value,)
 
 
-_TEXT = {"type": "string", "pattern": ":|\\$\\{"}
+_ARGUMENTS = {"anyOf": [{"type": "object"}, {"type": "null"}]}
 CALL_FORMS: list[dict[str, Any]] = [
-    _TEXT,
+    CALLABLE_FORM,
     {
         "type": "object",
         "properties": {
-            "call": {"type": "string"},
-            "args": {"type": "object"},
-            "method": {"type": "string"},
-            "with": {"type": "object"},
+            "call": CALLABLE_FORM,
+            "args": _ARGUMENTS,
+            "method": TEXT_FORM,
+            "with": _ARGUMENTS,
         },
         "required": ["call"],
         "additionalProperties": False,
@@ -100,6 +100,7 @@ CALL_FORMS: list[dict[str, Any]] = [
 _FUNCTIONS = {"anyOf": [*CALL_FORMS, {"type": "array", "items": {"anyOf": CALL_FORMS}}]}
 _OF_FIELDS = {
     "type": "object",
+    "minProperties": 1,
     "properties": dict.fromkeys(_KEYS, False),
     "additionalProperties": _FUNCTIONS,
 }
