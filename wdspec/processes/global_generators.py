@@ -24,6 +24,9 @@ from wdspec.planning.keys import random64
 _numpy_random: Any = np.random
 _STATE = object.__basicsize__
 """Where CPython's generator begins within its object: an index, then 624 words."""
+_POSITION = 624
+"""Where numpy's has its index: behind the words."""
+_OTHER = 0x9E3779B97F4A7C15
 
 
 class GlobalGenerators:
@@ -34,7 +37,7 @@ class GlobalGenerators:
 
     def __init__(self) -> None:
         self._bits = np.random.SFC64(0)
-        self._words = np.zeros(4, np.uint64)
+        self._words = np.ones(4, np.uint64)
         self._state: Any = {
             "bit_generator": "SFC64",
             "state": {"state": self._words},
@@ -46,13 +49,17 @@ class GlobalGenerators:
         self._python: tuple[Any, Any] | None = None
         """What `random` looked like when it was last saved, and its state then."""
         self._torch: Any = None
+        self._numpy: _Numpy | None = None
         self._seen: Any = None
 
     def __enter__(self) -> GlobalGenerators:
         torch = sys.modules.get("torch")
         generator = None if torch is None else torch.default_generator
         self._torch = None if generator is None else (generator, generator.get_state())
-        self._numpy = _numpy_random.get_bit_generator(), np.random.get_state(legacy=False)
+        bits = _numpy_random.get_bit_generator()
+        if self._numpy is None or self._numpy.bits is not bits:
+            self._numpy = _Numpy(bits)
+        self._numpy.save()
         look = None if self._watch is None else self._watch()
         if self._python is None or look is None or self._python[0] != look:
             self._python = look, random.getstate()
@@ -62,9 +69,8 @@ class GlobalGenerators:
         if self._torch is not None:
             generator, state = self._torch
             generator.set_state(state)
-        bits, numpy_state = self._numpy
-        _numpy_random.set_bit_generator(bits)
-        np.random.set_state(numpy_state)
+        assert self._numpy is not None, "it was entered"
+        self._numpy.restore()
         assert self._python is not None, "it was entered"
         if self._watch is None or self._watch() != self._python[0]:
             random.setstate(self._python[1])
@@ -72,9 +78,9 @@ class GlobalGenerators:
     def seed(self, number: int) -> None:
         """Seeds all of them for one sample by its own 64-bit number."""
         if self._torch is not None:
-            self._torch[0].manual_seed(random64(number, 0))
+            self._torch[0].manual_seed(number)
         words = self._words
-        words[0], words[1], words[2], words[3] = random64(number, 1), random64(number, 2), number, 1
+        words[0], words[1], words[2] = number, random64(number, 1), number ^ _OTHER
         self._bits.state = self._state
         _numpy_random.set_bit_generator(self._bits)  # which also forgets half a pair of normal numbers
         if self._seeds_random:
@@ -92,6 +98,38 @@ class GlobalGenerators:
             return False
         self._seeds_random = True
         return True
+
+
+class _Numpy:
+    """The global generator of numpy, saved and put back. Its state takes 40 µs to get, so that is done where it moved.
+
+    Beside the generator there may be half a pair of normal numbers: it goes without moving it, and comes by moving it.
+    """
+
+    def __init__(self, bits: Any) -> None:
+        self.bits = bits
+        self._memory: Any = None
+        self._seen: tuple[int, int] | None = None
+        self._saved: dict[str, Any] | None = None
+        if type(bits) is np.random.MT19937:
+            memory = (ctypes.c_uint32 * (_POSITION + 1)).from_address(bits.ctypes.state_address)
+            state = bits.state["state"]
+            if (memory[0], memory[_POSITION]) == (int(state["key"][0]), state["pos"]):
+                self._memory = memory
+
+    def save(self) -> None:
+        memory = self._memory
+        seen = None if memory is None else (memory[0], memory[_POSITION])
+        if seen is None or seen != self._seen or self._saved is not None:
+            state = np.random.get_state(legacy=False)
+            assert isinstance(state, dict), "as it was asked for"
+            self._seen = seen
+            self._saved = state if state["has_gauss"] or seen is None else None
+
+    def restore(self) -> None:
+        _numpy_random.set_bit_generator(self.bits)
+        if self._saved is not None:
+            np.random.set_state(self._saved)
 
 
 def _watcher() -> Callable[[], Any] | None:

@@ -32,8 +32,8 @@ class SpecDataset(Resumable, IterableDataset[Any]):
     under the same conditions; it goes on with the same number of workers only.
 
     Yields:
-        With `batch` in the spec, a dict of field -> tensor (or list, where values do not stack), with
-        `__key__`, `__url__`, `__source__` as lists of text; or a tuple of such values with `to_tuple`.
+        With `batch` in the spec, a dict of field -> tensor (text, bytes, dicts: a list; or what `ragged` and `collate`
+        ask for), with `__key__`, `__url__`, `__source__` as lists of text; or a tuple of such values with `to_tuple`.
         Without `batch`, single samples: dicts, or tuples.
 
     Raises:
