@@ -289,11 +289,11 @@ class Processor(DataPipeline):
 
     def __init__(self, function: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__()
-        self._made = made(function, *args, **kwargs)
+        self.stage = made(function, *args, **kwargs)  # type: ignore[method-assign]  # of 2021, before the method
 
     def __call__(self, dataset: Any) -> DataPipeline:
         """The dataset with the stage behind it."""
-        return DataPipeline(dataset, self._made)
+        return DataPipeline(dataset, self.stage)
 
     def iterate(self, number: int) -> Iterator[Any]:
         """Raises a UsageError: there is nothing to process yet."""

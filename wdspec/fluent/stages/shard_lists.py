@@ -18,7 +18,7 @@ from wdspec.storage.environment import Environment
 from wdspec.storage.shard_listing import list_shards
 from wdspec.storage.storage import Storage
 from wdspec.urls.schemes import scheme_of
-from wdspec.urls.sequence import UrlSequence
+from wdspec.urls.sequence import ShardUrl, UrlSequence
 
 Urls = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A URL, or several: with braces, `::`, globs, directories, `@file`s and `${NAME}`, as in a spec's `shards`."""
@@ -70,6 +70,24 @@ def with_variables(text: str, environ: Mapping[str, str] = os.environ) -> str:
     return text
 
 
+class ShardText(str):
+    """A shard as a text, which knows where a relative path starts, as `ShardUrl` does."""
+
+    base: str
+
+    @classmethod
+    def of(cls, shard: ShardUrl) -> ShardText:
+        """The text of a shard."""
+        made = cls(shard.text)
+        made.base = shard.base
+        return made
+
+    @property
+    def text(self) -> str:
+        """The text alone."""
+        return str(self)
+
+
 class ShardTexts(Sequence[str]):
     """Listed shards as texts: what users see of a list, equal to any list of the same texts; braces stay arithmetic."""
 
@@ -80,13 +98,13 @@ class ShardTexts(Sequence[str]):
         return len(self.shards)
 
     @overload
-    def __getitem__(self, index: int) -> str: ...
+    def __getitem__(self, index: int) -> ShardText: ...
     @overload
     def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
+    def __getitem__(self, index: int | slice) -> ShardText | list[str]:
         if isinstance(index, slice):
-            return [shard.text for shard in self.shards[index]]
-        return self.shards[index].text
+            return [ShardText.of(shard) for shard in self.shards[index]]
+        return ShardText.of(self.shards[index])
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ShardTexts):
@@ -126,12 +144,12 @@ class SimpleShardList:
     def iterate(self, number: int) -> Iterator[dict[str, Any]]:
         """The shards of one pass."""
         if self.seed is None:
-            for url in self.urls:
-                yield {"url": url}
+            for url in self.urls.shards:
+                yield {"url": url.text}
             return
         order = Permutation(key64(self.seed, "shards", number), len(self.urls))
         for i in range(len(self.urls)):
-            yield {"url": self.urls[order[i]]}
+            yield {"url": self.urls[order[i]].text}
 
     def __repr__(self) -> str:
         return f"SimpleShardList({self.urls!r}, seed={self.seed})"
@@ -186,7 +204,7 @@ class ResampledShards:
         key = key64(self.seed, "resampled", *place, number)
         count = min(len(self.urls), self.max_urls)
         for i in range(self.nshards):
-            yield {"url": self.urls[random64(key, i) * count >> 64]}
+            yield {"url": self.urls[random64(key, i) * count >> 64].text}
 
     def __repr__(self) -> str:
         return f"ResampledShards({self.urls!r}, seed={self.seed})"
