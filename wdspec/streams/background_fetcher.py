@@ -8,6 +8,7 @@ a store that stalls, or that is waited for between two retries, delays its own r
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from typing import Protocol
 
@@ -63,6 +64,8 @@ class BackgroundFetcher:
 
     def wake(self) -> None:
         """Looks at the tasks again: one of them may have become ready, or done."""
+        if sys.is_finalizing():  # the thread is no more, and may have taken the lock with it
+            return
         with self._changed:
             self._drop_done()
             self._changed.notify()

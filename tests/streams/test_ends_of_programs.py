@@ -1,0 +1,27 @@
+"""A program that ends while shards are fetched ahead."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import threading
+from wdspec.streams.background_fetcher import background_fetcher
+
+fetcher = background_fetcher()
+# The interpreter stops the fetching thread for good wherever it is, so also where it holds this.
+holding = threading.Thread(target=fetcher._changed.acquire)
+holding.start()
+holding.join()
+
+class Expected:
+    def __del__(self, wake=fetcher.wake, say=print):
+        say("closed", flush=True)
+        wake()
+
+expected = Expected()
+"""
+
+
+def test_the_end_of_a_program_does_not_wait_for_a_thread_that_is_no_more():
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "closed\n", "")
