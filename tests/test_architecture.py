@@ -13,7 +13,7 @@ MAP = PAGE.partition("## Every file")[0]
 
 QUESTIONS = {
     "Where is a redirect followed?": ("stores/http/exchange.py", "def redirect_of"),
-    "What happens to the samples held at the end of a pass?": ("reading/source_stream.py", "def _rest"),
+    "What happens to the samples held at the end of a pass?": ("reading/source_stream.py", "def _with_rest"),
     "Which slot reads which shard?": ("planning/shard_order.py", "def entry"),
     "How is it decided which source the next sample comes from?": ("planning/draws.py", "class Draws"),
     "Where is a state made into JSON?": ("running/run_state.py", "def make_state"),

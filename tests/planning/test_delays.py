@@ -151,5 +151,5 @@ def test_sizes_and_lanes_are_shared_out_by_shares():
 
 def test_blocks_are_a_fraction_of_what_is_held():
     for size in (80, 300, 1000, 5000, 123_456):
-        assert size / 10 <= Delays(0, "a", size).block <= size / 5
+        assert size / 6 <= Delays(0, "a", size).block <= size / 3
     assert Delays(0, "a", 16).block == Delays(0, "a", 2).block == 16

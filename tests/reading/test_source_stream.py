@@ -260,6 +260,17 @@ def test_one_good_shard_is_found_by_every_slot(size, order, slots, interleave):
         assert {shard for shard, _ in found} == {2}
 
 
+@pytest.mark.parametrize("order", ["shuffled", "resampled"])
+@pytest.mark.parametrize("size", [1, 5, 18, 60])
+def test_what_came_out_before_a_state_counts_as_given(size, order):
+    """One good sample in a shard: resumed behind it, the rest of the shard gives nothing."""
+    source = source_of([9], size, order=order, drops={*range(9)} - {3})
+    stream = stream_of(source)
+    for _ in itertools.islice(iter(stream), 300):
+        again = stream_of(source, 0, stream.state)
+        assert next(iter(again)) == (0, 3)
+
+
 def test_a_source_that_gives_nothing_for_long_warns_once(caplog):
     source = source_of([2] * 100, 20, drops=range(2))
     with pytest.raises(ShardError):

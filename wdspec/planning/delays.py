@@ -71,8 +71,8 @@ class Delays:
 
     @property
     def block(self) -> int:
-        """Samples read at a time: about N / 7, a power of two."""
-        return max(SMALLEST, 1 << max(0, (self.size // 5).bit_length() - 1))
+        """Samples read at a time: about N / 4, a power of two: caches like many of a lane in one go."""
+        return max(SMALLEST, 1 << max(0, (self.size // 3).bit_length() - 1))
 
     @property
     def most_held(self) -> int:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from wdspec.errors import ShardError
@@ -49,7 +48,7 @@ class SourceStream:
         """Where to begin to read again, ascending; the first one is that for the oldest sample held."""
         self._packed: tuple[_Mark, bytearray] | None = None
         self._gave = False
-        """Whether a sample was given since a shard last ended."""
+        """Whether a sample was given since a shard last ended, or one was read again that was given before."""
         self._fruitful = 0
         """Turns before this one had begun when a sample was last given, which may have been theirs."""
         self._ended: deque[tuple[int, int]] = deque()
@@ -129,7 +128,8 @@ class SourceStream:
                 if releasing.out:
                     self._forget(releasing.out, first, ended)
                 self._check_delivers()
-                for ordinal in self._coming(releasing, ended):
+                coming = releasing.upto(self._read)
+                for ordinal in self._with_rest(coming, releasing) if ended else coming:
                     self._last = ordinal
                     sample = process(take(ordinal), ordinal + 1)
                     if sample is not None:
@@ -143,13 +143,9 @@ class SourceStream:
             self._marks = deque([self._marks[-1]._replace(ends_pass=False)])
         yield from self._ordered()
 
-    def _coming(self, releasing: ReleaseOrder, ended: bool) -> Iterable[int]:
-        """The ordinals that come out now."""
-        coming = releasing.upto(self._read)
-        return chain(coming, self._rest(releasing)) if ended else coming
-
-    def _rest(self, releasing: ReleaseOrder) -> Iterator[int]:
-        """Those that come out because the pass has ended."""
+    def _with_rest(self, coming: list[int], releasing: ReleaseOrder) -> Iterator[int]:
+        """The ordinals that come out now, and then those that do because the pass has ended."""
+        yield from coming
         rest = releasing.rest(self._read)
         self._end = self._read if rest else 0
         yield from rest
@@ -191,6 +187,7 @@ class SourceStream:
             if ordinal in out:
                 out.remove(ordinal)
                 del self._held[ordinal]
+                self._gave = True
         if ended and (self._last >= self._read or self._end not in (0, self._read)):
             raise ShardError(
                 f"sample {max(self._last, self._end - 1)} was read before the state was saved, and now a pass of the "
