@@ -72,10 +72,11 @@ scans        70    21.3  100.0 %  100.0 %    1,418   6 of 6
   b          30    16.5  100.0 %  100.0 %      466   2 of 2
 drawn     4,000   0.124    6.2 %   12.4 %        0  8 of 10
 
-legal runs: samples a rank and step, and slots a worker with so many workers
+legal runs: samples a rank and step, and slots a worker with so many workers; up to 16 ranks
 ranks  samples  0, 1  2
     1       16     4  2
     2        8     2  1
+    4        4     2  1
 
 warning: W511 epoch: 1000 is no whole number of batches of 16; an epoch is 992 samples, and the next one goes on from there
 warning: W512 fewer shards than the 4 slots, so each shard is read in parts (b in 2), every part by a walk through all of it; more and smaller shards read faster
@@ -243,15 +244,29 @@ def test_a_run_on_fewer_ranks_and_workers_is_told_with_all_others_that_are_legal
     elastic = ("nested.yaml", "--set", "elastic={ranks: 4, workers: 6}")
     told = simulation_result(*elastic, "--ranks", "2", "--workers", "3")
     assert told["run"] == {"ranks": 2, "workers": 3, "slots_per_worker": 4}
-    assert told["legal"] == {"ranks": [1, 2, 4], "workers": [1, 2, 3, 6]}
+    assert told["legal"] == {"ranks": [1, 2, 4, 8, 16, 32], "workers": [1, 2, 3, 6]}
     assert told["batch"] == {"batched": True, "per_slot": 8, "per_rank": 16, "global": 32}
     assert told["open_per_worker"]["shards"] == 4 * 3 + 2  # by chance a worker has more of a pass
     assert told["open_per_worker"]["different"] < 12  # a has 4 shards for 24 slots
     assert simulation_result(*elastic)["sources"] == told["sources"]
     _, said = wdspec(*("simulate", *elastic, "--ranks", "3"), code=1)
     assert (
-        "3 ranks cannot share 4 canonical ranks evenly; run with a world size of 2 or 4 (of 1, 2, 4)" in said
+        "3 ranks cannot share a global batch of 32 samples evenly; run with a world size of 2 or 4 (of 1, 2, 4, "
+        "8, 16, 32)" in said
     )
+
+
+def test_ranks_that_share_canonical_ones_are_legal_where_the_batch_allows():
+    elastic = ("nested.yaml", "--set", "elastic={ranks: 4, workers: 6}", "--set", "batch={size: 6}")
+    told = simulation_result(*elastic, "--ranks", "3", "--workers", "6")
+    assert told["run"] == {"ranks": 3, "workers": 6, "slots_per_worker": 2}, "8 of the 24 samples lie in two"
+    assert told["batch"] == {"batched": True, "per_slot": 6, "per_rank": 8, "global": 24}
+    assert told["legal"]["ranks"] == [1, 2, 3, 4, 6, 8, 12, 24]
+    assert "8 samples a rank, 24 over all ranks" in wdspec("explain", *elastic, "--ranks", "3")[0]
+    by_rank = (*elastic, "--set", "batch.accumulate=true")
+    assert simulation_result(*by_rank)["legal"]["ranks"] == [1, 2, 4]
+    _, said = wdspec(*("simulate", *by_rank, "--ranks", "3"), code=1)
+    assert "3 ranks cannot share 4 canonical ranks evenly" in said
 
 
 def test_shards_read_in_turn_are_open_at_once():

@@ -1,7 +1,7 @@
 import pytest
 
 from wdspec.errors import UsageError
-from wdspec.planning.topology import Seat, Topology, slot_of_batch
+from wdspec.planning.topology import Seat, Topology, legal_world_sizes, slot_of_batch
 
 
 def test_slots_are_numbered_rank_by_rank():
@@ -46,3 +46,11 @@ def test_a_rank_must_be_in_its_world(rank, size):
 def test_a_topology_is_not_empty():
     with pytest.raises(UsageError, match="at least one"):
         Topology(0, 1)
+
+
+def test_the_most_that_a_rank_reads_is_that_of_the_worst_rank():
+    for ranks, per_slot in ((1, 1), (4, 3), (6, 4), (5, 12), (64, 24)):
+        topology = Topology(ranks, 1)
+        for world in legal_world_sizes(ranks, per_slot):
+            read = [len(Seat(rank, world).canonical_ranks(topology, per_slot)) for rank in range(world)]
+            assert topology.most_read(world, per_slot) == max(read)

@@ -19,6 +19,13 @@ class Batching:
     """G = N·b: samples of one global batch over all canonical ranks."""
     batched: bool
     """False: the pipeline yields samples, one a canonical rank and step."""
+    accumulated: bool = False
+    """Whether a rank gets the samples of each of its canonical ranks by themselves."""
+
+    @property
+    def shared(self) -> int:
+        """b where ranks may share what a slot gives to a batch, 1 where each item is of one canonical rank."""
+        return self.per_slot if self.batched and not self.accumulated else 1
 
 
 def batching(spec: Spec, ranks: int) -> Batching:
@@ -30,7 +37,7 @@ def batching(spec: Spec, ranks: int) -> Batching:
     if spec.batch is None:
         return Batching(1, ranks, batched=False)
     if spec.batch.size is not None:
-        return Batching(spec.batch.size, spec.batch.size * ranks, batched=True)
+        return Batching(spec.batch.size, spec.batch.size * ranks, True, spec.batch.accumulate)
     size = spec.batch.global_size
     assert size is not None, "the spec room checks that one of the two is given"
     each, rest = divmod(size, ranks)
@@ -43,7 +50,7 @@ def batching(spec: Spec, ranks: int) -> Batching:
             f"batch.global_size {size:,} has each of {ranks:,} ranks hold {each:,} samples at once; the limit is "
             f"{MOST_SAMPLES:,}"
         )
-    return Batching(each, size, batched=True)
+    return Batching(each, size, True, spec.batch.accumulate)
 
 
 def epoch_batches(spec: Spec, batching: Batching) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from math import isqrt
+from math import gcd, isqrt
 
 from wdspec.errors import UsageError
 
@@ -32,6 +32,14 @@ class Topology:
     def slot(self, rank: int, worker: int) -> int:
         """The number of slot (c, k), in 0..S-1."""
         return rank * self.workers + worker
+
+    def most_read(self, ranks: int, per_slot: int = 1) -> int:
+        """The most canonical ranks, whole or in part, that one of R ranks reads; R divides N·b (`Seat.places`).
+
+        Ranks begin at all multiples of g = gcd(N·b / R, b) of a canonical rank's places; the worst is the last of them.
+        """
+        each = self.ranks * per_slot // ranks
+        return -(-(per_slot - gcd(each, per_slot) + each) // per_slot)
 
     def check_workers(self, workers: int) -> None:
         """Checks that W reading processes per rank can share the K canonical workers.
@@ -96,9 +104,9 @@ class Seat:
         return range(places.start // per_slot, -(-places.stop // per_slot))
 
 
-def legal_world_sizes(ranks: int) -> list[int]:
-    """The numbers R of ranks that can share N canonical ranks without reading a slot twice, ascending."""
-    return _divisors(ranks)
+def legal_world_sizes(ranks: int, per_slot: int = 1) -> list[int]:
+    """The numbers R of ranks that can share N canonical ranks evenly, ascending; `per_slot` as for `Seat.places`."""
+    return _divisors(ranks * per_slot)
 
 
 def legal_workers(workers: int) -> list[int]:

@@ -44,24 +44,19 @@ class Run:
             topology = Topology(elastic.ranks, elastic.workers)
             topology.check_workers(workers)
         run = cls(blueprint, make_plan(blueprint.spec, blueprint.shards, topology, blueprint.counts), seat)
-        seat.places(topology, run._shared)
+        seat.places(topology, run.plan.batching.shared)
         return run
 
     @cached_property
     def ranks(self) -> range:
         """The canonical ranks that this rank reads, whole or in part."""
-        return self.seat.canonical_ranks(self.plan.topology, self._shared)
-
-    @property
-    def _shared(self) -> int:
-        """b where ranks may share what a slot gives to a batch, 1 where each item is of one canonical rank."""
-        batch = self.blueprint.spec.batch
-        return 1 if batch is None or batch.accumulate else self.plan.batching.per_slot
+        return self.seat.canonical_ranks(self.plan.topology, self.plan.batching.shared)
 
     @property
     def _own(self) -> slice:
         """This rank's samples among those that its canonical ranks give to a batch."""
-        places, first = self.seat.places(self.plan.topology, self._shared), self.ranks.start * self._shared
+        shared = self.plan.batching.shared
+        places, first = self.seat.places(self.plan.topology, shared), self.ranks.start * shared
         return slice(places.start - first, places.stop - first)
 
     @cached_property

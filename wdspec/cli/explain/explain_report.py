@@ -61,7 +61,7 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
     if (run.ranks, run.workers) != (plan.topology.ranks, plan.topology.workers):
         yield "run", run.readers_in_words
     if batching.batched:
-        per_rank = f"{counted(batching.per_slot * run.canonical_ranks, 'sample')} a rank"
+        per_rank = f"{counted(batching.global_size // run.ranks, 'sample')} a rank"
         yield "batch", per_rank + (f", {batching.global_size:,} over all ranks" if run.ranks > 1 else "")
     else:
         yield "batch", "none: yields single samples"

@@ -90,11 +90,13 @@ class PlannedRun:
     """Reading processes per rank, at least 1."""
     why: str
     """Where the numbers come from."""
+    shared: int = 1
+    """As `Batching.shared`."""
 
     @property
     def canonical_ranks(self) -> int:
-        """How many canonical ranks one rank reads."""
-        return self.topology.ranks // self.ranks
+        """How many canonical ranks one rank reads at most, whole or in part."""
+        return self.topology.most_read(self.ranks, self.shared)
 
     @property
     def in_words(self) -> str:
@@ -215,7 +217,7 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
     """The explanation as numbers and texts."""
     plan = explanation.plan
     batch = {
-        "per_rank": plan.batching.per_slot * explanation.run.canonical_ranks,
+        "per_rank": plan.batching.global_size // explanation.run.ranks,
         "global": plan.batching.global_size,
     }
     return {

@@ -19,6 +19,7 @@ from wdspec.cli.explain.wording import explained_fields, fields_in_words, steps_
 from wdspec.errors import MissingShardError, WdspecError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.listed_spec import ListedSpec
+from wdspec.planning.epoch_length import batching
 from wdspec.planning.plan import Plan, SourcePlan
 from wdspec.planning.topology import Seat, Topology
 from wdspec.processes.seat import find_seat
@@ -109,10 +110,11 @@ def _run(spec: Spec, ranks: int | None, workers: int | None) -> PlannedRun:
     topology = Topology(elastic.ranks, elastic.workers)
     if ranks is None and seat.world_size == 1:
         seat = Seat(0, topology.ranks)
-    seat.canonical_ranks(topology)
+    shared = batching(spec, topology.ranks).shared
+    seat.places(topology, shared)
     own = topology.workers if workers is None else workers
     topology.check_workers(own)
-    return PlannedRun(topology, seat.world_size, max(1, own), "elastic")
+    return PlannedRun(topology, seat.world_size, max(1, own), "elastic", shared)
 
 
 def _planned(

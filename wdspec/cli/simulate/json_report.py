@@ -18,7 +18,7 @@ def as_json(result: SimulationResult) -> dict[str, Any]:
         "batch": {
             "batched": plan.batching.batched,
             "per_slot": plan.batching.per_slot,
-            "per_rank": run.canonical_ranks * plan.batching.per_slot,
+            "per_rank": plan.batching.global_size // run.ranks,
             "global": plan.batching.global_size,
         },
         "epoch": None

@@ -14,6 +14,7 @@ from wdspec.cli.simulate.coverage import coverage
 from wdspec.cli.simulate.simulation import Simulation, legal_runs, simulate
 from wdspec.cli.support.tables import listed
 from wdspec.planning.plan import Plan, SourcePlan
+from wdspec.planning.topology import Seat
 from wdspec.system.progress import progress
 
 ENDLESS = 1000
@@ -216,9 +217,9 @@ def _open_shards(explanation: Explanation) -> tuple[int, int]:
         rank, worker = divmod(number, run.workers)
         opened = [
             (source.name, source.order.entry(slot, turn).shard)
-            for c in range(run.canonical_ranks)
+            for canonical in Seat(rank, run.ranks).canonical_ranks(plan.topology, run.shared)
             for k in range(worker, plan.topology.workers, run.workers)
-            for slot in [plan.topology.slot(rank * run.canonical_ranks + c, k)]
+            for slot in [plan.topology.slot(canonical, k)]
             for source in plan.sources
             for turn in range(min(source.interleave, source.order.last_turn(slot, 0) + 1))
         ]

@@ -132,8 +132,9 @@ def simulate(
 
 
 def legal_runs(plan: Plan) -> tuple[list[int], list[int]]:
-    """The ranks R and the workers W that a run of the plan may have: all R that divide N with all W that divide K."""
-    return legal_world_sizes(plan.topology.ranks), legal_workers(plan.topology.workers)
+    """The ranks R and the workers W that a run of the plan may have, any R with any W."""
+    topology = plan.topology
+    return legal_world_sizes(topology.ranks, plan.batching.shared), legal_workers(topology.workers)
 
 
 def _pass_batches(finite: Pass) -> Callable[[int, int, int, int], IntArray]:

@@ -233,12 +233,14 @@ def _runs(result: SimulationResult) -> Table:
     if len(shown) > MOST_COLUMNS:
         shown[MOST_COLUMNS - 1 :] = shown[-1:]
     rows: list[Row] = []
-    for ranks in result.legal_ranks:
-        own = plan.topology.ranks // ranks
+    some = [ranks for ranks in result.legal_ranks if ranks <= 2 * plan.topology.ranks]
+    for ranks in some:
+        own = plan.topology.most_read(ranks, plan.batching.shared)
         slots = (number(own * plan.topology.workers // workers) for workers in shown)
-        rows.append((number(ranks), number(own * plan.batching.per_slot), *slots))
+        rows.append((number(ranks), number(plan.batching.global_size // ranks), *slots))
     others = f" (or {', '.join(map(str, all_workers))})" if shown != all_workers else ""
-    title = f"legal runs: samples a rank and step, and slots a worker with so many workers{others}"
+    more = f"; up to {result.legal_ranks[-1]:,} ranks" if len(some) < len(result.legal_ranks) else ""
+    title = f"legal runs: samples a rank and step, and slots a worker with so many workers{others}{more}"
     columns = [f"{workers}>" for workers in shown]
     columns[0] = f"0, {columns[0]}"
     return Table(("ranks>", "samples>", *columns), rows, title)
