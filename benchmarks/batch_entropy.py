@@ -1,6 +1,6 @@
 """How mixed batches are where shards look sorted: the entropy of their classes, beside webdataset, both reading tars.
 
-python benchmarks/batch_entropy.py           # the table, in a minute
+python benchmarks/batch_entropy.py           # the table, in three minutes
 python benchmarks/batch_entropy.py --quick   # next to nothing: checks that it runs
 
 40 shards of 500 samples are sorted by class: four shards of each of ten classes. Batches of 64 of the second pass are
@@ -56,10 +56,14 @@ def entropy(classes: Iterable[str], count: int) -> float:
     return statistics.mean(found)
 
 
-def ours(paths: list[str], slot: int, slots: int, **options: object) -> Iterator[str]:
+def ours(paths: list[str], slot: int, slots: int, seed: int, **options: object) -> Iterator[str]:
     """The classes of one slot's samples, endlessly."""
     spec = wdspec.load(
-        {"dataset": [{"name": "s", "shards": paths, **options}], "elastic": {"ranks": 1, "workers": slots}}
+        {
+            "seed": seed,
+            "dataset": [{"name": "s", "shards": paths, **options}],
+            "elastic": {"ranks": 1, "workers": slots},
+        }
     )
     reader = Run.of(blueprint(spec), Seat(), slots).reader()
     number = slot
@@ -68,15 +72,15 @@ def ours(paths: list[str], slot: int, slots: int, **options: object) -> Iterator
         number += slots
 
 
-def theirs(paths: list[str], slot: int, slots: int, size: int = 1000) -> Iterator[str]:
+def theirs(paths: list[str], slot: int, slots: int, seed: int, size: int = 1000) -> Iterator[str]:
     """The classes of the samples of one of webdataset's workers, endlessly, with its usual shuffles."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         stages = [
-            webdataset.SimpleShardList(paths[slot::slots], seed=1),
-            webdataset.shuffle(100, seed=2),
+            webdataset.SimpleShardList(paths[slot::slots], seed=seed),
+            webdataset.shuffle(100, seed=seed + 1),
             webdataset.tarfile_to_samples(),
-            webdataset.shuffle(size, initial=min(100, size), seed=3),
+            webdataset.shuffle(size, initial=min(100, size), seed=seed + 2),
         ]
         while True:
             for sample in webdataset.DataPipeline(*stages):
@@ -99,7 +103,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="40 shards of 20 samples")
-    samples = 20 if parser.parse_args().quick else 500
+    samples, seeds = (20, 2) if parser.parse_args().quick else (500, 24)
     shards = 40
     print("| shuffle | bits, 1 slot | bits, 8 slots |\n|--|--:|--:|")
     with tempfile.TemporaryDirectory(prefix="wdspec-benchmark-") as folder:
@@ -110,11 +114,12 @@ def main() -> None:
             for slots in (1, 8):
                 count = shards * samples // slots
                 found = []
-                for slot in range(0, slots, 3):
-                    classes = stream(paths, slot, slots, **options)  # type: ignore[operator]
+                for seed in range(seeds):
+                    classes = stream(paths, seed % slots, slots, 10 * seed, **options)  # type: ignore[operator]
                     next(islice(classes, count - 1, count))  # the first pass
                     found.append(entropy(classes, count // BATCH * BATCH or BATCH))
-                cells.append(f"{statistics.mean(found):.2f}")
+                error = statistics.stdev(found) / math.sqrt(seeds)
+                cells.append(f"{statistics.mean(found):.2f} ± {error:.2f}")
             print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
         print(f"| global | {entropy(everywhere(paths, samples), shards * samples):.2f} | |")

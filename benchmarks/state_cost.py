@@ -37,7 +37,9 @@ class StatelessDataset(TaskDataset):
 
     def __getitem__(self, task: Any) -> Delivery | WdspecError:
         delivery = super().__getitem__(task)
-        return Delivery(delivery.items, {}) if isinstance(delivery, Delivery) else delivery
+        return (
+            Delivery(delivery.items, {}, delivery.memory_peak) if isinstance(delivery, Delivery) else delivery
+        )
 
 
 def without_state(loader: Loader) -> Iterator[Any]:
