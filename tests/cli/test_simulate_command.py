@@ -262,7 +262,7 @@ def test_ranks_that_share_canonical_ones_are_legal_where_the_batch_allows():
     assert told["run"] == {"ranks": 3, "workers": 6, "slots_per_worker": 2}, "8 of the 24 samples lie in two"
     assert told["batch"] == {"batched": True, "per_slot": 6, "per_rank": 8, "global": 24}
     assert told["legal"]["ranks"] == [1, 2, 3, 4, 6, 8, 12, 24]
-    assert "8 samples a rank, 24 over all ranks" in wdspec("explain", *elastic, "--ranks", "3")[0]
+    assert "8 samples a rank, 24 over all ranks" in wdspec("explain", *elastic, "--ranks", "3", code=1)[0]
     by_rank = (*elastic, "--set", "batch.accumulate=true")
     assert simulation_result(*by_rank)["legal"]["ranks"] == [1, 2, 4]
     _, said = wdspec(*("simulate", *by_rank, "--ranks", "3"), code=1)
