@@ -34,8 +34,10 @@ def test_19_gs_is_read_through_aistore_and_other_schemes_are_not(stores, url, mo
     monkeypatch.setenv("USE_AIS_FOR", "gs")
     monkeypatch.setenv("AIS_ENDPOINT", stores.url)
     assert len(list(wds.WebDataset("gs://sharded-imagenet/imagenet-val-000000.tar"))) == 12
-    assert stores.requests[-1].partition(stores.url)[2] or stores.requests[-1].startswith("/v1/objects/")
-    assert "provider=gcp" in stores.requests[-1]
+    objects = [
+        request for request in stores.requests if "/v1/objects/" in request
+    ]  # another asks for the map
+    assert "provider=gcp" in objects[-1]
     dataset = wds.WebDataset("s3://bucket/o.tar")
     assert (
         dataset.stages[-1].args[0].storage.resolve(dataset.stages[0].urls[0]).location == "s3://bucket/o.tar"
