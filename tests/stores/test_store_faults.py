@@ -84,6 +84,7 @@ def test_faults_change_no_byte(behind_proxy):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_many_faults_change_no_byte(behind_proxy):
     judge(behind_proxy, range(100, 200))
 
