@@ -8,7 +8,8 @@ from wdspec.planning.plan import make_plan
 from wdspec.planning.shares import effective_shares
 from wdspec.planning.topology import Topology
 from wdspec.spec.language.models import Source, Spec
-from wdspec.spec.language.options import Batch, Epoch, MixOptions
+from wdspec.spec.language.options import Epoch, MixOptions
+from wdspec.spec.language.steps.batch_options import Batch
 from wdspec.urls.sequence import UrlSequence, parse_shards
 
 

@@ -179,7 +179,7 @@ def test_the_script_of_batches_runs():
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    bits = [float(line.split("|")[2]) for line in done.stdout.splitlines()[2:]]
+    bits = [float(line.split("|")[2].split("±")[0]) for line in done.stdout.splitlines()[2:]]
     everywhere, theirs, ours, *_ = bits
     assert ours >= theirs - 0.1, "here the buffers hold all"
     assert everywhere >= ours - 0.1
@@ -193,7 +193,7 @@ def test_batches_of_sorted_shards_are_better_mixed_than_by_webdataset(tmp_path):
     for slot, slots in ((0, 1), (2, 8)):
         count = 20_000 // slots
         ours, theirs = (
-            entropies.entropy(itertools.islice(each(paths, slot, slots), count, 2 * count), count)
+            entropies.entropy(itertools.islice(each(paths, slot, slots, 0), count, 2 * count), count)
             for each in (entropies.ours, entropies.theirs)
         )
         assert ours > theirs + 0.2

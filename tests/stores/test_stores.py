@@ -350,7 +350,7 @@ def test_a_store_whose_package_is_not_installed_names_the_extra(url, install):
 
 def test_a_store_that_nobody_answers_for_is_given_up_soon(monkeypatch):
     monkeypatch.setattr(filesystem._systems, "value", KeyedValues())
-    monkeypatch.setattr(filesystem, "heard", set())
+    monkeypatch.setattr(filesystem, "reached", set())
     monkeypatch.setitem(
         fsspec.config.conf,
         "s3",
