@@ -41,6 +41,15 @@ class Own:
 def half(sample):
     return random.random() < 0.5
 
+def decode(data):
+    return [random.random(), float(torch.rand(1)), np.random.randn()]
+
+def mix(values):
+    return torch.tensor(values) + torch.rand(1) + random.random() + np.random.rand()
+
+def whole(samples):
+    return {"__key__": [sample["__key__"] for sample in samples], "drawn": torch.randperm(len(samples))}
+
 def fail_at_low(sample):
     if random.random() < 0.3:
         raise ValueError("low")
@@ -108,6 +117,35 @@ def test_the_loops_own_draws_are_unharmed(tmp_path, function):
         next(stream)
         seen.append(draws())
     assert seen == expected
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"defaults": {"decode": {"cls": "drawing_in_maps:decode"}}},
+        {"batch": {"size": 4, "collate": {"cls": "drawing_in_maps:mix"}}},
+        {"batch": {"size": 4, "accumulate": True, "collate": "drawing_in_maps:whole"}},
+    ],
+    ids=["decode", "collate a field", "collate"],
+)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_decoders_and_collate_draw_is_the_same_after_a_resume(tmp_path, change, workers):
+    random.seed(1)
+    before = random.getstate()
+    document = {**spec(tmp_path, "draw_torch"), **change}
+    del document["dataset"][0]["map"]
+
+    def run(rank=0, world_size=1):
+        return wdspec.loader(document, num_workers=workers, rank=rank, world_size=world_size)
+
+    assert_resumable(run, batches=6, live=False, stops=[3])
+    if document["batch"] != 4:
+        return
+    ranks = [[tuple(values) for batch in run(rank, 2) for values in batch["cls"]] for rank in range(2)]
+    both = [tuple(values) for batch in run() for values in batch["cls"]]
+    assert sorted(both) == sorted(ranks[0] + ranks[1])
+    assert len({values[0] for values in both}) == len(both)
+    assert random.getstate() == before
 
 
 def test_samples_that_a_draw_drops_or_fails_are_counted_once_and_are_the_same(tmp_path):

@@ -106,6 +106,11 @@ class DecodeRules:
         """Whether a decoder draws, by the sample's own numbers."""
         return any(map(draws, (*self.names, *self.fields.values())))
 
+    @property
+    def functions(self) -> list[str]:
+        """The names of the user's functions in it."""
+        return [name for name in (*self.names, *self.fields.values()) if ":" in name]
+
     def takes(self, suffix: str) -> bool:
         """Whether one of ``names`` decides on files of this suffix, which is no packing."""
         return self._general(suffix.rpartition(".")[2]) is not None

@@ -17,7 +17,6 @@ from wdspec.fields.decoding_errors import UserDecoderError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.fields.scale import Scaling
 from wdspec.planning.keys import random64, uniform
-from wdspec.processes.global_generators import GlobalGenerators
 from wdspec.reading.error_budget import Budget
 from wdspec.reading.sample_rng import SampleAtWork, current, slot_key
 from wdspec.reading.shard_opener import ShardOpener
@@ -56,7 +55,7 @@ class Transform:
     @property
     def has_functions(self) -> bool:
         """Whether functions of the user's are part of it, which may draw."""
-        return self.select is not None or bool(self.maps)
+        return self.select is not None or bool(self.maps) or bool(self.fields.rules.functions)
 
     def build(
         self, budget: Budget, seed: int, slot: int, maps: MapSteps, shards: ShardOpener | None = None
@@ -79,6 +78,8 @@ class Transform:
         def process(raw: Sample, ordinal: int, of_store: bool = False) -> Sample | None:
             cause: SkipCause = "decode"
             selected = dropped["select"]
+            if generators is not None:
+                generators.seed(random64(key, ordinal) ^ _GLOBALS)
             try:
                 if scaling is None and not draws:
                     sample = fields(raw)
@@ -91,19 +92,19 @@ class Transform:
                     return None
                 if steps:
                     cause = "map"
-                    sample = _mapped(steps, sample, generators, (key, ordinal, raw["__url__"]))
-                    if generators is not None and generators.strayed():
-                        dropped["select"] = selected
-                        return process(raw, ordinal, of_store)
-                    if sample is None:
-                        return None
-                    cause = "decode"
+                    sample = _mapped(steps, sample, (key, ordinal, raw["__url__"]))
+                if generators is not None and generators.strayed():
+                    dropped["select"] = selected
+                    return process(raw, ordinal, of_store)
+                if sample is None:
+                    return None
+                cause = "decode"
                 if project is not None:
                     sample = project(sample)
                     if sample is None:
                         return None
             except Exception as error:
-                if cause == "map" and generators is not None and generators.strayed():
+                if generators is not None and generators.strayed():
                     dropped["select"] = selected
                     return process(raw, ordinal, of_store)
                 if shards is not None and cause == "decode":
@@ -159,13 +160,8 @@ class Transform:
         return project
 
 
-def _mapped(
-    steps: Sequence[Step], sample: Sample | None, generators: GlobalGenerators | None, at_work: SampleAtWork
-) -> Sample | None:
-    """The sample after the user's functions, which draw from numbers of its own."""
-    key, ordinal, _ = at_work
-    if generators is not None:
-        generators.seed(random64(key, ordinal) ^ _GLOBALS)
+def _mapped(steps: Sequence[Step], sample: Sample | None, at_work: SampleAtWork) -> Sample | None:
+    """The sample after `select` and `map`, which may ask for its `sample_rng`."""
     current.sample = at_work
     try:
         for step in steps:

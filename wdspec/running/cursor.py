@@ -203,7 +203,7 @@ class ReadingCursor(Cursor):
             batch = self.batch
             samples = read(batch)
             try:
-                items = assemble(samples)
+                items = assemble(batch, samples)
             except BaseException as error:
                 reader.fail(error)
                 raise

@@ -113,8 +113,8 @@ class Run:
         return Reader(self.plan, self.blueprint.parts, self.ranks, self.blueprint.spec)
 
     @cached_property
-    def assemble(self) -> Callable[[list[Sample]], list[Any]]:
-        """What makes of the samples of one global batch the `items_per_step` items that the training loop gets.
+    def assemble(self) -> Callable[[int, list[Sample]], list[Any]]:
+        """What makes of the number and the samples of one global batch the `items_per_step` items that a loop gets.
 
         With `batch`, one dict of tensors, or one tuple with `to_tuple` (with `accumulate`, one for each canonical
         rank); without, the samples as dicts or tuples.
@@ -122,14 +122,18 @@ class Run:
         entries, batch = self.blueprint.spec.to_tuple, self.blueprint.spec.batch
         if batch is None:
             if entries is None:
-                return lambda samples: samples
-            return lambda samples: [as_tuple(sample, entries) for sample in samples]
-        make = BatchMaker(batch, entries, self.blueprint.spec.folder)
+                return lambda number, samples: samples
+            return lambda number, samples: [as_tuple(sample, entries) for sample in samples]
+        make = BatchMaker(batch, entries, self.blueprint.spec.folder, self.plan.seed)
+        size, of_all = self.plan.batching.per_slot, self.plan.batching.global_size
+        first = self.ranks.start * size
         if batch.accumulate:
-            size = self.plan.batching.per_slot
-            return lambda samples: [make(samples[at : at + size]) for at in range(0, len(samples), size)]
-        own = self._own
-        return lambda samples: [make(samples[own])]
+            parts = [slice(part * size, (part + 1) * size) for part in range(self.items_per_step)]
+        else:
+            parts = [self._own]
+        return lambda number, samples: [
+            make(samples[part], number * of_all + first + part.start) for part in parts
+        ]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Workers have no use for what was computed here.

@@ -83,7 +83,7 @@ class TaskDataset(Dataset[Any]):
                 self._reader = self.run.reader()
             if table is not None:
                 self._reader.restore(table)
-            items = self.run.assemble(self._reader.batch(number))
+            items = self.run.assemble(number, self._reader.batch(number))
             return Delivery(items, self._reader.states(number), memory_peak())
         except WdspecError as error:
             return error  # whole to the training process, where torch would print its traceback into another

@@ -7,6 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from wdspec.errors import SpecError
+from wdspec.planning.keys import key64, random64
+from wdspec.processes.global_generators import GlobalGenerators
 from wdspec.reading.batches.columns import Column, column_of, loose_column, strict_column
 from wdspec.reading.collate import as_tuple, unlike
 from wdspec.reading.transform import Sample
@@ -17,19 +19,44 @@ from wdspec.spec.language.steps.batch_options import Batch, Collation, FieldColl
 class BatchMaker:
     """Samples → a dict of field → column, or a tuple of columns with `to_tuple`; or what the user's function makes.
 
-    Functions of the user's are imported with the first batch, in the process that makes it.
+    Functions of the user's are imported with the first batch, in the process that makes it. What they draw from torch,
+    numpy and `random` follows from the seed and the batch's place in the order.
+
+    Args:
+        seed: the spec's.
 
     Raises:
         FieldError: samples that do not have the same fields, or values of a field that do not make a column.
         SpecError: a function cannot be imported; `collate` names a field that there is not.
     """
 
-    def __init__(self, batch: Batch, entries: tuple[str, ...] | None, folder: str = "") -> None:
+    def __init__(
+        self, batch: Batch, entries: tuple[str, ...] | None, folder: str = "", seed: int = 0
+    ) -> None:
         self._batch = batch
         self._entries = entries
         self._folder = folder
+        self._seed = seed
+        self._key = key64(seed, "collate")
 
-    def __call__(self, samples: Sequence[Sample]) -> Any:
+    def __call__(self, samples: Sequence[Sample], place: int = 0) -> Any:
+        """The batch whose first sample has this place in the order of the run, over all ranks."""
+        if self._generators is None:
+            return self._make(samples)
+        with self._generators:
+            self._generators.seed(random64(self._key, place))
+            return self._make(samples)
+
+    @cached_property
+    def _generators(self) -> GlobalGenerators | None:
+        """What is lent to the user's functions to draw from; None where there are none."""
+        if not self._collation.functions:
+            return None
+        generators = GlobalGenerators()
+        generators.seed_random_too()
+        return generators
+
+    def _make(self, samples: Sequence[Sample]) -> Any:
         entries, columns = self._entries, self._columns
         if self._whole is not None:
             return self._whole(
@@ -87,4 +114,4 @@ class BatchMaker:
                 )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BatchMaker, (self._batch, self._entries, self._folder)
+        return BatchMaker, (self._batch, self._entries, self._folder, self._seed)
