@@ -152,6 +152,14 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("errors: {retry: soon, timeout: -1}\n" + A, [("E211", 1, 17), ("E204", 1, 32)]),
     (A + "    decode: tenbin\n", [("E209", 3, 13)]),
     (A + "    extensions: jpg\n    decode: {jgp: rgb8}\n", [("E315", 4, 19)]),
+    (A + "    extensions: txt cls\n    map: {txt: m:f, clss: m:f}\n", [("E316", 4, 21)]),
+    (A + "    extensions: txt cls\nmap: {tx: m:f}\n", [("E316", 4, 7)]),
+    (A + "    extensions: txt cls\nbatch: {size: 2, collate: {txtt: pad}}\n", [("E316", 4, 28)]),
+    (A + "    extensions: txt cls\nbatch: {size: 2, ragged: {txtt: list, cls: list}}\n", [("E316", 4, 27)]),
+    (
+        A + "    map: m:f\nto_tuple: txt\nbatch: {size: 2, collate: {cls: pad, __key__: list}}\n",
+        [("E316", 5, 28)],
+    ),
     (A + "    decode: {image: rgb8+upwright}\n", [("E209", 3, 21)]),
     (A + "    decode: {meta: json+upright}\n", [("E209", 3, 20)]),
     ("mix: {unit: batch}\n" + A, [("E206", 1, 7)]),
@@ -406,3 +414,18 @@ def test_messages_say_what_kind_of_value_was_found(tmp_path: Path, text: str, me
     path = tmp_path / "spec.yaml"
     path.write_text(text, encoding="utf-8")
     assert message in [problem.message for problem in check(path)[1]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        A + "    extensions: txt cls\nmap: [m:f, {tx: m:f}]\nbatch: {size: 2, collate: {txtt: pad}}\n",
+        A + "    map: {tx: m:f}\nbatch: {size: 2, ragged: {txtt: list}}\n",
+        A
+        + "    extensions: txt cls\n    tags: {lang: en}\nbatch: {size: 2, collate: {lang: list, __key__: list}}\n",
+        A + "    extensions: txt cls\nmap: {txt: m:f}\nfields: a;b\nbatch: {size: 2, collate: {a: pad}}\n",
+    ],
+)
+def test_fields_that_may_be_there_are_no_mistake(here: Path, text: str) -> None:
+    (here / "spec.yaml").write_text(text)
+    assert "E316" not in {problem.code for problem in check("spec.yaml")[1]}

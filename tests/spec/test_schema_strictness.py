@@ -29,6 +29,7 @@ BEYOND = {
     "E308": "fields that no source has",
     "E312": "what has no place in a pass",
     "E315": "decoders of fields that no source has",
+    "E316": "functions and collations of fields that no source has",
 }
 """What JSON Schema cannot say: it would have to look at two values at once, or at more than their form."""
 EXCUSED = {
