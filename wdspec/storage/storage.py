@@ -22,7 +22,7 @@ from wdspec.storage.environment import Environment
 from wdspec.storage.resolution import Resolution, ResolutionStep, locate
 from wdspec.stores.settings.ais_cluster import AisCluster
 from wdspec.stores.settings.object_login import ObjectLogin, uses_login
-from wdspec.stores.store import Store, StoreSettings, unlistable
+from wdspec.stores.store import ObjectStat, Store, StoreSettings, unlistable
 from wdspec.stores.store_table import store_of
 from wdspec.stores.user_stores import user_stores
 from wdspec.streams.retrying import RetryPolicy
@@ -115,6 +115,11 @@ class Storage(StoreSettings):
     def open_location(self, location: str) -> BinaryIO:
         """As `open`, for a location of which nothing else is known; never cached."""
         return store_of(location, self.users).open(location, self)
+
+    def stat(self, shard: ShardUrl) -> ObjectStat:
+        """What the store says of a shard that is not read; copies in a cache are not looked at. See `Store.stat`."""
+        location = self.resolve(shard).location
+        return store_of(location, self.users).stat(location, self)
 
     def list(self, root: str, pattern: str) -> list[str]:
         """What matches a glob below a location, or the shards directly in it; see `Store.list`."""

@@ -28,8 +28,18 @@ class StoreSettings:
     """What the spec says of object stores."""
 
 
+@dataclass(frozen=True)
+class ObjectStat:
+    """What a store says of an object that is not read."""
+
+    size: int | None = None
+    """Bytes; None where the store does not say."""
+    validator: str | None = None
+    """Changes whenever the object does, as an ETag or the time of the last change; None where there is nothing."""
+
+
 class Store(ABC):
-    """Six verbs. A location is a URL after rewriting, or the path of a local file.
+    """Seven verbs. A location is a URL after rewriting, or the path of a local file.
 
     Stores are found by scheme (`wdspec.urls.schemes.STORES`), made once a process and without state of their own.
     """
@@ -80,6 +90,15 @@ class Store(ABC):
     @abstractmethod
     def describe(self, location: str, settings: StoreSettings) -> str:
         """What reads a location, in a few words, or why nothing does; opens nothing."""
+
+    def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
+        """The size of an object and what changes with it, without its bytes; nothing where that cannot be known.
+
+        Raises:
+            MissingShardError: there is no such object, in a store that knows.
+            ShardError, StoreError: the store does not say.
+        """
+        return ObjectStat()
 
     def exists(self, location: str, settings: StoreSettings) -> bool:
         """Whether an object of this name was written; False where that cannot be known.

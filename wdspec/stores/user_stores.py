@@ -1,6 +1,6 @@
 """Users' own stores by URL scheme, from a decorator or from an installed package.
 
-A package offers one as an entry point, a function that opens or a class with more of the six verbs::
+A package offers one as an entry point, a function that opens or a class with more of the seven verbs::
 
     [project.entry-points."wdspec.stores"]
     vault = "mypackage.vault:VaultStore"
@@ -14,22 +14,17 @@ import io
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, BinaryIO, TypeVar
 
 from wdspec.errors import MissingShardError, ShardError, UsageError, WdspecError
-from wdspec.importing import import_function
 from wdspec.outputs.output import OpenedOutput, Output, is_output
 from wdspec.redaction import harmless
 from wdspec.stores.checked_file import checked_file, explained
-from wdspec.stores.store import KeyStore, Store, StoreSettings, unlistable
-from wdspec.system.per_process import KeyedValues, PerProcess
+from wdspec.stores.package_offers import Offered, package_offers
+from wdspec.stores.store import KeyStore, ObjectStat, Store, StoreSettings, unlistable
 
 Opener = Callable[[str], BinaryIO]
 """Takes a URL, returns a binary file at its start."""
-
-GROUPS = ("wdspec.stores", "wdspec.openers")
-"""Groups of entry points; the second is the older name."""
 
 _F = TypeVar("_F", bound=Opener)
 _C = TypeVar("_C", bound=type)
@@ -85,6 +80,8 @@ def store(scheme: str) -> Callable[[_C], _C]:
       taken and not to be overwritten.
     - ``exists(url)``, ``delete(url)``: whether something was written, and how it is taken back. Without the first,
       `list` says; without the second, what a command that failed has written stays there.
+    - ``stat(url)``: its size in bytes, and a text that changes whenever its bytes do (an ETag, a time); None for what
+      is not known.
     - ``describe(url)``: what `wdspec resolve` says of it.
 
     It goes to worker processes, so it must pickle and hold no connections; make those on first use.
@@ -129,60 +126,9 @@ def user_stores(secure: bool) -> Mapping[str, Store]:
     """
     offers = {} if secure else package_offers()
     return {
-        **{scheme: UserStore(scheme, _Offered(scheme, offers[scheme])) for scheme in offers},
+        **{scheme: UserStore(scheme, Offered(scheme, offers[scheme])) for scheme in offers},
         **_registered,
     }
-
-
-@lru_cache(maxsize=1)
-def package_offers() -> Mapping[str, tuple[tuple[str, str], ...]]:
-    """What installed packages offer: scheme -> (package, `module:function`) pairs."""
-    from importlib.metadata import entry_points
-
-    found: dict[str, tuple[tuple[str, str], ...]] = {}
-    entries = [entry for group in GROUPS for entry in entry_points(group=group)]
-    for entry in sorted(entries, key=lambda entry: (entry.name, entry.value)):
-        known = found.get(entry.name.lower(), ())
-        if all(value != entry.value for _, value in known):
-            package = entry.dist.name if entry.dist else "a package"
-            found[entry.name.lower()] = (*known, (package, entry.value))
-    return found
-
-
-@dataclass(frozen=True)
-class _Offered:
-    """What packages offer for a scheme, imported when first used."""
-
-    scheme: str
-    offers: tuple[tuple[str, str], ...]
-
-    def __str__(self) -> str:
-        return " and ".join(f"`{value}` of {package}" for package, value in self.offers)
-
-    def load(self, url: str) -> Any:
-        """The function or store: the same one for a process, as a store may keep connections."""
-        return _loaded.value.get(self, lambda: self._import(url))
-
-    def _import(self, url: str) -> Any:
-        if len(self.offers) > 1:
-            raise ShardError(
-                f"several packages open {self.scheme}://: {self}; uninstall all but one, or choose with "
-                f'`@wdspec.opener("{self.scheme}")`',
-                location=url,
-            )
-        try:
-            found = import_function(self.offers[0][1].partition("[")[0].replace(" ", ""), "opener")
-            return found() if isinstance(found, type) else found
-        except Exception as error:  # whatever the package's code raises
-            cause = error.__cause__ or error
-            raise ShardError(
-                f"the opener {self} cannot be imported: {type(cause).__name__}: {cause}; mend or uninstall that "
-                "package",
-                location=url,
-            ) from harmless(cause)
-
-
-_loaded: PerProcess[KeyedValues[_Offered, Any]] = PerProcess(KeyedValues)
 
 
 @dataclass(frozen=True)
@@ -194,7 +140,7 @@ class UserStore(KeyStore):
     """A function that opens, an object with some of the verbs, or what packages offer."""
 
     def __str__(self) -> str:
-        if isinstance(self.given, _Offered):
+        if isinstance(self.given, Offered):
             return str(self.given)
         own = self.given if hasattr(self.given, "__qualname__") else type(self.given)
         return f"`{getattr(own, '__module__', '?')}:{own.__qualname__}`"
@@ -241,6 +187,20 @@ class UserStore(KeyStore):
             )
         return output if is_output(output) else OpenedOutput(output)
 
+    def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
+        verb = self._verb("stat", location)
+        if verb is None:
+            return ObjectStat()
+        said = self._answer(location, verb, location)
+        match said:
+            case (int() | None as size, str() | None as validator) if not isinstance(size, bool):
+                return ObjectStat(size, validator)
+        raise ShardError(
+            f"`stat` of the store {self} gave {said!r}; it gives a pair: the size in bytes and a text that changes "
+            "with the object, each of which may be None",
+            location=location,
+        )
+
     def exists(self, location: str, settings: StoreSettings) -> bool:
         if (exists := self._verb("exists", location)) is not None:
             return bool(self._answer(location, exists, location))
@@ -263,7 +223,7 @@ class UserStore(KeyStore):
         return self._verb("output", self.scheme) is not None
 
     def describe(self, location: str, settings: StoreSettings) -> str:
-        if isinstance(self.given, _Offered) or not callable(getattr(self.given, "describe", None)):
+        if isinstance(self.given, Offered) or not callable(getattr(self.given, "describe", None)):
             return f"the opener {self}"
         return str(self._answer(location, self.given.describe, location))
 
@@ -280,7 +240,7 @@ class UserStore(KeyStore):
             raise explained(error, str(self), location) from harmless(error)
 
     def _own(self, url: str) -> Any:
-        return self.given.load(url) if isinstance(self.given, _Offered) else self.given
+        return self.given.load(url) if isinstance(self.given, Offered) else self.given
 
 
 def _check_scheme(scheme: str) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
+from typing import TypeVar
 
 from wdspec.errors import ShardError
 from wdspec.redaction import redacted
 
 log = logging.getLogger("wdspec")
+
+T = TypeVar("T")
 
 SUBSTANTIAL = 1024 * 1024
 """Bytes that count as progress: a store that gives less between two failures is failing all the time."""
@@ -120,3 +124,17 @@ class Retries:
 
     def _pause(self, seconds: float) -> None:
         self._stopped.wait(seconds)
+
+
+def patiently(policy: RetryPolicy, url: str, attempt: Callable[[], T]) -> T:
+    """What an attempt returns, made again while it raises TransientError and the policy allows it.
+
+    Raises:
+        ShardError: the budget is spent; and whatever else the attempt raises.
+    """
+    retries = Retries(policy, url)
+    while True:
+        try:
+            return attempt()
+        except TransientError as error:
+            retries.failed(error)

@@ -16,13 +16,13 @@ from wdspec.stores.ais.checksums import Verification, digest_of
 from wdspec.stores.ais.client import AisClient, client_for
 from wdspec.stores.ais.object_listing import MAX_INTERNAL, listed_names
 from wdspec.stores.ais.refusals import Refusal
-from wdspec.stores.ais.sending import AisUpload, delete, exists
+from wdspec.stores.ais.sending import AisUpload, asked, delete, exists
 from wdspec.stores.http.answers import extent_of
 from wdspec.stores.http.exchange import HEADERS, Explain, WireBody
 from wdspec.stores.settings.ais_cluster import AisCluster
-from wdspec.stores.store import KeyStore, StoreSettings
+from wdspec.stores.store import KeyStore, ObjectStat, StoreSettings
 from wdspec.streams.resuming_stream import RangeResponse, ResumingStream
-from wdspec.streams.retrying import RetryPolicy, TransientError
+from wdspec.streams.retrying import RetryPolicy, TransientError, patiently
 from wdspec.urls.schemes import AIS_PREFIX
 
 _SAYS_WHICH = ("ais-version", "ais-checksum-value", "etag")
@@ -58,6 +58,20 @@ class AisStore(KeyStore):
     ) -> Output:
         return AisUpload(*_place(location, settings), overwrite)
 
+    def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
+        """Of what an ETL makes of the object the size is not known.
+
+        Where the latest version is wanted, the cluster is made to have it first: to a HEAD it would say 409.
+        """
+        client, cluster, url, policy = _place(location, settings)
+        if cluster.latest:
+            patiently(policy, url, lambda: AisShard(client, cluster, url)(0).body.close())
+        headers = asked(client, cluster, url, policy, "HEAD", {}).response.headers
+        length = headers.get("content-length") or ""
+        transformed = settings.ais is not None and settings.ais.etl is not None
+        size = int(length) if length.isdigit() and not transformed else None
+        return ObjectStat(size, _version(headers, is_cloud=not url.startswith("ais://")))
+
     def exists(self, location: str, settings: StoreSettings) -> bool:
         return exists(*_place(location, settings))
 
@@ -72,6 +86,16 @@ def _place(location: str, settings: StoreSettings) -> tuple[AisClient, AisCluste
     """Where an object is written. What an ETL makes of it is for reading."""
     cluster = replace(_cluster(location, settings), etl=None)
     return client_for(cluster), cluster, location.removeprefix(AIS_PREFIX), settings.retry_policy
+
+
+def _version(headers: Mapping[str, str], *, is_cloud: bool) -> str | None:
+    """What changes with an object, and only then.
+
+    An object of a cloud has a checksum only once it was fetched; the versions of one in AIStore itself begin at 1 again
+    when it was deleted meanwhile.
+    """
+    names = _SAYS_WHICH[::-1] if is_cloud else ("ais-checksum-value", *_SAYS_WHICH)
+    return next((f"{name} {said}" for name in names if (said := (headers.get(name) or "").strip('"'))), None)
 
 
 def _cluster(location: str, settings: StoreSettings) -> AisCluster:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, BinaryIO, cast
 
@@ -27,9 +27,9 @@ from wdspec.stores.fsspec.filesystems import (
 from wdspec.stores.fsspec.s3_objects import S3Object, is_s3
 from wdspec.stores.fsspec.segments import SegmentedBody
 from wdspec.stores.fsspec.upload import Upload
-from wdspec.stores.store import KeyStore, StoreSettings
+from wdspec.stores.store import KeyStore, ObjectStat, StoreSettings
 from wdspec.streams.resuming_stream import RangeResponse, ResponseBody, ResumingStream
-from wdspec.streams.retrying import Retries, RetryPolicy, TransientError
+from wdspec.streams.retrying import RetryPolicy, TransientError, patiently
 from wdspec.urls.schemes import scheme_of
 
 log = logging.getLogger("wdspec")
@@ -60,16 +60,25 @@ class FsspecStore(KeyStore):
         """
         inner = start[: start.rfind("/") + 1]
         levels = None if depth is None else max(depth - inner.count("/"), 1)
-        retries = Retries(settings.retry_policy, root)
-        while True:
-            try:
+
+        def attempt() -> list[str]:
+            with _explaining(root):
                 names = [inner + name for name in _listed(root + inner, levels, settings)]
                 return [name for name in names if name.startswith(start)]
-            except Exception as error:  # whatever a file system raises
-                seen = explained(error, root)
-                if not isinstance(seen, TransientError):
-                    raise seen from harmless(error)
-                retries.failed(seen)
+
+        return patiently(settings.retry_policy, root, attempt)
+
+    def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
+        def attempt() -> ObjectStat:
+            with _explaining(location):
+                system, path = filesystem_of(location, settings.login)
+                with alone(system):
+                    info = _info(system, path, settings.retry_policy)
+                if info.get("type") == "directory":
+                    raise IsADirectoryError(path)
+                return ObjectStat(info.get("size"), validator_of(info))
+
+        return patiently(settings.retry_policy, location, attempt)
 
     def output(
         self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
@@ -149,6 +158,15 @@ class _Fetch:
         if total is not None and type(system).cat_file is not AbstractFileSystem.cat_file:
             return _PlainPieces(system, path, offset, info, self._location)
         return _OpenFile(system, path, offset, self._location)
+
+
+@contextlib.contextmanager
+def _explaining(location: str) -> Iterator[None]:
+    """What a file system raises, in our words."""
+    try:
+        yield
+    except Exception as error:  # whatever a file system raises
+        raise explained(error, location) from harmless(error)
 
 
 class _Explained:

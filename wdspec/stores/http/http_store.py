@@ -19,9 +19,9 @@ from wdspec.stores.http.exchange import HEADERS, WireBody, drain, get, is_safe_r
 from wdspec.stores.http.failures import classified
 from wdspec.stores.http.transfer_encoding import transferred
 from wdspec.stores.settings.http_settings import HttpSettings
-from wdspec.stores.store import Store, StoreSettings
+from wdspec.stores.store import ObjectStat, Store, StoreSettings
 from wdspec.streams.resuming_stream import RangeResponse, ResponseBody, ResumingStream
-from wdspec.streams.retrying import RetryPolicy, TransientError
+from wdspec.streams.retrying import RetryPolicy, TransientError, patiently
 from wdspec.system.per_process import PerProcess
 from wdspec.urls.schemes import scheme_of
 
@@ -37,14 +37,14 @@ class HttpStore(Store):
 
     def open(self, location: str, settings: StoreSettings) -> BinaryIO:
         """A stream; nothing is asked before it is read. Raises ShardError for no URL that could be asked for."""
+        return cast(BinaryIO, ResumingStream(_object(location, settings), location, settings.retry_policy))
+
+    def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
         try:
-            url = parse_url(location)
-        except HTTPError as error:
-            raise ShardError(f"this is no URL that can be asked for: {error}", location=location) from None
-        if not url.host:
-            raise ShardError("this URL names no host", location=location)
-        fetch = HttpObject(url, settings.http, settings.retry_policy)
-        return cast(BinaryIO, ResumingStream(fetch, location, settings.retry_policy))
+            return patiently(settings.retry_policy, location, _object(location, settings).stat)
+        except ShardError as error:
+            error.at(location=location)
+            raise
 
     def output(
         self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
@@ -56,6 +56,16 @@ class HttpStore(Store):
 
     def describe(self, location: str, settings: StoreSettings) -> str:
         return f"{scheme_of(location).upper()}, in ranges where the server gives them"
+
+
+def _object(location: str, settings: StoreSettings) -> HttpObject:
+    try:
+        url = parse_url(location)
+    except HTTPError as error:
+        raise ShardError(f"this is no URL that can be asked for: {error}", location=location) from None
+    if not url.host:
+        raise ShardError("this URL names no host", location=location)
+    return HttpObject(url, settings.http, settings.retry_policy)
 
 
 class HttpObject:
@@ -89,6 +99,21 @@ class HttpObject:
         self._known = self._known or extent
         return answer
 
+    def stat(self) -> ObjectStat:
+        """What the server says of the object; raises as a call does.
+
+        Where it does not answer a HEAD as it should, as with URLs that are signed for GET alone, it is asked for the
+        object itself, of which nothing is read.
+        """
+        response, _ = self._asked(0, "HEAD")
+        response.close()
+        if response.status == 200 and not response.headers.get("content-encoding"):
+            said = extent_of(200, response.headers, 0)
+            return ObjectStat(said.total, said.validator)
+        answer = self(0)
+        answer.body.close()
+        return ObjectStat(answer.total, answer.validator)
+
     def _answer(self, body: ResponseBody, extent: Extent) -> RangeResponse:
         total = extent.total
         if total is None and extent.start and self._known is not None:
@@ -101,7 +126,7 @@ class HttpObject:
                 return RangeResponse(body, validator=extent.validator, ranges=False)
         return RangeResponse(body, extent.start, total, extent.validator, extent.ranges)
 
-    def _asked(self, offset: int) -> tuple[urllib3.BaseHTTPResponse, Url]:
+    def _asked(self, offset: int, method: str = "GET") -> tuple[urllib3.BaseHTTPResponse, Url]:
         """The answer, and the URL that gave it in the end."""
         headers = dict(HEADERS)
         if offset:
@@ -110,7 +135,7 @@ class HttpObject:
                 headers["if-range"] = self._known.validator
         url = self._url
         for _ in range(MAX_REDIRECTS + 1):
-            response = self._sent(url, headers, redirected=url is not self._url)
+            response = self._sent(url, headers, method, redirected=url is not self._url)
             try:
                 target = redirect_of(response, url.url)
             except ValueError as error:
@@ -122,7 +147,9 @@ class HttpObject:
             url = _redirected(url, target)
         raise ShardError(f"more than {MAX_REDIRECTS} redirects, the last one to {url.url}")
 
-    def _sent(self, url: Url, headers: dict[str, str], redirected: bool) -> urllib3.BaseHTTPResponse:
+    def _sent(
+        self, url: Url, headers: dict[str, str], method: str, redirected: bool
+    ) -> urllib3.BaseHTTPResponse:
         # A login for any host is meant for those that the spec names, not for those that a server sends us to.
         anywhere = not redirected or _origin(url) == _origin(self._url)
         login = authorization(url, self._settings, anywhere=anywhere)
@@ -131,7 +158,9 @@ class HttpObject:
         if login:
             headers = {**headers, "authorization": login}
         try:
-            response = get(manager, url._replace(auth=None, fragment=None).url, headers, self._timeout)
+            response = get(
+                manager, url._replace(auth=None, fragment=None).url, headers, self._timeout, method=method
+            )
         except (HTTPError, OSError) as error:
             raise classified(
                 error, host, self._retry_policy, answers=(host, id(manager)) in _answered.value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import stat
 from itertools import islice
 from typing import BinaryIO
 
@@ -24,6 +25,17 @@ def open_file(path: str) -> BinaryIO:
         return open(path, "rb", buffering=0)
     except (OSError, ValueError) as error:
         raise explained(error, path) from None
+
+
+def stat_file(path: str) -> os.stat_result:
+    """What the system says of a local file. Raises as `open_file` does."""
+    try:
+        found = os.stat(path)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(path)
+    except (OSError, ValueError) as error:
+        raise explained(error, path) from None
+    return found
 
 
 def explained(error: OSError | ValueError, path: str) -> ShardError:

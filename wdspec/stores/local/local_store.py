@@ -7,8 +7,8 @@ from typing import BinaryIO
 
 from wdspec.outputs.local_output import LocalOutput
 from wdspec.stores.local.globbing import files_matching, shards_in
-from wdspec.stores.local.local_files import open_file
-from wdspec.stores.store import Store, StoreSettings
+from wdspec.stores.local.local_files import open_file, stat_file
+from wdspec.stores.store import ObjectStat, Store, StoreSettings
 from wdspec.urls.schemes import local_path
 
 
@@ -28,6 +28,10 @@ class LocalStore(Store):
 
     def describe(self, location: str, settings: StoreSettings) -> str:
         return "local file"
+
+    def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
+        found = stat_file(_path(location))
+        return ObjectStat(found.st_size, f"mtime {found.st_mtime_ns}")
 
     def exists(self, location: str, settings: StoreSettings) -> bool:
         return os.path.exists(_path(location))
