@@ -8,8 +8,8 @@ from functools import lru_cache
 from pkgutil import resolve_name
 
 from wdspec.errors import ShardError
+from wdspec.stores.package_offers import package_offers
 from wdspec.stores.store import Store
-from wdspec.stores.user_stores import package_offers
 from wdspec.urls.schemes import FSSPEC, ROWS, store_key
 
 
