@@ -19,7 +19,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
         ("plan_cost.py", 2),
         ("state_cost.py", 6),
         ("cluster_state.py", 3),
-        ("resume_time.py", 9),
+        ("resume_time.py", 3),
         ("writing.py", 2),
         ("remote.py", 1),
     ],

@@ -67,6 +67,7 @@ def test_two_devices_then_one_then_two(spec, expected):
     assert_exact([first, second, third], expected, [2, 1, 2], most_replayed=5)
 
 
+@pytest.mark.long
 def test_sigterm_saves_after_the_last_step_and_an_epochs_end_begins_the_next(spec, expected):
     with train(spec, "first") as first:
         first.run_to(13)

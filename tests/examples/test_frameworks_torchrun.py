@@ -60,6 +60,7 @@ def two_nodes(spec, keys, **options):
     return Job(spec.parent / keys, [command] * 2, folders, variables)
 
 
+@pytest.mark.long
 def test_a_job_killed_at_random_steps_goes_on_exactly(spec, expected):
     runs = run_and_kill(lambda number: alone(spec, f"run-{number}", 2), STEPS, times=2, furthest=40)
     assert_exact(runs, expected, [2] * len(runs), most_replayed=EVERY)

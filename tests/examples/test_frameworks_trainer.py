@@ -72,7 +72,9 @@ print("no refusal")
 """
 
 
-@pytest.mark.parametrize("how", ["prepare", "trainer", pytest.param("shard", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "how", ["trainer", *(pytest.param(how, marks=pytest.mark.long) for how in ("prepare", "shard"))]
+)
 def test_what_accelerate_would_share_out_again_is_refused_on_two_ranks(tmp_path, how):
     spec = make_spec(tmp_path)
     if how != "prepare":

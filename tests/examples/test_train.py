@@ -36,7 +36,7 @@ def test_the_split_is_covered_once_without_workers_too():
     assert "24 batches on each of 1 ranks" in output
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_two_processes_read_equal_batches_and_end(workers):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     output = run(*torchrun, "examples/train.py", "--workers", str(workers))

@@ -91,7 +91,7 @@ def test_counts_are_exact_at_any_distance(shares, x):
         (5, 3, 2),
         (1,) * 7,
         (89, 55, 34),
-        (51, *[1] * 49),
+        pytest.param((51, *[1] * 49), marks=pytest.mark.long),
     ],
 )
 def test_a_slot_keeps_its_shares_for_ten_million_draws(weights):

@@ -117,7 +117,7 @@ OPTIONS = {
 }
 
 
-@settings(max_examples=100, **OPTIONS)
+@settings(max_examples=40, **OPTIONS)
 @given(first=FAULTS)
 def test_faults_that_pass_change_no_sample(proxy, expected, first):
     assert check(proxy, expected, first, None)

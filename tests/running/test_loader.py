@@ -266,6 +266,7 @@ def test_workers_end_with_the_loader(spec):
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.usefixtures("impatient_torch")
 class TestBareDataLoader:
     @pytest.mark.parametrize("workers", [0, 1, 2, 3])
     def test_one_epoch(self, spec, workers):

@@ -11,7 +11,10 @@ import wdspec
 from wdspec.spec.loading import load
 from wdspec.testing import assert_resumable
 
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+    pytest.mark.usefixtures("impatient_torch"),
+]
 
 
 @pytest.fixture

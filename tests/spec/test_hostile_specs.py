@@ -92,7 +92,7 @@ def is_well_reported(source: Any) -> None:
     assert isinstance(spec, Spec) or spec is None
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 @given(changes)
 def test_wrong_values_anywhere_in_a_dict_are_problems(change: Any) -> None:
     is_well_reported(mutated(change))
@@ -110,7 +110,7 @@ def test_wrong_values_anywhere_in_a_file_are_problems_in_it(tmp_path: Path, chan
         assert problem.column >= 1
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=120, deadline=None, suppress_health_check=SLOW)
 @given(st.one_of(st.binary(max_size=200), st.text(max_size=100).map(str.encode)))
 def test_random_bytes_are_problems(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "spec.yaml"
@@ -118,7 +118,7 @@ def test_random_bytes_are_problems(tmp_path: Path, data: bytes) -> None:
     is_well_reported(path)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=80, deadline=None, suppress_health_check=SLOW)
 @given(st.integers(0, 2**32), st.integers(1, 4))
 def test_flipped_cut_and_repeated_bytes_are_problems(tmp_path: Path, seed: int, edits: int) -> None:
     pick = random.Random(seed)

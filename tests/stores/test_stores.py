@@ -283,6 +283,7 @@ def test_an_untrusted_certificate_is_an_error_at_once(nginx, monkeypatch):
         "ENDPOINT_URL": nginx.tls_url,
         "ACCESS_KEY_ID": "a",
         "SECRET_ACCESS_KEY": "b",
+        "MAX_ATTEMPTS": "2",  # those of the client itself, which waits between them
     }.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setattr(filesystem._systems, "value", KeyedValues())

@@ -58,7 +58,7 @@ def parsed_unless_a_range_leads_nowhere(pattern):
 @example("{a{1,2}}")
 @example("${x}{,.gz}")
 @example("{\\,,\\}}")
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_a_pattern_expands_as_braceexpand_expands_it(pattern):
     try:
         expected = list(braceexpand(pattern))
