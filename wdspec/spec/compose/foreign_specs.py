@@ -1,52 +1,35 @@
-"""Specs of other tools, recognised by their keys."""
+"""Specs of other tools, recognised by what stands in them."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from wdspec.spec.problems.problems import Problems
-from wdspec.spec.tree.nodes import ListNode, MapNode
+from wdspec.spec.tree.nodes import MapNode, plain
 
 _OURS = ("dataset", "splits", "extends", "defaults", "wdspec")
-_WEBDATASET = ("choose", "resample", "perepoch", "buckets")
-_OLDER = (
-    "resampled",
-    "subsample",
-    "epoch_shuffle",
-    "chunksize",
-    "nworkers",
-    "split_by_worker",
-    "split_by_node",
-)
+_TELLING = ("__module__", "__class__", "datasets", "streams", "input_cfg", "sources", "schedule")
+"""Keys to point at, the first that is there."""
+
+
+def _may_be_ours(value: Any) -> bool:
+    """Whether it is as likely a spec whose `dataset` is misspelt."""
+    listed = value.get("datasets")
+    return set(value) == {"datasets"} and all(set(each) <= {"name", "shards"} for each in listed)
 
 
 def foreign(top: MapNode, problems: Problems) -> bool:
     """Whether the file is a spec of another tool; if so that is noted, and nothing else need be checked."""
-    found = _recognised(top)
-    if found is None:
+    if not any(key in top.entries for key in _TELLING[:2]) and any(key in top.entries for key in _OURS):
         return False
-    key, dialect = found
-    hint = "write it anew: a list of sources under `dataset:`, each with its `shards:`"
-    problems.add("E402", top.key(key), f"this looks like {dialect}, which wdspec does not read yet", hint)
+    from wdspec.convert.dialect_table import recognised
+    from wdspec.convert.given import Given
+
+    value = plain(top)
+    found = recognised(Given("", value, ""))
+    if found is None or _may_be_ours(value):
+        return False
+    key = next(key for key in (*_TELLING, *top.entries) if key in top.entries)
+    message = f"this looks like {found.title}, which wdspec does not read"
+    problems.add("E402", top.key(key), message, "`wdspec convert FILE -o NEW.yaml` makes a spec of it")
     return True
-
-
-def _recognised(top: MapNode) -> tuple[str, str] | None:
-    for key in ("__module__", "__class__"):
-        if key in top.entries:
-            return key, "an Energon metadataset"
-    if any(key in top.entries for key in _OURS):
-        return None
-    if "datasets" not in top.entries and "buckets" not in top.entries:
-        return None
-    listed = top.get("datasets")
-    keys = {
-        k
-        for item in (listed.items if isinstance(listed, ListNode) else ())
-        if isinstance(item, MapNode)
-        for k in item.entries
-    }
-    key = "datasets" if "datasets" in top.entries else "buckets"
-    if keys.intersection(_OLDER):
-        return key, "an older `.ds.yml` of webdataset"
-    if keys.intersection(_WEBDATASET) or "prefix" in top.entries or "buckets" in top.entries:
-        return key, "webdataset's dialect of `prefix`, `buckets` and `datasets`"
-    return None

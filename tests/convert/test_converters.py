@@ -1,0 +1,200 @@
+"""Files of other tools, in the shapes that public repositories have them, and the specs that come of them.
+
+Run as a program, it writes the expected specs anew; look at what changes.
+"""
+
+import os
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from commandline import within as wdspec
+
+import wdspec as wds
+from wdspec.convert import dialect_table
+from wdspec.convert.dialect import Dialect
+from wdspec.convert.dialect_table import DIALECTS
+from wdspec.errors import SpecError
+from wdspec.spec.loading import check
+from wdspec.urls.sequence import parse_shards
+
+HERE = Path(__file__).parent
+FILES = HERE / "files"
+EXPECTED = HERE / "expected"
+ENERGON = ("coco", "coyo")
+"""Prepared folders among the files."""
+
+
+def cases():
+    for dialect in DIALECTS:
+        folder = FILES / ("energon" if dialect.name == "energon-folder" else dialect.name)
+        for path in sorted(folder.iterdir()):
+            is_folder = path.name in ENERGON
+            if path.name != "lists" and is_folder == (dialect.name == "energon-folder"):
+                yield pytest.param(dialect.name, path, id=f"{dialect.name}/{path.name}")
+
+
+def converted(path):
+    return wdspec("convert", path.relative_to(FILES), folder=FILES)
+
+
+@pytest.mark.parametrize(("dialect", "path"), list(cases()))
+def test_a_file_becomes_the_spec_that_was_looked_at(dialect, path, tmp_path):
+    text, notes = converted(path)
+    assert text == (EXPECTED / dialect / f"{path.name}.yaml").read_text()
+    for note in notes.splitlines():
+        assert f"# {note}" in text.splitlines()
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(text)
+    for problem in check(spec)[1]:
+        assert not problem.is_error
+        assert f"note: `wdspec validate` says {problem.code}" in notes
+
+
+def test_each_dialect_has_at_least_three_files():
+    found = Counter(case.values[0] for case in cases())
+    assert {dialect.name for dialect in DIALECTS if found[dialect.name] < 3} == {"energon-folder"}
+
+
+def shares(path, split=None, tmp_path=None):
+    """The share of each source in a plan; braces stand for shards that need not exist."""
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(converted(path)[0])
+    plan = wds.plan(wds.load(spec, split=split, vars={"DATA": "/data"}))
+    return {source.name: source.share for source in plan.sources}
+
+
+@pytest.mark.parametrize("name", ["words.yaml", "plain.yaml"])
+def test_shares_are_those_that_webdataset_itself_draws(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("ALLOW_OBSOLETE", "1")
+    from webdataset.shardlists import MultiShardSample
+
+    drawn = Counter()
+    sample = MultiShardSample(str(FILES / "webdataset" / name))
+    for _ in range(3):
+        drawn.update(sample.get_shards_for_epoch())
+    spec = wds.load(write(tmp_path, converted(FILES / "webdataset" / name)[0]))
+    total = sum(drawn.values())
+    found = shares(FILES / "webdataset" / name, tmp_path=tmp_path)
+    for source in spec.sources:
+        own = {url for part in parse_shards(source.shards, "/") for url in part.braces}
+        assert sum(n for url, n in drawn.items() if url in own) / total == pytest.approx(found[source.name])
+
+
+def write(tmp_path, text):
+    path = tmp_path / "converted.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_shares_of_upsampling_factors_are_those_of_openclips_draws(tmp_path):
+    """OpenCLIP draws each shard of the pooled list with the factor of its source as weight."""
+    rng = random.Random(0)
+    pooled = [("LAION-400M", 1)] * 41456 + [("cc12m-train", 2)] * 2176
+    drawn = Counter(rng.choices([name for name, _ in pooled], [factor for _, factor in pooled], k=20_000))
+    found = shares(FILES / "openclip" / "train.sh", tmp_path=tmp_path)
+    for name, share in found.items():
+        assert drawn[name] / 20_000 == pytest.approx(share, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("path", "split", "expected"),
+    [
+        ("webdataset/older.shards.yml", None, {"imagenet": 1 / 3, "openimages": 2 / 3}),
+        ("webdataset-ds/epochs.ds.yml", None, {"cc": 1 / 2, "sbu": 1 / 2}),
+        ("nemo/canary.yaml", None, {"audio": 0.42, "audio-2": 0.28, "audio-3": 0.3}),
+        ("olmo/config.yaml", None, {"a": 2 / 3, "b": 1 / 3}),
+        ("huggingface/alternate.py", None, {"de": 1 / 2, "fr": 1 / 2}),
+        ("internvl/meta.json", None, {"docvqa": 2 / 7, "sharegpt4v": 5 / 7}),
+        ("energon/epochized-prepared.yaml", "train", {"coco": 2030 / 2552.5, "coyo": 522.5 / 2552.5}),
+    ],
+)
+def test_shares_are_those_that_the_tools_documents_say(path, split, expected, tmp_path):
+    assert shares(FILES / path, split, tmp_path) == pytest.approx(expected)
+
+
+def test_paths_start_where_the_new_spec_is(tmp_path):
+    place = tmp_path / "deep" / "train.yaml"
+    place.parent.mkdir()
+    wdspec("convert", FILES / "energon" / "v1.yaml", "-o", place)
+    shards = wds.load(place, split="train").sources[0].shards[0]
+    assert os.path.normpath(place.parent / shards) == str(FILES / "energon" / "coco" / "coco-{00..03}.tar")
+    _, said = wdspec("convert", FILES / "energon" / "v1.yaml", "-o", place, code=1)
+    assert "exists" in said
+    wdspec("convert", FILES / "energon" / "v1.yaml", "-o", place, "--force")
+
+
+def test_shards_may_be_given_themselves_and_by_standard_input(monkeypatch):
+    text, _ = wdspec("convert", "a-{0..9}.tar::b.tar")
+    assert "- name: a\n" in text
+    assert "- name: b\n" in text
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "says", "code"),
+    [
+        ("a: 1\n", (), "this is of no tool that is known; `wdspec convert --list`", 1),
+        ("dataset: []\n", (), "this is a spec of wdspec already", 1),
+        ("{", (), "neither YAML, JSON nor a command that is known", 1),
+        ("a: 1\n", ("--from", "energn"), "no dialect `energn`; did you mean `energon`?", 2),
+        ("a: 1\n", ("--from", "energon"), "does not look like an Energon metadataset", 1),
+        (
+            "a: &a [x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\n" * 0 + "x",
+            (),
+            "no tool",
+            1,
+        ),
+    ],
+)
+def test_what_cannot_be_converted_says_so(content, arguments, says, code, tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text(content)
+    assert says in wdspec("convert", path, *arguments, code=code)[1]
+
+
+def test_what_grows_without_end_is_not_followed(tmp_path):
+    levels = "".join(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 9)}]\n" for i in range(1, 12))
+    names = "".join(f"x{i} = [{', '.join([f'x{i - 1}'] * 9)}]\n" for i in range(1, 12))
+    for name, text, code in (
+        ("bomb.yaml", f"x0: &x0 [{{type: a, path: b}}]\n{levels}input_cfg: *x11\n", 1),
+        (
+            "bomb.py",
+            f"x0 = ['a']\n{names}d = interleave_datasets([load_dataset('json', data_files=x11)])\n",
+            0,
+        ),
+    ):
+        (tmp_path / name).write_text(text)
+        wdspec("convert", tmp_path / name, "--from", ("nemo", "huggingface")[name.endswith("py")], code=code)
+
+
+def test_a_validated_file_of_another_tool_names_the_command():
+    with pytest.raises(SpecError, match=r"(?s)looks like an Energon metadataset.*wdspec convert FILE -o"):
+        wds.load(FILES / "energon" / "v1.yaml")
+
+
+def test_a_dialect_is_one_file_and_one_row(tmp_path, monkeypatch):
+    def convert(given, new):
+        new.spec["dataset"] = [new.source(name, shards) for name, shards in given.top["mine"].items()]
+        new.note("mine has no weights")
+
+    mine = Dialect("mine", "a file of mine", lambda given: "mine" in given.top, convert)
+    monkeypatch.setattr(dialect_table, "DIALECTS", (mine, *DIALECTS))
+    (tmp_path / "m.yaml").write_text("mine: {a: a.tar}\n")
+    text, notes = wdspec("convert", tmp_path / "m.yaml")
+    assert "shards: a.tar" in text
+    assert notes == "note: mine has no weights\n"
+
+
+def test_the_list_names_every_dialect():
+    shown, _ = wdspec("convert", "--list")
+    assert all(dialect.name in shown for dialect in DIALECTS)
+
+
+if __name__ == "__main__":
+    for case in cases():
+        dialect, path = case.values
+        (EXPECTED / dialect).mkdir(parents=True, exist_ok=True)
+        (EXPECTED / dialect / f"{path.name}.yaml").write_text(converted(path)[0])
+        sys.stdout.write(f"{case.id}\n")

@@ -1,0 +1,55 @@
+"""InternVL's meta files: `{name: {root, annotation, repeat_time, length}}`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wdspec.convert.dialect import Dialect
+from wdspec.convert.given import Given, number
+from wdspec.convert.new_spec import NewSpec
+
+_KNOWN = ("root", "annotation", "repeat_time", "length", "data_augment", "max_dynamic_patch")
+
+
+def _recognises(given: Given) -> bool:
+    return bool(given.top) and all(
+        isinstance(each, dict) and "annotation" in each and ("root" in each or "repeat_time" in each)
+        for each in given.top.values()
+    )
+
+
+def _convert(given: Given, new: NewSpec) -> None:
+    made = []
+    for name, entry in given.top.items():
+        made.append(source := _source(str(name), entry, new))
+        new.note_unknown(entry, _KNOWN, source["name"])
+    new.spec["dataset"] = made
+    if all("samples" in each for each in made):
+        new.spec["mix"] = {"by": "samples"}
+    elif len(made) > 1:
+        new.note("give each source its `samples`, with `mix: {by: samples}`; until then they count by files")
+    new.note(
+        "images stand below `root`, beside the texts, and are not read: write shards with `wdspec create`, "
+        "and correct `shards`"
+    )
+
+
+def _source(name: str, entry: dict[Any, Any], new: NewSpec) -> dict[str, Any]:
+    length, times = number(entry.get("length")), number(entry.get("repeat_time"))
+    options = {key: entry[key] for key in ("data_augment", "max_dynamic_patch") if key in entry}
+    source = new.source(
+        name,
+        new.path(str(entry["annotation"])),
+        samples=int(length) if length and length >= 1 else None,
+        upsample=times if times not in (None, 1) else None,
+        tags=options,
+    )
+    if times not in (None, 1):
+        new.note(
+            f"{source['name']}: `repeat_time: {times}` is exactly so many passes in an epoch, or such a part; here it "
+            "multiplies the source's size, so that shares agree over a long run"
+        )
+    return source
+
+
+DIALECT = Dialect("internvl", "a meta file of InternVL", _recognises, _convert)

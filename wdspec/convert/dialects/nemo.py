@@ -1,0 +1,202 @@
+"""NeMo's and lhotse's `input_cfg`: groups in groups, weights and temperatures for each level, tags that go down."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from wdspec.convert.dialect import Dialect
+from wdspec.convert.given import Given, maps_in, number, texts_in
+from wdspec.convert.new_spec import NewSpec
+
+_BRACES = {"_OP_": "{", "_CL_": "}"}
+_OTHER_BRACES = re.compile(r"[(\[<](\d+\.\.\d+)[)\]>]")
+_TARRED = ("tarred_audio_filepaths", "tarred_audio_filepath")
+
+
+def _holder(value: Any, depth: int = 0) -> dict[Any, Any] | None:
+    """The map that has `input_cfg`: the top, `train_ds`, or `model.train_ds` and the like."""
+    if not isinstance(value, dict) or depth > 4:
+        return None
+    if value.get("input_cfg") is not None:
+        return value
+    for key, inner in value.items():
+        if (
+            "val" not in str(key)
+            and "test" not in str(key)
+            and (found := _holder(inner, depth + 1)) is not None
+        ):
+            return found
+    return None
+
+
+def _entries(given: Given) -> dict[Any, Any] | None:
+    items = maps_in(given.value)
+    if items and all("type" in each and ("input_cfg" in each or _places(each)) for each in items):
+        return {"input_cfg": items}
+    return _holder(given.value)
+
+
+def _convert(given: Given, new: NewSpec) -> None:
+    holder = _entries(given) or {}
+    heat = holder.get("reweight_temperature")
+    heats = heat if isinstance(heat, list) else None
+    if (seed := number(holder.get("seed"))) is not None:
+        new.spec["seed"] = int(seed)
+    if size := number(holder.get("batch_size")):
+        new.spec["batch"] = int(size)
+    if workers := number(holder.get("num_workers")):
+        new.spec["loader"] = {"workers": int(workers)}
+    new.spec["dataset"] = _Group(given, new, heats, number(heat)).sources(holder["input_cfg"], {}, 0)
+    budgets = "batches by cost are a `stage` of your own"
+    filters = "samples are kept or dropped by `select: package.module:function`"
+    new.note_keys(
+        holder,
+        {
+            **dict.fromkeys(
+                (
+                    "batch_duration",
+                    "quadratic_duration",
+                    "use_bucketing",
+                    "num_buckets",
+                    "bucket_duration_bins",
+                ),
+                budgets,
+            ),
+            **dict.fromkeys(
+                ("min_duration", "max_duration", "min_tokens", "max_tokens", "min_tps", "max_tps"), filters
+            ),
+            "multi_config": "streams of batches of several kinds are `mix: {unit: batch}`, or several loaders",
+        },
+    )
+
+
+class _Group:
+    def __init__(self, given: Given, new: NewSpec, heats: list[Any] | None, heat: float | int | None) -> None:
+        self._given, self._new, self._heats, self._heat = given, new, heats, heat
+
+    def sources(self, listed: Any, tags: dict[str, Any], level: int) -> list[dict[str, Any]]:
+        """The sources of one list, with the shares of its level."""
+        entries = maps_in(self._read(listed))
+        made = [self._source(each, {**tags, **(each.get("tags") or {})}, level) for each in entries]
+        heat = (
+            self._heat
+            if self._heats is None
+            else number(self._heats[level])
+            if level < len(self._heats)
+            else None
+        )
+        if any(number(each.get("weight")) is not None for each in entries):
+            for source, entry in zip(made, entries, strict=True):
+                weight = number(entry.get("weight"))
+                if weight is None:
+                    weight = 1
+                    self._new.note(
+                        f"{source['name']}: it had no weight where others have one; it has 1 now, correct it"
+                    )
+                tempered = weight if heat is None else round(weight**heat, 6)
+                source["weight"] = int(tempered) if tempered == int(tempered) else tempered
+        elif len(made) > 1:
+            for source in made:
+                source["weight"] = 1
+        return made
+
+    def _read(self, listed: Any) -> Any:
+        """A list, which may stand in a file of its own."""
+        if not isinstance(listed, str):
+            return listed
+        path = os.path.join(self._given.folder, listed)
+        try:
+            found = Given.read(path)
+        except OSError:
+            self._new.note(
+                f"`input_cfg: {listed}` cannot be read here; its sources are missing: convert where it is"
+            )
+            return []
+        return (_entries(found) or {"input_cfg": found.value})["input_cfg"]
+
+    def _source(self, entry: dict[Any, Any], tags: dict[str, Any], level: int) -> dict[str, Any]:
+        kind, new = str(entry.get("type", "")), self._new
+        if entry.get("input_cfg") is not None:
+            inner = self.sources(entry["input_cfg"], tags, level + 1)
+            return {
+                "name": new.name(str(entry.get("name") or kind or "group")),
+                "dataset": inner,
+            }
+        places = _places(entry)
+        if len(places) > 1 and any(weight is not None for _, weight in places):
+            parts = [self._leaf(kind, [text], tags) for text, _ in places]
+            for part, (_, weight) in zip(parts, places, strict=True):
+                part["weight"] = 1 if weight is None else weight
+            return {"name": new.name(kind), "dataset": parts}
+        source = self._leaf(kind, [text for text, _ in places], tags)
+        if not places:
+            new.note(f"{source['name']}: nothing says where its shards are; correct `shards`")
+        new.note_unknown(entry, _KNOWN, source["name"])
+        return source
+
+    def _leaf(self, kind: str, places: list[str], tags: dict[str, Any]) -> dict[str, Any]:
+        new = self._new
+        source = new.source("", [new.path(each) for each in places] or ["unknown.tar"], tags=tags)
+        if kind.startswith("nemo_tarred"):
+            new.note(
+                "texts of tarred NeMo data stand in manifests beside the shards, which are not read: put them into the "
+                "shards, or look them up in a function of `map`"
+            )
+        elif kind == "lhotse_shar":
+            new.note(
+                "of lhotse's shar folders the recordings are read; cuts and other fields stand in files "
+                "beside them, which "
+                "are not"
+            )
+        else:
+            new.note(f"{source['name']}: `type: {kind}` may be no tar or JSON lines; correct `shards`")
+        return source
+
+
+def _places(entry: dict[Any, Any]) -> list[tuple[str, float | int | None]]:
+    """Where an entry's shards are, each with a weight if it has one: `[[path, weight], path]`."""
+    for key in (*_TARRED, "shar_path", "paths", "manifest_filepath", "cuts_path", "path"):
+        found = entry.get(key)
+        if not found:
+            continue
+        if isinstance(found, dict):  # shar's fields
+            found = next((found[each] for each in ("recording", "audio", *found) if each in found), "")
+        pairs = found if isinstance(found, list) else [found]
+        spelled = []
+        for each in pairs:
+            weight = number(each[1]) if isinstance(each, list) and len(each) == 2 else None
+            texts = texts_in(each[0] if weight is not None else each)
+            spelled += [(_braces(_of_shar(text) if key == "shar_path" else text), weight) for text in texts]
+        return spelled
+    return []
+
+
+def _of_shar(text: str) -> str:
+    return text if ".tar" in text else f"{text.rstrip('/')}/recording.*.tar"
+
+
+def _braces(text: str) -> str:
+    """`_OP_0..31_CL_` and `(0..31)` as braces."""
+    for theirs, ours in _BRACES.items():
+        text = text.replace(theirs, ours)
+    return _OTHER_BRACES.sub(r"{\1}", text)
+
+
+_KNOWN = (
+    *_TARRED,
+    "type",
+    "weight",
+    "tags",
+    "shar_path",
+    "manifest_filepath",
+    "cuts_path",
+    "paths",
+    "path",
+    "name",
+)
+
+DIALECT = Dialect(
+    "nemo", "NeMo's or lhotse's `input_cfg`", lambda given: _entries(given) is not None, _convert
+)

@@ -1,0 +1,87 @@
+"""OLMo's mixes: `sources` with `target_ratio`, or a list of `label,path` lines."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from wdspec.convert.dialect import Dialect
+from wdspec.convert.given import Given, maps_in, number, texts_in
+from wdspec.convert.new_spec import NewSpec
+
+_LINE = re.compile(r"[\w./+-]+,\s*[^\s,]+\.(?:npy|csv\.gz|jsonl\S*|tar\S*)")
+_TOKENIZER = re.compile(r"\{TOKENIZER\}")
+
+
+def _holder(value: Any, depth: int = 0) -> list[dict[Any, Any]]:
+    if isinstance(value, dict) and depth <= 4:
+        found = maps_in(value.get("sources"))
+        if found and all("source_name" in each for each in found):
+            return found
+        for inner in value.values():
+            if found := _holder(inner, depth + 1):
+                return found
+    return []
+
+
+def _lines(text: str) -> list[str]:
+    lines = [line.strip() for line in text.splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _recognises(given: Given) -> bool:
+    if _holder(given.value):
+        return True
+    lines = _lines(given.text)
+    return bool(lines) and all(_LINE.fullmatch(line) for line in lines)
+
+
+def _convert(given: Given, new: NewSpec) -> None:
+    sources = _holder(given.value)
+    new.spec["dataset"] = _of_ratios(sources, new) if sources else _of_lines(given.text, new)
+    shards = [text for each in new.spec["dataset"] for text in texts_in(each["shards"])]
+    if any(text.endswith(".npy") for text in shards):
+        new.note("arrays of tokens (.npy) cannot be read as shards: write them as tar, and correct `shards`")
+
+
+def _of_ratios(sources: list[dict[Any, Any]], new: NewSpec) -> list[dict[str, Any]]:
+    ratios = [number(each.get("target_ratio")) or 0 for each in sources]
+    key = "probability" if abs(sum(ratios) - 1) < 1e-6 else "weight"
+    made = []
+    for each, ratio in zip(sources, ratios, strict=True):
+        paths = [_path(text, new) for text in texts_in(each.get("paths"))]
+        source = new.source(str(each["source_name"]), paths or ["unknown.tar"], **{key: ratio})
+        if not paths:
+            new.note(f"{source['name']}: nothing says where its shards are; correct `shards`")
+        new.note_keys(
+            each,
+            {
+                "max_repetition_ratio": "`wdspec explain` says how many passes there are over each source",
+                "max_source_fraction": "a part of a source is a list of some of its shards",
+            },
+            source["name"],
+        )
+        made.append(source)
+    new.note(
+        "ratios were of tokens; here they are shares of samples, which is the same where samples are of one length"
+    )
+    return made
+
+
+def _of_lines(text: str, new: NewSpec) -> list[dict[str, Any]]:
+    labels: dict[str, list[str]] = {}
+    for line in _lines(text):
+        label, _, path = line.partition(",")
+        labels.setdefault(label.strip(), []).append(_path(path.strip(), new))
+    return [new.source(label, paths) for label, paths in labels.items()]
+
+
+def _path(text: str, new: NewSpec) -> str:
+    if _TOKENIZER.search(text):
+        new.spec.setdefault("vars", {}).setdefault("TOKENIZER", "unset-TOKENIZER")
+        new.note("`{TOKENIZER}` in paths is the variable `TOKENIZER` now; write its value under `vars:`")
+        text = _TOKENIZER.sub("${TOKENIZER}", text)
+    return text if text.startswith("$") or "${TOKENIZER}" in text else new.path(text)
+
+
+DIALECT = Dialect("olmo", "an OLMo mix", _recognises, _convert)
