@@ -18,6 +18,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,28 +26,28 @@ from material import brace_pattern, text_sample, write_shards
 
 import wdspec
 from wdspec.compiler import blueprint
-from wdspec.errors import WdspecError
 from wdspec.planning.topology import Seat
 from wdspec.running.loader import Loader
+from wdspec.running.parcels import Parcel
 from wdspec.running.run import Run
-from wdspec.running.tasks import Delivery, TaskDataset
+from wdspec.running.tasks import Delivery, TaskDataset, opened
 
 
 class StatelessDataset(TaskDataset):
     """Sends batches alone."""
 
-    def __getitem__(self, task: Any) -> Delivery | WdspecError:
+    def __getitem__(self, task: Any) -> Delivery:
         delivery = super().__getitem__(task)
-        return (
-            Delivery(delivery.items, {}, delivery.memory_peak) if isinstance(delivery, Delivery) else delivery
-        )
+        return replace(delivery, parcels=[Parcel((opened(parcel)[0], {})) for parcel in delivery.parcels])
 
 
 def without_state(loader: Loader) -> Iterator[Any]:
     """The batches of an epoch, with nothing noted."""
     loader._loader.dataset.__class__ = StatelessDataset  # before the workers start
     for delivery in loader._loader:
-        yield delivery.items[-1]
+        loader._tasks.pace.note(delivery)
+        for parcel in delivery.parcels:
+            yield opened(parcel)[0][-1]
 
 
 def seconds(batches: Iterator[Any], count: int) -> float:

@@ -47,6 +47,8 @@ class Leg:
     steps: int
     prefetch: int
     persistent: bool
+    together: int
+    """Batches in a delivery, where no processes say how many."""
     pauses: tuple[int, ...]
     """After how many items of the leg an iteration is left and another one begun."""
 
@@ -152,6 +154,7 @@ def cases(draw, fewest_workers=0, most_workers=6, most_legs=5, most_steps=8):
             steps=draw(st.integers(1, most_steps)),
             prefetch=draw(st.integers(1, 3)),
             persistent=draw(st.booleans()),
+            together=draw(st.sampled_from([1, 2, 3, 7])),
             # An iteration over a pass that is begun anew begins the pass anew.
             pauses=() if kind == "pass" else tuple(draw(st.lists(st.integers(1, 9), max_size=2))),
         )
@@ -275,7 +278,7 @@ def check(case, folder, make, census):
 
 
 def in_process(parts, seat, leg):
-    return rotating_loader(parts, seat, leg.workers, leg.prefetch, leg.persistent)
+    return rotating_loader(parts, seat, leg.workers, leg.prefetch, leg.persistent, leg.together)
 
 
 def with_workers(parts, seat, leg):

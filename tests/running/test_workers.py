@@ -252,13 +252,12 @@ def test_pin_memory_reaches_the_tensors_of_a_delivery():
     """Without an accelerator nothing can be pinned, so this asks the function that torch would use."""
     from torch.utils.data._utils.pin_memory import pin_memory
 
-    delivery = pin_memory(
-        Delivery([{"image": Pinnable(), "__key__": ["k"]}, (Pinnable(), 1)], {0: b"state"}, 1)
-    )
-    assert delivery.items[0]["image"].pinned
-    assert delivery.items[1][0].pinned
-    assert delivery.items[0]["__key__"] == ["k"]
-    assert delivery.states == {0: b"state"}
+    items = [{"image": Pinnable(), "__key__": ["k"]}, (Pinnable(), 1)]
+    [(found, states)] = pin_memory(Delivery([(items, {0: b"state"})])).parcels
+    assert found[0]["image"].pinned
+    assert found[1][0].pinned
+    assert found[0]["__key__"] == ["k"]
+    assert states == {0: b"state"}
 
 
 @pytest.mark.parametrize("number", [0, 2])

@@ -37,9 +37,10 @@ class Rotation:
             yield pickle.loads(ahead.popleft())
 
 
-def rotating_loader(blueprint, seat, workers, prefetch=2, persistent=True):
-    """A Loader with so many workers, none of which is a process."""
+def rotating_loader(blueprint, seat, workers, prefetch=2, persistent=True, together=1):
+    """A Loader with so many workers, none of which is a process, and so many batches in a delivery."""
     loader = Loader(blueprint, seat, workers)
+    loader._tasks.pace.steps = together
     sampler = loader._loader.sampler
     loader._loader = Rotation(loader._dataset, sampler, workers, prefetch, persistent)
     return loader

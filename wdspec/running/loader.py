@@ -5,11 +5,14 @@ from __future__ import annotations
 import inspect
 import multiprocessing
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
+from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader
 
 from wdspec.errors import UsageError, WdspecError
@@ -18,8 +21,9 @@ from wdspec.planning.topology import Seat
 from wdspec.running import worker_processes as workers
 from wdspec.running.blueprint import Blueprint
 from wdspec.running.cursor import Cursor, Resumable, Step
+from wdspec.running.parcels import Parcel
 from wdspec.running.run import Run
-from wdspec.running.tasks import TaskDataset, TaskSampler
+from wdspec.running.tasks import Failure, TaskDataset, TaskSampler, opened
 from wdspec.spec.language.value_types import MOST_WORKERS
 from wdspec.suggestions import did_you_mean
 
@@ -69,6 +73,7 @@ class Loader(Resumable):
         self._running: Callable[[], Any] = lambda: None
         """The iterator of the DataLoader; a weak reference, so that one left in mid-epoch is gone at once."""
         self._dataset = TaskDataset(run)
+        self._tasks = TaskSampler(self._cursor, num_workers)
         generator = torch_arguments.pop("generator", None)
         if generator is None:  # torch's own default would take a number from the user's global generator
             generator = torch.Generator().manual_seed(key64(blueprint.spec.seed, "loader", seat.rank) >> 1)
@@ -80,7 +85,7 @@ class Loader(Resumable):
         self._loader: DataLoader[Any] = DataLoader(
             self._dataset,
             batch_size=None,
-            sampler=TaskSampler(self._cursor, num_workers),
+            sampler=self._tasks,
             num_workers=num_workers,
             generator=generator,
             **torch_arguments,
@@ -103,15 +108,29 @@ class Loader(Resumable):
         if workers.lost(self._loader._iterator):
             self._end_workers()
         peaks: dict[int, int] = {}
+        # Of each worker what it delivered and what was not asked for yet; they take turns, batch by batch.
+        waiting: list[deque[Parcel | Step | Failure]] = [deque() for _ in range(self._tasks.workers)]
         try:
             running = workers.iterate(self._loader)
             self._running = weakref.ref(running)
-            for number, delivery in enumerate(running):
-                if isinstance(delivery, WdspecError):
-                    raise delivery
-                if self._loader.num_workers:
-                    peaks[number % self._loader.num_workers] = delivery.memory_peak
-                yield delivery.items, delivery.states
+            for worker in cycle(range(len(waiting))):
+                if not waiting[worker]:
+                    delivery = next(running, None)
+                    if delivery is None:
+                        return
+                    if self._loader.num_workers:
+                        peaks[worker] = delivery.memory_peak
+                        self._tasks.pace.note(delivery)
+                    waiting[worker].extend(delivery.parcels)
+                    if delivery.failure is not None:
+                        waiting[worker].append(delivery.failure)
+                parcel = waiting[worker].popleft()
+                if isinstance(parcel, ExceptionWrapper):
+                    parcel.reraise()  # type: ignore[no-untyped-call]  # torch does not annotate it
+                elif isinstance(parcel, WdspecError):
+                    raise parcel
+                else:
+                    yield opened(parcel)
         except WdspecError:
             raise
         except Exception as error:

@@ -1,46 +1,92 @@
-"""Task-fed workers: the parent says which batch comes next and where its slots stand.
+"""Task-fed workers: the parent says which batches come next and where their slots stand.
 
 A DataLoader's rotation starts at worker 0 whenever iteration starts, at batch J₀ say, so worker w serves
 J₀+w, J₀+w+W, … and needs the slots k with (k - J₀) mod W = w: other ones after a resume or an odd epoch. So
-workers own nothing across iterations. A task is (J, table): the table, sent with the first W tasks only, holds
-the states of that worker's slots; what comes back holds the states after the batch.
+workers own nothing across iterations. A task is (numbers, table): the table, sent with the first W tasks only, holds
+the states of that worker's slots; what comes back holds the states after each batch.
 
-    parent:   table ─▶ (J₀, table₀) (J₀+1, table₁) (J₀+2, ·) …        workers:  restore(table), batch(J), states
-              table ◀─ states of delivered batches ◀──────────────────────────────────┘
+    parent:   table ─▶ ([J₀], table₀) ([J₀+1], table₁) ([J₀+2, …], ·) …    workers:  restore(table), batch(J), states
+              table ◀─ states of delivered batches ◀─────────────────────────────────┘
+
+Sending takes 0.2 ms, however little is sent, so small batches come several in a delivery (`Pace`): worker w then reads
+J, J+W, J+2W, … for one task. Order and states are those of single batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import count
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from torch.utils.data import Dataset, Sampler
+from torch._utils import ExceptionWrapper
+from torch.utils.data import Dataset, Sampler, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from wdspec.errors import WdspecError
 from wdspec.reading.batch_reader import Reader
-from wdspec.running.cursor import Cursor
+from wdspec.running.cursor import Cursor, Step
+from wdspec.running.parcels import Parcel
 from wdspec.running.run import Run
 from wdspec.running.worker_processes import memory_peak
 
-Task = tuple[int, "dict[int, bytes] | None"]
+Task = tuple[range, "dict[int, bytes] | None"]
+Failure = WdspecError | ExceptionWrapper
+"""What a batch could not be read for; others than ours with the traceback, as torch raises them."""
+
+SECONDS = 0.01
+"""Of work that is worth a delivery: sending it takes a fiftieth more."""
+BYTES = 1 << 20
+"""That a delivery of several batches holds, about."""
+MOST = 256
+"""Batches in a delivery."""
 
 
 @dataclass(frozen=True)
 class Delivery:
     """What a worker returns for a task."""
 
-    items: list[Any]
-    states: dict[int, bytes]
-    memory_peak: int
+    parcels: Sequence[Parcel | Step]
+    """For each batch its items, and the states after it; within one process as they are."""
+    failure: Failure | None = None
+    """Why those of the task that come behind are missing."""
+    seconds: float = 0.0
+    """That it took to read them."""
+    memory_peak: int = 0
     """The most memory that the worker had so far, in bytes."""
 
     def pin_memory(self) -> Delivery:
-        """With its items in page-locked memory; torch looks into dicts and lists by itself, not into objects."""
-        items = pin_memory(self.items)  # type: ignore[no-untyped-call]  # torch does not annotate it
-        return Delivery(items, self.states, self.memory_peak)
+        """Opened, with items in page-locked memory; torch looks into dicts and lists by itself, not into objects."""
+        steps = [opened(parcel) for parcel in self.parcels]
+        return replace(self, parcels=[(pin_memory(items), states) for items, states in steps])  # type: ignore[no-untyped-call]  # torch
+
+
+def opened(parcel: Parcel | Step) -> Step:
+    """The items of a batch, and the states after it."""
+    return parcel.open() if isinstance(parcel, Parcel) else parcel
+
+
+class Pace:
+    """How many batches come in one delivery: as many as take a few milliseconds to read and fill a megabyte, at most.
+
+    It starts with one, so that the first batches come soon.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 1
+        self._seconds = self._size = 0.0
+
+    def note(self, delivery: Delivery) -> None:
+        """Takes the cost of a delivery into account."""
+        count = len(delivery.parcels)
+        if not count:
+            return
+        weight = 0.25 if self._size else 1.0
+        size = sum(parcel.size for parcel in delivery.parcels if isinstance(parcel, Parcel))
+        self._seconds += weight * (delivery.seconds / count - self._seconds)
+        self._size += weight * (max(1, size) / count - self._size)
+        worth = min(SECONDS / max(self._seconds, 1e-9), BYTES / self._size)
+        self.steps = max(1, min(2 * self.steps, int(worth), MOST))
 
 
 class TaskSampler(Sampler[Task]):
@@ -53,20 +99,24 @@ class TaskSampler(Sampler[Task]):
     def __init__(self, cursor: Cursor, workers: int) -> None:
         self.cursor = cursor
         self.workers = max(1, workers)
-
-    def __len__(self) -> int:
-        first, length = self.cursor.batch, self.cursor.run.plan.require_epoch()
-        return length - first % length
+        self.pace = Pace()
 
     def __iter__(self) -> Iterator[Task]:
         run, first, table = self.cursor.run, self.cursor.batch, dict(self.cursor.table)
-        k_of, end = run.plan.topology.workers, run.epoch_end(first)
-        for worker, number in enumerate(count(first) if end is None else range(first, end)):
-            if worker < self.workers:
-                own = {s: state for s, state in table.items() if (s % k_of - first) % self.workers == worker}
-                yield number, own
-            else:
-                yield number, None
+        workers, k_of, end = self.workers, run.plan.topology.workers, run.epoch_end(first)
+        number = first
+        while end is None or number < end:
+            # All workers get as many in a round, so that their turns stay those of single batches.
+            steps = (
+                self.pace.steps if end is None else max(1, min(self.pace.steps, (end - number) // workers))
+            )
+            for worker in range(workers if end is None else min(workers, end - number)):
+                own = None
+                if number == first:
+                    own = {s: state for s, state in table.items() if (s % k_of - first) % workers == worker}
+                begin = number + worker
+                yield range(begin, begin + steps * workers, workers), own
+            number += steps * workers
 
 
 class TaskDataset(Dataset[Any]):
@@ -76,17 +126,28 @@ class TaskDataset(Dataset[Any]):
         self.run = run
         self._reader: Reader | None = None
 
-    def __getitem__(self, task: Task) -> Delivery | WdspecError:
-        number, table = task
+    def __getitem__(self, task: Task) -> Delivery:
+        numbers, table = task
+        begun = time.perf_counter()
+        parcels: list[Parcel | Step] = []
+        failure: Failure | None = None
+        is_sent = get_worker_info() is not None
         try:
             if self._reader is None:
                 self._reader = self.run.reader()
             if table is not None:
                 self._reader.restore(table)
-            items = self.run.assemble(number, self._reader.batch(number))
-            return Delivery(items, self._reader.states(number), memory_peak())
+            for number in numbers:
+                step = self.run.assemble(number, self._reader.batch(number)), self._reader.states(number)
+                parcels.append(Parcel(step) if is_sent else step)
         except WdspecError as error:
-            return error  # whole to the training process, where torch would print its traceback into another
+            # Whole to the training process, where torch would print its traceback into another.
+            failure = error
+        except Exception:
+            if not parcels:
+                raise
+            failure = ExceptionWrapper(where="in a worker of a Loader")  # type: ignore[no-untyped-call]  # torch
+        return Delivery(parcels, failure, time.perf_counter() - begun, memory_peak())
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None}

@@ -209,7 +209,9 @@ class LoaderOptions(Model):
 
     # Not the order: without `elastic` the first run's workers become canonical, and states remember them.
     workers: AffectsNeither[Workers] = Field(0, description="Worker processes for each rank.")
-    prefetch: AffectsNeither[Positive | None] = Field(None, description="Batches each worker prepares ahead.")
+    prefetch: AffectsNeither[Positive | None] = Field(
+        None, description="Batches each worker prepares ahead; of small ones, deliveries of several."
+    )
     pin_memory: AffectsNeither[Boolean] = Field(False, description="Copy tensors into page-locked memory.")
     persistent: AffectsNeither[Boolean | None] = Field(None, description="Keep workers alive between epochs.")
     timeout: AffectsNeither[Duration | None] = Field(

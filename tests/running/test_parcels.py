@@ -1,0 +1,174 @@
+"""What workers send: values as they were, small tensors without shared memory, cheap batches several at a time."""
+
+import itertools
+import os
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from shardmaking import keys, reference, write_source
+
+import wdspec
+from wdspec.reading.batches.padding import Padded
+from wdspec.running import tasks
+from wdspec.running.parcels import INLINE, Parcel
+from wdspec.running.tasks import Delivery, Pace
+from wdspec.spec.loading import load
+
+BATCHES = 60
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shards")
+    return load(
+        {
+            "dataset": [{"name": "a", "shards": write_source(folder, "a", 4, 20), "shuffle": 16}],
+            "batch": 3,
+            "epoch": {"batches": BATCHES},
+        }
+    )
+
+
+def sent(value):
+    """A value as it arrives."""
+    return pickle.loads(pickle.dumps(Parcel(value))).open()
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(6).reshape(2, 3),
+        torch.tensor(2.5),
+        torch.zeros(0, 3),
+        torch.tensor([True, False]),
+        torch.tensor([1.5, -2], dtype=torch.bfloat16),
+        torch.tensor([1 + 2j]),
+        torch.tensor([1 + 2j]).conj(),
+        torch.arange(12).reshape(3, 4).t(),
+        torch.zeros(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
+        torch.ones(3, requires_grad=True),
+        torch.arange(5).to_sparse(),
+        torch.ones(INLINE // 4),
+    ],
+)
+def test_a_tensor_arrives_as_it_was(tensor):
+    found = sent({"x": tensor})["x"]
+    assert type(found) is torch.Tensor
+    assert (found.dtype, found.shape, found.layout) == (tensor.dtype, tensor.shape, tensor.layout)
+    assert found.requires_grad == tensor.requires_grad
+    if tensor.layout is torch.strided:
+        assert found.stride() == tensor.stride()
+        found.detach().zero_()  # it can be written to
+    else:
+        assert torch.equal(found.to_dense(), tensor.to_dense())
+    if not tensor.requires_grad and tensor.layout is torch.strided:
+        assert torch.equal(sent(tensor), tensor)
+
+
+def test_small_tensors_have_memory_of_their_own_and_large_ones_are_shared():
+    whole = torch.arange(1000)
+    small, large = sent([whole[:10], torch.zeros(INLINE)])
+    assert not small.is_shared()
+    assert small.untyped_storage().nbytes() == 80
+    assert large.is_shared()
+
+
+def test_what_is_the_same_before_is_the_same_behind():
+    tensor = torch.ones(3)
+    first, second = sent([tensor, tensor])
+    assert first is second
+    padded = sent(Padded(tensor, tensor > 0, tensor.long()))
+    assert type(padded) is Padded
+    array = sent(np.arange(3, dtype=">i2"))
+    assert array.tolist() == [0, 1, 2]
+    assert array.dtype == ">i2"
+
+
+def test_the_size_of_a_parcel_counts_what_is_shared():
+    assert 1000 < Parcel(torch.zeros(1000, dtype=torch.uint8)).size < 2000
+    assert INLINE < Parcel(torch.zeros(INLINE, dtype=torch.uint8)).size < INLINE + 2000
+
+
+def paced(*deliveries):
+    pace = Pace()
+    return [pace.note(delivery) or pace.steps for delivery in deliveries]
+
+
+def parcel_of(size):
+    parcel = Parcel(0)
+    parcel.size = size
+    return parcel
+
+
+def test_cheap_batches_come_together_and_dear_ones_alone():
+    cheap = Delivery([parcel_of(100)], seconds=1e-6)
+    assert paced(*[cheap] * 10) == [2, 4, 8, 16, 32, 64, 128, 256, 256, 256]
+    assert paced(*[Delivery([parcel_of(100)], seconds=1.0)] * 3) == [1, 1, 1]
+    assert paced(*[Delivery([parcel_of(10**7)], seconds=1e-6)] * 3) == [1, 1, 1]
+    four = Delivery([parcel_of(2**18)] * 2, seconds=1e-6)
+    assert paced(*[four] * 4)[-1] == 4
+    assert paced(Delivery([], seconds=1.0), cheap) == [1, 2]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_batches_that_come_together_are_those_that_came_alone(spec, workers, monkeypatch):
+    monkeypatch.setattr(tasks, "SECONDS", 10)
+    found = []
+    with wdspec.loader(spec, num_workers=workers) as loader:
+        for batch in loader:
+            found.append(batch)
+            if len(found) in (7, 31):
+                break
+        assert len(found) == 7
+        found += itertools.islice(loader, 24)
+        state = loader.state_dict()
+        assert loader._tasks.pace.steps > 4
+    with wdspec.loader(spec, num_workers=workers) as loader:
+        loader.load_state_dict(state)
+        found += loader
+    assert keys(found) == reference(spec, 1, workers, 0, BATCHES)
+
+
+@pytest.mark.parametrize("raised", [wdspec.FieldError, ZeroDivisionError])
+def test_the_batches_before_one_that_fails_are_given(spec, monkeypatch, raised):
+    expected = reference(spec, 1, 1, 0, BATCHES)
+    monkeypatch.setattr(tasks, "SECONDS", 10)
+    found = []
+    with wdspec.loader(spec, num_workers=1) as loader:
+        run = loader._dataset.run
+        whole = run.assemble
+
+        def assemble(number, samples):
+            if samples[0]["__key__"] == expected[40][0]:
+                raise raised("no")
+            return whole(number, samples)
+
+        run.__dict__["assemble"] = assemble
+        batches = iter(loader)
+        found = list(itertools.islice(batches, 40))
+        with pytest.raises(raised, match="no"):
+            next(batches)
+    assert keys(found) == expected[:40]
+
+
+def test_what_cannot_be_sent_is_an_error_in_the_training_process(spec):
+    with wdspec.loader(spec, num_workers=1) as loader:
+        loader._dataset.run.__dict__["assemble"] = lambda number, samples: [lambda: samples]
+        with pytest.raises((AttributeError, pickle.PicklingError), match="pickle"):
+            next(iter(loader))
+
+
+def test_nothing_is_left_in_shared_memory_of_workers_that_are_killed(spec, monkeypatch):
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
+    before = set(os.listdir("/dev/shm"))
+    with wdspec.loader(spec, num_workers=2) as loader:
+        loader._dataset.run.__dict__["assemble"] = lambda number, samples: [torch.ones(INLINE)]
+        batches = iter(loader)
+        next(batches)
+        for worker in loader._running()._workers:
+            worker.kill()
+        with pytest.raises((RuntimeError, OSError)):
+            list(batches)
+    assert {name for name in os.listdir("/dev/shm") if name.startswith("torch_")} <= before
