@@ -27,7 +27,7 @@ from wdspec.planning.stream_state import StreamState, pack_slot
 from wdspec.planning.topology import Seat
 from wdspec.running.cursor import Cursor
 from wdspec.running.run import Run
-from wdspec.running.run_state import Checkpoint, merge_states, read_state
+from wdspec.running.states.run_state import Checkpoint, merge_states, read_state
 
 PER_SHARD = 500
 BYTES = 100_000

@@ -89,7 +89,7 @@ from wdspec.reading.batches.padding import Padded as Padded
 from wdspec.reading.sample_rng import sample_rng as sample_rng
 from wdspec.running.gathering import gather_state as gather_state
 from wdspec.running.loader import Loader as Loader
-from wdspec.running.run_state import merge_states as merge_states
+from wdspec.running.states.run_state import merge_states as merge_states
 from wdspec.spec.language.models import Spec as Spec
 from wdspec.spec.loading import load as load
 from wdspec.stores.user_stores import opener as opener

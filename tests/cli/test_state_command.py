@@ -12,6 +12,8 @@ from shardmaking import write_source
 import wdspec
 from wdspec.cli.spec_commands.state import state as command
 from wdspec.cli.support.state_files import described
+from wdspec.running.states.samples_given import samples_given
+from wdspec.running.states.state_checks import read_entry
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,8 @@ def test_it_says_where_the_run_stands_and_what_may_go_on(spec, tmp_path):
     assert "epoch 1, 3 of its 5 batches" in said
     assert "topology 4 ranks x 2 workers" in said
     assert "holds all canonical ranks" in said
-    assert "goes on with 1, 2, 4 ranks, with 0, 1, 2 workers each" in said
+    assert "goes on with 1, 2, 4, 8 ranks (up to 16), with 0, 1, 2 workers each" in said
+    assert "shares set" not in said
     assert re.search(r"a 3/4 9\d ", said)
 
 
@@ -62,6 +65,55 @@ def test_what_the_sources_have_given_is_what_was_read(spec):
                     counts[source] += 1
                 told = described(loader.state_dict())["sources"]
                 assert {each["source"]: each["samples"] for each in told} == counts, epoch
+
+
+def test_slots_counted_at_once_are_counted_as_one_by_one(spec):
+    """Over ends of passes, and where the size of the shuffle has changed on the way."""
+    larger = {
+        **spec,
+        "dataset": [{**source, "shuffle": 40} for source in spec["dataset"]],
+        "batch": 3,
+        "elastic": {"ranks": 2, "workers": 2},
+    }
+    smaller = {**larger, "dataset": [{**source, "shuffle": 9} for source in spec["dataset"]]}
+    with (
+        wdspec.loader(larger, rank=0, world_size=1) as loader,
+        wdspec.loader(smaller, rank=0, world_size=1) as changed,
+    ):
+        for number in range(30):
+            next(iter(loader))
+            check_counts(loader)
+            if number % 10 == 5:
+                changed.load_state_dict(loader.state_dict(), allow_changed=True)
+                check_counts(changed)
+
+
+def check_counts(loader):
+    state = loader.state_dict()
+    delays = [source.delays for source in loader.plan.sources]
+    wanted = {name: [] for name in state["sources"]}
+    for rank in range(2):
+        for k, slot in enumerate(read_entry(state, rank, 2)):
+            for each, stream, name in zip(delays, slot or (), wanted, strict=False):
+                wanted[name].append(stream.given(2 * rank + k, each))
+    found = samples_given(state)
+    assert {name: sorted(counts.tolist()) for name, counts in found.items()} == {
+        name: sorted(counts) for name, counts in wanted.items()
+    }
+
+
+def test_a_batch_that_is_not_shared_goes_on_with_divisors_alone(spec):
+    whole = {**spec, "batch": {"size": 4, "accumulate": True}}
+    assert described(saved(whole))["legal_ranks"] == [1, 2, 4]
+    assert described(saved({**spec, "batch": None, "epoch": {"samples": 40}}))["legal_ranks"] == [1, 2, 4]
+
+
+def test_shares_that_were_set_are_told(spec, tmp_path):
+    file = tmp_path / "state.json"
+    with wdspec.loader(spec, rank=0, world_size=1) as loader:
+        loader.set_shares({"a": 1, "b": 4}, after=3)
+        file.write_text(json.dumps(loader.state_dict()))
+    assert "shares set from global batch 3 on: a 1, b 4" in run(file)
 
 
 def test_the_state_of_one_rank_says_that_it_is_one(spec, tmp_path):

@@ -9,10 +9,12 @@ from wdspec.planning.keys import (
     MASK,
     arithmetic,
     key64,
+    keys64,
     mix64,
     mix64_array,
     random64,
     random64_array,
+    random64_at,
     uniform,
 )
 
@@ -32,6 +34,16 @@ def test_parts_do_not_run_together():
     assert key64("ab", "c") != key64("a", "bc")
     assert key64(1, 2) != key64(12)
     assert key64(1) != key64("1")
+
+
+def test_keys_of_many_integers_are_those_of_each():
+    numbers = [0, 1, 9, 10, 1 << 70]
+    assert keys64(5, "delay", "s", last=numbers).tolist() == [key64(5, "delay", "s", n) for n in numbers]
+    counters = np.array([[0, 1], [7, 1 << 40]])
+    drawn = random64_at(keys64("k", last=[1, 2])[:, None], counters)
+    assert drawn.tolist() == [
+        [random64(key64("k", n), c) for c in row] for n, row in zip((1, 2), counters.tolist(), strict=True)
+    ]
 
 
 @given(words, st.integers(0, 1 << 40))

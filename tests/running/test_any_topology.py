@@ -17,9 +17,10 @@ from shardmaking import UNEVEN, write_uneven_sources
 
 import wdspec
 from wdspec.compiler import blueprint
+from wdspec.planning.live_shares import LiveShares
 from wdspec.planning.topology import Seat
 from wdspec.running.run import Run
-from wdspec.running.run_state import merge_states
+from wdspec.running.states.run_state import merge_states
 from wdspec.spec.loading import load
 from wdspec.testing import difference
 
@@ -59,6 +60,8 @@ class Case:
     ranks: int
     workers: int
     legs: tuple[Leg, ...]
+    sets: dict[int, dict[str, int]]
+    """Global batch -> the shares that the training loop sets for it and those behind."""
 
 
 def divisors(n):
@@ -160,7 +163,16 @@ def cases(draw, fewest_workers=0, most_workers=6, most_legs=5, most_steps=8):
         )
         for _ in range(draw(st.integers(2, most_legs)))
     ]
-    return Case(spec, ranks, workers, tuple(legs))
+    sets = {}
+    if kind != "pass" and (spec["mix"] or {}).get("draw") != "round_robin" and draw(st.booleans()):
+        steps = (spec["mix"] or {}).get("schedule", [])
+        tops = [source["name"] for source in dataset]
+        # Those that the spec never gives a share cannot get one. Of steps before one batch only the last counts.
+        tops = [top for top in tops if not steps or steps[-1]["shares"][top]]
+        for at in draw(st.sets(st.integers(0, sum(leg.steps for leg in legs) - 1), min_size=1, max_size=4)):
+            chosen = draw(st.permutations(tops))[: draw(st.integers(1, len(tops)))]
+            sets[at] = {name: draw(st.integers(1, 5)) for name in chosen}
+    return Case(spec, ranks, workers, tuple(legs), sets)
 
 
 def features(parts, case):
@@ -186,6 +198,7 @@ def features(parts, case):
         "several batches a step": parts.spec.batch is not None
         and any(Run.of(parts, Seat(0, leg.ranks), 0).items_per_step > 1 for leg in case.legs),
         "no batch": parts.spec.batch is None,
+        "shares set": bool(case.sets),
     }
 
 
@@ -200,6 +213,7 @@ MUST_COVER = (
     "a pass",
     "a schedule",
     "several batches a step",
+    "shares set",
 )
 """What at least a tenth of the cases have each."""
 
@@ -208,17 +222,27 @@ def blueprint_of(case, folder):
     return blueprint(load(json.loads(json.dumps(case.spec).replace("FOLDER", str(folder)))))
 
 
-def take(loader, items, pauses=()):
-    """The next items, over epochs, leaving iterations early at the pauses."""
+def take(loader, items, pauses=(), sets=None):
+    """The next items, over epochs, leaving iterations early at the pauses, setting shares after so many items."""
     taken = []
-    cuts = sorted({*(p for p in pauses if p < items), items})
+    cuts = {*(p for p in pauses if p < items), items}
+
+    def set_shares():
+        if sets and len(taken) in sets:
+            shares, after = sets[len(taken)]
+            assert loader.set_shares(shares, after=after) == loader.cursor.next_step + after
+
+    set_shares()
     while len(taken) < items:
-        stop = next(cut for cut in cuts if cut > len(taken))
-        taken += itertools.islice(loader, stop - len(taken))
+        for item in loader:
+            taken.append(item)
+            set_shares()
+            if len(taken) in cuts:
+                break
     return taken
 
 
-def run(parts, legs, make):
+def run(parts, legs, make, sets):
     """The global steps that the legs of a run read, each rank by rank, handing on nothing but JSON text."""
     steps, state = [], None
     for leg in legs:
@@ -230,7 +254,8 @@ def run(parts, legs, make):
                 if state is not None:
                     loader.load_state_dict(json.loads(state))
                 each = loader.run.items_per_step
-                items = take(loader, leg.steps * each, leg.pauses)
+                here = to_set(sets, len(steps), leg.steps, each)
+                items = take(loader, leg.steps * each, leg.pauses, here)
                 rows.append([items[at : at + each] for at in range(0, len(items), each)])
                 states.append(json.loads(json.dumps(loader.state_dict())))
             finally:
@@ -238,6 +263,19 @@ def run(parts, legs, make):
         steps += [[samples_of(row) for row in step] for step in zip(*rows, strict=True)]
         state = json.dumps(merge_states(states))
     return [list(itertools.chain.from_iterable(step)) for step in steps]
+
+
+def to_set(sets, first, steps, each):
+    """What is set in a leg from global batch `first` on: after so many items -> (shares, after)."""
+    here, before = {}, -1
+    for at, shares in sorted(sets.items()):
+        called = at if at % 2 else max(before + 1, first, at - 3)  # some are set before they are to hold
+        if first <= at < first + steps:
+            # Within the step before, where that gives several items: it must not make a difference.
+            items = (called - first) * each - (each - 1 if called > first else 0)
+            here[items] = shares, at - called
+        before = at
+    return here
 
 
 def samples_of(items):
@@ -256,13 +294,15 @@ def samples_of(items):
     return [(*row, True)[:3] for row in found]
 
 
-def without_a_break(parts, steps):
+def without_a_break(parts, steps, sets):
     """The same steps read by one process, without Loader, states or batches."""
-    reader = Run.of(parts, Seat(), 0).reader()
-    return [
-        [(s["__key__"], s["noise"], s.get("__mask__", True)) for s in reader.batch(number)]
-        for number in range(steps)
-    ]
+    run = Run.of(parts, Seat(), 0)
+    reader, read = run.reader(), []
+    for number in range(steps):
+        if number in sets:
+            reader.draw_by(run.segments([LiveShares(number, sets[number])]))
+        read.append([(s["__key__"], s["noise"], s.get("__mask__", True)) for s in reader.batch(number)])
+    return read
 
 
 def check(case, folder, make, census):
@@ -271,8 +311,8 @@ def check(case, folder, make, census):
     census.update(name for name, holds in features(parts, case).items() if holds)
     steps = sum(leg.steps for leg in case.legs)
     census.update({"global batches": steps, "resumes": len(case.legs) - 1})
-    expected = without_a_break(parts, steps)
-    seen = run(parts, case.legs, make)
+    expected = without_a_break(parts, steps, case.sets)
+    seen = run(parts, case.legs, make, case.sets)
     for number, (wanted, got) in enumerate(zip(expected, seen, strict=True)):
         assert difference(wanted, got, f"global batch {number}") is None
 

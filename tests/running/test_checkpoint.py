@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from shardmaking import keys, write_source
 
 import wdspec
-from wdspec.running.run_state import merge_states
-from wdspec.running.slot_columns import decode, encode
+from wdspec.running.states.run_state import merge_states
+from wdspec.running.states.slot_columns import decode, encode
 from wdspec.spec.loading import load
 
 
@@ -414,13 +414,13 @@ def test_a_state_of_a_pass_can_begin_an_endless_run_and_be_saved_again(shards):
         assert len(keys(itertools.islice(loader, 2))) == 2
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_state_of_another_version_is_refused(shards, version):
     with wdspec.loader(make_spec(shards), rank=0, world_size=1) as loader:
         state = {**loader.state_dict(), "version": version}
         with pytest.raises(
             wdspec.UsageError,
-            match=rf"format version {version}, this wdspec reads version 3 .* finish the run",
+            match=rf"format version {version}, this wdspec reads version 4; finish the run",
         ):
             loader.load_state_dict(state)
 

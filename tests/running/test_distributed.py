@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,13 @@ spec = json.load(open(f"{folder}/spec.json"))
 with wdspec.loader(spec, num_workers=1) as loader:
     report["keys"] = [batch["__key__"] for batch in itertools.islice(loader, 5)]
     report["state"] = wdspec.gather_state(loader)
+    loader.set_shares({"a": 1})
+    distributed.barrier()
+    try:
+        loader.set_shares({"a": 1 + rank})
+        report["shares"] = ""
+    except wdspec.UsageError as error:
+        report["shares"] = str(error)
     # Peers that read the same part count once.
     report["same"] = wdspec.gather_state(report["state"])
     next(iter(loader))
@@ -114,6 +122,14 @@ def test_shards_that_differ_between_ranks_are_named(job):
     assert "in source 'a', shard 0 is" in said
     assert "rank1/b-000.tar on rank 1 and" in said
     assert "rank0/b-000.tar on rank 0" in said
+
+
+def test_shares_that_differ_between_ranks_are_named(job):
+    first, second = sorted(report["shares"] for report in job[1])
+    assert first == "" or "sets other shares than rank" in first
+    assert re.search(
+        r"rank (\d) \('now'\) sets other shares than rank (?!\1)\d \('was'\):\n  shares.a: was", second
+    )
 
 
 def test_without_torch_distributed_it_is_the_state_of_this_process(job):

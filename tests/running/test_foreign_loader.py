@@ -10,7 +10,7 @@ from shardmaking import write_source
 import wdspec
 from wdspec.processes import worker_counters
 from wdspec.running import spec_dataset
-from wdspec.running.slot_columns import decode, encode
+from wdspec.running.states.slot_columns import decode, encode
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_worker_goes_on_from_its_state(worker):
     assert len(rest) == 7
 
 
-KEYS = ("format", "version", "worker", "workers", "first", "batch", "given", "run", "ranks")
+KEYS = ("format", "version", "worker", "workers", "first", "batch", "given", "shares", "run", "ranks")
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -107,7 +107,7 @@ def test_damage_that_leaves_the_kinds_as_they_were_is_found(worker, damage, says
 
 def test_a_state_of_another_version_is_no_damage(worker):
     state, _ = saved(worker)
-    with pytest.raises(wdspec.UsageError, match="format version 2, this wdspec reads version 3"):
+    with pytest.raises(wdspec.UsageError, match="format version 2, this wdspec reads version 4"):
         worker().load_state_dict({**state, "version": 2})
 
 

@@ -19,6 +19,7 @@ class Rotation:
         self.sampler, self.prefetch, self.persistent = sampler, prefetch, persistent
         self.copies = [pickle.dumps(dataset) for _ in range(max(1, workers))]
         self.num_workers, self.worker_init_fn = 0, None  # no processes
+        self.persistent_workers = True  # none to end
         self.workers = None
         self._iterator = None  # what a Loader ends when it is closed
 

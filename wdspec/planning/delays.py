@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from wdspec.planning.keys import key64, random64_array
+from wdspec.planning.keys import UInt64Array, key64, keys64, random64_array, random64_at
 
 Releases = npt.NDArray[np.int64]
 """When samples come out, in 2⁻²⁰ samples read, by ordinal."""
@@ -104,10 +104,7 @@ class Delays:
             key: of the slot.
             stretches: where other sizes hold, ascending.
         """
-        drawn = random64_array(key, first, count)
-        piece = (drawn >> np.uint64(56)).astype(np.intp)
-        part = (drawn >> np.uint64(24) & np.uint64(0xFFFFFFFF)).astype(np.int64)
-        delays = _TABLE[piece] + (_STEPS[piece] * part >> 32)
+        delays = _unit_delays(random64_array(key, first, count))
         sizes: Releases | int = _factor(self.size)
         if stretches:
             sizes = np.full(count, sizes, dtype=np.int64)
@@ -130,6 +127,33 @@ class Delays:
         order = first + np.argsort(releases, kind="stable")
         out, rest = order[: count - first], order[count - first :]
         return int(rest.min()) if len(rest) else count, int(out[-1])
+
+    def out_behind(self, slots: Sequence[int], first: Releases, last: Releases, end: Releases) -> Releases:
+        """How many samples from `first` on came out, of many slots at once, shape (slots,); no stretches.
+
+        Args:
+            slots: their numbers.
+            first: ordinals that all before are out of, likewise.
+            last: ordinals of the samples that came out last, at least 0.
+            end: ordinals at which the slots' passes end; 0 where they do not yet.
+
+        Raises:
+            ValueError: `last` is further from `first` than samples are held.
+        """
+        keys = keys64(self.seed, "delay", self.source, last=slots)
+        releases = (last << _BITS) + _factor(self.size) * _unit_delays(random64_at(keys, last))
+        reach = int(((releases >> _BITS) + 1 - first).max(initial=0))
+        if reach > 4 * (self.longest + self.block):  # no state of ours reaches a quarter so far
+            raise ValueError(f"a sample came out {reach} samples behind one that was still held")
+        counts, rows = np.zeros(len(keys), dtype=np.int64), max(1, (1 << 18) // max(reach, 1))
+        for at in range(0, len(keys), rows):
+            part = np.s_[at : at + rows, None]
+            ordinals = first[part] + np.arange(reach)
+            found = (ordinals << _BITS) + _factor(self.size) * _unit_delays(random64_at(keys[part], ordinals))
+            is_out = (found < releases[part]) | ((found == releases[part]) & (ordinals <= last[part]))
+            is_out &= (ordinals < end[part]) | (end[part] == 0)
+            counts[at : at + rows] = is_out.sum(axis=1)
+        return counts
 
     def goes_on_at(self, key: int, last: int, stretches: Sequence[Stretch] = ()) -> int:
         """The ordinal from which on delays may change after sample `last` came out: no sample from there on is out."""
@@ -206,6 +230,14 @@ class ReleaseOrder:
         self._ordinals = np.concatenate([self._ordinals[self._at :], ordinals[order]])
         self._releases = np.concatenate([self._releases[self._at :], releases[order]])
         self._at = 0
+
+
+def _unit_delays(drawn: UInt64Array) -> Releases:
+    """The delays for N = 1 that 64-bit numbers draw, shape kept."""
+    piece = (drawn >> np.uint64(56)).astype(np.intp)
+    part = (drawn >> np.uint64(24) & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    delays: Releases = _TABLE[piece] + (_STEPS[piece] * part >> 32)
+    return delays
 
 
 def shuffle_size(shuffle: int, share: Fraction) -> int:

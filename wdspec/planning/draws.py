@@ -53,6 +53,7 @@ class Draws:
         kind: `even`, `random` or `round_robin`.
         unit: `sample`, or `batch`: all samples of a global batch come from one source.
         start: the global batch J at which these draws begin; even draws and turns begin anew there.
+        offset: where in their sequence even draws and turns begin.
     """
 
     def __init__(
@@ -64,10 +65,11 @@ class Draws:
         kind: str = "even",
         unit: str = "sample",
         start: int = 0,
+        offset: int = 0,
     ) -> None:
         self.kind = kind
         self.unit = unit
-        self.start = start
+        self.start, self.offset = start, offset
         self.seed = seed
         self.topology = topology
         self.per_slot = per_slot
@@ -122,7 +124,7 @@ class Draws:
         if self.kind == "random":
             return self._pick(random64_array(key64(self.seed, "draw", rank, worker), start, count))
         begun, worker = self._since_start(worker)
-        position = start - begun * self.per_slot + rank * self.per_slot
+        position = start - begun * self.per_slot + rank * self.per_slot + self.offset
         if self.kind == "round_robin":
             return self._turns(position + worker, count)
         return self._even.take(worker, position, count)
@@ -138,9 +140,10 @@ class Draws:
                 mix64_array(arithmetic(self._batch_key + counter * GOLDEN, k_of * GOLDEN, count))
             )
         begun, worker = self._since_start(worker)
+        position = first - begun + self.offset
         if self.kind == "round_robin":
-            return self._turns(first - begun + worker, count)
-        return self._even.take(worker, first - begun, count)
+            return self._turns(position + worker, count)
+        return self._even.take(worker, position, count)
 
     def _since_start(self, worker: int) -> tuple[int, int]:
         """(m₀, k'): the first batch m of canonical worker k since the start, and its place behind the start.

@@ -8,6 +8,7 @@ blake2b over an unambiguous encoding, and a stream is splitmix64's output functi
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +27,22 @@ def key64(*parts: int | str) -> int:
     Args:
         parts: integers of any size and texts, e.g. ``key64(seed, "order", "archive", 3)``.
     """
-    digest = hashlib.blake2b(digest_size=8)
+    return int.from_bytes(_hashed(parts).digest(), "little")
+
+
+def keys64(*parts: int | str, last: Iterable[int]) -> UInt64Array:
+    """`key64` of the parts and each of the integers behind them, shape (how many,)."""
+    begun = _hashed(parts)
+    keys = b"".join(_hashed([each], begun.copy()).digest() for each in last)
+    return np.frombuffer(keys, "<u8").astype(np.uint64)
+
+
+def _hashed(parts: Iterable[int | str], begun: hashlib.blake2b | None = None) -> hashlib.blake2b:
+    digest = hashlib.blake2b(digest_size=8) if begun is None else begun
     for part in parts:
         data = repr(part).encode("utf-8", "surrogatepass")
         digest.update(b"%d:" % len(data) + data)
-    return int.from_bytes(digest.digest(), "little")
+    return digest
 
 
 def mix64(value: int) -> int:
@@ -68,3 +80,8 @@ def arithmetic(start: int, step: int, count: int) -> UInt64Array:
 def random64_array(key: int, start: int, count: int) -> UInt64Array:
     """`random64` of the counters start..start+count-1, shape (count,)."""
     return mix64_array(arithmetic(key + (start + 1) * GOLDEN, GOLDEN, count))
+
+
+def random64_at(keys: UInt64Array, counters: npt.NDArray[np.int64]) -> UInt64Array:
+    """`random64` of keys and counters from 0 on, which broadcast."""
+    return mix64_array(keys + (counters.astype(np.uint64) + np.uint64(1)) * np.uint64(GOLDEN))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from wdspec.errors import UsageError
@@ -68,10 +68,18 @@ class Plan:
                 self.draw,
                 self.unit,
                 segment.start,
+                segment.offset,
             )
             for segment in self.segments
         ]
         return parts[0] if len(parts) == 1 else ScheduledDraws(parts)
+
+    def with_shares(self, segments: tuple[ScheduleSegment, ...]) -> Plan:
+        """The plan with other shares from the start of the first segment on, if there is one; sizes stay."""
+        if not segments:
+            return self
+        before = (segment for segment in self.segments if segment.start < segments[0].start)
+        return replace(self, schedule=(*before, *segments))
 
     @property
     def segments(self) -> tuple[ScheduleSegment, ...]:

@@ -41,6 +41,8 @@ class ScheduleSegment:
     """J of its first global batch."""
     shares: tuple[Fraction, ...]
     """Effective shares, one for each source of the plan, summing to 1; some may be 0."""
+    offset: int = 0
+    """Where in their sequence its even draws begin."""
 
 
 class ScheduledDraws:

@@ -6,6 +6,9 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from wdspec.planning.delays import Delays, ReleaseOrder, Stretch
 
 _LAYOUT = struct.Struct("<6q")
@@ -15,6 +18,8 @@ _LAST_AT = 2 * 8
 _TRIPLE = struct.Struct("<3q")
 SIZE = _LAYOUT.size
 """Bytes of one packed `StreamState` without lanes and stretches."""
+
+Columns = npt.NDArray[np.int64]
 
 Lane = tuple[int, int, int]
 """(turn, offset, sample) of an open shard: the slot's turn (`ShardOrder.entry`) that it is, the byte offset in the
@@ -41,6 +46,27 @@ class StreamState(NamedTuple):
         """Samples of the source that the slot has given, or left out."""
         out = ReleaseOrder(delays, delays.key(slot), self.ordinal, self.last, self.stretches).out
         return self.ordinal + sum(not self.end or ordinal < self.end for ordinal in out)
+
+    @staticmethod
+    def given_by(numbers: Columns, slots: Sequence[int], delays: Delays) -> npt.NDArray[np.int64]:
+        """`given` of many slots, shape (slots,), of states without stretches.
+
+        Args:
+            numbers: the first five `numbers` of each slot, shape (slots, 5).
+
+        Raises:
+            ValueError: no slot can stand there.
+        """
+        ordinal, told, end = numbers[:, 1], numbers[:, 2], numbers[:, 3]
+        last = np.where(told % 2, ordinal - (told + 1) // 2, ordinal + told // 2 - 1)
+        ends = np.where(end, ordinal + end - 1, 0)
+        (held,) = np.nonzero(told)
+        if len(held):
+            ordinal = ordinal.copy()
+            ordinal[held] += delays.out_behind(
+                [slots[at] for at in held.tolist()], ordinal[held], last[held], ends[held]
+            )
+        return ordinal
 
     def pack(self) -> bytes:
         """The state in bytes: little-endian 64-bit integers in the order of the fields, those of lists counted."""

@@ -48,6 +48,10 @@ class WorkerCounters:
     def __setitem__(self, index: int, value: int) -> None:
         self._values[index] = value
 
+    def any(self) -> bool:
+        """Whether some process has counted since."""
+        return any(bytes(self._values))
+
     def clear(self) -> None:
         """Sets all of them back to 0, for every process."""
         ctypes.memset(self._values, 0, ctypes.sizeof(self._values))

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from wdspec.errors import UsageError
 from wdspec.planning.plan import Plan
+from wdspec.planning.schedule import ScheduleSegment
 from wdspec.reading.batches.staged_slot import StagedSlot
 from wdspec.reading.error_budget import Budget
 from wdspec.reading.pass_slot import PassReading, PassStream, Spare
@@ -50,6 +51,7 @@ class Reader:
             LiveSource(source, parts[source.name], self.budgets[source.name], maps, plan.seed)
             for source in plan.sources
         ]
+        self._segments: tuple[ScheduleSegment, ...] = ()
         self._open = self._opener()
         self._table: dict[int, bytes] = {}
         self._failure: Exception | None = None
@@ -123,6 +125,19 @@ class Reader:
         self._row.clear()
         self._failure = None
 
+    def draw_by(self, segments: tuple[ScheduleSegment, ...]) -> None:
+        """Takes the batches that come by the shares that were set; slots keep what they hold."""
+        if segments == self._segments:
+            return
+        self._segments = segments
+        self._open = self._opener()
+        draws = self.plan.with_shares(segments).draws()
+        for stream in self._live.values():
+            assert isinstance(stream, SlotStream), (
+                "nothing is drawn in a pass, nor anything set behind a stage"
+            )
+            stream.draw_by(draws)
+
     def close(self) -> None:
         """Closes all open shards and forgets the slots."""
         self.restore({})
@@ -133,7 +148,7 @@ class Reader:
         if plan.finite is not None:
             reading, spare = PassReading(plan.finite, sources), Spare(plan.finite, sources)
             return lambda rank, worker, state: PassStream(reading, spare, rank, worker)
-        draws = plan.draws()
+        draws = plan.with_shares(self._segments).draws()
         spec = self._spec
         if spec is None or spec.stage is None:
             return lambda rank, worker, state: SlotStream(plan, sources, draws, rank, worker, state)

@@ -43,13 +43,20 @@ class SlotStream:
         self._changed = set(range(len(self._streams)))
         """Sources that were read since they were packed, beside those drawn since: of many only a few, at each step."""
         self._state = b""
-        self._draws, self._rank, self._worker = draws, rank, worker
+        self._rank, self._worker = rank, worker
         self._per_slot = plan.batching.per_slot
-        self._rows = max(1, draws.block // self._per_slot)
         # Draws ahead, from batch `_first` on; one flat list, since thousands of small ones keep the collector busy.
         self._first, self._ahead = 0, [0][:0]
         self._noted = self._drawn = 0
         """Up to where in `_ahead` the sources drawn are packed, and up to where they are read."""
+        self.draw_by(draws)
+
+    def draw_by(self, draws: Draws | ScheduledDraws) -> None:
+        """Takes the batches that come by other draws."""
+        self._changed.update(self._ahead[self._noted : self._drawn])
+        self._draws, self._rows = draws, max(1, draws.block // self._per_slot)
+        self._first, self._ahead = 0, []
+        self._noted = self._drawn = 0
 
     def take(self, m: int) -> list[Sample]:
         """The slot's m-th batch: b samples."""

@@ -20,15 +20,15 @@ rest of a pass:
 from __future__ import annotations
 
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from wdspec.errors import UsageError
-from wdspec.planning.plan import Plan
+from wdspec.planning.live_shares import LiveShares, still_said
+from wdspec.planning.schedule import ScheduleSegment
 from wdspec.reading.batch_reader import Reader
 from wdspec.running.run import Run
-from wdspec.running.run_state import Checkpoint, State, make_state, read_state
+from wdspec.running.states.run_state import Checkpoint, State, make_state, read_state
 from wdspec.system.per_process import Owner, PerProcess
 
 Step = tuple[list[Any], Mapping[int, bytes]]
@@ -66,6 +66,7 @@ class Cursor:
         self.iterations = 0
         """Iterations begun, and states loaded: the newest iteration has this number."""
         self._table = dict(checkpoint.table)
+        self._set_live(checkpoint.shares)
         self._stride = stride
         self._loaded = False
         """Whether a state was loaded and no iteration begun since."""
@@ -78,7 +79,22 @@ class Cursor:
     @property
     def checkpoint(self) -> Checkpoint:
         """Where this stands, after the last item given."""
-        return Checkpoint(self.batch, self.table, self.given)
+        return Checkpoint(self.batch, self.table, self.given, self.live)
+
+    @property
+    def live(self) -> tuple[LiveShares, ...]:
+        """What was set of shares: those that hold, and those that will."""
+        return still_said(self._live, self.batch)
+
+    @property
+    def segments(self) -> tuple[ScheduleSegment, ...]:
+        """The segments of the shares that were set; another tuple only where others were."""
+        return self._segments
+
+    @property
+    def next_step(self) -> int:
+        """J of the first global batch of which nothing was given."""
+        return self.batch + bool(self.given)
 
     def begin(self) -> int:
         """The number of a new iteration, which ends all older ones."""
@@ -129,6 +145,16 @@ class Cursor:
         """Stands there from now on."""
         self.batch, self.given = checkpoint.batch, checkpoint.given
         self._table = dict(checkpoint.table)
+        self._set_live(checkpoint.shares)
+
+    def set_shares(self, shares: Mapping[str, float], start: int) -> None:
+        """Has global batches from J = `start` on drawn by these shares, whatever was set for later ones before."""
+        before = (each for each in self.live if each.start < start)
+        self._set_live((*before, LiveShares(start, shares)))
+
+    def _set_live(self, live: tuple[LiveShares, ...]) -> None:
+        self._segments = self.run.segments(live)
+        self._live = live
 
     def state_dict(self) -> State:
         """The state after the last item given."""
@@ -194,6 +220,7 @@ class ReadingCursor(Cursor):
         if self._reader is None:
             self._reader, self._owner = run.reader(), Owner()
             self._reader.restore(self._table)
+            self._reader.draw_by(self.segments)
         read, assemble, reader = self._reader.batch, run.assemble, self._reader
         unnoted: dict[int, bytes] = {}
         if self._unfinished is not None and self._unfinished[0] == self.batch:
@@ -220,6 +247,11 @@ class ReadingCursor(Cursor):
         if self._reader is not None:
             self._reader.restore(checkpoint.table)
 
+    def _set_live(self, live: tuple[LiveShares, ...]) -> None:
+        super()._set_live(live)
+        if self._reader is not None:
+            self._reader.draw_by(self.segments)
+
     def close(self) -> None:
         """Closes open shards; an iteration under way ends, and the next one goes on where this stands."""
         self.iterations += 1
@@ -233,67 +265,3 @@ class ReadingCursor(Cursor):
     def __getstate__(self) -> dict[str, Any]:
         # A copy begins where this stands, with shards of its own.
         return {**self.__dict__, "_table": dict(self.table), "_reader": None, "_unfinished": None}
-
-
-class Resumable(ABC):
-    """What `Loader` and `SpecDataset` have of their cursor."""
-
-    @property
-    @abstractmethod
-    def cursor(self) -> Cursor:
-        """Where the iterations of this process stand."""
-
-    @property
-    def run(self) -> Run:
-        """What this process reads."""
-        return self.cursor.run
-
-    @property
-    def plan(self) -> Plan:
-        """The plan that this process follows."""
-        return self.run.plan
-
-    def __len__(self) -> int:
-        """Items of a whole epoch on this rank, the same on every rank: batches with `batch`, else samples.
-
-        Raises:
-            TypeError: the spec has no `epoch:`.
-        """
-        return self.plan.require_epoch() * self.run.items_per_step
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the next batch, from 0."""
-        return self.run.epoch_of(self.cursor.batch)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Checks that the next iteration gives this epoch, or the rest of it; never seeks.
-
-        So `for epoch in range(loader.epoch, n): loader.set_epoch(epoch); …` also goes on from a state saved in
-        mid-epoch.
-
-        Raises:
-            UsageError: the stream stands in another epoch.
-        """
-        self.cursor.check_epoch(epoch)
-
-    def state_dict(self) -> State:
-        """The state after the last item given: JSON values, a few bytes a slot and source; `wdspec state` shows it.
-
-        It holds the canonical ranks of this rank. To go on with another number of ranks, merge the states of
-        all of them (`wdspec.merge_states`), or let `torch.distributed.checkpoint` save the loader. Inside a
-        worker of a DataLoader that is not wdspec's it is that of the worker alone, for `StatefulDataLoader`.
-        """
-        return self.cursor.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
-        """Goes on behind the last item of the state, also where something was read; an iteration under way ends.
-
-        Args:
-            state: what `state_dict` returned, or `wdspec.merge_states` made, perhaps through JSON.
-            allow_changed: accept a changed spec. Sources are matched by name; added ones start afresh.
-
-        Raises:
-            UsageError: no such state, of other ranks, or of a spec with another order; says what changed.
-        """
-        self.cursor.load_state_dict(state, allow_changed)

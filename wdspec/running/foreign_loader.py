@@ -19,12 +19,13 @@ from functools import cached_property
 from typing import Any
 
 from wdspec.errors import UsageError
+from wdspec.planning.live_shares import shares_as_text
 from wdspec.processes.worker_counters import WorkerCounters
 from wdspec.running.cursor import ReadingCursor
 from wdspec.running.data_loader_options import DataLoaderOptions
 from wdspec.running.run import Run
-from wdspec.running.run_state import Checkpoint, State, entries_of, read_state
-from wdspec.running.state_checks import VERSION, WORKER_FORMAT, damaged, rank_state, stamp
+from wdspec.running.states.run_state import Checkpoint, State, entries_of, read_state
+from wdspec.running.states.state_checks import VERSION, WORKER_FORMAT, damaged, rank_state, stamp
 
 
 class SingleProcessIteration(Iterator[Any]):
@@ -163,7 +164,8 @@ class WorkerCursor(ReadingCursor):
     def state_dict(self) -> State:
         """What this worker needs to go on: JSON values, for a DataLoader that keeps one for each worker."""
         run, own = self.run, {slot: state for slot, state in self.table.items() if self._reads(slot)}
-        where = {"batch": self.batch, "given": self.given}
+        shares = shares_as_text(self.live)
+        where = {"batch": self.batch, "given": self.given, "shares": shares}
         stamped = stamp({**where, "items": run.items_per_step, "digest": run.digest})
         return {
             "format": WORKER_FORMAT,

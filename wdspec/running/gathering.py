@@ -7,9 +7,9 @@ from typing import Any
 
 from wdspec.errors import UsageError
 from wdspec.processes.seat import initialised_distributed
-from wdspec.running.cursor import Resumable
-from wdspec.running.run_state import State, merge_states
-from wdspec.running.state_checks import check_undamaged
+from wdspec.running.resumable import Resumable
+from wdspec.running.states.run_state import State, merge_states
+from wdspec.running.states.state_checks import check_undamaged
 
 
 def gather_state(loader_or_state: Resumable | Mapping[str, Any], group: Any = None) -> State:

@@ -6,7 +6,7 @@ import inspect
 import multiprocessing
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import cycle
 from multiprocessing.connection import Connection
 from typing import Any
@@ -20,8 +20,9 @@ from wdspec.planning.keys import key64
 from wdspec.planning.topology import Seat
 from wdspec.running import worker_processes as workers
 from wdspec.running.blueprint import Blueprint
-from wdspec.running.cursor import Cursor, Resumable, Step
+from wdspec.running.cursor import Cursor, Step
 from wdspec.running.parcels import Parcel
+from wdspec.running.resumable import Resumable
 from wdspec.running.run import Run
 from wdspec.running.tasks import Failure, TaskDataset, TaskSampler, opened
 from wdspec.spec.language.value_types import MOST_WORKERS
@@ -70,10 +71,12 @@ class Loader(Resumable):
             raise UsageError(f"num_workers must be from 0 to {MOST_WORKERS:,}, not {num_workers}")
         run = Run.of(blueprint, seat, num_workers).described()
         self._cursor = Cursor(run)
+        self._tasks = TaskSampler(self._cursor, num_workers)
+        self._outdated = False
+        """Whether workers were asked for batches by other shares than were set since."""
         self._running: Callable[[], Any] = lambda: None
         """The iterator of the DataLoader; a weak reference, so that one left in mid-epoch is gone at once."""
         self._dataset = TaskDataset(run)
-        self._tasks = TaskSampler(self._cursor, num_workers)
         generator = torch_arguments.pop("generator", None)
         if generator is None:  # torch's own default would take a number from the user's global generator
             generator = torch.Generator().manual_seed(key64(blueprint.spec.seed, "loader", seat.rank) >> 1)
@@ -108,29 +111,13 @@ class Loader(Resumable):
         if workers.lost(self._loader._iterator):
             self._end_workers()
         peaks: dict[int, int] = {}
-        # Of each worker what it delivered and what was not asked for yet; they take turns, batch by batch.
-        waiting: list[deque[Parcel | Step | Failure]] = [deque() for _ in range(self._tasks.workers)]
         try:
-            running = workers.iterate(self._loader)
-            self._running = weakref.ref(running)
-            for worker in cycle(range(len(waiting))):
-                if not waiting[worker]:
-                    delivery = next(running, None)
-                    if delivery is None:
-                        return
-                    if self._loader.num_workers:
-                        peaks[worker] = delivery.memory_peak
-                        self._tasks.pace.note(delivery)
-                    waiting[worker].extend(delivery.parcels)
-                    if delivery.failure is not None:
-                        waiting[worker].append(delivery.failure)
-                parcel = waiting[worker].popleft()
-                if isinstance(parcel, ExceptionWrapper):
-                    parcel.reraise()  # type: ignore[no-untyped-call]  # torch does not annotate it
-                elif isinstance(parcel, WdspecError):
-                    raise parcel
-                else:
-                    yield opened(parcel)
+            while True:
+                yield from self._delivered(peaks)
+                if not self._outdated:
+                    return
+                if not self._loader.persistent_workers:
+                    self._end_workers()
         except WdspecError:
             raise
         except Exception as error:
@@ -144,6 +131,42 @@ class Loader(Resumable):
             if obituary is not None:
                 raise RuntimeError(obituary) from error
             raise
+
+    def _delivered(self, peaks: dict[int, int]) -> Iterator[Step]:
+        """The steps from where the cursor stands, until they end or shares are set that workers did not know.
+
+        Args:
+            peaks: takes the most memory that each worker had.
+        """
+        running, self._outdated = workers.iterate(self._loader), False
+        self._running = weakref.ref(running)
+        # Of each worker what it delivered and what was not asked for yet; they take turns, batch by batch.
+        waiting: list[deque[Parcel | Step | Failure]] = [deque() for _ in range(self._tasks.workers)]
+        for worker in cycle(range(len(waiting))):
+            if not waiting[worker]:
+                delivery = next(running, None)
+                if delivery is None:
+                    return
+                if self._loader.num_workers:
+                    peaks[worker] = delivery.memory_peak
+                    self._tasks.pace.note(delivery)
+                waiting[worker].extend(delivery.parcels)
+                if delivery.failure is not None:
+                    waiting[worker].append(delivery.failure)
+            parcel = waiting[worker].popleft()
+            if isinstance(parcel, ExceptionWrapper):
+                parcel.reraise()  # type: ignore[no-untyped-call]  # torch does not annotate it
+            elif isinstance(parcel, WdspecError):
+                raise parcel
+            else:
+                yield opened(parcel)
+                if self._outdated:
+                    return
+
+    def set_shares(self, shares: Mapping[str, float], *, after: int = 0) -> int:
+        start = super().set_shares(shares, after=after)
+        self._outdated |= start < self._tasks.sent
+        return start
 
     def close(self) -> None:
         """Ends the worker processes and closes open shards; iterating again starts new ones."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import PurePath
 from typing import Any, Protocol
@@ -52,27 +52,37 @@ def check_ranks_agree(run: Run) -> None:
     Raises:
         UsageError: another rank differs; names the first source and shard, or the option, that does.
     """
+    shards = {source.name: _texts(source.shards) for source in run.plan.sources}
+    _compare_ranks(run, "", json.loads(run.order), shards)
+
+
+def check_shares_agree(run: Run, start: int, shares: Mapping[str, float]) -> None:
+    """Compares shares that are set, and the batch from which on they hold, with what the ranks set that came before.
+
+    Does nothing unless torch.distributed is initialised. A rank that never sets any is found where states are merged.
+
+    Raises:
+        UsageError: another rank has set others, or after another batch.
+    """
+    _compare_ranks(run, "shares", {"from global batch": start, "shares": dict(shares)}, {})
+
+
+def _compare_ranks(run: Run, what: str, said: dict[str, Any], shards: dict[str, list[str]]) -> None:
     distributed = initialised_distributed()
     seat, spec = run.seat, run.blueprint.spec
     if seat.world_size == 1 or distributed is None:
         return
     # Paths may differ between machines; ranks may build other loaders besides, of other files or splits.
-    name = f"{PurePath(spec.file or '').name}#{spec.split or ''}/{seat.world_size}"
+    name = f"{PurePath(spec.file or '').name}#{spec.split or ''}/{seat.world_size}{what}"
     number = _comparisons[name]
     _comparisons[name] += 1
+    rank, world_size = distributed.get_rank(), distributed.get_world_size()
     try:
         store = distributed.distributed_c10d._get_default_store()
-        compare(
-            store,
-            f"wdspec/{name}/{number}",
-            distributed.get_rank(),
-            distributed.get_world_size(),
-            json.loads(run.order),
-            {source.name: _texts(source.shards) for source in run.plan.sources},
-        )
+        compare(store, f"wdspec/{name}/{number}", rank, world_size, said, shards)
     except (AttributeError, RuntimeError) as error:
         # No such store, or it is gone, and the job with it.
-        warn_user(f"could not compare the shards of the ranks: {error}")
+        warn_user(f"could not compare the {what or 'shards'} of the ranks: {error}")
 
 
 def compare(
@@ -138,6 +148,11 @@ def _difference(
                     f"{remedy}"
                 )
     lines = "\n  ".join(differences(other_order, order))
+    if "from global batch" in order:
+        return (
+            f"rank {rank} ('now') sets other shares than rank {other} ('was'):\n  {lines}\nset the same on all ranks, "
+            "after the same batch"
+        )
     return f"rank {rank} ('now') has another spec than rank {other} ('was'):\n  {lines}\n{remedy}"
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from wdspec.planning.live_shares import LiveShares, live_segments
 from wdspec.planning.order_digest import describe_order, describe_samples, digest
 from wdspec.planning.plan import Plan, make_plan
+from wdspec.planning.schedule import ScheduleSegment
 from wdspec.planning.topology import Seat, Topology
 from wdspec.reading.batch_reader import Reader
 from wdspec.reading.batches.batch_maker import BatchMaker
@@ -97,6 +99,19 @@ class Run:
         return [source.name for source in self.plan.sources] + (
             [] if stage is None else [f"stage {stage.call}"]
         )
+
+    def segments(self, live: Sequence[LiveShares]) -> tuple[ScheduleSegment, ...]:
+        """The segments of shares that were set (`live_segments`)."""
+        blueprint = self.blueprint
+        return live_segments(
+            blueprint.spec, self.plan, live, lambda source: len(blueprint.shards[source.name])
+        )
+
+    def shares_at(self, batch: int, segments: tuple[ScheduleSegment, ...]) -> dict[str, float]:
+        """The share of every source in global batch J, where those segments were set."""
+        holding = [each for each in self.plan.with_shares(segments).segments if each.start <= batch][-1]
+        named = zip(self.plan.sources, holding.shares, strict=True)
+        return {source.name: float(share) for source, share in named}
 
     def epoch_of(self, batch: int) -> int:
         """The epoch that global batch J lies in, from 0; 0 for all of an endless stream."""

@@ -7,12 +7,14 @@ from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
+from wdspec.errors import UsageError
 from wdspec.planning.topology import Seat
 from wdspec.processes.worker_counters import WorkerCounters
 from wdspec.running.blueprint import Blueprint
-from wdspec.running.cursor import ReadingCursor, Resumable
+from wdspec.running.cursor import ReadingCursor
 from wdspec.running.data_loader_options import DataLoaderOptions
 from wdspec.running.foreign_loader import SingleProcessIteration, WorkerCursor
+from wdspec.running.resumable import Resumable
 from wdspec.running.run import Run
 from wdspec.system.parent_watch import end_with_parent
 
@@ -80,6 +82,14 @@ class SpecDataset(Resumable, IterableDataset[Any]):
         super().load_state_dict(state, allow_changed=allow_changed)
         if get_worker_info() is None:
             self._begun.clear()
+
+    def set_shares(self, shares: Mapping[str, float], *, after: int = 0) -> int:
+        if get_worker_info() is not None or self._begun.any():
+            raise UsageError(
+                "workers of a DataLoader read this, and cannot be told of other shares; use wdspec.loader(spec, "
+                "num_workers=…)"
+            )
+        return super().set_shares(shares, after=after)
 
     def close(self) -> None:
         """Closes open shards; an iteration under way ends, and the next one goes on where this stands."""

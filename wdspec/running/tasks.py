@@ -2,8 +2,9 @@
 
 A DataLoader's rotation starts at worker 0 whenever iteration starts, at batch J₀ say, so worker w serves
 J₀+w, J₀+w+W, … and needs the slots k with (k - J₀) mod W = w: other ones after a resume or an odd epoch. So
-workers own nothing across iterations. A task is (numbers, table): the table, sent with the first W tasks only, holds
-the states of that worker's slots; what comes back holds the states after each batch.
+workers own nothing across iterations. A task is (numbers, table, segments): the table, sent with the first W tasks
+only, holds the states of that worker's slots; the segments, sent where they have changed, are the shares that were set.
+What comes back holds the states after each batch.
 
     parent:   table ─▶ ([J₀], table₀) ([J₀+1], table₁) ([J₀+2, …], ·) …    workers:  restore(table), batch(J), states
               table ◀─ states of delivered batches ◀─────────────────────────────────┘
@@ -24,13 +25,15 @@ from torch.utils.data import Dataset, Sampler, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from wdspec.errors import WdspecError
+from wdspec.planning.schedule import ScheduleSegment
 from wdspec.reading.batch_reader import Reader
 from wdspec.running.cursor import Cursor, Step
 from wdspec.running.parcels import Parcel
 from wdspec.running.run import Run
 from wdspec.running.worker_processes import memory_peak
 
-Task = tuple[range, "dict[int, bytes] | None"]
+Segments = tuple[ScheduleSegment, ...]
+Task = tuple[range, "dict[int, bytes] | None", "Segments | None"]
 Failure = WdspecError | ExceptionWrapper
 """What a batch could not be read for; others than ours with the traceback, as torch raises them."""
 
@@ -100,11 +103,14 @@ class TaskSampler(Sampler[Task]):
         self.cursor = cursor
         self.workers = max(1, workers)
         self.pace = Pace()
+        self.sent = 0
+        """No batch from J on was asked for."""
 
     def __iter__(self) -> Iterator[Task]:
         run, first, table = self.cursor.run, self.cursor.batch, dict(self.cursor.table)
         workers, k_of, end = self.workers, run.plan.topology.workers, run.epoch_end(first)
-        number = first
+        number = self.sent = first
+        known: dict[int, Segments] = {}
         while end is None or number < end:
             # All workers get as many in a round, so that their turns stay those of single batches.
             steps = (
@@ -114,8 +120,10 @@ class TaskSampler(Sampler[Task]):
                 own = None
                 if number == first:
                     own = {s: state for s, state in table.items() if (s % k_of - first) % workers == worker}
-                begin = number + worker
-                yield range(begin, begin + steps * workers, workers), own
+                numbers = range(number + worker, number + worker + steps * workers, workers)
+                segments, told = self.cursor.segments, known.get(worker)
+                known[worker], self.sent = segments, max(self.sent, numbers[-1] + 1)
+                yield numbers, own, None if segments is told else segments
             number += steps * workers
 
 
@@ -127,7 +135,7 @@ class TaskDataset(Dataset[Any]):
         self._reader: Reader | None = None
 
     def __getitem__(self, task: Task) -> Delivery:
-        numbers, table = task
+        numbers, table, segments = task
         begun = time.perf_counter()
         parcels: list[Parcel | Step] = []
         failure: Failure | None = None
@@ -137,6 +145,8 @@ class TaskDataset(Dataset[Any]):
                 self._reader = self.run.reader()
             if table is not None:
                 self._reader.restore(table)
+            if segments is not None:
+                self._reader.draw_by(segments)
             for number in numbers:
                 step = self.run.assemble(number, self._reader.batch(number)), self._reader.states(number)
                 parcels.append(Parcel(step) if is_sent else step)

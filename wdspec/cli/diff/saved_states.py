@@ -51,7 +51,7 @@ def fate_of_state(diff: SpecDiff, file: str | None = None) -> StateFate:
 
 
 def _fate(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What `allow_changed` does to one source; see `running.run_state.read_state`."""
+    """What `allow_changed` does to one source; see `running.states.run_state.read_state`."""
     if name not in before["sources"]:
         return "begins at its first sample"
     if name not in now["sources"]:

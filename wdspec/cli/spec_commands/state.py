@@ -39,7 +39,9 @@ def _parts(title: str, told: dict[str, Any]) -> Iterator[Part]:
         epoch = f"{told['epoch']}, {told['epoch_batch']:,} of its {counted(told['epoch_batches'], 'batch', 'batches')}"
     held, all_ranks = told["ranks"], told["elastic"]["ranks"]
     has_all = held == list(range(all_ranks))
-    goes_on = f"{_shown(told['legal_ranks'])} ranks, with {_shown(told['legal_workers'])} workers each"
+    usual = [ranks for ranks in told["legal_ranks"] if ranks <= 2 * all_ranks]
+    more = f" (up to {told['legal_ranks'][-1]:,})" if usual != told["legal_ranks"] else ""
+    goes_on = f"{_shown(usual)} ranks{more}, with {_shown(told['legal_workers'])} workers each"
     rows = [
         ("version", str(told["version"])),
         ("batch", f"{told['batch']:,} global batches were given, {counted(told['samples'], 'sample')}"),
@@ -48,6 +50,10 @@ def _parts(title: str, told: dict[str, Any]) -> Iterator[Part]:
         ("topology", f"{all_ranks} ranks x {told['elastic']['workers']} workers"),
         ("holds", "all canonical ranks" if has_all else f"canonical ranks {_shown(held)}"),
         ("goes on with", goes_on if has_all else f"{goes_on}, once the states of all ranks are merged"),
+        *[
+            ("shares set", f"from global batch {each['batch']:,} on: {_shares(each['shares'])}")
+            for each in told["shares"]
+        ],
         ("order", f"seed {told['seed']}, digest {told['digest']}"),
     ]
     yield Table((), rows, title=title)
@@ -63,6 +69,10 @@ def _parts(title: str, told: dict[str, Any]) -> Iterator[Part]:
         "slots that read it>": lambda each: number(each["slots"]),
     }
     yield table_of(told["sources"], columns, "what the sources have given")
+
+
+def _shares(shares: dict[str, float]) -> str:
+    return ", ".join(f"{name} {share:g}" for name, share in shares.items())
 
 
 def _shown(numbers: list[int]) -> str:

@@ -30,8 +30,8 @@ def the_state_in(file: str) -> Mapping[str, Any]:
     Raises:
         UsageError: as `states_in`; or damaged states, or those of several runs.
     """
-    from wdspec.running.run_state import merge_states
-    from wdspec.running.state_checks import check_undamaged
+    from wdspec.running.states.run_state import merge_states
+    from wdspec.running.states.state_checks import check_undamaged
 
     found = [state for _, state in states_in(file)]
     for state in found:
@@ -45,31 +45,23 @@ def described(saved: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UsageError: it is damaged, or of another version.
     """
-    from wdspec.planning.delays import Delays
     from wdspec.planning.topology import legal_workers, legal_world_sizes
-    from wdspec.running.state_checks import check_undamaged, ranks_of, read_entry
+    from wdspec.running.states.samples_given import samples_given
+    from wdspec.running.states.state_checks import check_undamaged, ranks_of
 
     check_undamaged(saved)
     order, ranks, batch = json.loads(saved["order"]), ranks_of(saved), saved["batch"]
     topology, per_slot = order["elastic"], order["batch"] or 1
-    delays = {
-        name: Delays(order["seed"], name, described["shuffle"])
-        for name, described in order["sources"].items()
-    }
     sources = {
-        name: {"slots": 0, "samples": 0, "least": 0, "most": 0}
-        for name in saved["sources"]
-        if name in order["sources"]
+        name: {
+            "slots": len(counts),
+            "samples": int(counts.sum()),
+            "least": int(counts.min(initial=counts.max(initial=0))),
+            "most": int(counts.max(initial=0)),
+        }
+        for name, counts in samples_given(saved).items()
     }
-    for rank in ranks:
-        for worker, slot in enumerate(read_entry(saved, rank, topology["workers"], lambda slot: False)):
-            for name, stream in zip(sources, slot or (), strict=False):  # a stage stands behind them
-                source = sources[name]
-                given = stream.given(rank * topology["workers"] + worker, delays[name])
-                source["least"] = min(source["least"], given) if source["slots"] else given
-                source["most"] = max(source["most"], given)
-                source["samples"] += given
-                source["slots"] += 1
+    set_since = json.loads(saved["shares"])
     epoch, inside = divmod(batch, saved["epoch_batches"]) if saved["epoch_batches"] else (0, batch)
     return {
         "version": saved["version"],
@@ -82,10 +74,11 @@ def described(saved: Mapping[str, Any]) -> dict[str, Any]:
         "is_pass": "pass" in order,
         "elastic": topology,
         "ranks": ranks,
-        "legal_ranks": legal_world_sizes(topology["ranks"]),
+        "legal_ranks": legal_world_sizes(topology["ranks"], saved["shared"]),
         "legal_workers": [0, *legal_workers(topology["workers"])],
         "digest": saved["digest"],
         "seed": order["seed"],
+        "shares": [{"batch": start, "shares": shares} for start, shares in set_since],
         "sources": [
             {"source": name, "share": order["sources"][name]["share"], **counts}
             for name, counts in sources.items()
@@ -130,7 +123,7 @@ def _tensors(file: str) -> Any:
 
 def _states(value: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The states anywhere in a checkpoint, each with its place."""
-    from wdspec.running.state_checks import FORMAT
+    from wdspec.running.states.state_checks import FORMAT
 
     if isinstance(value, Mapping):
         if value.get("format") == FORMAT:

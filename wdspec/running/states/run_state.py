@@ -21,12 +21,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from wdspec.errors import UsageError
+from wdspec.planning.live_shares import LiveShares, shares_as_text, shares_from_text
 from wdspec.planning.order_digest import differences, reads_alike
 from wdspec.planning.plan import SourcePlan
 from wdspec.planning.stream_state import StreamState, pack_slot, unpack_slot
 from wdspec.running.run import Run
-from wdspec.running.slot_columns import encode
-from wdspec.running.state_checks import FORMAT, VERSION, check_undamaged, ranks_of, read_entry, stamp
+from wdspec.running.states.slot_columns import encode
+from wdspec.running.states.state_checks import FORMAT, VERSION, check_undamaged, ranks_of, read_entry, stamp
 from wdspec.system.user_warnings import warn_user
 
 State = dict[str, Any]
@@ -41,6 +42,8 @@ class Checkpoint(NamedTuple):
     """Slot -> packed state before that step."""
     given: int = 0
     """Items of that step already given."""
+    shares: tuple[LiveShares, ...] = ()
+    """What was set of shares: those that hold, and those that will."""
 
 
 def make_state(run: Run, checkpoint: Checkpoint) -> State:
@@ -52,10 +55,12 @@ def make_state(run: Run, checkpoint: Checkpoint) -> State:
         "given": checkpoint.given,
         "items": run.items_per_step,
         "epoch_batches": run.plan.epoch_batches,
+        "shared": run.plan.batching.shared,
         "digest": run.digest,
         "order": run.order,
         "samples": run.samples,
         "sources": list(run.sources),
+        "shares": shares_as_text(checkpoint.shares),
     }
     return {**state, "ranks": entries_of(run, checkpoint.table, stamp(state))}
 
@@ -138,7 +143,7 @@ def read_state(
     if "pass" in before and "pass" not in now:
         anew = pack_slot([StreamState()] * len(run.sources))
         table = {r * workers + k: anew for r in run.ranks for k in range(min(state["batch"], workers))}
-    return Checkpoint(state["batch"], table, given)
+    return Checkpoint(state["batch"], table, given, _live(state, run, before, now))
 
 
 def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
@@ -170,6 +175,12 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
                 f"(ranks {ranks_of(first)}) and {part['given']} of {part['items']} (ranks {ranks_of(part)}); save "
                 "on all ranks after the same number of items"
             )
+        if part["shares"] != first["shares"]:
+            raise UsageError(
+                f"the ranks were given different shares: {first['shares']} (ranks {ranks_of(first)}) and "
+                f"{part['shares']} (ranks {ranks_of(part)}), as [global batch, shares]; set the same on all ranks, "
+                "after the same batch"
+            )
     entries: dict[str, str] = {}
     for part in parts:
         for rank, entry in part["ranks"].items():
@@ -180,6 +191,24 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
     if lacking:
         raise UsageError(f"canonical ranks {_some(lacking)} are missing; merge one state of each rank")
     return {**first, "ranks": dict(sorted(entries.items(), key=lambda item: int(item[0])))}
+
+
+def _live(
+    state: Mapping[str, Any], run: Run, before: Mapping[str, Any], now: Mapping[str, Any]
+) -> tuple[LiveShares, ...]:
+    """What was set of shares, where the spec's own are as they were."""
+    own, new = (
+        (each.get("schedule"), {name: said["share"] for name, said in each["sources"].items()})
+        for each in (before, now)
+    )
+    live, names = shares_from_text(state["shares"]), {source.name for source in run.blueprint.spec.dataset}
+    if live and (own != new or not all(names.issuperset(each.shares) for each in live)):
+        warn_user(
+            "the spec's shares have changed since the state was saved, so those that were set in the run are dropped "
+            f"({state['shares']}, as [global batch, shares]); set them again if they are to hold"
+        )
+        return ()
+    return live
 
 
 def _carrying(

@@ -8,12 +8,15 @@ from functools import lru_cache
 from typing import Any
 
 from wdspec.errors import UsageError
+from wdspec.planning.live_shares import shares_as_text, shares_from_text
 from wdspec.planning.order_digest import digest
-from wdspec.running.slot_columns import Slot, decode
+from wdspec.running.states.slot_columns import Slot, decode
 
-FORMAT, VERSION = "wdspec-state", 3
+FORMAT, VERSION = "wdspec-state", 4
 WORKER_FORMAT = "wdspec-worker-state"
 """Of the state that a pipeline in one worker of somebody else's DataLoader has (`foreign_loader`)."""
+NO_SHARES = shares_as_text(())
+"""Of a state where the spec's own shares hold."""
 
 
 def check_undamaged(state: Any) -> None:
@@ -29,9 +32,8 @@ def check_undamaged(state: Any) -> None:
         raise damaged("`version` is missing" if "version" not in state else "`version` is no number")
     if state["version"] != VERSION:
         raise UsageError(
-            f"the state has format version {state['version']}, this wdspec reads version {VERSION} and gives samples "
-            "in another order; finish the run with the release that wrote the state, or begin the data anew: no state, "
-            "another `seed`"
+            f"the state has format version {state['version']}, this wdspec reads version {VERSION}; finish the run "
+            "with the release that wrote the state, or begin the data anew: no state, another `seed`"
         )
     for name, is_right in _KINDS.items():
         if name not in state:
@@ -70,12 +72,20 @@ def _order(text: str, written: str) -> dict[str, Any]:
 
 def stamp(state: Mapping[str, Any]) -> str:
     """What the entry of every canonical rank begins with: what has to be the same on all ranks."""
-    return f"{state['batch']}.{state['given']}.{state['items']}.{state['digest'][:8]}:"
+    own: str = state["digest"]
+    if state["shares"] != NO_SHARES:
+        own = digest({"order": own, "shares": state["shares"]})
+    return f"{state['batch']}.{state['given']}.{state['items']}.{own[:8]}:"
 
 
 def ranks_of(state: Mapping[str, Any]) -> list[int]:
     """The canonical ranks that a state holds."""
     return sorted(map(int, state["ranks"]))
+
+
+def entry_of(state: Mapping[str, Any], rank: int) -> str:
+    """The text of one canonical rank (`slot_columns`), of a state that `check_undamaged` has passed."""
+    return str(state["ranks"][str(rank)]).partition(":")[2]
 
 
 def read_entry(
@@ -92,7 +102,7 @@ def read_entry(
             would silently begin it again.
     """
     try:
-        slots = decode(state["ranks"][str(rank)].partition(":")[2], workers, len(state["sources"]))
+        slots = decode(entry_of(state, rank), workers, len(state["sources"]))
     except (ValueError, TypeError, OverflowError) as error:
         raise damaged(f"canonical rank {rank} is not as it was written ({error})") from None
     if "pass" not in _order(state["order"], state["digest"]):  # where slots have no state of their own
@@ -127,7 +137,7 @@ def rank_state(state: Any, items: int) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError):
         raise damaged("`run` is missing, or is not what was written") from None
     described = {"items": items, "order": order, "digest": digest, "samples": samples, "sources": sources}
-    return {**state, "format": FORMAT, "epoch_batches": None, **described}
+    return {**state, "format": FORMAT, "epoch_batches": None, "shared": 1, **described}
 
 
 def damaged(fault: str) -> UsageError:
@@ -139,6 +149,13 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 63
 
 
+def _are_shares(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and shares_as_text(shares_from_text(value)) == value
+    except (TypeError, ValueError, AttributeError, UsageError):
+        return False
+
+
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "batch": _is_count,
     "given": _is_count,
@@ -148,5 +165,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "samples": lambda value: isinstance(value, str),
     "order": lambda value: isinstance(value, str),
     "sources": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+    "shares": _are_shares,
+    "shared": lambda value: _is_count(value) and value > 0,
     "ranks": lambda value: isinstance(value, Mapping) and len(value) > 0,
 }

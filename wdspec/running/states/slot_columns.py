@@ -51,6 +51,43 @@ def decode(text: str, workers: int, sources: int) -> list[Slot]:
     Raises:
         ValueError: this is no such text, or one of other numbers of workers or sources.
     """
+    is_read, widths, columns = _read(text, workers, sources)
+    rows: list[list[int]] = [[] for _ in widths]
+    for n, column in enumerate(columns):
+        for row, number in zip(np.flatnonzero(widths > n).tolist(), column.tolist(), strict=True):
+            rows[row].append(number)
+    states = [StreamState.from_numbers(row) for row in rows]
+    slots, count = iter(range(len(states))), int(is_read.sum())
+    return [states[next(slots) :: count] if was_read else None for was_read in is_read]
+
+
+def decode_numbers(
+    text: str, workers: int, sources: int
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]] | None:
+    """The numbers of `encode`, as `StreamState.given_by` takes them: fast, where thousands of ranks are looked at.
+
+    Returns:
+        Which of the K slots were read, and the first five numbers of each source in each of these, shape (sources,
+        slots, 5); None where some have stretches.
+
+    Raises:
+        ValueError: as `decode`.
+    """
+    is_read, widths, columns = _read(text, workers, sources)
+    if not len(widths):
+        return is_read, np.zeros((sources, 0, 5), dtype=np.int64)
+    if widths.min() < 5 or min(int(column.min()) for column in columns) < 0:
+        raise ValueError("numbers are missing, or below 0")
+    numbers = np.stack(columns[:5], axis=1)
+    if (widths != 5 + 3 * numbers[:, 4]).any():
+        return None
+    return is_read, numbers.reshape(sources, -1, 5)
+
+
+def _read(
+    text: str, workers: int, sources: int
+) -> tuple[NDArray[np.bool_], NDArray[np.int64], list[NDArray[np.int64]]]:
+    """Which slots were read, how many numbers each state has, and the columns of these."""
     try:
         inflate = zlib.decompressobj()
         data = inflate.decompress(base64.b64decode(text, validate=True), _MOST)
@@ -60,17 +97,10 @@ def decode(text: str, workers: int, sources: int) -> list[Slot]:
         raise ValueError("it is cut short, or too long")
     columns = _Columns(data)
     is_read = columns.take(workers).astype(bool)
-    count = int(is_read.sum())
-    rows: list[list[int]] = [[] for _ in range(count * sources)]
-    widths = columns.take(len(rows))
-    for n in range(int(widths.max(initial=0))):
-        longer = np.flatnonzero(widths > n)
-        for row, number in zip(longer.tolist(), columns.take(len(longer)).tolist(), strict=True):
-            rows[row].append(number)
+    widths = columns.take(int(is_read.sum()) * sources)
+    found = [columns.take(int((widths > n).sum())) for n in range(int(widths.max(initial=0)))]
     columns.end()
-    states = [StreamState.from_numbers(row) for row in rows]
-    slots = iter(range(count))
-    return [states[next(slots) :: count] if was_read else None for was_read in is_read]
+    return is_read, widths, found
 
 
 def _packed(values: NDArray[np.int64]) -> bytes:

@@ -1,0 +1,164 @@
+"""Shares that are set while a run goes on: segments like a schedule's, whatever batch they begin at."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from wdspec.errors import UsageError
+from wdspec.planning.live_shares import (
+    LiveShares,
+    checked_shares,
+    live_segments,
+    shares_as_text,
+    shares_from_text,
+    still_said,
+)
+from wdspec.planning.plan import make_plan
+from wdspec.planning.topology import Topology
+from wdspec.spec.loading import load
+
+SPEC = {
+    "dataset": [
+        {"name": "web", "shards": "web-{0..9}.tar", "weight": 6},
+        {"name": "off", "shards": "off-{0..9}.tar", "weight": 0},
+        {
+            "name": "books",
+            "weight": 3,
+            "dataset": [
+                {"name": "old", "shards": "old-{0..9}.tar", "weight": 1},
+                {"name": "new", "shards": "new-{0..9}.tar", "weight": 3},
+            ],
+        },
+    ],
+    "batch": 8,
+}
+
+
+def planned(topology=Topology(2, 3), **changes):  # noqa: B008
+    spec = load({**SPEC, **changes})
+    return spec, make_plan(spec, {source.name: range(10) for source in spec.sources}, topology)
+
+
+def live_plan(live, topology=Topology(2, 3), **changes):  # noqa: B008
+    spec, plan = planned(topology, **changes)
+    return plan.with_shares(live_segments(spec, plan, live, lambda source: 10))
+
+
+def counts(plan, first, last):
+    """How often each source is drawn in the global batches first..last-1."""
+    draws, topology = plan.draws(), plan.topology
+    found = np.zeros(len(plan.sources), dtype=int)
+    for number in range(first, last):
+        m, k = divmod(number, topology.workers)
+        for rank in range(topology.ranks):
+            found += np.bincount(draws.batches(rank, k, m, 1).ravel(), minlength=len(found))
+    return found
+
+
+@pytest.mark.parametrize("start", [0, 1, 7])
+def test_shares_hold_from_their_batch_on_and_a_nested_mix_divides_its_own(start):
+    plan = live_plan([LiveShares(start, {"web": 1, "books": 4})])
+    assert [source.name for source in plan.sources] == ["new", "old", "web"]
+    assert [(each.start, each.shares) for each in plan.segments][-1] == (
+        start,
+        (Fraction(3, 5), Fraction(1, 5), Fraction(1, 5)),
+    )
+    if start:
+        assert (counts(plan, 0, start) == counts(planned()[1], 0, start)).all()
+    drawn = counts(plan, start, start + 60)
+    assert abs(drawn - 960 * np.array([0.6, 0.2, 0.2])).max() < 4 * plan.topology.slots
+
+
+def test_of_a_schedule_only_what_comes_before_is_left():
+    steps = [{"at": at, "shares": {name: 1}} for at, name in ((0, "web"), (160, "books"), (320, "web"))]
+    dataset = [{k: v for k, v in each.items() if k != "weight"} for each in SPEC["dataset"]]
+    plan = live_plan([LiveShares(12, {"books": 1})], dataset=dataset, mix={"schedule": steps})
+    assert [each.start for each in plan.segments] == [0, 10, 12]
+
+
+def test_shares_set_for_every_batch_are_right_on_average():
+    topology = Topology(1, 2)
+    live = [LiveShares(start, {"web": 0.98, "books": 0.02}) for start in range(400)]
+    plan = live_plan(live, topology)
+    drawn = counts(plan, 0, 400)  # 8 samples each: 0.16 of `books`, 0.04 of `old`
+    assert sum(drawn) == 3200
+    assert 32 <= drawn[0] + drawn[1] <= 96
+    assert drawn[1] > 4
+
+
+@pytest.mark.parametrize("kind", ["even", "random"])
+@pytest.mark.parametrize("unit", ["sample", "batch"])
+def test_a_batch_does_not_depend_on_the_segments_that_are_over(kind, unit):
+    live = [LiveShares(at, {"web": at + 1, "books": 10}) for at in (3, 5, 11, 20)]
+    whole = live_plan(live, mix={"draw": kind, "unit": unit})
+    for batch in range(25):
+        part = live_plan(still_said(live, batch), mix={"draw": kind, "unit": unit})
+        assert (counts(part, batch, batch + 1) == counts(whole, batch, batch + 1)).all()
+
+
+def test_states_name_the_shares_that_hold_and_those_that_will():
+    live = [LiveShares(at, {"web": 1.0}) for at in (3, 5, 11)]
+    assert [len(still_said(live, batch)) for batch in (0, 3, 4, 5, 10, 11, 99)] == [3, 3, 3, 2, 2, 1, 1]
+    assert still_said([], 7) == ()
+    assert shares_from_text(shares_as_text(live)) == tuple(live)
+    one, other = ([LiveShares(1, dict(pairs))] for pairs in ([("a", 1), ("b", 2)], [("b", 2), ("a", 1)]))
+    assert shares_as_text(one) == shares_as_text(other)
+
+
+@pytest.mark.parametrize(
+    ("shares", "says"),
+    [
+        ({}, r"shares are given by name, such as \{'web': 1, 'off': 2\}"),
+        ([0.5, 0.5], "are given by name"),
+        ({"wbe": 1}, "there is no source 'wbe' in the top list: did you mean `web`"),
+        ({"old": 1}, "it is inside 'books', whose share it has a fixed part of"),
+        ({"zzz": 1}, "there are web, off, books"),
+        ({3: 1}, "there is no source 3 in the top list"),
+        ({"web": -1}, "the share of 'web' is -1; a share is a number from 0 on"),
+        ({"web": math.nan}, "the share of 'web' is nan"),
+        ({"web": math.inf}, "the share of 'web' is inf"),
+        ({"web": "1"}, "the share of 'web' is 1;"),
+        ({"web": True}, "the share of 'web' is True"),
+        ({"web": None}, "the share of 'web' is None"),
+        ({"web": torch.ones(2)}, "the share of 'web' is tensor"),
+        ({"web": 0, "books": 0.0}, "every share is 0 of web, books"),
+    ],
+)
+def test_what_is_no_share_says_so(shares, says):
+    with pytest.raises(UsageError, match=says):
+        checked_shares(load(SPEC), shares)
+
+
+def test_numbers_of_all_kinds_are_shares():
+    given = checked_shares(load(SPEC), {"web": np.float32(0.5), "books": torch.tensor(0.25), "off": 0})
+    assert given == {"web": 0.5, "books": 0.25, "off": 0}
+    assert all(type(share) is float for share in given.values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"epoch": "pass", "dataset": [{"shards": "web-{0..9}.tar"}]}, "no say in `epoch: pass`"),
+        ({"mix": {"draw": "round_robin"}}, "takes turns whatever the shares"),
+        ({"stage": "json:loads"}, "behind a `stage`"),
+    ],
+)
+def test_a_spec_that_draws_nothing_by_shares_says_so(changes, says):
+    with pytest.raises(UsageError, match=says):
+        checked_shares(load({**SPEC, **changes}), {"web": 1})
+
+
+def test_a_source_that_was_not_planned_cannot_get_a_share():
+    with pytest.raises(UsageError, match=r"never gives it a share, so that it was not planned.*source off"):
+        live_plan([LiveShares(3, {"web": 1, "off": 0.1})])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "7", "[1]", "[[1]]", '[[-1, {"a": 1}]]', '[[2, {"a": 1}], [2, {"a": 1}]]', '[["1", {}]]']
+)
+def test_no_text_makes_shares_but_what_was_written(text):
+    with pytest.raises((ValueError, TypeError)):
+        shares_from_text(text)

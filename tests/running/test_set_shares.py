@@ -1,0 +1,184 @@
+"""`set_shares`: from the next global batch on, whatever workers have read ahead, and in states.
+
+Random specs, topologies and moments are in `test_any_topology`.
+"""
+
+import itertools
+import json
+
+import pytest
+from rotating import rotating_loader
+from shardmaking import keys, write_source
+from torch.utils.data import DataLoader
+
+import wdspec
+from wdspec.compiler import blueprint
+from wdspec.planning.live_shares import LiveShares
+from wdspec.planning.topology import Seat
+from wdspec.running.run import Run
+from wdspec.spec.loading import load
+from wdspec.testing import assert_resumable
+
+
+@pytest.fixture
+def spec(tmp_path):
+    return {
+        "dataset": [
+            {"name": name, "shards": write_source(tmp_path, name, 3, 30), "probability": 0.5} for name in "ab"
+        ],
+        "defaults": {"shuffle": 20},
+        "batch": 4,
+        "epoch": {"batches": 12},
+        "elastic": {"ranks": 2, "workers": 2},
+    }
+
+
+def expected(spec, batches, sets, rank=0, ranks=1):
+    """The keys of batches where shares are set: global batch -> shares."""
+    run = Run.of(blueprint(load(spec)), Seat(rank, ranks), 0)
+    reader, read = run.reader(), []
+    for number in range(batches):
+        if number in sets:
+            reader.draw_by(run.segments([LiveShares(number, sets[number])]))
+        read.append([sample["__key__"] for sample in reader.batch(number)])
+    return read
+
+
+A, B = {"a": 1}, {"b": 1}
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, True), (2, True), (2, False)])
+def test_they_hold_from_the_next_batch_on_whatever_workers_have_read_ahead(spec, workers, persistent):
+    options = {"persistent_workers": persistent, "prefetch_factor": 3} if workers else {}
+    seen = []
+    with wdspec.loader(spec, num_workers=workers, **options) as loader:
+        for number, batch in enumerate(itertools.chain(loader, loader)):
+            seen.append(batch["__key__"])
+            if number in (3, 4, 11):
+                assert loader.set_shares(A if number == 4 else B) == number + 1
+            if number == 6:
+                assert loader.set_shares({"a": 3, "b": 1}, after=2) == 9
+                assert loader.shares == {"a": 1, "b": 0}
+        assert loader.shares == {"a": 0, "b": 1}
+    assert seen == expected(spec, 24, {4: B, 5: A, 9: {"a": 3, "b": 1}, 12: B})
+    assert {key[0] for key in seen[4]} == {"b"}
+    assert {key[0] for row in seen[5:9] for key in row} == {"a"}
+
+
+def test_workers_read_nothing_again_where_it_was_set_early_enough(spec, monkeypatch):
+    asked = []
+    loader = rotating_loader(blueprint(load(spec)), Seat(), 2, prefetch=2)
+    take = loader._dataset.__class__.__getitem__
+    monkeypatch.setattr(
+        loader._dataset.__class__, "__getitem__", lambda self, task: asked.extend(task[0]) or take(self, task)
+    )
+    seen = []
+    for number, batch in enumerate(loader):
+        seen.append(batch["__key__"])
+        if number == 3:
+            loader.set_shares(A, after=4)
+    assert asked == list(range(12))
+    assert seen == expected(spec, 12, {8: A})
+    loader.set_shares(B)
+    for number, _ in enumerate(loader):
+        if number == 3:
+            loader.set_shares(A)
+    assert asked[12:] == [12, 13, 14, 15, 16, 17, 18, *range(16, 24)]
+
+
+def test_states_go_on_with_what_was_set_on_other_topologies(spec):
+    sets = {3: {"a": 9, "b": 1}, 8: B}
+    rows = [expected(spec, 20, sets, rank, 2) for rank in range(2)]
+    states = []
+    for rank in range(2):
+        loader = rotating_loader(blueprint(load(spec)), Seat(rank, 2), 2)
+        found = loader.set_shares(sets[3], after=3)
+        assert found == 3
+        taken = list(itertools.islice(loader, 6))
+        loader.set_shares(B, after=2)
+        assert keys(taken) == rows[rank][:6]
+        states.append(json.loads(json.dumps(loader.state_dict())))
+    state = wdspec.merge_states(states)
+    assert json.loads(state["shares"]) == [[3, {"a": 9, "b": 1}], [8, {"b": 1}]]
+    with wdspec.loader(spec, num_workers=0) as alone:
+        alone.load_state_dict(state)
+        seen = [batch["__key__"] for batch in itertools.islice(itertools.chain(alone, alone), 14)]
+        later = alone.state_dict()
+    assert seen == [[*one, *other] for one, other in zip(rows[0][6:], rows[1][6:], strict=True)]
+    assert json.loads(later["shares"]) == [[8, {"b": 1}]]
+
+
+def test_a_pipeline_and_a_foreign_worker_take_them(spec):
+    pipeline = wdspec.compile({**spec, "elastic": None})
+    pipeline.set_shares(A, after=2)
+    rows = keys(DataLoader(pipeline, batch_size=None, num_workers=1))
+    assert rows == expected({**spec, "elastic": None}, 12, {2: A})
+    with pytest.raises(wdspec.UsageError, match=r"workers of a DataLoader read this.*use wdspec.loader"):
+        pipeline.set_shares(B)
+    own = wdspec.compile(spec)
+    seen = []
+    for batch in own:
+        seen.append(batch["__key__"])
+        if len(seen) == 5:
+            own.set_shares(B)
+    assert seen == expected(spec, 12, {5: B})
+
+
+def test_stopping_anywhere_goes_on_with_what_was_set(spec):
+    def made():
+        loader = wdspec.loader(spec, num_workers=0)
+        loader.set_shares({"a": 9, "b": 1}, after=2)
+        loader.set_shares(B, after=7)
+        return loader
+
+    assert_resumable(made, batches=14, stops=range(14))
+
+
+def test_ranks_that_were_given_other_shares_are_found_when_states_meet(spec):
+    states = []
+    for rank in range(2):
+        loader = rotating_loader(blueprint(load(spec)), Seat(rank, 2), 1)
+        if rank:
+            loader.set_shares(B)
+        list(itertools.islice(loader, 2))
+        states.append(loader.state_dict())
+    with pytest.raises(
+        wdspec.UsageError, match=r"the ranks were given different shares: \[\] \(ranks \[0\]\)"
+    ):
+        wdspec.merge_states(states)
+    mixed = {**states[0], "ranks": {**states[0]["ranks"], **states[1]["ranks"]}}
+    with pytest.raises(wdspec.UsageError, match="saved at another place"):
+        wdspec.merge_states([mixed])
+
+
+def test_shares_of_the_spec_that_change_win_over_those_that_were_set(spec):
+    with wdspec.loader(spec, num_workers=0) as loader:
+        loader.set_shares(B)
+        next(iter(loader))
+        state = loader.state_dict()
+    with wdspec.loader({**spec, "seed": 0, "defaults": {"shuffle": 30}}, num_workers=0) as loader:
+        loader.load_state_dict(state, allow_changed=True)
+        assert loader.shares == {"a": 0, "b": 1}
+    for source, share in zip(spec["dataset"], (0.9, 0.1), strict=True):
+        source["probability"] = share
+    with wdspec.loader(spec, num_workers=0) as loader:
+        with pytest.warns(UserWarning, match="the spec's shares have changed .* set them again"):
+            loader.load_state_dict(state, allow_changed=True)
+        assert loader.shares == {"a": 0.9, "b": 0.1}
+
+
+@pytest.mark.parametrize("after", [-1, 1.5, True, None])
+def test_after_is_a_number_of_batches(spec, after):
+    with (
+        wdspec.loader(spec, num_workers=0) as loader,
+        pytest.raises(wdspec.UsageError, match="`after` is a number of global batches"),
+    ):
+        loader.set_shares(A, after=after)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[[1]]", '[[1, {"a": -1}]]', '[[1,{"a":1}]]', 7, None])
+def test_a_state_with_other_shares_than_were_written_is_refused(spec, text):
+    with wdspec.loader(spec, num_workers=0) as loader:
+        state = loader.state_dict()
+        with pytest.raises(wdspec.UsageError, match="the state is damaged: `shares`"):
+            loader.load_state_dict({**state, "shares": text})
