@@ -39,11 +39,16 @@ class WdspecError(Exception):
             (where its bytes come from), ``copy`` (the file of a cache that they were read
             from), ``column`` (in a text, from 1), ``offset`` (bytes in the uncompressed
             shard), ``key``, ``member``, ``field``.
+        code: of the kind of damage, where it is known better than the class says (`wdspec rule D107`).
     """
 
-    def __init__(self, message: str, **place: Any) -> None:
+    code: str = ""
+
+    def __init__(self, message: str, *, code: str = "", **place: Any) -> None:
         super().__init__(redacted(message))
         self.message = message
+        if code:
+            self.code = code
         self.place: dict[str, Any] = {k: v for k, v in place.items() if v is not None}
 
     def at(self, **place: Any) -> WdspecError:
@@ -63,7 +68,7 @@ class WdspecError(Exception):
         return f"{message} [{where}]" if where else message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.place)
+        return _rebuild, (type(self), self.message, {"code": self.code, **self.place})
 
 
 class SpecError(WdspecError, ValueError):
@@ -99,9 +104,13 @@ class UrlError(WdspecError, ValueError):
 class ShardError(WdspecError, OSError):
     """A shard could not be opened or read whole; nothing of the sample at fault was delivered."""
 
+    code = "D102"
+
 
 class MissingShardError(ShardError, FileNotFoundError):
     """The shard, list or directory does not exist."""
+
+    code = "D101"
 
 
 class StoreError(WdspecError):
@@ -111,6 +120,8 @@ class StoreError(WdspecError):
 class FieldError(WdspecError, ValueError):
     """A field of a sample is missing, or its bytes could not be decoded."""
 
+    code = "D202"
+
 
 DecodingError = FieldError
 """Its name in webdataset."""
@@ -118,6 +129,8 @@ DecodingError = FieldError
 
 class MissingFieldError(FieldError, KeyError):
     """A function asks for a field that the sample has not."""
+
+    code = "D201"
 
 
 def tell_place(error: Exception, **place: Any) -> None:

@@ -22,6 +22,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
         ("resume_time.py", 3),
         ("writing.py", 2),
         ("remote.py", 1),
+        ("checking.py", 3),
     ],
 )
 def test_a_quick_run_prints_the_table(script, rows):

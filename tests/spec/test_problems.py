@@ -269,6 +269,7 @@ ELSEWHERE = {
     "E310": "test_loading",
     "W001": "test_hostile_specs",
     **{f"W50{number}": "cli/test_data_checks" for number in range(1, 9)},
+    **{code: "checking/" for code in CODES if code.startswith("D")},
     "W511": "cli/test_simulate_command",
     "W512": "cli/test_simulate_command",
     "W513": "cli/test_explain_command",

@@ -112,7 +112,7 @@ def test_no_rule_has_the_code_of_another():
 def test_every_code_that_is_reported_has_a_page():
     root = Path(rules.__file__).parents[1]
     texts = [path.read_text(encoding="utf-8") for path in root.rglob("*.py")]
-    used = {code for text in texts for code in re.findall(r'"([EW]\d{3})"', text)}
+    used = {code for text in texts for code in re.findall(r'"([EWD]\d{3})"', text)}
     assert used == set(all_codes())
 
 

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 from wdspec.cache.copies import CopyFile
 from wdspec.errors import ShardError, WdspecError
 from wdspec.formats.compression.decompressed_file import decompressed
+from wdspec.formats.compression.kinds import Compression
 from wdspec.formats.raw_samples import RawSamples
 from wdspec.system.per_process import PerProcess
 
@@ -94,6 +95,10 @@ class CopySamples(RawSamples):
             yield sample
         self._settle()
 
+    @property
+    def compression(self) -> Compression | None:
+        return None if self._samples is None else self._samples.compression
+
     def close(self) -> None:
         if self._samples is not None:
             self._samples.close()
@@ -106,6 +111,7 @@ class CopySamples(RawSamples):
                 self.next_offset, self.next_index = samples.next_offset, samples.next_index
             yield sample
         self.next_offset, self.next_index = samples.next_offset, samples.next_index
+        self.broken = samples.broken
 
     def _of_copy(self, error: ShardError) -> None:
         self._placed_in_copy(error)

@@ -11,6 +11,8 @@ class UserDecoderError(FieldError):
     A function that knows that the data is at fault raises a FieldError itself.
     """
 
+    code = "D203"
+
 
 def one_line(cause: Exception) -> str:
     """What an exception says, in one line of bounded length; with its type where words are not enough."""

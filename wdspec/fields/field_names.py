@@ -88,6 +88,7 @@ class Naming:
                 f"`rename` makes the field {clash!r}, but the sample already has one that `rename` does not "
                 f"mention; write `{clash}: {';'.join([clash, *self.rename[clash]])}` to prefer that one, or "
                 "leave it out by `extensions`",
+                code="D206",
                 field=clash,
             )
         return kept | made
@@ -102,5 +103,6 @@ class Naming:
         return FieldError(
             f"the sample has no field {name!r}{others}: {reason}, and it has {has}{unread}; "
             "add an alternative with `;`, or set `missing: skip` or `missing: none`",
+            code="D201",
             field=name,
         )

@@ -164,7 +164,7 @@ class SampleFields:
         if not isinstance(layout, SampleLayout):
             if isinstance(layout, FieldError):
                 # Errors gather the place of one sample and a traceback: the remembered one stays clean.
-                raise _placed(FieldError(layout.message, **layout.place), raw)
+                raise _placed(FieldError(layout.message, code=layout.code, **layout.place), raw)
             return None
         moves = layout.moves
         sample = dict(raw) if moves is None else {new: raw[old] for new, old in moves}

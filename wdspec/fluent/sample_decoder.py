@@ -100,7 +100,7 @@ class SampleDecoder:
         except Exception as cause:
             message = f"cannot decode as {extension_of(name)}: {one_line(cause)}"
             place = {part: sample.get(f"__{part}__") for part in ("source", "url", "key")}
-            raise FieldError(message, **place, field=name) from cause
+            raise FieldError(message).at(**place, field=name) from cause
         return decoded
 
     def _study(self, names: tuple[str, ...]) -> Steps:

@@ -157,8 +157,8 @@ class Blocks:
     def _check_owner(self) -> None:
         if self._owner.is_other:
             raise UsageError(
-                "this shard was opened by another process, before a fork, and both would read on from one place in the "
-                "file; let each process begin an iteration of its own"
+                "this shard was opened by another process, before a fork, and both would read on from one place in "
+                "the file; let each process begin an iteration of its own"
             )
 
     def _seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -171,4 +171,6 @@ class Blocks:
     def truncated(self, wanted: int) -> ShardError:
         """The error for a shard that ends with the window, short of offset `wanted`."""
         end = self.base + len(self.buffer)
-        return ShardError(f"truncated: the shard ends at byte {end}, before byte {wanted}; {REFETCH}")
+        return ShardError(
+            f"truncated: the shard ends at byte {end}, before byte {wanted}; {REFETCH}", code="D107"
+        )

@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO, TypedDict
 
 from wdspec.errors import ShardError
+from wdspec.formats.compression.decompressed_file import DecompressedFile
+from wdspec.formats.compression.kinds import Compression
+
+LOST = "; what follows in this shard cannot be read"
 
 
 class RawOptions(TypedDict, total=False):
@@ -37,6 +41,9 @@ class RawSamples(ABC):
         constants: added to every sample; `__url__` and `__source__` among them also go into errors.
     """
 
+    broken: ShardError | None = None
+    """What the rest of the shard is lost by, where that was reported and not raised."""
+
     def __init__(
         self,
         file: BinaryIO,
@@ -66,6 +73,11 @@ class RawSamples(ABC):
     @abstractmethod
     def __iter__(self) -> Iterator[dict[str, Any]]: ...
 
+    @property
+    def compression(self) -> Compression | None:
+        """How the shard is compressed, as its first bytes say."""
+        return self._file.compression if isinstance(self._file, DecompressedFile) else None
+
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
@@ -85,8 +97,9 @@ class RawSamples(ABC):
         """Reports what the rest of the shard is lost by, unless it is a refusal that was raised already."""
         if error is self._refusal:
             raise error
-        error.message += "; what follows in this shard cannot be read"
+        error.message += LOST
         self._report(error, **place)
+        self.broken = error
 
     def _placed(self, error: ShardError, **place: Any) -> ShardError:
         error.at(source=self._constants.get("__source__"), url=self._constants.get("__url__"), **place)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from wdspec.errors import UsageError
-from wdspec.offline.shard_work import Outcome, ShardFailed, ShardWork, carry_out
 from wdspec.system.parent_watch import end_with_parent
+
+W = TypeVar("W")
+R = TypeVar("R")
 
 KILLED = (
     "the process that worked on it was killed; was memory short? `dmesg` or the scheduler's log may say, and fewer "
@@ -25,8 +27,16 @@ PATIENCE = "10s"
 class Engine(Protocol):
     """Does tasks in any order."""
 
-    def run(self, works: Sequence[ShardWork]) -> Iterator[tuple[ShardWork, Outcome]]:
-        """Each task with its outcome, as they come."""
+    def run(
+        self, do: Callable[[W], R], works: Sequence[W], lost: Callable[[str], R]
+    ) -> Iterator[tuple[W, R]]:
+        """Each task with its outcome, as they come.
+
+        Args:
+            do: does one task and raises no Exception; of a module, as other processes import it.
+            works: the tasks; they pickle.
+            lost: makes the outcome of a task whose process ended, of why.
+        """
         ...
 
     def close(self) -> None:
@@ -45,20 +55,22 @@ class LocalEngine:
         self._jobs = jobs
         self._lanes: list[ProcessPoolExecutor] = []
 
-    def run(self, works: Sequence[ShardWork]) -> Iterator[tuple[ShardWork, Outcome]]:
+    def run(
+        self, do: Callable[[W], R], works: Sequence[W], lost: Callable[[str], R]
+    ) -> Iterator[tuple[W, R]]:
         """Each task with its outcome, as they come."""
         if not self._jobs:
             for work in works:
-                yield work, carry_out(work)
+                yield work, do(work)
             return
         left = iter(works)
         self._lanes = [_lane() for _ in range(min(self._jobs, len(works)))]
-        running: dict[Future[Outcome], tuple[int, ShardWork]] = {}
+        running: dict[Future[R], tuple[int, W]] = {}
 
         def begin(lane: int) -> None:
             work = next(left, None)
             if work is not None:
-                running[self._lanes[lane].submit(carry_out, work)] = lane, work
+                running[self._lanes[lane].submit(do, work)] = lane, work
 
         for lane in range(len(self._lanes)):
             begin(lane)
@@ -69,7 +81,7 @@ class LocalEngine:
                 try:
                     outcome = future.result()
                 except BrokenProcessPool:
-                    outcome = ShardFailed(KILLED, "")
+                    outcome = lost(KILLED)
                     self._lanes[lane].shutdown(wait=False)
                     self._lanes[lane] = _lane()
                 begin(lane)
@@ -115,13 +127,15 @@ class DaskEngine:
                 f"workers with `dask worker {scheduler}`"
             ) from None
 
-    def run(self, works: Sequence[ShardWork]) -> Iterator[tuple[ShardWork, Outcome]]:
+    def run(
+        self, do: Callable[[W], R], works: Sequence[W], lost: Callable[[str], R]
+    ) -> Iterator[tuple[W, R]]:
         """Each task with its outcome, as they come."""
-        futures = {self._client.submit(carry_out, work, pure=False): work for work in works}
+        futures = {self._client.submit(do, work, pure=False): work for work in works}
         for future in self._dask.as_completed(list(futures), loop=self._client.loop):
             work = futures.pop(future)
             error = None if future.status == "finished" else future.exception()
-            yield work, future.result() if error is None else _failed(error)
+            yield work, future.result() if error is None else lost(_why(error))
             future.release()
 
     def close(self) -> None:
@@ -129,6 +143,6 @@ class DaskEngine:
         self._client.close()
 
 
-def _failed(error: BaseException) -> ShardFailed:
+def _why(error: BaseException) -> str:
     name = type(error).__name__
-    return ShardFailed(KILLED if name == "KilledWorker" else f"{name}: {error}", "")
+    return KILLED if name == "KilledWorker" else f"{name}: {error}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from wdspec.offline.engines import Engine
 from wdspec.offline.job import Job, ShardTask
-from wdspec.offline.shard_work import Outcome, ShardDone, ShardFailed, ShardWork
+from wdspec.offline.shard_work import Outcome, ShardDone, ShardFailed, ShardWork, carry_out, lost_shard
 
 
 @dataclass
@@ -55,7 +55,7 @@ def run_job(
                 ShardWork(task, job.parts[task.source], job.options, directory, number) for task in pending
             ]
             pending = []
-            for work, outcome in engine.run(works) if works else ():
+            for work, outcome in engine.run(carry_out, works, lost_shard) if works else ():
                 failed = isinstance(outcome, ShardFailed)
                 told(work.task, outcome, not failed or not left)
                 if isinstance(outcome, ShardDone):

@@ -88,6 +88,11 @@ def carry_out(work: ShardWork) -> Outcome:
         return ShardFailed(cause, users_lines(error))
 
 
+def lost_shard(why: str) -> Outcome:
+    """What became of a task whose process ended."""
+    return ShardFailed(why, "")
+
+
 def users_lines(error: Exception) -> str:
     """The last lines of code that led to an error and are none of wdspec's, as a traceback shows them."""
     own = os.path.dirname(os.path.dirname(__file__)) + os.sep

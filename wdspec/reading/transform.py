@@ -183,6 +183,7 @@ def missing_field(entry: str, sample: Sample) -> FieldError:
     present = ", ".join(name for name in sample if not name.startswith("__")) or "none"
     return FieldError(
         f"the sample has no field `{entry}`; it has: {present}. Rename one, or set `missing: skip` or `none`",
+        code="D201",
         url=sample.get("__url__"),
         key=sample.get("__key__"),
     )

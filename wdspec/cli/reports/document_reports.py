@@ -34,7 +34,8 @@ def json_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
 
 
 def sarif_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
-    """SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0): one run, with a rule for each code that is used."""
+    """SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0): one run, with a rule for each code that is "
+    "used."""
     from sarif_pydantic import Run, Sarif, Tool, ToolDriver
 
     problems = list(dict.fromkeys(_problems(checked)))  # one that stands in a shared base is reported once
@@ -47,11 +48,11 @@ def sarif_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
     yield document.model_dump_json(by_alias=True, exclude_none=True, indent=2)
 
 
-def junit_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
+def junit_report(checked: Iterable[CheckedSpec], title: str = "wdspec validate") -> Iterator[str]:
     """JUnit XML: a test case for each file, which fails by its errors and has its warnings as output."""
     from junitparser import JUnitXml, TestSuite
 
-    suite = TestSuite("wdspec validate")
+    suite = TestSuite(title)
     suite.add_testcases([_junit_case(spec) for spec in checked])
     document = JUnitXml("wdspec")
     document.add_testsuite(suite)

@@ -13,35 +13,35 @@ from wdspec.cli.reports.checked_spec import CheckedSpec
 from wdspec.cli.support.tables import counted
 from wdspec.spec.problems.problems import Problem
 
-_COLOURS = {"E": "red", "W": "yellow"}
+_COLOURS = {"error": "red", "warning": "yellow"}
 
 
-def text_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
+def text_report(checked: Iterable[CheckedSpec], noun: str = "file") -> Iterator[str]:
     """Each problem with the line it stands in, in colour on a terminal; then how many there were."""
-    return _with_summary(checked, _styled)
+    return _with_summary(checked, _styled, noun)
 
 
 def github_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
     """Workflow commands, which GitHub Actions shows beside the lines of a pull request; then how many there were."""
-    return _with_summary(checked, _annotation)
+    return _with_summary(checked, _annotation, "file")
 
 
-def summary(files: int, severities: Mapping[str, int]) -> str:
+def summary(files: int, severities: Mapping[str, int], noun: str = "file") -> str:
     """`3 files checked: 2 errors, 1 warning`."""
     found = ", ".join(
         counted(severities[kind], kind) for kind in ("error", "warning") if severities.get(kind)
     )
-    return f"{counted(files, 'file')} checked: {found or 'no problems'}"
+    return f"{counted(files, noun)} checked: {found or 'no problems'}"
 
 
-def _with_summary(checked: Iterable[CheckedSpec], show: Callable[[Problem], str]) -> Iterator[str]:
+def _with_summary(checked: Iterable[CheckedSpec], show: Callable[[Problem], str], noun: str) -> Iterator[str]:
     files = 0
     severities: Counter[str] = Counter()
     for spec in checked:
         yield from map(show, spec.problems)
         files += 1
         severities.update(problem.severity for problem in spec.problems)
-    yield summary(files, severities)
+    yield summary(files, severities, noun)
 
 
 def _styled(problem: Problem) -> str:
@@ -49,7 +49,7 @@ def _styled(problem: Problem) -> str:
     text = str(problem)
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return text
-    colour = _COLOURS[problem.code[0]]
+    colour = _COLOURS[problem.severity]
     first, *rest = text.split("\n")
     place, _, said = first.partition(f": {problem.code} ")
     lines = [f"{click.style(place, bold=True)}: {click.style(problem.code, fg=colour, bold=True)} {said}"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wdspec.cli.support.engine_options import EngineChoice, choosing_engine
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.spec_options import SpecChoice, choosing
 from wdspec.cli.support.tables import Row, Table, show
 from wdspec.system.progress import progress
 
 if TYPE_CHECKING:
-    from wdspec.offline.engines import Engine
     from wdspec.offline.job import Job, ShardTask
     from wdspec.offline.run_job import Report
     from wdspec.offline.shard_work import Outcome
@@ -30,20 +29,7 @@ MOST_LISTED = 20
 @click.command()
 @choosing
 @click.option("--output", metavar="DIR", help="Where to write; the same as --set output=DIR.")
-@click.option(
-    "--engine",
-    "kind",
-    type=click.Choice(["local", "dask"]),
-    default="local",
-    show_default=True,
-    help="Who works.",
-)
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=0),
-    help="Processes of the local engine (default: one a core); 0: this one.",
-)
-@click.option("--scheduler", metavar="ADDRESS", help="Of the Dask cluster: tcp://host:8786.")
+@choosing_engine
 @click.option(
     "--retries",
     type=click.IntRange(min=0),
@@ -57,9 +43,7 @@ def process(
     choice: SpecChoice,
     form: str,
     output: str | None,
-    kind: str,
-    jobs: int | None,
-    scheduler: str | None,
+    workers: EngineChoice,
     retries: int,
     force: bool,
     dry_run: bool,
@@ -74,10 +58,6 @@ def process(
     from wdspec.offline.job import job_of
     from wdspec.offline.run_job import run_job
 
-    if (kind == "dask") != (scheduler is not None):
-        raise click.UsageError("--engine dask and --scheduler ADDRESS go together")
-    if kind == "dask" and jobs is not None:
-        raise click.UsageError("--jobs is for the local engine; the cluster has the workers that it has")
     if output is not None:
         choice = replace(choice, overrides=(*choice.overrides, f"output={output}"))
     read_like_training()
@@ -86,21 +66,13 @@ def process(
         _list(job, form)
         return
     with _progress(len(job.tasks)) as told:
-        report = run_job(job, _engine(kind, jobs, scheduler), retries=retries, force=force, told=told)
+        report = run_job(job, workers.make(), retries=retries, force=force, told=told)
     if form == "json":
         print_json(_as_json(report))
     else:
         show(*_parts(report))
     if report.failed:
         click.get_current_context().exit(1)
-
-
-def _engine(kind: str, jobs: int | None, scheduler: str | None) -> Engine:
-    from wdspec.offline.engines import DaskEngine, LocalEngine
-
-    if kind == "dask":
-        return DaskEngine(str(scheduler))
-    return LocalEngine(len(os.sched_getaffinity(0)) if jobs is None else jobs)
 
 
 def _list(job: Job, form: str) -> None:

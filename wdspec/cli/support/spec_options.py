@@ -77,14 +77,18 @@ class SpecChoice:
 
 
 def choosing(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command the argument SPEC and the options around it, and passes them as ``choice``."""
+    """Gives a command the argument SPEC and the options around it, and passes them as ``choice``; and `--format`."""
+    return form_option(choosing_spec(command))
+
+
+def choosing_spec(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same without `--format`."""
 
     @click.argument("file", metavar="SPEC")
     @click.option("--split", metavar="NAME", help="Split of the spec; SPEC#NAME chooses it too.")
     @env_option
     @var_option
     @set_option
-    @form_option
     @functools.wraps(command)
     def with_choice(**given: Any) -> Any:
         choice = SpecChoice(**{field.name: given.pop(field.name) for field in fields(SpecChoice)})

@@ -38,7 +38,8 @@ class DecompressedFile(RawStream):
 
     def __init__(self, file: Any, compression: Compression) -> None:
         self._file = file
-        self._compression = compression
+        self.compression = compression
+        """Of what is read."""
         self._stream: Decompressor = compression.decompressor(None)
         self._begun = False
         self._input = b""
@@ -61,16 +62,18 @@ class DecompressedFile(RawStream):
                 self._input = self._fetch()
                 if not self._input:
                     raise ShardError(
-                        f"truncated: the {self._compression.title} data stops after {self._consumed} bytes in the "
-                        "middle of a stream; fetch or write the shard again"
+                        f"truncated: the {self.compression.title} data stops after {self._consumed} bytes in the "
+                        "middle of a stream; fetch or write the shard again",
+                        code="D114",
                     )
             data, self._input = self._input, b""
             try:
                 out = self._stream.decompress(data, size)
             except Exception as error:  # zlib.error, OSError, LZMAError, EOFError, ZstdError
                 raise ShardError(
-                    f"corrupt {self._compression.title} data within its first {self._consumed} bytes: {error}; "
-                    "fetch or write the shard again"
+                    f"corrupt {self.compression.title} data within its first {self._consumed} bytes: {error}; "
+                    "fetch or write the shard again",
+                    code="D114",
                 ) from error
             if out:
                 return out
@@ -80,7 +83,7 @@ class DecompressedFile(RawStream):
         """Finds the start of the first or next stream; False at the end of the file."""
         if self._begun:
             self._input = self._stream.unused_data
-            self._stream, self._begun = self._compression.decompressor(None), False
+            self._stream, self._begun = self.compression.decompressor(None), False
         zeros = len(self._input)
         self._input = self._input.lstrip(b"\0")
         zeros -= len(self._input)
@@ -92,8 +95,10 @@ class DecompressedFile(RawStream):
             zeros += len(piece) - len(self._input)
             if zeros > _PADDING:
                 raise ShardError(
-                    f"more than {_PADDING} zero bytes follow the {self._compression.title} data before byte "
-                    f"{self._consumed}, which no writer puts there: other data is lost; fetch or write the shard again"
+                    f"more than {_PADDING} zero bytes follow the {self.compression.title} data before byte "
+                    f"{self._consumed}, which no writer puts there: other data is lost; fetch or write the shard "
+                    "again",
+                    code="D114",
                 )
         self._begun = True
         return True
@@ -105,7 +110,7 @@ class DecompressedFile(RawStream):
             if not self._consumed:
                 raise
             message = f"reading failed after {self._consumed} compressed bytes: {error.message}"
-            raise ShardError(message, **error.place) from error
+            raise ShardError(message, code=error.code, **error.place) from error
         except OSError as error:
             raise ShardError(f"reading failed after {self._consumed} compressed bytes: {error}") from error
         self._consumed += len(piece)

@@ -44,7 +44,8 @@ class IntegrityCheck:
         if self._stream is not None and not self._stream.eof and self._compression is not None:
             raise ShardError(
                 f"truncated: the {self._compression.title} data stops after {self._taken} bytes in the middle of a "
-                "stream; fetch or write the shard again"
+                "stream; fetch or write the shard again",
+                code="D114",
             )
 
     def _begin(self) -> bytes:
@@ -74,7 +75,8 @@ class IntegrityCheck:
         except Exception as error:  # zlib.error, OSError, LZMAError, EOFError, ZstdError
             raise ShardError(
                 f"corrupt {compression.title} data within its first {self._taken} bytes: {error}; "
-                "fetch or write the shard again"
+                "fetch or write the shard again",
+                code="D114",
             ) from error
 
     def _keep(self, data: bytes) -> None:

@@ -106,7 +106,7 @@ def _split_lines(piece: bytes, is_last: bool) -> Iterator[Record]:
 
 
 def _lost(kind: str, error: Exception, start: int) -> ShardError:
-    return ShardError(f"damaged {kind}: {_said(error)}; {REFETCH}", offset=start)
+    return ShardError(f"damaged {kind}: {_said(error)}; {REFETCH}", code="D120", offset=start)
 
 
 def _said(error: Exception) -> str:

@@ -83,6 +83,7 @@ class RecordSamples(RawSamples):
                     if done < len(piece):
                         raise ShardError(
                             f"truncated: the shard ends at byte {offset + len(piece)}, within a record; {REFETCH}",
+                            code="D107",
                             offset=offset + done,
                         )
                     self.next_offset, self.next_index = offset + done, index
@@ -90,20 +91,25 @@ class RecordSamples(RawSamples):
                         raise ShardError(
                             f"the shard has no records in its {offset + len(piece)} bytes; {REFETCH}, or set "
                             "`empty: allow` if shards may be empty",
+                            code="D105" if offset + len(piece) else "D103",
                             offset=0,
                         )
                     return
                 offset += done
                 wanted = CHUNK if done else wanted * 2
                 if wanted > MAX_RECORD:
-                    raise ShardError(f"a record has more than {MAX_RECORD:,} bytes; {REFETCH}", offset=offset)
+                    raise ShardError(
+                        f"a record has more than {MAX_RECORD:,} bytes; {REFETCH}", code="D120", offset=offset
+                    )
         except ShardError as error:
             self._report_end(error, offset=self.next_offset)
 
     def _records(self, piece: bytes, is_last: bool, offset: int) -> Iterator[Record]:
         """The records of a piece; errors get their place in the shard."""
         if offset == 0 and piece[257:262] == b"ustar" and piece[0] < 0x80 and piece[0] not in b"{ \t\r\n":
-            raise ShardError("the shard is a tar, and is read as something else; set `format: tar`", offset=0)
+            raise ShardError(
+                "the shard is a tar, and is read as something else; set `format: tar`", code="D106", offset=0
+            )
         try:
             yield from self._split(piece, is_last)
         except ShardError as error:
@@ -113,10 +119,11 @@ class RecordSamples(RawSamples):
     def _sample(self, record: Record, index: int) -> dict[str, Any]:
         value = record.value
         if record.fault:
-            raise ShardError(record.fault)
+            raise ShardError(record.fault, code="D120")
         if not isinstance(value, dict):
             raise ShardError(
-                f"a record is a {type(value).__name__}, and a sample is a map of field to value; write it as one"
+                f"a record is a {type(value).__name__}, and a sample is a map of field to value; write it as one",
+                code="D120",
             )
         key = value.get("__key__")
         if key is None:
@@ -124,7 +131,9 @@ class RecordSamples(RawSamples):
         elif type(key) is int:
             key = str(key)
         elif not isinstance(key, str):
-            raise ShardError(f"a record has {key!r:.60} for its `__key__`; a key is text, or an integer")
+            raise ShardError(
+                f"a record has {key!r:.60} for its `__key__`; a key is text, or an integer", code="D120"
+            )
         sample = {"__key__": key, **self._constants}
         names = self._names
         for name, content in value.items():
@@ -137,6 +146,7 @@ class RecordSamples(RawSamples):
             if stored in sample:
                 raise ShardError(
                     f"two fields of a record both become {stored!r} (letter case does not count); rename one",
+                    code="D206",
                     key=key,
                 )
             sample[stored] = content
@@ -146,7 +156,7 @@ class RecordSamples(RawSamples):
         """Where the values of a name go; None for nowhere."""
         if not isinstance(name, str):
             raise ShardError(
-                f"a record has a field called {name!r:.60}, which is no text; rename it", key=key
+                f"a record has a field called {name!r:.60}, which is no text; rename it", code="D120", key=key
             )
         if name.startswith("__") and name.endswith("__"):
             stored = None if name == "__key__" or name in self._constants else name

@@ -29,17 +29,22 @@ class HardLinks:
         if link.type != HARD_LINK:
             to = f" to {shown(link.link)!r}" if link.type == SYMLINK else ""
             raise ShardError(
-                f"{UNREADABLE[link.type]}{to} stands where a file is wanted: {_ADVICE_FOR_OTHERS}"
+                f"{UNREADABLE[link.type]}{to} stands where a file is wanted: {_ADVICE_FOR_OTHERS}",
+                code="D117" if link.type == SYMLINK else "D118",
             )
         target = shown(link.link)
         if not self._blocks.seekable:
-            raise ShardError(f"a hard link to {target!r} in a shard that cannot be read twice: {_ADVICE}")
+            raise ShardError(
+                f"a hard link to {target!r} in a shard that cannot be read twice: {_ADVICE}", code="D119"
+            )
         if self._files is None:
             self._files = self._index()
         # The latest file of that name before the link, as unpacking in order would have it.
         found = [file for file in self._files.get(_normal(link.link), ()) if file.offset < link.offset]
         if not found:
-            raise ShardError(f"a hard link to {target!r}, which is no earlier file of the shard: {_ADVICE}")
+            raise ShardError(
+                f"a hard link to {target!r}, which is no earlier file of the shard: {_ADVICE}", code="D119"
+            )
         return self._blocks.take_elsewhere(found[-1].data_offset, found[-1].size)
 
     def _index(self) -> dict[bytes, list[Member]]:

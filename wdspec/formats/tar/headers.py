@@ -75,7 +75,9 @@ def read_number(field: bytes) -> int:
     # int() also takes signs, underscores and a prefix, which are no way to write a size.
     if not digits.strip(b"01234567"):
         return int(digits, 8)
-    raise ShardError(f"a tar header holds {field!r} where a number belongs; the shard is damaged: {REFETCH}")
+    raise ShardError(
+        f"a tar header holds {field!r} where a number belongs; the shard is damaged: {REFETCH}", code="D108"
+    )
 
 
 def byte_sum(data: bytes) -> int:
@@ -94,7 +96,10 @@ def read_header(block: bytes) -> Header:
     if stored != byte_sum(rest) and stored != sum(struct.unpack("512b", rest)):
         likeness = look(block) or f"they begin {block[:16]!r}"
         remedy = "" if _CREATE in likeness else f"; {REFETCH}"
-        raise ShardError(f"bad checksum: these 512 bytes are no tar header ({likeness}){remedy}")
+        raise ShardError(
+            f"bad checksum: these 512 bytes are no tar header ({likeness}){remedy}",
+            code="D106" if look(block) else "D108",
+        )
     name = field = text(block[:NAME])
     kind = block[156:157]
     # Other magics keep other things (times, sparse maps) where ustar has the prefix.
@@ -118,12 +123,15 @@ def read_records(body: bytes) -> dict[bytes, bytes]:
         key, equals, value = record.partition(b"=")
         if not space or not equals or end > len(body) or not record.endswith(b"\n"):
             raise ShardError(
-                f"a pax header has a malformed record at its byte {at}: {body[at : at + 40]!r}; {REFETCH}"
+                f"a pax header has a malformed record at its byte {at}: {body[at : at + 40]!r}; {REFETCH}",
+                code="D113",
             )
         records[key] = value[:-1]
         at = end
     if body[at:].strip(b"\0"):
-        raise ShardError(f"a pax header has bytes after its records: {body[at : at + 40]!r}; {REFETCH}")
+        raise ShardError(
+            f"a pax header has bytes after its records: {body[at : at + 40]!r}; {REFETCH}", code="D113"
+        )
     return records
 
 

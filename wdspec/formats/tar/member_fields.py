@@ -44,17 +44,20 @@ class SuffixTree:
         if lowered in node.suffixes:
             raise ShardError(
                 f"duplicate member: the sample already has a file with the suffix {lowered!r} (case does not "
-                "count); was the shard appended to or packed twice? pack it anew with each name once"
+                "count); was the shard appended to or packed twice? pack it anew with each name once",
+                code="D204",
             )
         field = self._field_of(suffix)
         if field in self._reserved:
             raise ShardError(
-                f"a member with the suffix {suffix!r} would overwrite the sample's {field!r}: rename it"
+                f"a member with the suffix {suffix!r} would overwrite the sample's {field!r}: rename it",
+                code="D206",
             )
         if field in node.fields:
             raise ShardError(
                 f"two members of one sample, the second with the suffix {suffix!r}, both become the field "
-                f"{field!r}: give them different fields in `extensions` or `rename`"
+                f"{field!r}: give them different fields in `extensions` or `rename`",
+                code="D206",
             )
         self._met += 1
         if self._met > 10_000:  # suffixes without end, as when a number follows the first dot

@@ -79,13 +79,17 @@ def member_at(blocks: Blocks, offset: int) -> Member | None:
         header = _header(blocks, at)
         if header is None:
             if at > offset:
-                raise ShardError(f"an extended header is followed by no member; {REFETCH}", offset=offset)
+                raise ShardError(
+                    f"an extended header is followed by no member; {REFETCH}", code="D113", offset=offset
+                )
             return None
         if header.type not in headers.EXTENSIONS:
             break
         if header.size > MAX_EXTENSION:
             raise ShardError(
-                f"an extended header claims {header.size} bytes, which is not credible", offset=at
+                f"an extended header claims {header.size} bytes, which is not credible",
+                code="D113",
+                offset=at,
             )
         try:
             end = padded(at + BLOCK + header.size)
@@ -93,7 +97,8 @@ def member_at(blocks: Blocks, offset: int) -> Member | None:
             body = blocks.take(at + BLOCK, end - at - BLOCK)
             if body[header.size :].strip(b"\0"):
                 raise ShardError(
-                    f"an extended header is longer than the {header.size} bytes it claims; {REFETCH}"
+                    f"an extended header is longer than the {header.size} bytes it claims; {REFETCH}",
+                    code="D113",
                 )
             body = body[: header.size]
             if header.type == headers.LONG_NAME:
@@ -133,9 +138,11 @@ def member_at(blocks: Blocks, offset: int) -> Member | None:
         header.link if link is None else link,
     )
     if header.type == headers.SPARSE:
-        raise ShardError(SPARSE_ADVICE, offset=offset, member=shown(name))
+        raise ShardError(SPARSE_ADVICE, code="D115", offset=offset, member=shown(name))
     if header.type == headers.CONTINUATION:
-        raise ShardError("a member continued from another volume: join the volumes first", offset=offset)
+        raise ShardError(
+            "a member continued from another volume: join the volumes first", code="D116", offset=offset
+        )
     return member
 
 
@@ -158,24 +165,26 @@ def _long(body: bytes) -> bytes:
     """The name in a GNU header for it. Raises ShardError if it ends too soon."""
     name = headers.text(body)
     if body[len(name) :].strip(b"\0") or not name:
-        raise ShardError(f"a long name is broken off by a NUL: {body[:60]!r}…; {REFETCH}")
+        raise ShardError(f"a long name is broken off by a NUL: {body[:60]!r}…; {REFETCH}", code="D113")
     return name
 
 
 def _pax(body: bytes, is_global: bool) -> tuple[bytes | None, bytes | None, int | None]:
     records = headers.read_records(body)
     if any(key.startswith(b"GNU.sparse.") for key in records):
-        raise ShardError(SPARSE_ADVICE)
+        raise ShardError(SPARSE_ADVICE, code="D115")
     for key in records:
         told_twice.check_key(key)
     # POSIX: an empty value takes an earlier one back.
     name, link, size = (records.get(key) or None for key in (b"path", b"linkpath", b"size"))
     if is_global:
         if name or link or size:
-            raise ShardError("a global pax header gives all members one name or size; pack the shard anew")
+            raise ShardError(
+                "a global pax header gives all members one name or size; pack the shard anew", code="D113"
+            )
         return None, None, None
     if name and b"\0" in name:
-        raise ShardError(f"a pax header holds a name with a NUL: {name[:60]!r}")
+        raise ShardError(f"a pax header holds a name with a NUL: {name[:60]!r}", code="D113")
     if size and (not size.isdigit() or len(size) > 30):
-        raise ShardError(f"a pax header holds {size!r} for a size; {REFETCH}")
+        raise ShardError(f"a pax header holds {size!r} for a size; {REFETCH}", code="D113")
     return name, link, int(size) if size else None

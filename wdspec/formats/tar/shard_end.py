@@ -43,10 +43,14 @@ def check_end(blocks: Blocks, offset: int, *, lenient: bool = False, may_be_empt
     missing = _missing_marker(blocks, offset)
     zeros, beyond = _zeros(blocks, offset)
     if offset == 0 and not (may_be_empty and missing is None):
-        raise ShardError(_empty(zeros), offset=0)
+        raise ShardError(
+            _empty(zeros), code="D103" if not zeros else "D104" if zeros > PADDING else "D105", offset=0
+        )
+    code = "D109"
     if missing is not None:
         remedy = f"{_LENIENT} if its writer leaves it out"
     elif zeros > PADDING:
+        code = "D110"
         missing = (
             f"{zeros} zero bytes come at its end, where a writer puts at most {PADDING}: the shard was not written "
             "whole, or has lost a part"
@@ -54,7 +58,7 @@ def check_end(blocks: Blocks, offset: int, *, lenient: bool = False, may_be_empt
         remedy = f"{_LENIENT} if its writer fills up more"
     if missing is None or lenient:
         return End(missing, beyond)
-    raise ShardError(f"{missing}; {REFETCH}, {remedy}", offset=offset)
+    raise ShardError(f"{missing}; {REFETCH}, {remedy}", code=code, offset=offset)
 
 
 def too_short(blocks: Blocks, start: bytes, offset: int) -> ShardError:
@@ -62,7 +66,7 @@ def too_short(blocks: Blocks, start: bytes, offset: int) -> ShardError:
     likeness = look(start) if offset == 0 else None
     if likeness is None:
         return blocks.truncated(offset + BLOCK)
-    return ShardError(f"the shard is {len(start)} bytes long and no tar ({likeness}); {REFETCH}")
+    return ShardError(f"the shard is {len(start)} bytes long and no tar ({likeness}); {REFETCH}", code="D106")
 
 
 def _empty(zeros: int) -> str:
@@ -85,6 +89,7 @@ def _missing_marker(blocks: Blocks, offset: int) -> str | None:
         found = len(marker) - len(marker.lstrip(b"\0"))
         raise ShardError(
             f"after {found // BLOCK} zero block there is more data, where two end a tar; {REFETCH}",
+            code="D110",
             offset=offset,
         )
     seen = f"{len(marker)} of the 1024 zero bytes" if marker else "none of the zero bytes"
@@ -103,11 +108,13 @@ def _zeros(blocks: Blocks, offset: int) -> tuple[int, ShardError | None]:
             offset += len(rest) - len(rest.lstrip(b"\0"))
             at = blocks.find(offset)
             if blocks.buffer[at + 257 : at + 262] == b"ustar":
+                code = "D111"
                 seen = (
                     "concatenated tar: another one begins after the end marker, and readers stop there; "
                     "join tars with `tar --concatenate` or unpack and pack them anew"
                 )
             else:
+                code = "D112"
                 seen = f"after the end marker come bytes other than zeros; {REFETCH}"
-            return offset - start, ShardError(seen, offset=offset)
+            return offset - start, ShardError(seen, code=code, offset=offset)
         offset += len(rest)

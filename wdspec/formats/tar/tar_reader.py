@@ -158,7 +158,7 @@ class TarSamples(RawSamples):
                             if key in seen and mine:
                                 mine = False
                                 self._report(
-                                    ShardError(_REAPPEARS),
+                                    ShardError(_REAPPEARS, code="D205"),
                                     offset=base + at,
                                     key=shown(key),
                                     member=shown(name),
@@ -196,7 +196,9 @@ class TarSamples(RawSamples):
                     buffer, base, end = blocks.buffer, blocks.base, len(blocks.buffer)
 
             if extended >= 0:
-                raise ShardError(f"an extended header is followed by no member; {REFETCH}", offset=extended)
+                raise ShardError(
+                    f"an extended header is followed by no member; {REFETCH}", code="D113", offset=extended
+                )
             offset = base + at
             # Before the last sample is given: zeros may have begun inside that.
             warning, beyond = check_end(

@@ -28,7 +28,8 @@ def check_name(long: bytes, header: Header) -> None:
     if long != header.name and _contradict(long, header.name_field, header.name != header.name_field):
         raise ShardError(
             f"an extended header gives the member the name {shown(long)!r}, and its own header says "
-            f"{shown(header.name_field)!r}: one of them is damaged; {REFETCH}"
+            f"{shown(header.name_field)!r}: one of them is damaged; {REFETCH}",
+            code="D113",
         )
 
 
@@ -37,7 +38,8 @@ def check_link(long: bytes, header: Header) -> None:
     if _contradict(long, header.link, False):
         raise ShardError(
             f"an extended header has the member be a link to {shown(long)!r}, and its own header says "
-            f"{shown(header.link)!r}: one of them is damaged; {REFETCH}"
+            f"{shown(header.link)!r}: one of them is damaged; {REFETCH}",
+            code="D113",
         )
 
 
@@ -46,7 +48,8 @@ def check_size(long: int, header: Header) -> None:
     if header.size not in (0, long) and long < 8**11:
         raise ShardError(
             f"a pax header says that the member has {long} bytes, and its own header says {header.size}: one of them "
-            f"is damaged; {REFETCH}"
+            f"is damaged; {REFETCH}",
+            code="D113",
         )
 
 
@@ -55,14 +58,17 @@ def check_key(key: bytes) -> None:
     for known in _MATTERING:
         if len(key) == len(known) and sum(map(int.__ne__, key, known)) == 1:
             raise ShardError(
-                f"a pax header has the key {shown(key)!r}, which is a damaged {known.decode()!r}; {REFETCH}"
+                f"a pax header has the key {shown(key)!r}, which is a damaged {known.decode()!r}; {REFETCH}",
+                code="D113",
             )
 
 
 def same(first: bytes | None, second: bytes | None, what: str) -> bytes | None:
     """Of what two extended headers of one member say, what is said. Raises ShardError where they differ."""
     if first is not None and second is not None and first != second:
-        raise ShardError(f"a member has two {what}, {shown(first)!r} and {shown(second)!r}; {REFETCH}")
+        raise ShardError(
+            f"a member has two {what}, {shown(first)!r} and {shown(second)!r}; {REFETCH}", code="D113"
+        )
     return second if first is None else first
 
 

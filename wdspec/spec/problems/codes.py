@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 class Code(NamedTuple):
     """One kind of problem. E0: the file; E1: files and variables; E2: keys and values; E3: meaning; W: doubtful,
-    W3 in what it means."""
+    W3 in what it means. Of data, D1: shards that cannot be read whole; D2: samples that cannot be used; D3: doubtful.
+    """
 
     code: str
     """`E302`: the letter says how grave it is."""
@@ -22,8 +23,13 @@ class Code(NamedTuple):
 
     @property
     def is_error(self) -> bool:
-        """Whether a spec that has it cannot be used."""
-        return self.code.startswith("E")
+        """Whether a spec that has it cannot be used, or part of its data cannot."""
+        return is_error(self.code)
+
+
+def is_error(code: str) -> bool:
+    """Whether what has this code is an error; else it is a warning."""
+    return code.startswith(("E", "D1", "D2"))
 
 
 def table(*codes: Code) -> dict[str, Code]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from wdspec.errors import SpecError
 from wdspec.redaction import masked, redacted_urls
+from wdspec.spec.problems.codes import is_error
 from wdspec.spec.tree.nodes import Node, Position
 
 LINE_WIDTH = 100
@@ -37,7 +38,7 @@ class Problem:
     @property
     def is_error(self) -> bool:
         """Whether the spec cannot be used."""
-        return self.code.startswith("E")
+        return is_error(self.code)
 
     @property
     def severity(self) -> str:

@@ -1,0 +1,253 @@
+"""`wdspec check`: what it reads, how it reports, and what it says when shards are compared."""
+
+import io
+import json
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commandline import within
+from PIL import Image
+from shardmaking import write_shard, write_source
+
+import wdspec
+from wdspec.spec.problems.sample_codes import SAMPLE_CODES
+from wdspec.spec.problems.shard_codes import SHARD_CODES
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_source(tmp_path, "a", shards=6, samples=20)
+    (tmp_path / "s.yaml").write_text('wdspec: 1\ndataset:\n  - {name: a, shards: "a-{000..005}.tar"}\n')
+    return tmp_path
+
+
+def found(folder, *arguments, code=1, file="s.yaml", **variables):
+    out, _ = within(
+        "check", file, "--jobs", "0", "--format", "json", *arguments, folder=folder, code=code, **variables
+    )
+    return json.loads(out)
+
+
+def codes(report):
+    return sorted({problem["code"] for problem in report["problems"]})
+
+
+def spec(folder, dataset, **top):
+    keys = "".join(f"{key}: {json.dumps(value)}\n" for key, value in top.items())
+    (folder / "s.yaml").write_text(f"wdspec: 1\n{keys}dataset: {json.dumps(dataset)}\n")
+
+
+def picture(seed, quality=95, size=32):
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(coarse).resize((size, size), Image.Resampling.BICUBIC).save(
+        buffer, "jpeg", quality=quality
+    )
+    return buffer.getvalue()
+
+
+def test_every_code_of_data_is_reported_somewhere_and_has_a_page():
+    root = Path(wdspec.__file__).parent
+    tables = root / "spec" / "problems"
+    texts = [path.read_text(encoding="utf-8") for path in root.rglob("*.py") if path.parent != tables]
+    used = {code for text in texts for code in re.findall(r'"(D\d{3})"', text)}
+    assert used == SHARD_CODES.keys() | SAMPLE_CODES.keys()
+
+
+def test_good_shards_have_no_problems(folder):
+    report = found(folder, "--all", code=0)
+    assert report["problems"] == []
+    about = report["sources"]["a"]
+    assert (about["shards"], about["read"], about["samples"], about["delivered"]) == (6, 6, 120, 120)
+    assert about["fields"]["cls"]["types"] == {"int": 120}
+
+
+def test_some_shards_are_read_and_the_others_looked_for(folder):
+    (folder / "a-001.tar").unlink()
+    (folder / "a-004.tar").write_bytes(b"<html>")
+    report = found(folder, "--sample", "2")
+    assert [(each["code"], each["shard"]) for each in report["problems"]] == [("D101", "a-001.tar")]
+    assert report["sources"]["a"]["read"] == 2
+    assert codes(found(folder, "--all")) == ["D101", "D106"]
+
+
+def test_reading_goes_on_behind_damage(folder):
+    data = bytearray((folder / "a-002.tar").read_bytes())
+    data[2048 + 3] ^= 1
+    data[20_480 + 5] ^= 1
+    (folder / "a-002.tar").write_bytes(data)
+    report = found(folder, "--all")
+    assert [(each["code"], each["offset"]) for each in report["problems"]] == [
+        ("D108", 2048),
+        ("D108", 20_480),
+    ]
+    assert report["sources"]["a"]["delivered"] >= 120 - 4
+
+
+def test_text_names_shard_code_and_place(folder):
+    (folder / "a-003.tar").write_bytes((folder / "a-003.tar").read_bytes()[:3000])
+    out, _ = within("check", "s.yaml", "--all", "--jobs", "0", folder=folder, code=1)
+    first, last = out.splitlines()
+    assert first.startswith("a-003.tar: D107 truncated: the shard ends at byte 3000")
+    assert first.endswith("[member a0030001.txt, key a0030001, byte 2048]")
+    assert last == "6 shards checked: 1 error"
+
+
+def test_github_points_at_the_source_and_junit_has_a_case_for_each_shard(folder):
+    (folder / "a-003.tar").unlink()
+    out, _ = within("check", "s.yaml", "--jobs", "0", "--format", "github", folder=folder, code=1)
+    assert out.startswith("::error file=s.yaml,line=3,col=5,")
+    assert "title=D101::a-003.tar: no such file" in out
+    out, _ = within("check", "s.yaml", "--jobs", "0", "--format", "junit", folder=folder, code=1)
+    cases = ElementTree.fromstring(out).findall(".//testcase")
+    assert [case.get("name") for case in cases] == [f"a-00{n}.tar" for n in range(6)]
+    assert [case.get("name") for case in cases if case.find("failure") is not None] == ["a-003.tar"]
+
+
+def test_warnings_fail_only_with_strict_and_can_be_ignored(folder):
+    (folder / "a-005.tar").rename(folder / "a-005.tar.gz")
+    spec(folder, [{"name": "a", "shards": ["a-{000..004}.tar", "a-005.tar.gz"]}])
+    assert codes(found(folder, "--all", code=0)) == ["D309"]
+    found(folder, "--all", "--strict", code=1)
+    assert codes(found(folder, "--all", "--strict", "--ignore", "d309", code=0)) == []
+    _, said = within("check", "s.yaml", "--ignore", "D999", folder=folder, code=2)
+    assert "no code of data" in said
+
+
+def test_processes_find_what_one_does(folder):
+    (folder / "a-001.tar").write_bytes(b"")
+    alone = found(folder, "--all")
+    out, _ = within("check", "s.yaml", "--all", "--jobs", "2", "--format", "json", folder=folder, code=1)
+    assert json.loads(out) == alone
+
+
+def test_sorted_shards_are_told_what_to_interleave(folder):
+    for shard in range(10):
+        samples = [(f"s{shard}{n:03d}", {"cls": b"%d" % shard, "txt": b"%d" % n}) for n in range(60)]
+        write_shard(folder / f"sorted-{shard}.tar", samples)
+    source = {"name": "s", "shards": "sorted-{0..9}.tar", "interleave": 2, "shuffle": 30}
+    spec(folder, [source])
+    (problem,) = found(folder, "--all", code=0)["problems"]
+    assert problem["code"] == "D307"
+    assert "set `interleave: 10`" in problem["message"]
+    spec(folder, [source | {"interleave": 10}])
+    assert found(folder, "--all", code=0)["problems"] == []
+
+
+def test_mixed_shards_are_not_called_sorted(folder):
+    for shard in range(4):
+        samples = [(f"s{shard}{n:03d}", {"cls": b"%d" % (n * 7 % 10)}) for n in range(60)]
+        write_shard(folder / f"mixed-{shard}.tar", samples)
+    spec(folder, [{"name": "s", "shards": "mixed-{0..3}.tar", "interleave": 1, "shuffle": 2}])
+    assert found(folder, "--all", code=0)["problems"] == []
+
+
+def test_a_key_in_two_shards_is_named_with_what_it_is(folder):
+    write_shard(folder / "b-0.tar", [("one", {"txt": b"1" * 90, "cls": b"1"}), ("half", {"txt": b"h"})])
+    write_shard(folder / "b-1.tar", [("half", {"cls": b"2"}), ("one", {"txt": b"1" * 90, "cls": b"1"})])
+    write_shard(folder / "b-2.tar", [("one", {"txt": b"another", "cls": b"3"})])
+    spec(folder, [{"name": "b", "shards": "b-{0..2}.tar"}])
+    said = {
+        (each["shard"], each["key"]): each["message"]
+        for each in found(folder, "--all", code=0)["problems"]
+        if each["code"] == "D301"
+    }
+    assert "split over two shards" in said["b-1.tar", "half"]
+    assert "the same sample is in `b-0.tar`" in said["b-1.tar", "one"]
+    assert "another sample with this key is in `b-1.tar`" in said["b-2.tar", "one"]
+
+
+def test_keys_that_two_sources_share_mean_nothing_but_bytes_do(folder):
+    write_shard(folder / "b-0.tar", [("000", {"txt": b"b" * 90}), ("001", {"txt": b"x" * 90})])
+    write_shard(folder / "c-0.tar", [("000", {"txt": b"c" * 90}), ("007", {"txt": b"x" * 90})])
+    spec(folder, [{"name": "b", "shards": "b-0.tar"}, {"name": "c", "shards": "c-0.tar"}])
+    (problem,) = found(folder, "--all", code=0)["problems"]
+    assert (problem["code"], problem["source"], problem["key"]) == ("D302", "c", "007")
+    assert "`b-0.tar` has it as `001`" in problem["message"]
+
+
+def test_what_training_shares_with_validation_is_found_by_bytes_and_by_looks(folder):
+    write_shard(folder / "t.tar", [(f"t{n}", {"jpg": picture(n)}) for n in range(20)])
+    write_shard(
+        folder / "v.tar",
+        [("v0", {"jpg": picture(3)}), ("v1", {"jpg": picture(5, quality=70)}), ("v2", {"jpg": picture(99)})],
+    )
+    (folder / "m.yaml").write_text(
+        "wdspec: 1\ndefaults: {decode: rgb8}\nsplits:\n  train: {dataset: [{name: t, shards: t.tar}]}\n"
+        "  val: {dataset: [{name: v, shards: v.tar}]}\n"
+    )
+    report = found(folder, "--all", "--against", "m.yaml#val", file="m.yaml#train", code=0)
+    assert {(each["code"], each["key"]) for each in report["problems"]} == {("D308", "t3"), ("D308", "t5")}
+    assert found(folder, "--all", file="m.yaml#train", code=0)["problems"] == []
+
+
+def test_fields_that_differ_are_counted(folder):
+    samples = [(f"k{n:02d}", {"txt": b"t"} | ({"cls": b"1"} if n != 7 else {})) for n in range(20)]
+    write_shard(folder / "b-0.tar", samples)
+    spec(folder, [{"name": "b", "shards": "b-0.tar"}])
+    (problem,) = found(folder, "--all", code=0)["problems"]
+    assert (problem["code"], problem["key"]) == ("D303", "k07")
+    assert "1 of 20 samples lack `cls`" in problem["message"]
+
+
+def test_more_slots_than_shards_are_told(folder):
+    spec(folder, [{"name": "a", "shards": "a-{000..005}.tar"}], elastic={"ranks": 4, "workers": 4}, batch=4)
+    assert codes(found(folder, code=0)) == ["W512"]
+
+
+def test_functions_of_the_spec_run_and_their_errors_are_named(folder, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (folder / "steps_of_check.py").write_text(
+        "def odd(sample):\n    if sample['cls'] == 3:\n        raise KeyError('three')\n    return sample\n"
+    )
+    spec(folder, [{"name": "a", "shards": "a-{000..005}.tar", "map": "steps_of_check:odd"}])
+    (problem,) = found(folder, "--all")["problems"]
+    assert (problem["code"], problem["key"]) == ("D203", "a0000003")
+    assert problem["offset"] == 6 * 1024
+
+
+def test_a_function_that_is_not_there_is_one_problem_and_shards_are_still_read(folder):
+    spec(folder, [{"name": "a", "shards": "a-{000..005}.tar", "map": "nowhere:f"}])
+    (folder / "a-002.tar").write_bytes(b"")
+    assert [each["code"] for each in found(folder, "--all")["problems"]] == ["D211", "D103"]
+
+
+def test_secure_mode_forbids_functions(folder):
+    spec(folder, [{"name": "a", "shards": "a-{000..005}.tar", "map": "os:getcwd"}])
+    _, said = within("check", "s.yaml", "--jobs", "0", folder=folder, code=1, WDS_SECURE="1")
+    assert "WDS_SECURE" in said
+
+
+def test_many_problems_of_one_kind_are_counted(folder):
+    write_shard(folder / "b-0.tar", [(f"k{n:03d}", {"json": b"{"}) for n in range(50)])
+    spec(folder, [{"name": "b", "shards": "b-0.tar"}])
+    report = found(folder, "--all")
+    assert len(report["problems"]) == 20
+    assert report["hidden"] == {"D202": 30}
+
+
+def test_no_secret_is_shown(folder):
+    spec(
+        folder, [{"name": "h", "shards": "http://user:hunter2@localhost:1/a.tar", "errors": {"retry": "1ms"}}]
+    )
+    out, said = within("check", "s.yaml", "--all", "--jobs", "0", folder=folder, code=1)
+    assert "hunter2" not in out + said
+    assert "D102" in out
+
+
+def test_one_source_can_be_chosen(folder):
+    write_source(folder, "b", shards=1)
+    spec(folder, [{"name": "a", "shards": "a-{000..005}.tar"}, {"name": "b", "shards": "b-000.tar"}])
+    assert list(found(folder, "--source", "b", code=0)["sources"]) == ["b"]
+    _, said = within("check", "s.yaml", "--source", "c", folder=folder, code=1)
+    assert "no source `c`" in said
+
+
+def test_engines_have_one_way_to_be_chosen(folder):
+    _, said = within("check", "s.yaml", "--engine", "dask", folder=folder, code=2)
+    assert "go together" in said

@@ -1,0 +1,80 @@
+"""What is to be looked at: every shard of a spec looked for, and some of each source, or all, read in full."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from wdspec.checking.shards.shard_look import ShardLook
+from wdspec.errors import WdspecError
+from wdspec.listed_spec import ListedSpec
+from wdspec.planning.plan import Plan
+from wdspec.planning.topology import Topology
+from wdspec.secure import secure_mode
+from wdspec.spec.language.models import Spec
+
+
+def looks_of(listed: ListedSpec, most: int | None, compares: bool = False) -> list[ShardLook]:
+    """One task for each shard.
+
+    Args:
+        listed: the spec, with its shards listed.
+        most: shards of each source that are read in full, from the first to the last; None for all.
+        compares: whether what images look like is compared with another spec.
+    """
+    spec = listed.spec
+    return [
+        ShardLook(
+            source.name,
+            number,
+            shard,
+            listed.parts[source.name],
+            spec.seed,
+            in_full=number in read,
+            looks=compares,
+            directory=os.getcwd(),
+        )
+        for source in spec.sources
+        for read in [frozenset(spread(len(listed.shards[source.name]), most))]
+        for number, shard in enumerate(listed.shards[source.name])
+    ]
+
+
+def plan_of(listed: ListedSpec) -> Plan | None:
+    """The plan for the topology that the spec names; None where there is none, or it takes all samples counted."""
+    spec = listed.spec
+    elastic = spec.elastic
+    topology = (
+        Topology(elastic.ranks, elastic.workers) if elastic else Topology(1, max(1, spec.loader.workers))
+    )
+    if spec.epoch is not None and spec.epoch.remainder is not None:
+        return None
+    try:
+        return listed.plan(topology)
+    except WdspecError:  # `validate` and `explain` say so
+        return None
+
+
+def listed_for_check(spec: Spec) -> ListedSpec:
+    """The spec with its shards listed.
+
+    What training cannot do without (a library, a function that WDS_SECURE forbids) is found as each source is read, so
+    that all else is looked at, too; only the latter is refused at once.
+
+    Raises:
+        WdspecError: shards cannot be listed.
+    """
+    return ListedSpec.of(spec, to_read=secure_mode())
+
+
+def alone(spec: Spec, name: str) -> Spec:
+    """The spec with no other source than that of this name."""
+    kept = [source for source in spec.sources if source.name == name]
+    return spec.model_copy(update={"dataset": tuple(kept)})
+
+
+def spread(count: int, most: int | None) -> Sequence[int]:
+    """So many indexes of a list, from the first to the last; None for all."""
+    if most is None or count <= most:
+        return range(count)
+    return [0] if most == 1 else [each * (count - 1) // (most - 1) for each in range(most)]

@@ -1,0 +1,46 @@
+"""D311, W512: shards that are much smaller than others, and fewer of them than slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from wdspec.checking.judgements.checked_data import CheckedData
+from wdspec.checking.shards.data_problem import DataProblem
+
+FEWEST = 4
+"""Shards of which one can be told to be small."""
+SMALL = 0.1
+
+
+def small_shards(collection: CheckedData) -> Iterator[DataProblem]:
+    """Shards with less than a tenth of the samples of others; the last one of a source holds what is left."""
+    for source in collection.own:
+        counts = [(each, each.facts.samples.samples) for each in source.read if each.facts.samples]
+        if len(counts) < FEWEST:
+            continue
+        usual = median(count for _, count in counts)
+        last = max(each.number for each in source.shards)
+        for each, count in counts:
+            broken = any(problem.code.startswith("D1") for problem in each.facts.problems)
+            if 0 < count < SMALL * usual and each.number != last and not broken:
+                yield DataProblem(
+                    "D311",
+                    f"the shard has {count:,} samples, and its source's have {usual:,.0f}; was it written whole?",
+                    source.name,
+                    each.shard.text,
+                )
+
+
+def few_shards(collection: CheckedData) -> Iterator[DataProblem]:
+    """Sources with fewer shards than slots."""
+    plan = collection.plan
+    for source in () if plan is None else plan.sources:
+        if source.order.split > 1 and plan is not None:
+            yield DataProblem(
+                "W512",
+                f"{len(source.shards):,} shards for {plan.topology.slots:,} slots: each is read in "
+                f"{source.order.split} parts, every part by a walk through all of it; more and smaller shards read "
+                "faster",
+                source.name,
+            )

@@ -1,0 +1,137 @@
+"""`wdspec check`: data looked at before it is trained on; no fault ends it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wdspec.cli.support.engine_options import EngineChoice, choosing_engine
+from wdspec.cli.support.spec_options import SpecChoice, choosing_spec, source_named
+from wdspec.cli.support.tables import size
+from wdspec.spec.rules.code_pages import all_codes
+from wdspec.suggestions import did_you_mean
+from wdspec.system.progress import Progress, progress
+
+if TYPE_CHECKING:
+    from wdspec.checking.shards.shard_facts import ShardFacts
+    from wdspec.checking.shards.shard_look import ShardLook
+
+SUMMARY = "Look at the data: every shard, and what is in them."
+FORMATS = ("text", "json", "github", "junit")
+SMALL = 64 * 1024 * 1024
+"""Bytes that are read before other processes would have started."""
+
+
+@click.command()
+@choosing_spec
+@click.option("--all", "everything", is_flag=True, help="Read all shards in full.")
+@click.option(
+    "--sample",
+    "most",
+    type=click.IntRange(min=0),
+    default=4,
+    show_default=True,
+    help="Shards read in full of each source, where not all are; the others are looked for.",
+)
+@click.option("--source", metavar="NAME", help="Only this source.")
+@click.option(
+    "--against", metavar="SPEC", help="A spec that should have no sample of this one: train.yaml#val."
+)
+@click.option("--strict", is_flag=True, help="Warnings fail the check too.")
+@click.option("--ignore", metavar="CODE", multiple=True, help="Do not report this code. Repeatable.")
+@choosing_engine
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
+def check(
+    choice: SpecChoice,
+    everything: bool,
+    most: int,
+    source: str | None,
+    against: str | None,
+    strict: bool,
+    ignore: tuple[str, ...],
+    workers: EngineChoice,
+    form: str,
+) -> int:
+    """Look at the data of a spec: whether every shard is there, and what is in some of them, or with --all in all.
+
+    Reads and decodes as training does, through the functions that the spec names (WDS_SECURE=1 forbids them), and never
+    stops at a fault. Then it compares: keys and samples that come twice, fields and shapes that differ, classes, shards
+    that are sorted. Exit code: 0 if there are no errors, 1 if there are (with --strict, or warnings), 2 if the command
+    was used wrongly. `wdspec rule D107` explains a code.
+    """
+    from wdspec.checking.check_job import alone
+    from wdspec.checking.run_check import check_data
+    from wdspec.cli.reports.data_reports import DATA_REPORTS
+
+    spec = choice.load()
+    if source is not None:
+        spec = alone(spec, source_named(source, spec).name)
+    other = (
+        None if against is None else SpecChoice(against, env=choice.env, variables=choice.variables).load()
+    )
+    ignored = _known(ignore)
+    with _bar() as bar:
+        report = check_data(
+            spec,
+            workers.make(),
+            most=None if everything else most,
+            other=other,
+            begun=bar.begin,
+            told=bar.tell,
+        )
+    report.problems[:] = [problem for problem in report.problems if problem.code not in ignored]
+    for lines in DATA_REPORTS[form](report):
+        click.echo(lines)
+    return 1 if any(problem.is_error or strict for problem in report.problems) else 0
+
+
+def _known(codes: tuple[str, ...]) -> frozenset[str]:
+    known = [code for code in all_codes() if code.startswith(("D", "W512"))]
+    for code in codes:
+        if code.upper() not in known:
+            hint = did_you_mean(code.upper(), known) or "`wdspec rule` lists all codes"
+            raise click.UsageError(f"cannot ignore {code}, which is no code of data; {hint}")
+    return frozenset(map(str.upper, codes))
+
+
+class _Bar:
+    """A bar over shards, with samples, the rate, and the problems so far."""
+
+    def __init__(self, stack: Any) -> None:
+        self._stack, self._bar = stack, Progress()
+        self._samples = self._bytes = self._problems = 0
+        self._begun = time.monotonic()
+
+    def begin(self, count: int) -> None:
+        """Draws it for so many shards."""
+        self._begun = time.monotonic()
+        self._bar = self._stack.enter_context(
+            progress(
+                "shards",
+                count,
+                samples=("{:,} samples", 0),
+                rate=("{}/s", "0 B"),
+                problems=("{:,} problems", 0),
+            )
+        )
+
+    def tell(self, look: ShardLook, facts: ShardFacts) -> None:
+        """One shard was looked at."""
+        if facts.samples is not None:
+            self._samples += facts.samples.samples
+            self._bytes += facts.samples.bytes
+        self._problems += len(facts.problems) + sum(facts.hidden.values())
+        rate = self._bytes / max(1e-3, time.monotonic() - self._begun)
+        self._bar.advance(1, samples=self._samples, rate=size(rate), problems=self._problems)
+
+
+@contextmanager
+def _bar() -> Iterator[_Bar]:
+    from contextlib import ExitStack
+
+    with ExitStack() as stack:
+        yield _Bar(stack)
