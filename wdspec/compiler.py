@@ -23,14 +23,24 @@ if TYPE_CHECKING:
     from wdspec.reading.batch_reader import Reader
     from wdspec.running.blueprint import Blueprint
     from wdspec.running.loader import Loader
+    from wdspec.urls.sequence import UrlSequence
 
 SpecLike = str | os.PathLike[str] | Mapping[str, Any] | Spec
 """What names a spec: a path (perhaps ``x.yaml#split``), a dict, or a loaded Spec."""
+LockLike = str | os.PathLike[str] | None
+"""A file that `wdspec lock` wrote: then just the shards that stand there are read, and no store is asked for them."""
 _CHOICES = ("split", "env", "vars", "overrides")
 """What `wdspec.load` takes beside the spec."""
 
 
-def plan(spec: SpecLike, *, ranks: int | None = None, workers: int | None = None, **choice: Any) -> Plan:
+def plan(
+    spec: SpecLike,
+    *,
+    ranks: int | None = None,
+    workers: int | None = None,
+    lock: LockLike = None,
+    **choice: Any,
+) -> Plan:
     """Lists the shards of a spec and plans who reads what, when. Needs no torch.
 
     Reads no shard, but for the headers that count the samples of `epoch: pass`.
@@ -40,6 +50,7 @@ def plan(spec: SpecLike, *, ranks: int | None = None, workers: int | None = None
         ranks: data-parallel ranks N; by default those of the running job, else 1.
         workers: DataLoader workers per rank K; by default the spec's `loader.workers`, at least 1. Both only
             matter without `elastic`, which fixes the canonical topology.
+        lock: a file that `wdspec lock` wrote: the shards are those that stand there.
         choice: `split`, `env`, `vars`, `overrides`, as for `wdspec.load`.
 
     Raises:
@@ -65,7 +76,7 @@ def plan(spec: SpecLike, *, ranks: int | None = None, workers: int | None = None
             max(1, checked.loader.workers if workers is None else workers),
         )
     )
-    return ListedSpec.of(checked).plan(topology)
+    return ListedSpec.of(checked, frozen=_frozen(checked, lock)).plan(topology)
 
 
 def compile(
@@ -75,6 +86,7 @@ def compile(
     world_size: int | None = None,
     mesh: Any = None,
     dim: str | Sequence[str] = "dp",
+    lock: LockLike = None,
     **choice: Any,
 ) -> SpecPipeline:
     """Compiles a spec into a `DataPipeline` with a plan: a torch IterableDataset that reads in this process.
@@ -82,7 +94,7 @@ def compile(
     Args:
         spec: a path, a dict or a loaded Spec.
         rank, world_size: the data-parallel place; by default found in torch.distributed or the environment.
-        mesh, dim: as for `wdspec.loader`.
+        mesh, dim, lock: as for `wdspec.loader`.
         choice: `split`, `env`, `vars`, `overrides`, as for `wdspec.load`.
 
     Returns:
@@ -104,7 +116,7 @@ def compile(
 
     own = "it reads in its own process; use wdspec.loader(spec, num_workers=…), or give it to a DataLoader"
     _check_choice("compile", choice, workers=own, num_workers=own)
-    pipeline = SpecPipeline(blueprint(load(spec, **choice)), _seat(rank, world_size, mesh, dim))
+    pipeline = SpecPipeline(blueprint(load(spec, **choice), lock), _seat(rank, world_size, mesh, dim))
     check_ranks_agree(pipeline.run)
     return pipeline
 
@@ -121,6 +133,7 @@ def loader(
     env: str | None = None,
     vars: Mapping[str, Any] | None = None,
     overrides: Mapping[str, Any] | None = None,
+    lock: LockLike = None,
     **torch_arguments: Any,
 ) -> Loader:
     """A `Loader`: batches (or samples) of a spec, read by worker processes, epoch after epoch.
@@ -132,6 +145,7 @@ def loader(
         mesh, dim: a `DeviceMesh` to find the place in instead, and its data-parallel dimension, or several, the
             slowest first: peers along the other dimensions (tensor, pipeline, context parallel) read the same.
         split, env, vars, overrides: as for `wdspec.load`.
+        lock: a file that `wdspec lock` wrote: only the shards that stand there are read, and none are listed.
         torch_arguments: further arguments of torch's DataLoader, such as ``pin_memory`` or
             ``multiprocessing_context``; they win over the spec's `loader:`.
 
@@ -164,7 +178,10 @@ def loader(
         if options.prefetch is not None:
             arguments["prefetch_factor"] = options.prefetch
     made = Loader(
-        blueprint(checked), _seat(rank, world_size, mesh, dim), workers, **{**arguments, **torch_arguments}
+        blueprint(checked, lock),
+        _seat(rank, world_size, mesh, dim),
+        workers,
+        **{**arguments, **torch_arguments},
     )
     check_ranks_agree(made.run)
     return made
@@ -209,12 +226,20 @@ def _check_choice(function: str, choice: Mapping[str, Any], **remedies: str) -> 
             raise UsageError(f"`{name}` is no argument of wdspec.{function}: {remedy}")
 
 
-def blueprint(spec: Spec) -> Blueprint:
+def _frozen(spec: Spec, lock: LockLike) -> Mapping[str, UrlSequence] | None:
+    if lock is None:
+        return None
+    from wdspec.lockfiles.lock_file import Lock
+
+    return Lock.read(lock).shards(spec, os.fspath(lock))
+
+
+def blueprint(spec: Spec, lock: LockLike = None) -> Blueprint:
     """Lists the shards of a checked spec and describes how each source is read."""
     require_torch("batching")
     from wdspec.running.blueprint import Blueprint
 
-    listed = ListedSpec.of(spec, to_read=True)
+    listed = ListedSpec.of(spec, to_read=True, frozen=_frozen(spec, lock))
     return Blueprint(spec, listed.shards, listed.parts, listed.counts)
 
 

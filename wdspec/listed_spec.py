@@ -42,12 +42,14 @@ class ListedSpec:
         *,
         to_read: bool = False,
         storage_of: Callable[[Environment, Spec, Source], Storage] = Storage.of,
+        frozen: Mapping[str, UrlSequence] | None = None,
     ) -> ListedSpec:
         """Lists the shards of a spec.
 
         Args:
             to_read: whether samples are going to be read: then what can be known to fail is refused at once.
             storage_of: makes the storage of a source.
+            frozen: the shards of every source, where they are known and not to be looked up.
 
         Raises:
             SpecError: WDS_SECURE forbids the spec's functions.
@@ -59,10 +61,13 @@ class ListedSpec:
             _check_readable(spec, environment.secure)
         storages = {source.name: storage_of(environment, spec, source) for source in spec.sources}
         shares = largest_shares(spec, lambda source: 1)
-        shards = {
-            source.name: shards_of(source, storages[source.name]) if shares[source.name] else UrlSequence(())
-            for source in spec.sources
-        }
+
+        def listed(source: Source) -> UrlSequence:
+            if not shares[source.name]:
+                return UrlSequence(())
+            return shards_of(source, storages[source.name]) if frozen is None else frozen[source.name]
+
+        shards = {source.name: listed(source) for source in spec.sources}
         return cls(spec, with_surveyed_caches(storages, shards), shards)
 
     def plan(self, topology: Topology) -> Plan:

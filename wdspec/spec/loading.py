@@ -124,6 +124,12 @@ def check(
     return (None if any(problem.is_error for problem in found) else first), found
 
 
+def split_names(source: SpecSource) -> list[str]:
+    """The names of the splits of a spec, in file order; none of one without. Checks nothing else."""
+    top = None if isinstance(source, Spec) else _Reading(source, None, None, None, None).top
+    return [] if top is None else names_under(top, "splits")
+
+
 class _Reading:
     """One source on its way, with what was chosen and the problems found so far."""
 

@@ -63,9 +63,11 @@ def progress(
         yield Progress(bar, bar.add_task("", total=total, **first))
 
 
-def with_progress(items: Iterable[T], what: str, size: Callable[[T], int] = lambda item: 1) -> Iterator[T]:
+def with_progress(
+    items: Iterable[T], what: str, size: Callable[[T], int] = lambda item: 1, total: int | None = None
+) -> Iterator[T]:
     """The items, with a bar that counts them, or their sizes."""
-    with progress(what, None) as bar:
+    with progress(what, total) as bar:
         for item in items:
             yield item
             bar.advance(size(item))

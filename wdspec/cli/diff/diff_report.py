@@ -26,6 +26,7 @@ _SPECIAL = re.compile(r"[\\|*_<>\[\]~]")
 def parts_of(diff: SpecDiff, fate: StateFate) -> Iterator[Part]:
     """The report, for a terminal or a pipe."""
     yield f"{diff.old.label} → {diff.new.label}"
+    yield from (Warning(f"{side.label}: {side.stale}") for side in (diff.old, diff.new) if side.stale)
     if diff.is_empty:
         yield "nothing differs"
     else:
@@ -65,6 +66,7 @@ def as_json(diff: SpecDiff, fate: StateFate) -> dict[str, Any]:
                 "new": _values(each.new),
                 "added_shards": each.added_shards,
                 "removed_shards": each.removed_shards,
+                "rewritten_shards": each.rewritten_shards,
                 "keys": [asdict(key) for key in each.keys],
             }
             for each in diff.sources
@@ -131,6 +133,11 @@ def _both(cell: Callable[[ExplainedSource], str]) -> Callable[[SourceChange], st
 
 
 def _moved(each: SourceChange) -> str:
+    rewritten = f" ({each.rewritten_shards:,} rewritten)" if each.rewritten_shards else ""
+    return _added_and_removed(each) + rewritten
+
+
+def _added_and_removed(each: SourceChange) -> str:
     if each.added_shards is None:
         return " (others)"
     if each.change != "changed" or not (each.added_shards or each.removed_shards):

@@ -12,6 +12,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from wdspec.cli.explain.explanation import ExplainedSource, Explanation
+from wdspec.lockfiles.lock_file import Lock
+from wdspec.lockfiles.looking import difference
 from wdspec.planning.order_digest import EXPAND_UP_TO, describe_order, describe_samples, differences
 from wdspec.redaction import redacted_urls
 from wdspec.spec.language.models import Source
@@ -39,6 +41,8 @@ class SourceChange:
     added_shards: int | None = None
     """Shards that the new side alone has; None where there are too many to compare one by one."""
     removed_shards: int | None = None
+    rewritten_shards: int | None = None
+    """Shards that have other bytes than before; None where there are no locks to tell."""
     keys: tuple[KeyChange, ...] = ()
 
     @property
@@ -48,7 +52,8 @@ class SourceChange:
             return "added" if self.old is None else "removed"
         mixture = [(each.share, each.shards, each.samples) for each in (self.old, self.new)]
         moved = self.added_shards != 0 or self.removed_shards != 0
-        return "changed" if self.keys or moved or mixture[0] != mixture[1] else "same"
+        differs = self.keys or moved or self.rewritten_shards or mixture[0] != mixture[1]
+        return "changed" if differs else "same"
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,10 @@ class Side:
 
     label: str
     explanation: Explanation
+    lock: Lock | None = None
+    """What the spec came to then, where that was written down."""
+    stale: str = ""
+    """Why the lock that is there was not used."""
 
     @cached_property
     def order(self) -> dict[str, Any]:
@@ -126,7 +135,20 @@ class SpecDiff:
         if old is not None and new is not None:
             holders = [_source_of(side, name) for side in (self.old, self.new)]
             keys = tuple(_changed_keys(*holders))
-        return SourceChange(name, old, new, added, removed, keys)
+        return SourceChange(name, old, new, added, removed, _rewritten(self.old, self.new, name), keys)
+
+
+def _rewritten(old: Side, new: Side, name: str) -> int | None:
+    """How many shards of a source that both sides have are not the same bytes, by their locks."""
+    if old.lock is None or new.lock is None:
+        return None
+    before, now = (side.lock.sources.get(name) for side in (old, new) if side.lock is not None)
+    if before is None or now is None:
+        return None
+    moved = before.via != now.via
+    known = dict(zip(before.shards("").texts(), before.objects, strict=True))
+    pairs = zip(now.shards("").texts(), now.objects, strict=True)
+    return sum(text in known and difference(known[text], seen, moved) is not None for text, seen in pairs)
 
 
 def _urls(side: Side, name: str) -> UrlSequence:

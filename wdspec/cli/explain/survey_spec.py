@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from wdspec.cli.explain.data_checks import Advice, advice_on_data
@@ -26,6 +26,7 @@ from wdspec.processes.seat import find_seat
 from wdspec.spec.language.models import Source, Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
+from wdspec.urls.sequence import UrlSequence
 
 TURNS = 3
 """First shards named of each slot and source."""
@@ -38,6 +39,7 @@ def explain_spec(
     slots: int | None,
     probe: bool = True,
     storage_of: Callable[[Environment, Spec, Source], Storage] = Storage.of,
+    frozen: Mapping[str, UrlSequence] | None = None,
 ) -> Explanation:
     """Lists the shards, plans, and reads the headers of one local shard a source. Runs nothing.
 
@@ -49,12 +51,13 @@ def explain_spec(
         slots: how many slots to describe; by default some that fit a screen.
         probe: False: reads no shard, so that sizes are known only where the spec declares them.
         storage_of: makes the storage of a source.
+        frozen: the shards of every source, where they are known.
 
     Raises:
         WdspecError: as planning and listing raise.
     """
     run = _run(spec, ranks, workers)
-    listed = ListedSpec.of(spec, storage_of=storage_of)
+    listed = ListedSpec.of(spec, storage_of=storage_of, frozen=frozen)
     plan = listed.plan(run.topology)
     planned = {source.name: source for source in plan.sources}
     advice: list[Advice] = []

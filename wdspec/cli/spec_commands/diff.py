@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 
 import click
@@ -16,6 +17,8 @@ from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.spec_options import SpecChoice, env_option, set_option, topology_options, var_option
 from wdspec.cli.support.tables import show
 from wdspec.errors import SpecError, UsageError
+from wdspec.lockfiles.lock_file import Lock, lock_name
+from wdspec.spec.compose.spec_files import ReadFile, read_from_disk
 from wdspec.spec.language.models import Source, Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
@@ -54,7 +57,8 @@ def diff(
     """Show what changes from one spec to another: settings, sources, shares, shards, passes, order.
 
     OLD and NEW are files, or files at a revision of git, as in `wdspec diff main:train.yaml train.yaml`. What the spec
-    extends and the lists it names are read from that revision too; globs and folders are looked up as they are now.
+    extends and the lists it names are read from that revision too; globs and folders are looked up as they are now, or
+    stand in the lock beside the spec (`wdspec lock`), which also tells of shards that were written anew.
     With the order the answer to the question is given whether a saved state can go on, of --state FILE for its sources.
     """
     sides = [
@@ -84,7 +88,7 @@ def _file(path: str) -> str:
 def _side(name: str, choice: SpecChoice, ranks: int | None, workers: int | None) -> Side:
     at = split_revision(name)
     if at is None:
-        return Side(name, explain_spec(choice.load(), ranks, workers, 1))
+        return _explained(name, choice.load(), choice, ranks, workers, read_from_disk)
     revision, path = at
     files = GitFiles.at(revision, os.getcwd())
     if not path.startswith("./"):
@@ -92,7 +96,8 @@ def _side(name: str, choice: SpecChoice, ranks: int | None, workers: int | None)
         if not files.has(_file(path)) and files.has(_file(here)):
             raise UsageError(f"paths start at the repository's top folder; write `{revision}:./{here}`")
     try:
-        spec = replace(choice, file=os.path.normpath(path)).load(files.read)
+        choice = replace(choice, file=os.path.normpath(path))
+        spec = choice.load(files.read)
     except SpecError as error:
         raise SpecError(f"at {revision}: {error}", error.problems) from None
 
@@ -101,4 +106,27 @@ def _side(name: str, choice: SpecChoice, ranks: int | None, workers: int | None)
         assert isinstance(storage, RevisionStorage)
         return replace(storage, files=files)
 
-    return Side(name, explain_spec(spec, ranks, workers, 1, storage_of=storage_of))
+    return _explained(name, spec, choice, ranks, workers, files.read, storage_of)
+
+
+def _explained(
+    name: str,
+    spec: Spec,
+    choice: SpecChoice,
+    ranks: int | None,
+    workers: int | None,
+    read: ReadFile,
+    storage_of: Callable[[Environment, Spec, Source], Storage] = Storage.of,
+) -> Side:
+    """A side, whose shards are those of the lock beside its spec, if there is one that fits."""
+    lock, stale = None, ""
+    path = lock_name(choice.file, choice.split)
+    try:
+        lock = Lock.of_text(read(os.path.abspath(path), True), path)
+        frozen = lock.shards(spec, path)
+    except UsageError as error:
+        lock, frozen, stale = None, None, f"shards are looked up as they are now: {error}"
+    except OSError:
+        frozen = None
+    explained = explain_spec(spec, ranks, workers, 1, storage_of=storage_of, frozen=frozen)
+    return Side(name, explained, lock, stale)

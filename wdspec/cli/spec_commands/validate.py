@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from wdspec.cli.reports.checked_spec import CheckedSpec
+from wdspec.cli.reports.lock_problems import lock_problems
 from wdspec.cli.reports.report_formats import REPORTS
 from wdspec.cli.support.lint_settings import lint_settings
 from wdspec.cli.support.spec_discovery import find_specs
@@ -29,6 +30,7 @@ ALL_ENVIRONMENTS = "all"
 )
 @click.option("--split", metavar="NAME", help="Check only this split; by default all.")
 @click.option("--strict", is_flag=True, help="Warnings fail the check too.")
+@click.option("--locked", is_flag=True, help="Each spec must have a lock that fits it (`wdspec lock`).")
 @click.option("--ignore", metavar="CODE", multiple=True, help="Do not report this warning. Repeatable.")
 @click.option(
     "--exclude", metavar="PATTERN", multiple=True, help="Leave out files, as .gitignore does. Repeatable."
@@ -41,6 +43,7 @@ def validate(
     env: str | None,
     split: str | None,
     strict: bool,
+    locked: bool,
     ignore: tuple[str, ...],
     exclude: tuple[str, ...],
     variables: tuple[str, ...],
@@ -72,6 +75,8 @@ def validate(
         for file in found.specs:
             chosen = None if env == ALL_ENVIRONMENTS else env
             problems = check(file, split=split, env=chosen, vars=values, overrides=overrides)[1]
+            if locked and not any(problem.is_error for problem in problems):
+                problems += lock_problems(file, split, chosen, values, overrides)
             spec = CheckedSpec(file, [problem for problem in problems if problem.code not in ignored])
             failed = failed or bool(spec.problems if strict or settings.strict else spec.errors)
             yield spec

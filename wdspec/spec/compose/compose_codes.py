@@ -103,8 +103,14 @@ COMPOSE_CODES = table(
     Code(
         "E402",
         "a spec of another tool",
-        "The file is written for webdataset or Energon. wdspec does not read it yet.",
+        "The file is written for webdataset, Energon or another tool; `wdspec convert` writes a spec of it.",
         "prefix: http://example.org/\nbuckets: words\ndatasets:\n  - {shards: a.tar, choose: 3}\n",
+    ),
+    Code(
+        "E403",
+        "a lock that does not fit",
+        "`wdspec validate --locked` looks whether each spec has the file that `wdspec lock` writes, and whether that "
+        "is of this spec. No store is asked; `wdspec lock --check` does.",
     ),
     Code(
         "W101",

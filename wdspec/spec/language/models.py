@@ -132,6 +132,13 @@ class SourceOptions(Model):
         default_factory=shared(Errors),
         description="What happens when a sample of this source cannot be read, merged over the top `errors`.",
     )
+    license: AffectsNeither[Text | None] = Field(
+        None, description="Under what terms the data may be used: an SPDX name such as `CC-BY-4.0`, or a URL."
+    )
+    homepage: AffectsNeither[Text | None] = Field(None, description="Where the data is described, a URL.")
+    revision: AffectsNeither[Text | None] = Field(
+        None, description="Which version of the data this is; its shards are to be named by `shards`."
+    )
     tags: AffectsSamples[dict[str, Any]] = Field({}, description="Constants added to every sample.")
     samples: AffectsOrder[Positive | None] = Field(
         None, description="How many samples the source has, as declared."

@@ -1,0 +1,179 @@
+"""Locks: what a spec came to, whether that still holds, and runs that read just that."""
+
+import json
+import os
+
+import pytest
+from commandline import within as wdspec
+from shardmaking import write_source
+
+import wdspec as wds
+from wdspec.errors import SpecError, UsageError
+from wdspec.lockfiles.lock_file import Lock
+from wdspec.storage.storage import Storage
+
+SPEC = """
+wdspec: 1
+dataset:
+  - {name: a, shards: a-*.tar, weight: 1, license: CC-BY-4.0, homepage: https://example.org/a, revision: v2}
+  - {name: b, shards: "b-{000..001}.tar", weight: 1, samples: 6}
+batch: 2
+epoch: 8
+elastic: {ranks: 1, workers: 1}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_source(tmp_path, "a", shards=2, samples=3)
+    write_source(tmp_path, "b", shards=2, samples=3)
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    return tmp_path
+
+
+@pytest.fixture
+def lock(folder):
+    wdspec("lock", "spec.yaml", folder=folder)
+    return folder / "spec.lock.json"
+
+
+def test_a_lock_has_shards_sizes_and_origin(folder, lock):
+    said = json.loads(lock.read_text())
+    a = said["sources"]["a"]
+    assert a["shards"] == [{"names": ["a-000.tar", "a-001.tar"]}]
+    assert said["sources"]["b"]["shards"] == [{"braces": "b-{000..001}.tar"}]
+    assert [size for size, _ in a["objects"]] == [os.path.getsize(folder / f"a-00{i}.tar") for i in (0, 1)]
+    assert (a["license"], a["homepage"], a["revision"]) == ("CC-BY-4.0", "https://example.org/a", "v2")
+    assert said["sources"]["b"]["samples"] == 6
+    assert str(folder) not in lock.read_text()
+    assert Lock.read(lock).text == lock.read_text()
+
+
+def test_only_sources_that_changed_are_looked_at_again(folder, lock, monkeypatch):
+    asked = []
+    stat = Storage.stat
+    monkeypatch.setattr(Storage, "stat", lambda self, shard: asked.append(shard.text) or stat(self, shard))
+    write_source(folder, "c", shards=1, samples=1)
+    (folder / "spec.yaml").write_text(SPEC + "  # later\n")
+    wdspec("lock", "spec.yaml", folder=folder)
+    assert asked == []
+    (folder / "spec.yaml").write_text(SPEC.replace("b-{000..001}", "c-{000..000}"))
+    wdspec("lock", "spec.yaml", folder=folder)
+    assert asked == ["c-000.tar"]
+    wdspec("lock", "spec.yaml", "--update", folder=folder)
+    assert sorted(asked) == ["a-000.tar", "a-001.tar", "c-000.tar", "c-000.tar"]
+
+
+def test_check_names_shards_that_are_new_gone_or_other_bytes(folder, lock):
+    assert "as locked" in wdspec("lock", "spec.yaml", "--check", folder=folder)[0]
+    (folder / "a-000.tar").unlink()
+    write_source(folder, "a-x", shards=1, samples=1)
+    (folder / "b-000.tar").write_bytes(bytes(20480))
+    os.utime(folder / "b-001.tar", (1, 1))
+    shown, _ = wdspec("lock", "spec.yaml", "--check", folder=folder, code=1)
+    lines = {line.split()[1]: line for line in shown.splitlines() if line[:2] in ("a ", "b ")}
+    assert lines["a-000.tar"].endswith("gone")
+    assert lines["a-x-000.tar"].endswith("new")
+    assert "20,480 now" in lines["b-000.tar"]
+    assert "mtime 1000000000 now" in lines["b-001.tar"]
+    assert "4 shards not as locked" in shown
+
+
+def test_a_run_with_a_lock_reads_the_shards_that_stand_there(folder, lock, monkeypatch):
+    spec = folder / "spec.yaml"
+    before = [shard.text for shard in wds.plan(spec).sources[0].shards]
+    write_source(folder, "a-later", shards=1, samples=3)
+    assert len(wds.plan(spec).sources[0].shards) == 3
+    monkeypatch.setattr(Storage, "list", lambda *arguments: pytest.fail("a store was asked for a list"))
+    assert [shard.text for shard in wds.plan(spec, lock=lock).sources[0].shards] == before
+    assert len(list(wds.compile(spec, lock=lock))) == 4
+    with wds.loader(spec, lock=lock) as loader:
+        keys = [key for batch in loader for key in batch["__key__"]]
+    assert len(keys) == 8
+    assert not any(key.startswith("a-later") for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("a-*.tar", "a-0*.tar", "the source `a` asks for other shards than it did"),
+        ("name: b", "name: c", "the source `c` is not in it"),
+        ("v2", "v3", "the source `a` has another license, homepage, revision or number of samples"),
+    ],
+)
+def test_a_lock_of_another_spec_is_refused_and_validate_says_so(folder, lock, old, new, says):
+    assert "no problems" in wdspec("validate", "--locked", "spec.yaml", folder=folder)[0]
+    (folder / "spec.yaml").write_text(SPEC.replace(old, new))
+    with pytest.raises(UsageError, match=f"does not fit the spec: {says}"):
+        wds.plan(folder / "spec.yaml", lock=lock)
+    shown, _ = wdspec("validate", "--locked", "spec.yaml", folder=folder, code=1)
+    assert f"E403 the lock does not fit: {says}" in shown
+
+
+def test_validate_wants_a_lock_for_each_split(folder):
+    (folder / "spec.yaml").write_text(
+        "wdspec: 1\nsplits:\n  train: {dataset: [{shards: a-*.tar}]}\n  val: {dataset: [{shards: b-*.tar}]}\n"
+    )
+    shown, _ = wdspec("validate", "--locked", "spec.yaml", folder=folder, code=1)
+    assert "of the split `val` does not fit: there is no `spec.val.lock.json`" in shown
+    wdspec("lock", "spec.yaml", folder=folder)
+    wdspec("validate", "--locked", "spec.yaml", folder=folder)
+    assert "each of 2 splits" in wdspec("lock", "spec.yaml", "-o", "x", folder=folder, code=2)[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            lambda text: text.replace("CC-BY", "CC-BX").replace('"digest": "', '"digest": "0'),
+            "the digest of this lock",
+        ),
+        (lambda text: text.replace('"lock": 1', '"lock": 2'), "of format 2"),
+        (lambda text: "{}", "this is no lock that `wdspec lock` has written"),
+        (lambda text: "[" * 100_000, "this is no lock"),
+        (lambda text: text.replace('"a-001.tar"', '"a-001.tar", "a-002.tar"'), "this is no lock"),
+    ],
+)
+def test_a_lock_that_was_damaged_is_refused(folder, lock, change, says):
+    lock.write_text(change(lock.read_text()))
+    with pytest.raises(UsageError, match=says):
+        wds.plan(folder / "spec.yaml", lock=lock)
+
+
+def test_a_shard_that_is_not_there_is_no_lock(folder):
+    (folder / "b-001.tar").unlink()
+    assert "no such file" in wdspec("lock", "spec.yaml", folder=folder, code=1)[1]
+    assert not (folder / "spec.lock.json").exists()
+
+
+def test_no_secret_is_kept(folder):
+    (folder / "spec.yaml").write_text('dataset: [{shards: "https://me:s3cret@127.0.0.1:9/a.tar"}]')
+    assert "hold a secret" in wdspec("lock", "spec.yaml", folder=folder, code=1)[1]
+
+
+def test_diff_compares_what_was_locked(folder, lock):
+    (folder / "old.yaml").write_text(SPEC)
+    (folder / "old.lock.json").write_text(lock.read_text())
+    (folder / "b-000.tar").write_bytes((folder / "b-000.tar").read_bytes() + bytes(10240))
+    (folder / "a-001.tar").unlink()
+    wdspec("lock", "spec.yaml", "--update", folder=folder)
+    shown, _ = wdspec("diff", "old.yaml", "spec.yaml", "--format", "json", folder=folder)
+    found = {each["source"]: each for each in json.loads(shown)["sources"]}
+    assert (found["a"]["removed_shards"], found["a"]["rewritten_shards"]) == (1, 0)
+    assert (found["b"]["change"], found["b"]["rewritten_shards"]) == ("changed", 1)
+    assert "(1 rewritten)" in wdspec("diff", "old.yaml", "spec.yaml", folder=folder)[0]
+    (folder / "spec.yaml").write_text(SPEC.replace("a-*", "a-0*"))
+    assert "looked up as they are now" in wdspec("diff", "old.yaml", "spec.yaml", folder=folder)[0]
+
+
+def test_keys_of_origin_do_not_touch_order_or_samples(folder):
+    from wdspec.planning.order_digest import describe_order, describe_samples
+
+    plain = SPEC.replace(", license: CC-BY-4.0, homepage: https://example.org/a, revision: v2", "")
+    (folder / "plain.yaml").write_text(plain)
+    specs = [wds.load(folder / name) for name in ("spec.yaml", "plain.yaml")]
+    assert specs[0].sources[0].license == "CC-BY-4.0"
+    assert len({json.dumps(describe_order(spec, wds.plan(spec))) for spec in specs}) == 1
+    assert len({describe_samples(spec) for spec in specs}) == 1
+    with pytest.raises(SpecError, match="license"):
+        wds.load({"dataset": [{"shards": "a.tar", "license": 3}]})

@@ -1,0 +1,36 @@
+"""What `wdspec validate --locked` has to say: whether each spec has a lock, and whether that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from wdspec.errors import UsageError
+from wdspec.spec.loading import load, split_names
+from wdspec.spec.problems.problems import Problem
+
+_HINT = "`wdspec lock SPEC` writes it"
+
+
+def lock_problems(
+    file: str, split: str | None, env: str | None, vars: Mapping[str, Any], overrides: Sequence[str]
+) -> list[Problem]:
+    """The problems of the locks of a file that has no other errors; opens nothing but the locks."""
+    from wdspec.lockfiles.lock_file import Lock, lock_name
+
+    splits: list[str | None] = [split] if split or "#" in file else [*split_names(file)] or [None]
+    found = []
+    for name in splits:
+        path = lock_name(file, name)
+        of_split = f" of the split `{name}`" if name else ""
+        spec = load(file, split=name, env=env, vars=vars, overrides=overrides)
+        try:
+            misfits = list(Lock.read(path).misfits(spec))
+        except UsageError as error:
+            misfits = [error.message]
+        except OSError:
+            misfits = [f"there is no `{path}`"]
+        found += [
+            Problem("E403", f"the lock{of_split} does not fit: {each}", _HINT, file, 1, 1) for each in misfits
+        ]
+    return found

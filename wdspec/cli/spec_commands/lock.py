@@ -1,0 +1,99 @@
+"""`wdspec lock`: what a spec comes to now, as a small file; and whether that still holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import click
+
+from wdspec.cli.support.spec_options import SpecChoice, env_option, set_option, var_option
+from wdspec.cli.support.tables import Table, counted, show, size
+from wdspec.errors import UsageError
+from wdspec.lockfiles.lock_file import Lock, lock_name
+from wdspec.lockfiles.looking import changes, locked
+from wdspec.outputs.local_output import LocalOutput
+from wdspec.redaction import printable
+from wdspec.spec.loading import split_names
+from wdspec.stores.store import ObjectStat
+from wdspec.system.progress import with_progress
+
+SUMMARY = "Write down the shards of a spec, their sizes and ETags."
+
+
+@click.command()
+@click.argument("file", metavar="SPEC")
+@click.option("--split", metavar="NAME", help="Split of the spec; by default each, in a file of its own.")
+@env_option
+@var_option
+@set_option
+@click.option(
+    "--output", "-o", metavar="FILE", help="Where to write; by default SPEC.lock.json beside the spec."
+)
+@click.option("--update", is_flag=True, help="Look at all sources again, not only at those that changed.")
+@click.option(
+    "--check", is_flag=True, help="Write nothing; compare with the stores, and end with 1 if shards differ."
+)
+def lock(
+    file: str,
+    split: str | None,
+    env: str | None,
+    variables: tuple[str, ...],
+    overrides: tuple[str, ...],
+    output: str | None,
+    update: bool,
+    check: bool,
+) -> int:
+    """Write down what a spec comes to now: its shards, with the size of each and its ETag or time.
+
+    Lists globs, directories and @files, and asks each store about each shard; nothing is read. Where there is a lock
+    already, only sources that ask for other shards, or elsewhere, are looked at again. `wdspec validate --locked` says
+    whether a lock fits its spec, and `loader(…, lock=…)` reads just these shards.
+    """
+    choice = SpecChoice(file, split, env, variables, overrides)
+    splits: list[str | None] = [split] if split or "#" in file else [*split_names(file)] or [None]
+    if output is not None and len(splits) > 1:
+        raise click.UsageError(f"each of {len(splits)} splits has a lock of its own; choose one with --split")
+    differs = False
+    for name in splits:
+        spec = replace(choice, split=name).load()
+        path = output or lock_name(file, name)
+        if check:
+            found = list(changes(Lock.read(path), spec, _shown))
+            differs = differs or bool(found)
+            if found:
+                show(
+                    Table(("source", "shard", "what"), [(each.source, each.url, each.what) for each in found])
+                )
+            said = f"{counted(len(found), 'shard')} not as locked" if found else "as locked"
+            click.echo(printable(f"{path}: {said}"))
+            continue
+        made = locked(spec, None if update else _before(path), _shown)
+        _write(path, made.text)
+        shards = sum(len(each.objects) for each in made.sources.values())
+        sizes = [each.size for each in made.sources.values()]
+        total = sum(each for each in sizes if each is not None)
+        whole = size(total) if None not in sizes else f"at least {size(total)}"
+        click.echo(printable(f"{path}: {counted(shards, 'shard')}, {whole}, digest {made.digest}"))
+    return 1 if differs else 0
+
+
+def _before(path: str) -> Lock | None:
+    """The lock that is there; None for what is none, which is to be written anew."""
+    try:
+        return Lock.read(path)
+    except (FileNotFoundError, UsageError):
+        return None
+
+
+def _shown(coming: Iterable[ObjectStat | None], count: int, source: str) -> Iterator[ObjectStat | None]:
+    return with_progress(coming, f"asking about {source}", total=count)
+
+
+def _write(path: str, text: str) -> None:
+    output = LocalOutput(path)
+    try:
+        output.write(text.encode())
+        output.commit()
+    finally:
+        output.abort()
