@@ -17,7 +17,11 @@ from wdspec.errors import WdspecError
 from wdspec.redaction import printable
 from wdspec.suggestions import did_you_mean
 
-GROUPS = {"spec_commands": "About specs", "shard_commands": "About shards"}
+GROUPS = {
+    "spec_commands": "About specs",
+    "team_commands": "Specs in a team",
+    "shard_commands": "About shards",
+}
 """Folders with a file for each command -> the heading of these commands in `wdspec --help`."""
 
 _SUMMARY = re.compile(r'^SUMMARY = "(.*)"$', re.MULTILINE)

@@ -45,6 +45,7 @@ from wdspec.spec.language.value_types import (
 from wdspec.spec.language.vocabulary import SUFFIXES, Format
 from wdspec.spec.tree.nodes import Position
 
+_Origin = AffectsNeither[Text | None]
 _OF_RECORDS = ", ".join(f"`{suffix}`" for kind in SUFFIXES if kind != "tar" for suffix in SUFFIXES[kind])
 
 
@@ -132,13 +133,9 @@ class SourceOptions(Model):
         default_factory=shared(Errors),
         description="What happens when a sample of this source cannot be read, merged over the top `errors`.",
     )
-    license: AffectsNeither[Text | None] = Field(
-        None, description="Under what terms the data may be used: an SPDX name such as `CC-BY-4.0`, or a URL."
-    )
-    homepage: AffectsNeither[Text | None] = Field(None, description="Where the data is described, a URL.")
-    revision: AffectsNeither[Text | None] = Field(
-        None, description="Which version of the data this is; its shards are to be named by `shards`."
-    )
+    license: _Origin = Field(None, description="Terms of use: an SPDX name such as `CC-BY-4.0`, or a URL.")
+    homepage: _Origin = Field(None, description="Where the data is described: a URL.")
+    revision: _Origin = Field(None, description="Which version of the data this is, for the record.")
     tags: AffectsSamples[dict[str, Any]] = Field({}, description="Constants added to every sample.")
     samples: AffectsOrder[Positive | None] = Field(
         None, description="How many samples the source has, as declared."
@@ -155,9 +152,7 @@ class SourceOptions(Model):
         description="What a shard with nothing in it is: an error, as stores and full disks make such files; or, with "
         "`allow`, a shard of no samples.",
     )
-    tar: TarOptions = Field(
-        default_factory=shared(TarOptions), description="How strictly tar shards are read."
-    )
+    tar: TarOptions = Field(default_factory=shared(TarOptions), description="How strictly tars are read.")
 
 
 class _Discreet(Model):
@@ -195,9 +190,8 @@ class Source(_Discreet, SourceOptions):
         """The sources with shards in this one, depth first: itself, if it is no nested mix."""
         if self.dataset is None:
             yield self
-        else:
-            for source in self.dataset:
-                yield from source.leaves
+        for source in self.dataset or ():
+            yield from source.leaves
 
     @property
     def mixes(self) -> "Iterator[Source]":
@@ -279,7 +273,6 @@ class Spec(_Discreet):
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the keys of the top level, and a table of the sources."""
-        columns = ("source", "shards", "share", "decode")
         lines: list[tuple[str, ...]] = []
         for source in self.sources:
             said = dict(facts(source))
@@ -291,7 +284,7 @@ class Spec(_Discreet):
             as_html(
                 self.name or self.file or "spec",
                 [fact for fact in facts(self) if fact[0] != "name"],
-                columns,
+                ("source", "shards", "share", "decode"),
                 lines,
             )
         )
