@@ -14,6 +14,7 @@ from PIL import Image
 from shardmaking import write_shard, write_source
 
 import wdspec
+from wdspec.checking import run_check
 from wdspec.spec.problems.sample_codes import SAMPLE_CODES
 from wdspec.spec.problems.shard_codes import SHARD_CODES
 
@@ -251,3 +252,63 @@ def test_one_source_can_be_chosen(folder):
 def test_engines_have_one_way_to_be_chosen(folder):
     _, said = within("check", "s.yaml", "--engine", "dask", folder=folder, code=2)
     assert "go together" in said
+
+
+def test_a_report_spares_what_did_not_change(folder, monkeypatch):
+    (folder / "a-001.tar").write_bytes(b"")
+    first = found(folder, "--all", "--report", "seen.db")
+    read = []
+    look = run_check.look_at
+    monkeypatch.setattr(run_check, "look_at", lambda task: read.append(facts := look(task)) or facts)
+    write_source(folder, "a", shards=1, samples=3)
+    again = found(folder, "--all", "--report", "seen.db")
+    assert sum(not facts.is_unchanged for facts in read) == 1
+    assert again["problems"] == first["problems"]
+    assert again["sources"]["a"]["samples"] == first["sources"]["a"]["samples"] - 17
+    read.clear()
+    spec(folder, [{"name": "a", "shards": "a-{000..005}.tar", "extensions": "txt"}])
+    found(folder, "--all", "--changed", "seen.db")
+    assert sum(not facts.is_unchanged for facts in read) == 6, "the fields are others now"
+    assert [each["code"] for each in found(folder, "--all", "--report", "seen.db")["problems"]] == ["D103"]
+
+
+def test_a_check_that_was_ended_goes_on(folder, monkeypatch):
+    look, read = run_check.look_at, []
+
+    def interrupted(task):
+        if len(read) == 3:
+            raise KeyboardInterrupt
+        read.append(task.shard.text)
+        return look(task)
+
+    monkeypatch.setattr(run_check, "look_at", interrupted)
+    within("check", "s.yaml", "--all", "--jobs", "0", "--report", "seen.db", folder=folder, code=130)
+    monkeypatch.setattr(run_check, "look_at", lambda task: read.append(task.known is None) or look(task))
+    assert found(folder, "--all", "--report", "seen.db", code=0)["sources"]["a"]["samples"] == 120
+    assert read[3:] == [False] * 3 + [True] * 3
+
+
+def test_what_is_no_report_is_left_alone(folder):
+    (folder / "text").write_text("no database at all, but a text of some length")
+    for option, file in (("--changed", "nowhere.db"), ("--changed", "text"), ("--report", "text")):
+        _, said = within("check", "s.yaml", "--jobs", "0", option, file, folder=folder, code=1)
+        assert file in said
+    assert (folder / "text").read_text().startswith("no database")
+    assert not (folder / "nowhere.db").exists()
+
+
+def test_the_commands_of_the_page_run(folder):
+    page = (Path(__file__).parents[2] / "docs" / "checking.md").read_text(encoding="utf-8")
+    commands = [
+        line for block in re.findall(r"^```bash\n(.*?)^```", page, re.M | re.S) for line in block.splitlines()
+    ]
+    (folder / "train.yaml").write_text((folder / "s.yaml").read_text())
+    (folder / "data.yaml").write_text(
+        'wdspec: 1\nsplits:\n  train: {dataset: [{name: t, shards: "a-{000..002}.tar"}]}\n'
+        '  val: {dataset: [{name: v, shards: "a-{003..005}.tar"}]}\n'
+    )
+    for command in commands:
+        program, *arguments = command.replace("--jobs 16", "--jobs 0").split()
+        assert program == "wdspec"
+        within(*arguments, *([] if "--jobs" in arguments else ["--jobs", "0"]), folder=folder)
+    assert len(commands) >= 4

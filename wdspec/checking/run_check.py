@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from wdspec.checking.check_job import listed_for_check, looks_of, plan_of
 from wdspec.checking.judgements.checked_data import CheckedData, CheckedSource, LookedAt
 from wdspec.checking.judging import judged
+from wdspec.checking.report_file import ReportFile, reading_of
 from wdspec.checking.shards.data_problem import DataProblem
 from wdspec.checking.shards.shard_facts import ShardFacts
 from wdspec.checking.shards.shard_look import ShardLook, look_at
@@ -35,6 +36,8 @@ def check_data(
     *,
     most: int | None,
     other: Spec | None = None,
+    kept: ReportFile | None = None,
+    earlier: ReportFile | None = None,
     begun: Callable[[int], None] = lambda count: None,
     told: Told = lambda look, facts: None,
 ) -> CheckReport:
@@ -45,6 +48,8 @@ def check_data(
         engine: who works; closed at the end.
         most: shards of each source that are read in full; None for all.
         other: a spec whose samples this one should not have, such as that of validation.
+        kept: where what each shard showed is kept, and known from an earlier check.
+        earlier: another one, which is only asked.
         begun: called with how many shards there are.
         told: called with each shard that was looked at.
 
@@ -62,8 +67,11 @@ def check_data(
         }
         looks += [look._replace(is_other=True) for look in looks_of(also, most, True) if look.in_full]
     begun(len(looks))
+    memory = _Memory(kept, earlier, spec, other)
+    looks = [memory.reminded(look) for look in looks]
     try:
-        for look, facts in engine.run(look_at, looks, _lost):
+        for look, found in engine.run(look_at, looks, _lost):
+            facts = memory.recalled(look, found)
             checked = (theirs if look.is_other else sources)[look.source]
             checked.shards.append(LookedAt(look.number, look.shard, facts))
             told(look, facts)
@@ -74,6 +82,43 @@ def check_data(
     problems = list(_of_shards(collection.own, hidden))
     problems += judged(collection)
     return CheckReport(collection, problems, hidden)
+
+
+class _Memory:
+    """What is known of shards from reports, and where it is kept."""
+
+    def __init__(
+        self, kept: ReportFile | None, earlier: ReportFile | None, spec: Spec, other: Spec | None
+    ) -> None:
+        self._kept = kept
+        self._files = [file for file in (kept, earlier) if file is not None]
+        self._readings = {
+            (source.name, each is other): reading_of(each, source)
+            for each in (spec, other)
+            if each is not None and self._files
+            for source in each.sources
+        }
+
+    def reminded(self, look: ShardLook) -> ShardLook:
+        """The task with what is known of its shard."""
+        for file in self._files:
+            known = file.known(look, self._reading(look))
+            if known is not None:
+                return look._replace(known=known)
+        return look
+
+    def recalled(self, look: ShardLook, found: ShardFacts) -> ShardFacts:
+        """What was found of a shard now, or before, where it has not changed."""
+        facts = found
+        if found.is_unchanged:
+            reading = self._reading(look)
+            facts = next(file for file in self._files if file.known(look, reading) == look.known).facts(look)
+        if self._kept is not None:
+            self._kept.keep(look, self._reading(look), facts)
+        return facts
+
+    def _reading(self, look: ShardLook) -> str:
+        return self._readings[look.source, look.is_other]
 
 
 def _of_shards(sources: Iterable[CheckedSource], hidden: dict[str, int]) -> Iterable[DataProblem]:

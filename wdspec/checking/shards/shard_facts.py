@@ -139,6 +139,8 @@ class ShardFacts:
         self.looks: Hashes = np.zeros(0, np.uint64)
         """Of the brightness of an image, alike for images that look alike; only where asked for."""
         self.seconds = 0.0
+        self.is_unchanged = False
+        """Whether the shard is as it was when it was last looked at, so that nothing was looked at now."""
 
 
 def merge(kinds: Kinds, others: Kinds, most: int = MOST_KINDS) -> None:

@@ -50,6 +50,8 @@ class ShardLook(NamedTuple):
     """Whether to hash what images look like."""
     directory: str
     """Joins `sys.path`, last: the user's modules may lie there."""
+    known: tuple[int | None, str] | None = None
+    """Its size and validator when it was last looked at; if they are still so, nothing more is done."""
     is_other: bool = False
     """Whether it is of a spec that the checked one is compared with."""
 
@@ -106,6 +108,9 @@ class _Reading:
         facts = self.facts
         stat = open.storage.stat(look.shard)
         facts.size, facts.validator = stat.size, stat.validator
+        if look.known is not None and look.known == (stat.size, stat.validator):
+            facts.is_unchanged = True
+            return
         if not look.in_full:
             if stat == type(stat)():  # a store that cannot say
                 open.storage.watched(look.shard).close()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 SUMMARY = "Look at the data: every shard, and what is in them."
 FORMATS = ("text", "json", "github", "junit")
-SMALL = 64 * 1024 * 1024
-"""Bytes that are read before other processes would have started."""
 
 
 @click.command()
@@ -41,6 +38,12 @@ SMALL = 64 * 1024 * 1024
 @click.option(
     "--against", metavar="SPEC", help="A spec that should have no sample of this one: train.yaml#val."
 )
+@click.option(
+    "--report",
+    metavar="FILE",
+    help="Keep what each shard showed; shards that it knows, unchanged, are not read again.",
+)
+@click.option("--changed", metavar="REPORT", help="Read only shards that changed since this report.")
 @click.option("--strict", is_flag=True, help="Warnings fail the check too.")
 @click.option("--ignore", metavar="CODE", multiple=True, help="Do not report this code. Repeatable.")
 @choosing_engine
@@ -51,6 +54,8 @@ def check(
     most: int,
     source: str | None,
     against: str | None,
+    report: str | None,
+    changed: str | None,
     strict: bool,
     ignore: tuple[str, ...],
     workers: EngineChoice,
@@ -64,6 +69,7 @@ def check(
     was used wrongly. `wdspec rule D107` explains a code.
     """
     from wdspec.checking.check_job import alone
+    from wdspec.checking.report_file import ReportFile
     from wdspec.checking.run_check import check_data
     from wdspec.cli.reports.data_reports import DATA_REPORTS
 
@@ -74,19 +80,24 @@ def check(
         None if against is None else SpecChoice(against, env=choice.env, variables=choice.variables).load()
     )
     ignored = _known(ignore)
-    with _bar() as bar:
-        report = check_data(
+    with ExitStack() as stack:
+        earlier = None if changed is None else stack.enter_context(ReportFile(changed, must_exist=True))
+        kept = None if report is None else stack.enter_context(ReportFile(report))
+        bar = _Bar(stack)
+        found = check_data(
             spec,
             workers.make(),
             most=None if everything else most,
             other=other,
+            kept=kept,
+            earlier=earlier,
             begun=bar.begin,
             told=bar.tell,
         )
-    report.problems[:] = [problem for problem in report.problems if problem.code not in ignored]
-    for lines in DATA_REPORTS[form](report):
+    found.problems[:] = [problem for problem in found.problems if problem.code not in ignored]
+    for lines in DATA_REPORTS[form](found):
         click.echo(lines)
-    return 1 if any(problem.is_error or strict for problem in report.problems) else 0
+    return 1 if any(problem.is_error or strict for problem in found.problems) else 0
 
 
 def _known(codes: tuple[str, ...]) -> frozenset[str]:
@@ -101,7 +112,7 @@ def _known(codes: tuple[str, ...]) -> frozenset[str]:
 class _Bar:
     """A bar over shards, with samples, the rate, and the problems so far."""
 
-    def __init__(self, stack: Any) -> None:
+    def __init__(self, stack: ExitStack) -> None:
         self._stack, self._bar = stack, Progress()
         self._samples = self._bytes = self._problems = 0
         self._begun = time.monotonic()
@@ -127,11 +138,3 @@ class _Bar:
         self._problems += len(facts.problems) + sum(facts.hidden.values())
         rate = self._bytes / max(1e-3, time.monotonic() - self._begun)
         self._bar.advance(1, samples=self._samples, rate=size(rate), problems=self._problems)
-
-
-@contextmanager
-def _bar() -> Iterator[_Bar]:
-    from contextlib import ExitStack
-
-    with ExitStack() as stack:
-        yield _Bar(stack)
