@@ -116,6 +116,16 @@ def test_samples_are_counted_in_the_first_shard_and_marked_as_an_estimate_unless
     assert (alone["a"]["samples"], alone["a"]["estimated"]) == (10, False)
 
 
+def test_samples_of_records_are_not_measured_as_those_of_a_tar(folder):
+    (folder / "r.jsonl").write_text('{"txt": "a"}\n')
+    shown = run("nested.yaml", "--set", "dataset=[{name: r, shards: r.jsonl}]")
+    assert "W502" not in shown
+    assert (
+        sources(meaning("nested.yaml", "--set", "dataset=[{name: r, shards: r.jsonl}]"))["r"]["samples"]
+        is None
+    )
+
+
 def test_passes_are_draws_of_an_epoch_over_samples():
     told = sources(meaning("nested.yaml"))
     assert told["a"]["passes"] == pytest.approx(500 / 40)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import wdspec
 from wdspec.spec.loading import load
 
 SPEC = {
@@ -39,3 +42,18 @@ def test_a_notebook_shows_a_table_of_the_sources() -> None:
 def test_many_sources_are_counted() -> None:
     shown = repr(load({"dataset": [{"shards": f"{name}.tar"} for name in "abcdef"]}))
     assert shown == "<Spec: sources a of a.tar and b of b.tar and c of c.tar and 3 more>"
+
+
+def test_a_notebook_shows_plans_pipelines_and_loaders(tmp_path: Path) -> None:
+    (tmp_path / "a-0.tar").write_bytes(bytes(1024))
+    spec = {"dataset": [{"name": "<a>", "shards": f"{tmp_path}/a-0.tar"}], "batch": 8, "epoch": 64}
+    shown = "ranks <code>1</code>, workers <code>1</code>, global batch <code>8</code>, epoch <code>64 samples</code>"
+    for thing, title in (
+        (wdspec.plan(spec, ranks=1, workers=1), "plan"),
+        (wdspec.compile(spec, rank=0, world_size=1), "SpecPipeline"),
+        (wdspec.loader(spec, num_workers=1, rank=0, world_size=1), "Loader"),
+    ):
+        html = thing._repr_html_()
+        assert html.startswith(f"<b>{title}</b>: ")
+        assert shown in html
+        assert "<td>&lt;a&gt;</td><td>1</td><td>100.00%</td><td>1,000</td><td>8</td>" in html

@@ -14,6 +14,7 @@ from wdspec.planning.finite_pass import Pass, SourceCount, pass_order, plan_pass
 from wdspec.planning.schedule import ScheduledDraws, ScheduleSegment, scheduled_shares, starting_batches
 from wdspec.planning.shard_order import ShardOrder
 from wdspec.planning.topology import Topology, slot_of_batch
+from wdspec.spec.language.display import as_html
 from wdspec.spec.language.models import Spec
 from wdspec.urls.sequence import ShardUrl
 
@@ -56,6 +57,31 @@ class Plan:
     """`batch`: each global batch is of one source."""
     schedule: tuple[ScheduleSegment, ...] = ()
     """Where shares change, the segments, in order; empty where they stay."""
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return self.table("plan", [])
+
+    def table(self, title: str, more: list[tuple[str, str]]) -> str:
+        """The plan as HTML: a line of facts, and a table of the sources that are read."""
+        topology, batching = self.topology, self.batching
+        said = [("ranks", f"{topology.ranks}"), ("workers", f"{topology.workers}")]
+        if batching.batched:
+            said.append(("global batch", f"{batching.global_size:,}"))
+        if self.epoch_batches is not None:
+            said.append(("epoch", f"{self.epoch_batches * batching.global_size:,} samples"))
+        columns = ("source", "shards", "share", "held for shuffling", "shards in turn")
+        lines: list[tuple[str, ...]] = [
+            (
+                source.name,
+                f"{len(source.shards):,}",
+                f"{float(source.share):.2%}",
+                f"{source.delays.size:,}",
+                f"{source.interleave}",
+            )
+            for source in self.sources
+        ]
+        return as_html(title, [*more, *said], columns, lines)
 
     def draws(self) -> Draws | ScheduledDraws:
         """The draws of every slot."""

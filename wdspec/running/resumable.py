@@ -33,6 +33,10 @@ class Resumable(ABC):
         """The plan that this process follows."""
         return self.run.plan
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the plan, and where this stands."""
+        return self.plan.table(type(self).__name__, [("batches read", f"{self.cursor.batch:,}")])
+
     def __len__(self) -> int:
         """Items of a whole epoch on this rank, the same on every rank: batches with `batch`, else samples.
 

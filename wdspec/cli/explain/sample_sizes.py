@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from wdspec.errors import WdspecError
 from wdspec.formats.compression.decompressed_file import decompressed
+from wdspec.formats.suffixes import format_of
 from wdspec.formats.tar.members import iter_members
 from wdspec.formats.tar.sample_keys import splitter
 from wdspec.spec.language.models import Source
@@ -49,12 +50,15 @@ def measure(
         field_of: None for the suffix of a member that no field wants.
 
     Returns:
-        The measure; the error that reading would meet; None for a shard that is not local, or no regular file.
+        The measure; the error that reading would meet; None for a shard that is not local, no regular file, or no tar,
+        whose samples can only be counted by reading them.
     """
     try:
         location = storage.resolve(shards[0]).location
         path = local_path(location)
         if path is None or (os.path.exists(path) and not os.path.isfile(path)):
+            return None
+        if format_of(location, source.format) != "tar" and os.path.exists(path):
             return None
         return _measured(path, source, field_of)
     except WdspecError as error:

@@ -131,6 +131,20 @@ def simulate(
     )
 
 
+def drawn_sources(plan: Plan, batches: int) -> IntArray:
+    """Which source each sample of the first global batches comes from, shape (batches, G): an index into the plan's
+    sources, behind the last one for padding; rank after rank, in the order in which a rank gets them."""
+    topology, size = plan.topology, plan.batching.global_size
+    batches_of = plan.draws().batches if plan.finite is None else _pass_batches(plan.finite)
+    drawn = np.empty((batches, size), dtype=np.int64)
+    b = plan.batching.per_slot
+    for rank in range(topology.ranks):
+        for worker in range(min(topology.workers, batches)):
+            rows = drawn[worker :: topology.workers, rank * b : (rank + 1) * b]
+            rows[:] = batches_of(rank, worker, 0, len(rows))
+    return drawn
+
+
 def legal_runs(plan: Plan) -> tuple[list[int], list[int]]:
     """The ranks R and the workers W that a run of the plan may have, any R with any W."""
     topology = plan.topology

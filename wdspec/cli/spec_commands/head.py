@@ -6,13 +6,12 @@ from typing import Any
 
 import click
 
-from wdspec.cli.support.first_samples import first_batch, first_samples
+from wdspec.cli.support.first_samples import columns_of, first_samples, only_source
 from wdspec.cli.support.json_output import print_json
-from wdspec.cli.support.spec_options import SpecChoice, choosing, source_named
+from wdspec.cli.support.spec_options import SpecChoice, choosing
 from wdspec.cli.support.tables import Row, Table, show
 from wdspec.cli.support.value_summary import extent, value_meaning
 from wdspec.spec.language.models import Spec
-from wdspec.spec.language.options import MixOptions
 
 SUMMARY = "Show the first samples: keys, types, shapes, sizes."
 _ORIGIN = ("__key__", "__source__", "__url__")
@@ -53,11 +52,6 @@ def head(
             show(_table(samples))
 
 
-def columns_of(spec: Spec) -> list[tuple[str, Any]]:
-    """What the first batch holds: names and values, those of `pad` and other tuples part by part."""
-    return [part for field, column in first_batch(spec) for part in _parts_of(field, column)]
-
-
 def _show_batch(spec: Spec, form: str) -> None:
     columns = columns_of(spec)
     if form == "json":
@@ -65,26 +59,6 @@ def _show_batch(spec: Spec, form: str) -> None:
         print_json({"fields": fields})
     else:
         show(Table(("field", "type", "shape or size", "value"), [(n, *value_meaning(p)) for n, p in columns]))
-
-
-def _parts_of(field: str, column: Any) -> list[tuple[str, Any]]:
-    """A column by itself, or the parts of one that is a tuple: those of `pad` by their names."""
-    if not isinstance(column, tuple):
-        return [(field, column)]
-    names = getattr(column, "_fields", range(len(column)))
-    parts = zip(names, column, strict=True)
-    return [found for name, part in parts for found in _parts_of(f"{field}.{name}", part)]
-
-
-def only_source(spec: Spec, name: str) -> Spec:
-    """The spec with one source, whatever its share was.
-
-    Raises:
-        UsageError: there is no such source.
-    """
-    update = {"probability": None, "weight": None, "upsample": None}
-    alone = source_named(name, spec).model_copy(update=update)
-    return spec.model_copy(update={"dataset": (alone,), "mix": MixOptions()})
 
 
 def _table(samples: list[dict[str, Any]]) -> Table:

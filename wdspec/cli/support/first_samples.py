@@ -9,8 +9,10 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+from wdspec.cli.support.spec_options import source_named
 from wdspec.errors import UsageError, WdspecError
 from wdspec.spec.language.models import Spec
+from wdspec.spec.language.options import MixOptions
 
 
 def first_samples(spec: Spec, count: int, workers: int | None = None) -> Iterator[dict[str, Any]]:
@@ -63,6 +65,31 @@ def first_batch(spec: Spec) -> list[tuple[str, Any]]:
         return [(str(name), column) for name, column in batch.items()]
     names = [entry.split(";")[0] for entry in spec.to_tuple or ()]
     return list(zip(names, batch, strict=True)) if isinstance(batch, tuple) and names else [("batch", batch)]
+
+
+def columns_of(spec: Spec) -> list[tuple[str, Any]]:
+    """What the first batch holds: names and values, those of `pad` and other tuples part by part."""
+    return [part for field, column in first_batch(spec) for part in _parts_of(field, column)]
+
+
+def _parts_of(field: str, column: Any) -> list[tuple[str, Any]]:
+    """A column by itself, or the parts of one that is a tuple: those of `pad` by their names."""
+    if not isinstance(column, tuple):
+        return [(field, column)]
+    names = getattr(column, "_fields", range(len(column)))
+    parts = zip(names, column, strict=True)
+    return [found for name, part in parts for found in _parts_of(f"{field}.{name}", part)]
+
+
+def only_source(spec: Spec, name: str) -> Spec:
+    """The spec with one source, whatever its share was.
+
+    Raises:
+        UsageError: there is no such source.
+    """
+    update = {"probability": None, "weight": None, "upsample": None}
+    alone = source_named(name, spec).model_copy(update=update)
+    return spec.model_copy(update={"dataset": (alone,), "mix": MixOptions()})
 
 
 def read_like_training() -> None:

@@ -1,0 +1,188 @@
+"""`wdspec preview`: one page that shows what a spec delivers, and loads and runs nothing."""
+
+import io
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from commandline import within
+from PIL import Image
+
+import wdspec
+from wdspec.cli.preview.value_media import MediaBudget, shown_values
+
+SPEC = """\
+name: two
+dataset:
+  - {name: pictures, shards: "pictures-{00..01}.tar", weight: 3, extensions: jpg cls boxes.npy, decode: {jpg: rgb8},
+     rename: {image: jpg, boxes: boxes.npy}, scale: 2, map: "flips:flip"}
+  - {name: texts, shards: texts-00.tar, weight: 1, extensions: txt json}
+batch: 4
+mix: {unit: batch}
+epoch: 64
+"""
+HOSTILE = "</pre><script>alert(1)</script>"
+
+
+def jpeg(width, height):
+    file = io.BytesIO()
+    Image.fromarray(np.full((height, width, 3), (200, 30, 30), np.uint8)).save(file, "jpeg")
+    return file.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    for module in ("flips", "failing"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    boxes = np.array([[0.25, 0.25, 0.75, 0.75]], np.float32)
+    with wdspec.ShardWriter(f"{tmp_path}/pictures-%02d.tar", maxcount=10, verbose=0) as writer:
+        for n in range(20):
+            writer.write({"__key__": f"p{n}", "jpg": jpeg(40, 30), "cls": n % 3, "boxes.npy": boxes})
+    with wdspec.ShardWriter(f"{tmp_path}/texts-%02d.tar", maxcount=20, verbose=0) as writer:
+        for n in range(12):
+            writer.write({"__key__": f"t{n}", "txt": HOSTILE + "x" * n, "json": {"lang": "en"}})
+    (tmp_path / "flips.py").write_text(
+        "def flip(sample):\n    return {**sample, 'image': sample['image'][:, ::-1]}\n"
+    )
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    return tmp_path
+
+
+class Seen(HTMLParser):
+    """The tags of a page, and its text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.text = [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_data(self, data):
+        self.text += data
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def page(folder, *arguments, **options):
+    out, _ = within("preview", *arguments, folder=folder, **options)
+    return Seen((folder / "preview.html").read_text()), out
+
+
+def test_the_page_shows_shares_batches_and_samples_before_and_after_their_steps(folder):
+    seen, out = page(folder, "spec.yaml", "-n", "2", "--samples", "12")
+    assert re.match(r"preview\.html: [\d.]+ kB, no problems; open /.*/preview\.html in a browser\n", out)
+    text = " ".join(seen.text.split())
+    assert "an epoch is 64 samples" in text
+    assert "75.00 %" in text
+    assert "a column is a global batch of 4." in text
+    for heading in ("Mixture", "The first batch, as the training loop gets it", "pictures", "texts"):
+        assert heading in text
+    alts = [image["alt"] for image in seen.all("img")]
+    assert len([alt for alt in alts if alt.startswith("jpg of p")]) == 2
+    assert len([alt for alt in alts if alt.startswith("image of p")]) == 2
+    assert "uint8 array, 60 x 80 x 3" in text, "as scaled"
+    charts = [each["aria-label"] for each in seen.all("div") if each.get("role") == "img"]
+    assert charts[1] == "size of a sample; longer side of a picture; classes of cls, of 12 samples"
+    assert charts[2] == "size of a sample; length of txt, of 12 samples"
+
+
+def test_the_page_loads_nothing_and_runs_nothing_of_what_samples_hold(folder):
+    seen, _ = page(folder, "spec.yaml", "-n", "2", "--samples", "4")
+    assert HOSTILE in seen.text
+    assert not seen.all("script")
+    assert any("default-src 'none'" in each.get("content", "") for each in seen.all("meta"))
+    for tag, attributes in seen.tags:
+        assert not [name for name in attributes if name.startswith("on")]
+        for name in ("src", "href", "xlink:href"):
+            assert attributes.get(name, "#").startswith(("#", "data:")), (tag, attributes)
+    ids = {each["id"] for _, each in seen.tags if "id" in each}
+    assert {each["href"][1:] for each in seen.all("a")} <= ids
+    assert all(image.get("alt") for image in seen.all("img"))
+
+
+def test_what_cannot_be_read_is_a_problem_and_the_rest_is_shown(folder):
+    shard = (folder / "texts-00.tar").read_bytes()
+    (folder / "texts-00.tar").write_bytes(shard[:6000])
+    (folder / "failing.py").write_text("def flip(sample):\n    raise ValueError('no wings')\n")
+    (folder / "spec.yaml").write_text(SPEC.replace("flips:flip", "failing:flip"))
+    seen, out = page(folder, "spec.yaml", "-n", "1")
+    assert " problems; open " in out
+    assert "ValueError: no wings" in seen.text
+    assert "texts-00.tar" in seen.text
+    assert "what follows in this shard cannot be read" in seen.text
+    assert "jpg of p" in str(seen.all("img")), "the files are shown all the same"
+    assert "It does not come through, or later." in seen.text
+
+
+def test_two_specs_stand_side_by_side(folder):
+    (folder / "other.yaml").write_text(SPEC.replace("weight: 1", "weight: 9"))
+    seen, _ = page(folder, "spec.yaml", "other.yaml", "-n", "0", "--samples", "4")
+    assert len(seen.all("article")) == 2
+    assert "75.00 %" in seen.text
+    assert "90.00 %" not in seen.text
+    _, said = within("preview", "spec.yaml", "spec.yaml", "spec.yaml", folder=folder, code=2)
+    assert "a page shows one spec, or two side by side; here are 3" in said
+
+
+def test_secure_mode_runs_no_function_of_the_spec(folder):
+    _, said = within("preview", "spec.yaml", folder=folder, code=1, WDS_SECURE="1")
+    assert "WDS_SECURE" in said
+    assert not (folder / "preview.html").exists()
+
+
+def test_media_that_no_longer_fit_are_left_out():
+    picture = np.random.default_rng(0).integers(0, 255, (200, 200, 3), dtype=np.uint8)
+    sound = (np.zeros((1, 8000), np.float32), 8000)
+    sample = {
+        "__key__": "k",
+        "image": picture,
+        "film": np.stack([picture] * 9),
+        "sound": sound,
+        "mask": picture[..., 0],
+    }
+    image, film, wav, mask = shown_values(sample, MediaBudget(10**6))
+    assert [len(value.media) for value in (image, film, wav, mask)] == [1, 4, 1, 1]
+    assert [medium.kind for value in (image, wav) for medium in value.media] == ["image", "audio"]
+    assert film.media[3].alt == "film of k, 9 of 9"
+    assert not any(value.media for value in shown_values(sample, MediaBudget(1000)))
+
+
+@pytest.mark.parametrize(
+    ("value", "has_picture"),
+    [
+        (np.zeros((3, 20, 30), np.float32), True),
+        (np.full((20, 30), np.nan), True),
+        (np.zeros((20, 30), bool), True),
+        (np.zeros((5, 4)), False),
+        (np.zeros((20, 30, 7)), False),
+        (np.zeros((0, 20, 30, 3)), False),
+        (b"no picture", False),
+        (Image.new("CMYK", (300, 2)), True),
+        ([], False),
+    ],
+    ids=["chw", "nan", "bool", "boxes", "seven channels", "no frames", "bytes", "cmyk", "list"],
+)
+def test_what_is_no_picture_is_said_in_words(value, has_picture):
+    (shown,) = shown_values({"jpg": value}, MediaBudget(10**6))
+    assert bool(shown.media) == has_picture
+    assert shown.meaning.type
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
+def test_a_browser_draws_it(folder):
+    page(folder, "spec.yaml", "-n", "2", "--samples", "4")
+    shot = folder / "shot.png"
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1000,1400", f"--screenshot={shot}"]
+    subprocess.run(
+        ["chromium", *flags, (folder / "preview.html").as_uri()], check=True, capture_output=True, timeout=120
+    )
+    drawn = np.asarray(Image.open(shot).convert("RGB"))
+    assert len(np.unique(drawn.reshape(-1, 3), axis=0)) > 100
