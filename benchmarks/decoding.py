@@ -15,8 +15,9 @@ import json
 import statistics
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from webdataset.autodecode import ImageHandler
 from wdspec.fields.codecs.images.image_decoder import ImageDecoder
 from wdspec.fields.codecs.images.jpeg import simplejpeg
 from wdspec.fields.sample_fields import SampleFields
+from wdspec.planning.keys import uniform
 
 SIZES = {"224×224": (224, 224), "500×375": (500, 375), "1920×1080": (1920, 1080)}
 SPECS = ("rgb8", "rgb", "torchrgb8", "torchrgb")
@@ -52,14 +54,14 @@ def medians(sides: list[Callable[[], Any]], turns: int, seconds: float) -> list[
         side()
     for _ in range(turns):
         for record, side in zip(times, sides, strict=True):
-            count, start = 0, time.process_time()
+            calls, start = 0, time.process_time()
             while True:
                 side()
-                count += 1
+                calls += 1
                 passed = time.process_time() - start
                 if passed >= seconds:
                     break
-            record.append(passed / count * 1e6)
+            record.append(passed / calls * 1e6)
     return [statistics.median(record) for record in times]
 
 
@@ -78,6 +80,21 @@ def jpeg_rows(turns: int, seconds: float) -> None:
                 f"| {peer:,.0f} | {peer / fast:.2f} |",
                 flush=True,
             )
+
+
+def reduced_rows(turns: int, seconds: float) -> None:
+    """One row for each way to make a picture smaller: decoded whole, and at a part of its size."""
+    print("\n| 1920×1080 to 224 | all pixels, µs | by DCT scaling, µs | ratio |\n|--|--:|--:|--:|")
+    data = picture(*SIZES["1920×1080"])
+    for options in ("random_resized_crop=224", "resize=256+center_crop=224"):
+        keys = count()
+        decoders = [ImageDecoder(f"rgb8+{options}{more}") for more in ("+dct_scaling=false", "")]
+
+        def decode(decoder: ImageDecoder, keys: Iterator[int] = keys) -> Any:
+            return decoder(data, None, partial(uniform, next(keys)))
+
+        whole, reduced = medians([partial(decode, decoder) for decoder in decoders], turns, 4 * seconds)
+        print(f"| `rgb8+{options}` | {whole:,.0f} | {reduced:,.0f} | {whole / reduced:.2f} |", flush=True)
 
 
 def field_rows(turns: int, seconds: float) -> None:
@@ -108,6 +125,7 @@ def main() -> None:
     warnings.simplefilter("ignore")  # webdataset hands torch arrays that it may not write to
     turns, seconds = (2, 0.001) if options.quick else (options.turns, 0.1)
     jpeg_rows(turns, seconds)
+    reduced_rows(turns, seconds)
     field_rows(turns, seconds)
 
 

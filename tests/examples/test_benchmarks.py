@@ -13,7 +13,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
     ("script", "rows"),
     [
         ("reading.py", 3),
-        ("decoding.py", 17),
+        ("decoding.py", 21),
         ("validate_time.py", 2),
         ("mixing.py", 15),
         ("plan_cost.py", 2),

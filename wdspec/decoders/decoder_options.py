@@ -84,9 +84,11 @@ FRAMING: Mapping[str, Callable[[str], Any]] = {
     "antialias": _boolean,
 }
 """What brings images to a size: option → what reads its value. Names and meanings are those of torchvision's v2."""
+REDUCING: Mapping[str, Callable[[str], Any]] = {"dct_scaling": _boolean}
+"""Whether JPEGs that are to be smaller are decoded smaller."""
 CLIPPING: Mapping[str, Callable[[str], Any]] = {"frames": _count, "fps": _rate, "clip": _seconds}
 """Which frames of a film are taken."""
-VALUED = {**FRAMING, **CLIPPING}
+VALUED = {**FRAMING, **REDUCING, **CLIPPING}
 """Options that must have a value; all others have none."""
 DRAWING = frozenset({"random_resized_crop", "clip"})
 """Options by which a decoder draws, by the place of the sample in the order."""
@@ -142,6 +144,7 @@ _EXAMPLES = {
     "ratio": "3/4..4/3",
     "interpolation": "bicubic",
     "antialias": "false",
+    "dct_scaling": "false",
     "frames": "8",
     "fps": "2",
     "clip": "2s",

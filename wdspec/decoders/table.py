@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from wdspec.decoders.decoder_options import CLIPPING, FRAMING
+from wdspec.decoders.decoder_options import CLIPPING, FRAMING, REDUCING
 from wdspec.decoders.image_formats import FORMAT_OF, IMAGE_FIELDS
 from wdspec.decoders.row import DecoderRow, ImageSpec
 
@@ -131,7 +131,7 @@ def _images() -> Iterator[DecoderRow]:
                     extensions=tuple(sorted(FORMAT_OF)),
                     writes=tuple(sorted(IMAGE_FIELDS)),
                     needs={"torch": "torch"} if container == "torch" else {},
-                    options={"upright": {}, "pillow": {}, **{option: {} for option in FRAMING}},
+                    options={"upright": {}, "pillow": {}, **{option: {} for option in (*FRAMING, *REDUCING)}},
                     made=True,
                     image=spec,
                 )

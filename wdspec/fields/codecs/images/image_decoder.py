@@ -7,29 +7,32 @@ counts, and the format goes by the bytes, not by the name.
 
 `rgb8+upright` turns and mirrors the picture as its EXIF orientation says, before anything else (TIFF and AVIF, whose
 orientation is no afterthought, Pillow turns in any case). `rgb8+pillow` keeps simplejpeg out.
+JPEGs that are to be smaller are decoded smaller (`reduction`), unless `dct_scaling=false`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
 
-from wdspec.decoders.decoder_options import split_decoder
+from wdspec.decoders.decoder_options import option_values, split_decoder
 from wdspec.decoders.table import BY_NAME
-from wdspec.fields.codecs.images.framing import Fit, Framing
+from wdspec.fields.codecs.images.framing import Fit, Framing, Size
 from wdspec.fields.codecs.images.image_files import open_deep_image, open_image
 from wdspec.fields.codecs.images.jpeg import read_jpeg
 from wdspec.fields.codecs.images.pixels import (
     colours_of_16_bits,
-    fitted,
+    fitted_array,
     grey_of_16_bits,
     has_16_bits,
     mode_of_8_bits,
     with_channels,
 )
+from wdspec.fields.codecs.images.reduction import Reduction
 from wdspec.fields.scale import Numbers, scaled_size
 
 Array = np.ndarray[Any, Any]
@@ -63,6 +66,7 @@ class ImageDecoder:
         self._container, self._mode, self._dtype = image
         self._framing = Framing.of(spec)
         self._upright = "upright" in options
+        self._reduces = option_values(spec).get("dct_scaling", True) and not nearest
         self._fast = self._container != "pil" and "pillow" not in options
         self._finish = _FINISH[self._container, self._dtype]
 
@@ -77,27 +81,30 @@ class ImageDecoder:
                 more than `scale.MAX_PIXELS` pixels, for samples without an agreed range, or for no image at all.
         """
         # Only a JPEG with EXIF may need turning; looking for these letters takes 1 µs for 10 KB.
-        if self._fast and not (self._upright and b"Exif\0" in data):
-            values = read_jpeg(data, self._mode)
+        as_stored = not (self._upright and b"Exif\0" in data)
+        fits_of = partial(self._fits, factor=factor, numbers=numbers)
+        reduction = Reduction(fits_of) if self._reduces and as_stored else None
+        if self._fast and as_stored:
+            values = read_jpeg(data, self._mode, reduction)
             if values is not None:
-                fits = self._fits((values.shape[1], values.shape[0]), factor, numbers)
+                fits = _steps(reduction) or fits_of((values.shape[1], values.shape[0]))
                 if fits:
-                    values = np.array(fitted(Image.fromarray(values), fits, self.nearest))
+                    values = np.array(fitted_array(values, fits, self.nearest))
                 return self._finish(values)
         if self._dtype != "uint8":
-            return self._deep(data, factor, numbers)
-        with open_image(data) as image:
+            return self._deep(data, fits_of, reduction)
+        with open_image(data, reduction) as image:
             turned = self._turned(image)
-            fits = self._fits(turned.size, factor, numbers)
+            fits = _steps(reduction) or fits_of(turned.size)
             result = mode_of_8_bits(turned, self._mode, fits, self.nearest)
             return result if self._container == "pil" else self._finish(np.array(result))
 
-    def _deep(self, data: bytes, factor: float | None, numbers: Numbers | None) -> Any:
+    def _deep(self, data: bytes, fits_of: Callable[[Size], list[Fit]], reduction: Reduction | None) -> Any:
         """As `__call__`, with all 16 bits of a picture that has them."""
-        image, low = open_deep_image(data)
+        image, low = open_deep_image(data, reduction)
         with image:
             turned = self._turned(image)
-            fits = self._fits(turned.size, factor, numbers)
+            fits = _steps(reduction) or fits_of(turned.size)
             if low is not None:
                 with low:
                     turned_low = self._turned(low)
@@ -132,6 +139,11 @@ class ImageDecoder:
 
     def __repr__(self) -> str:
         return f"ImageDecoder({self.spec!r}, nearest={self.nearest})"
+
+
+def _steps(reduction: Reduction | None) -> list[Fit] | None:
+    """The steps from a reduced picture on, if it is one that may be."""
+    return None if reduction is None else reduction.fits
 
 
 def _to_floats(values: Array) -> Array:

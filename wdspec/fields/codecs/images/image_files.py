@@ -11,6 +11,7 @@ from typing import Any
 from PIL import Image, ImageFile, UnidentifiedImageError
 
 from wdspec.decoders.image_formats import IMAGE_FORMATS
+from wdspec.fields.codecs.images.reduction import Reduction
 from wdspec.fields.scale import MAX_PIXELS
 
 _NATIVE = "L" if sys.byteorder == "little" else "B"
@@ -18,21 +19,25 @@ _OTHER_BYTE = {"B": "L", "L": "B", "N": "B" if _NATIVE == "L" else "L"}
 """Byte order of 16-bit samples in Pillow's raw modes → the one under which Pillow takes the low byte for the high."""
 
 
-def open_image(data: bytes) -> Image.Image:
-    """Opens an image and reads all of its pixels.
+def open_image(data: bytes, reduction: Reduction | None = None) -> Image.Image:
+    """Opens an image and reads all of its pixels; those of a JPEG reduced, if there is something that says by how much.
 
     Raises:
         Exception: whatever Pillow has against the data, and ValueError for more than `MAX_PIXELS`, or no image.
     """
     image = _opened(io.BytesIO(data), data)
+    _reduce(image, reduction)
     image.load()
     return image
 
 
-def open_deep_image(data: bytes) -> tuple[Image.Image, Image.Image | None]:
+def open_deep_image(
+    data: bytes, reduction: Reduction | None = None
+) -> tuple[Image.Image, Image.Image | None]:
     """As `open_image`, and for 16-bit colour, of which Pillow keeps the high bytes, an image of the low ones."""
     image = _opened(io.BytesIO(data), data)
     other = [_with_other_byte(tile) for tile in image.tile]
+    _reduce(image, reduction)
     image.load()
     if not other or None in other:
         return image, None
@@ -40,6 +45,11 @@ def open_deep_image(data: bytes) -> tuple[Image.Image, Image.Image | None]:
     low.tile = other
     low.load()
     return image, low
+
+
+def _reduce(image: Image.Image, reduction: Reduction | None) -> None:
+    if image.format == "JPEG" and reduction is not None and (by := reduction(image.size)) > 1:
+        image.draft(None, (image.width // by, image.height // by))
 
 
 def _with_other_byte(tile: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from wdspec.fields.codecs.images.reduction import Reduction, reduced_size
 from wdspec.fields.scale import MAX_PIXELS
 
 Array = np.ndarray[Any, Any]
@@ -26,11 +27,12 @@ def simplejpeg() -> Any:
         return None
 
 
-def read_jpeg(data: bytes, mode: str) -> Array | None:
+def read_jpeg(data: bytes, mode: str, reduction: Reduction | None = None) -> Array | None:
     """Pixels as a writable uint8 array, HW or HWC; None where Pillow has to read them.
 
     Args:
         mode: ``L``, ``RGB`` or ``RGBA``.
+        reduction: says by how much the picture is reduced.
     """
     module = simplejpeg()
     if module is None or not data.startswith(b"\xff\xd8\xff"):
@@ -43,8 +45,12 @@ def read_jpeg(data: bytes, mode: str) -> Array | None:
             # Pillow makes grey of RGB, which for saturated colours is not the Y of the file, and does it faster.
             if space != "Gray":
                 return None
-            grey: Any = module.decode_jpeg(data, "GRAY").reshape(height, width)
-            return grey  # type: ignore[no-any-return]  # of an untyped library
-        return module.decode_jpeg(data, mode)  # type: ignore[no-any-return]  # of an untyped library
+            mode = "GRAY"
+        by = 1 if reduction is None else reduction((width, height))
+        wide, high = reduced_size((width, height), by)
+        values = module.decode_jpeg(data, mode, min_height=high, min_width=wide, min_factor=by)
+        if values.shape[:2] != (high, wide):
+            return None
+        return values.reshape(high, wide) if mode == "GRAY" else values  # type: ignore[no-any-return]  # of an untyped library
     except (ValueError, RuntimeError, OverflowError):
         return None

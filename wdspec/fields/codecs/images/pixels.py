@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,17 @@ def fitted(image: Image.Image, fits: Sequence[Fit], nearest: bool) -> Image.Imag
     for fit in fits:
         image = fit(image, nearest)
     return image
+
+
+def fitted_array(values: Array, fits: Sequence[Fit], nearest: bool) -> Image.Image:
+    """The image of an array of bytes, HW or HWC, after all steps; of a crop only its pixels become one."""
+    first = fits[0]
+    if first.crop is not None:
+        left, top, right, bottom = first.crop
+        if left >= 0 and top >= 0 and right <= values.shape[1] and bottom <= values.shape[0]:
+            values = values[top:bottom, left:right]
+            fits = [replace(first, crop=None), *fits[1:]]
+    return fitted(Image.fromarray(values), fits, nearest)
 
 
 def has_16_bits(image: Image.Image) -> bool:
