@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,19 +12,19 @@ from wdspec.spec.tree.nodes import ListNode, MapEntry, MapNode, Node, Origin, Sc
 from wdspec.spec.yaml.parser import MAX_DEPTH, MAX_NODES
 
 
-class _TooMuchError(Exception):
-    """The value is beyond a limit; the problem is noted."""
+class _NoTreeError(Exception):
+    """The value has no tree; the problem is noted."""
 
 
 def from_python(value: Any, origin: Origin, problems: Problems) -> Node | None:
     """The tree of a Python value; None, and a problem, when it has none.
 
-    Dicts, lists, tuples, text, paths, numbers, booleans and None may stand in it. The nodes have no line; their
-    origin's name is the path to them: `spec['dataset'][0]['shards']`.
+    Dicts, lists, tuples, text, paths, numbers, booleans and None may stand in it, and configurations of OmegaConf. The
+    nodes have no line; their origin's name is the path to them: `spec['dataset'][0]['shards']`.
     """
     try:
         return _Reader(origin.directory, problems).read(value, origin.name, 0)
-    except _TooMuchError:
+    except _NoTreeError:
         return None
 
 
@@ -44,7 +45,8 @@ class _Reader:
             self.problems.add(
                 code, here, f"the spec is larger than {limit}", "look for a value that holds itself"
             )
-            raise _TooMuchError
+            raise _NoTreeError
+        value = self._of_omegaconf(value, here)
         if isinstance(value, Mapping):
             return self._map(value, origin, depth)
         if isinstance(value, (list, tuple)):
@@ -75,6 +77,23 @@ class _Reader:
                 continue
             entries[str(key)] = MapEntry(Scalar(at, 0, 0, str(key)), self.read(item, at.name, depth + 1))
         return MapNode(origin, 0, 0, entries)
+
+    def _of_omegaconf(self, value: Any, here: Scalar) -> Any:
+        """A configuration of OmegaConf, as Hydra hands it over, as plain values; anything else as it is."""
+        omegaconf = sys.modules.get("omegaconf")  # without it nobody can have made one
+        if omegaconf is None or not isinstance(value, (omegaconf.DictConfig, omegaconf.ListConfig)):
+            return value
+        try:
+            return omegaconf.OmegaConf.to_container(
+                value, resolve=True, throw_on_missing=True, enum_to_str=True
+            )
+        except omegaconf.errors.OmegaConfBaseException as error:
+            message = f"OmegaConf cannot resolve this configuration: {str(error).splitlines()[0]}"
+            hint = (
+                "give the value; a variable of the spec itself is written `\\${name}` in such a configuration"
+            )
+            self.problems.add("E107", here, message, hint)
+            raise _NoTreeError from None
 
     def _unwrapped(self, value: Any, here: Scalar) -> Any:
         """numpy's and torch's scalars are numbers too."""
