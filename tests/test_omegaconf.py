@@ -51,7 +51,10 @@ def test_everything_that_takes_a_spec_takes_it(tmp_path):
             "dataset: [{shards: '${nowhere}/a.tar'}]",
             r"Interpolation key 'nowhere' not found.*\n?.*`\\\$\{name\}`",
         ),
-        ("dataset: [{shards: '???'}]", "^spec: E107 OmegaConf cannot resolve this configuration: Missing mandatory value"),
+        (
+            "dataset: [{shards: '???'}]",
+            "^spec: E107 OmegaConf cannot resolve .*: Missing mandatory value",
+        ),
         ("dataset: [{shards: a.tar, wieght: 1}]", "did you mean `weight`"),
     ],
 )

@@ -13,6 +13,8 @@ _RANGE = re.compile(
     rf"\{{\s*(\d+){_BETWEEN}(\d+)\s*\}}"
     r"|\[(\d{2,})\s*(?:-|\.\.)\s*(\d{2,})\]|\((\d+)\s*\.\.\s*(\d+)\)|(?<![{\d.])(\d+)\.\.(\d+)(?![}\d]|\.\.)"
 )
+_ENDS = re.compile(r"\{(\w+)\.\.(\w+)\}")
+_IS_END = (re.compile(r"\d+"), re.compile(r"[A-Za-z]"))
 
 
 @rule(
@@ -24,7 +26,7 @@ _RANGE = re.compile(
 )
 def mistyped_ranges(composed: Composed) -> Findings:
     """Two numbers in braces with three dots, one dot, a hyphen, a colon, a semicolon or words between them; or in other
-    brackets than braces, or in none."""
+    brackets than braces, or in none; or two ends of which one is no number."""
     for text, written in written_texts(composed):
         for braces in _RANGE.finditer(written):
             low, high = (end for end in braces.groups() if end is not None)
@@ -35,3 +37,7 @@ def mistyped_ranges(composed: Composed) -> Findings:
                 f"write `{{{low}..{high}}}`",
                 text.column_at(braces.start()),
             )
+        for braces in _ENDS.finditer(written):
+            if not any(kind.fullmatch(braces[1]) and kind.fullmatch(braces[2]) for kind in _IS_END):
+                message = f"`{braces[0]}` is no range, it stands for itself: its ends are no two numbers"
+                yield Finding(text, message, "write `{000..123}`", text.column_at(braces.start()))
