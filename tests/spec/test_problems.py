@@ -265,6 +265,7 @@ ELSEWHERE = {
     "E009": "test_hostile_specs",
     "E016": "test_hostile_specs",
     "E104": "test_loading",
+    "E403": "test_locks",
     "E113": "test_loading",
     "E310": "test_loading",
     "W001": "test_hostile_specs",
