@@ -10,14 +10,13 @@ from typing import Any
 
 from wdspec.cli.explain.explanation import ExplainedSource, Explanation, warnings_of
 from wdspec.cli.preview.value_media import MediaBudget, ShownValue, as_array, shown_values
-from wdspec.cli.support.first_samples import columns_of, first_samples, only_source
+from wdspec.cli.support.first_samples import columns_of, first_samples
+from wdspec.cli.support.spec_variants import files_of, only_source
 from wdspec.cli.support.value_summary import ValueMeaning, value_meaning
 from wdspec.decoders.image_formats import FORMAT_OF
-from wdspec.decoders.table import RAW
 from wdspec.errors import WdspecError
 from wdspec.redaction import redacted_urls
 from wdspec.spec.language.models import Spec
-from wdspec.spec.language.sample_options import Decode
 
 Sample = dict[str, Any]
 MEDIA = 3_500_000
@@ -134,15 +133,6 @@ def _source(
         )
     return SourcePreview(
         explained, shown, len(files), [*_of_files(files), *_of_fields(done)], list(dict.fromkeys(problems))
-    )
-
-
-def files_of(spec: Spec) -> Spec:
-    """The spec without all that changes samples: the files that are wanted of each, as bytes."""
-    update = {"decode": Decode(names=(RAW,)), "scale": None, "scaleprob": 1.0, "map": (), "select": None}
-    sources = tuple(source.model_copy(update={**update, "rename": {}, "tags": {}}) for source in spec.dataset)
-    return spec.model_copy(
-        update={"dataset": sources, "map": (), "fields": None, "to_tuple": None, "batch": None, "stage": None}
     )
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from wdspec.cli.support.first_samples import columns_of, first_samples, only_source
+from wdspec.cli.support.first_samples import columns_of, first_samples
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.spec_options import SpecChoice, choosing
+from wdspec.cli.support.spec_variants import only_source
 from wdspec.cli.support.tables import Row, Table, show
 from wdspec.cli.support.value_summary import extent, value_meaning
 from wdspec.spec.language.models import Spec

@@ -9,10 +9,8 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from wdspec.cli.support.spec_options import source_named
 from wdspec.errors import UsageError, WdspecError
 from wdspec.spec.language.models import Spec
-from wdspec.spec.language.options import MixOptions
 
 
 def first_samples(spec: Spec, count: int, workers: int | None = None) -> Iterator[dict[str, Any]]:
@@ -79,17 +77,6 @@ def _parts_of(field: str, column: Any) -> list[tuple[str, Any]]:
     names = getattr(column, "_fields", range(len(column)))
     parts = zip(names, column, strict=True)
     return [found for name, part in parts for found in _parts_of(f"{field}.{name}", part)]
-
-
-def only_source(spec: Spec, name: str) -> Spec:
-    """The spec with one source, whatever its share was.
-
-    Raises:
-        UsageError: there is no such source.
-    """
-    update = {"probability": None, "weight": None, "upsample": None}
-    alone = source_named(name, spec).model_copy(update=update)
-    return spec.model_copy(update={"dataset": (alone,), "mix": MixOptions()})
 
 
 def read_like_training() -> None:

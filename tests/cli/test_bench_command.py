@@ -1,0 +1,129 @@
+"""`wdspec bench`: rates by workers, where time goes, and what follows."""
+
+import json
+import time
+
+import pytest
+from commandline import within
+from shardmaking import write_source
+
+import wdspec
+from wdspec.cli.bench.spec_bench import Bench, cores, parts_of, trial_count, tries_threads, worker_counts
+from wdspec.cli.bench.trial import Measured, Trial, _timed, measured
+from wdspec.cli.support.spec_options import SpecChoice
+
+
+def figures(rate, own=0.5, bytes=0):
+    return Measured(samples=int(rate), bytes=bytes, wall=1.0, cpu=2.0, first=0.25, own=own)
+
+
+BENCH = Bench(
+    cores=4,
+    parts={"read": figures(10_000, own=0.9, bytes=20_000), "decode": figures(1_000), "batch": figures(1_250)},
+    loaders={0: figures(900), 1: figures(1_800), 2: figures(3_500), 4: figures(3_600, own=0.36)},
+)
+
+
+def test_each_part_is_what_it_adds_to_those_before_it():
+    assert [(each.part, each.microseconds, round(each.of_all, 2)) for each in BENCH.stages] == [
+        ("read", 100, 0.1),
+        ("decode", 900, 0.9),
+        ("batch", 0, 0),
+    ]
+    assert BENCH.bytes_per_sample == 2
+    assert BENCH.waiting == pytest.approx(10)
+    assert BENCH.hand_over == pytest.approx(100)
+
+
+def test_the_fewest_workers_are_recommended_that_are_nearly_as_fast_as_the_most():
+    assert BENCH.recommended == 2
+    assert BENCH.reading_limit == 20_000
+
+
+def test_workers_are_tried_up_to_the_cores(monkeypatch):
+    monkeypatch.setattr("wdspec.cli.bench.spec_bench.cores", lambda: 6)
+    assert worker_counts((), 3) == [0, 1, 2, 3, 4, 6]
+    assert worker_counts((5, 2, 5), 3) == [2, 5]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    shards = write_source(tmp_path, "a", 2, 10)
+    (tmp_path / "spec.yaml").write_text(
+        f"dataset:\n  - mix: {{by: equal}}\n    name: both\n    dataset:\n      - {{name: a, shards: '{shards}'}}\n"
+        "batch: 4\nepoch: 8\n"
+    )
+    return tmp_path
+
+
+def test_trials_are_of_what_there_is(folder):
+    spec = wdspec.load(folder / "spec.yaml")
+    assert parts_of(spec) == ["read", "decode", "batch"]
+    assert not tries_threads(spec, [0])
+    with_map = wdspec.load(folder / "spec.yaml", overrides={"map": "a:f", "batch": None})
+    assert parts_of(with_map) == ["read", "decode", "map"]
+    assert tries_threads(with_map, [0, 1]) == (cores() > 1)
+    assert trial_count(with_map, [1, 2], webdataset=True) == 6
+
+
+@pytest.mark.parametrize("part", ["read", "decode", "map", "batch", "loader", "webdataset"])
+def test_every_part_is_read_past_the_end_of_an_epoch_and_counted(folder, part):
+    choice = SpecChoice(str(folder / "spec.yaml"))
+    begin = time.perf_counter()
+    found = _timed(Trial(choice, part, seconds=0.05), choice.load())
+    assert found.samples >= 12
+    assert 0.05 <= found.wall <= time.perf_counter() - begin
+    assert (found.bytes > 0) == (part in ("read", "webdataset"))
+
+
+def test_a_pass_is_read_again_and_again(folder):
+    (folder / "pass.yaml").write_text(f"dataset: [{{shards: '{folder}/a-{{000..001}}.tar'}}]\nepoch: pass\n")
+    choice = SpecChoice(str(folder / "pass.yaml"))
+    assert _timed(Trial(choice, "read", seconds=0.05), choice.load()).samples > 20
+
+
+def test_a_trial_has_a_process_of_its_own(folder):
+    choice = SpecChoice(str(folder / "spec.yaml"))
+    assert measured(Trial(choice, "read", seconds=0.01)).samples >= 2
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Trials in this process, which spares starting one for each."""
+    monkeypatch.setattr(
+        "wdspec.cli.bench.spec_bench.measured", lambda trial: _timed(trial, trial.choice.load())
+    )
+
+
+@pytest.mark.usefixtures("here")
+def test_the_command_says_rates_and_what_follows(folder):
+    out, _ = within(
+        "bench", "spec.yaml", "--seconds", "0.1", "--workers", "0", "--format", "json", folder=folder
+    )
+    told = json.loads(out)
+    assert [each["workers"] for each in told["workers"]] == [0]
+    assert [each["part"] for each in told["parts"]] == ["read", "decode", "batch"]
+    assert told["recommended_workers"] == 0
+    assert told["workers"][0]["rate"] > 0
+    assert told["hand_over_us"] is None
+    out, _ = within(
+        "bench", "spec.yaml", "--seconds", "0.1", "--workers", "0", "--compare", "webdataset", folder=folder
+    )
+    assert "What the training loop gets" in out
+    assert "recommended: loader: {workers: 0}, " in out
+    assert "the same files, as bytes and shuffled, in one process: wdspec " in out
+
+
+@pytest.mark.usefixtures("here")
+def test_a_function_that_fails_is_named(folder):
+    (folder / "broken.py").write_text("def f(sample):\n    raise ValueError('no')\n")
+    arguments = ("bench", "spec.yaml", "--workers", "0", "--set", "map=broken:f")
+    _, said = within(*arguments, folder=folder, code=1)
+    assert "a function that the spec names failed: ValueError: no" in said
+    _, said = within(*arguments, folder=folder, code=1, WDS_SECURE="1")
+    assert "WDS_SECURE" in said
+
+
+def test_profiles_have_two_forms(folder):
+    _, said = within("bench", "spec.yaml", "--profile", "p.txt", folder=folder, code=1)
+    assert "--profile writes FILE.html or FILE.json, not p.txt" in said

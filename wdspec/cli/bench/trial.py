@@ -1,0 +1,177 @@
+"""One trial: reads a spec, or a part of its work, for some seconds in a process of its own, and counts."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context, get_start_method, set_start_method
+from typing import Any, Literal
+
+from wdspec.cli.support.spec_options import SpecChoice
+from wdspec.cli.support.spec_variants import decoded, files_of, samples_of
+from wdspec.spec.language.models import Spec
+
+Part = Literal["read", "decode", "map", "batch", "loader", "webdataset"]
+"""How far a trial goes: files as bytes; decoded; through the user's functions; batches; handed over by workers. And the
+files as webdataset reads them."""
+_ITEMS = 2
+"""Items that are always read."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is to be timed."""
+
+    choice: SpecChoice
+    part: Part
+    seconds: float
+    workers: int = 0
+    threads: int | None = None
+    """Of torch, in the process that reads; None leaves them as they are."""
+    profile: str | None = None
+    """A file for the profile."""
+    start_method: str = field(default_factory=get_start_method)
+    """How workers start, which the process of the trial would say otherwise."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was counted, from the first item to the last."""
+
+    samples: int
+    bytes: int
+    """Of the fields that are bytes."""
+    wall: float
+    """Seconds."""
+    cpu: float
+    """Seconds of processor time of this process and its workers, with their start and end."""
+    first: float
+    """Seconds from opening the spec to the first item."""
+    own: float
+    """Seconds of processor time of this process alone, from the first item to the last."""
+
+    @property
+    def rate(self) -> float:
+        """Samples a second."""
+        return self.samples / self.wall if self.wall else 0.0
+
+
+def measured(trial: Trial) -> Measured:
+    """Runs a trial in a fresh process.
+
+    Raises:
+        WdspecError: what reading raises.
+        Exception: what the user's functions raise.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+        return pool.submit(run, trial).result()
+
+
+def run(trial: Trial) -> Measured:
+    """Runs a trial here, in a process of its own."""
+    set_start_method(trial.start_method, force=True)
+    if trial.threads is not None:
+        import torch
+
+        torch.set_num_threads(trial.threads)
+    spec = trial.choice.load()
+    if spec.epoch is None or spec.epoch.remainder is None:
+        spec = spec.model_copy(update={"epoch": None, "limit": None})
+    if trial.part in ("batch", "loader"):
+        import wdspec.running.loader  # noqa: F401  importing torch is no part of what is timed
+    if trial.profile is None:
+        return _timed(trial, spec)
+    from pyinstrument import Profiler
+    from pyinstrument.renderers import HTMLRenderer, SpeedscopeRenderer
+
+    from wdspec.outputs.local_output import LocalOutput
+
+    profiler = Profiler(interval=0.001)
+    with profiler:
+        found = _timed(trial, spec)
+    renderer = HTMLRenderer() if trial.profile.endswith(".html") else SpeedscopeRenderer()
+    output = LocalOutput(trial.profile)
+    output.write(profiler.output(renderer).encode())
+    output.commit()
+    return found
+
+
+def _timed(trial: Trial, spec: Spec) -> Measured:
+    began, cpu = time.perf_counter(), _processor_time()
+    items = _items(trial, spec)
+    samples, size = next(items)
+    first = begin = time.perf_counter()
+    own = time.process_time()
+    samples = size = number = 0
+    for number, (count, length) in enumerate(items, 1):
+        samples, size = samples + count, size + length
+        if number >= _ITEMS and time.perf_counter() - begin >= trial.seconds:
+            break
+    end, own = time.perf_counter(), time.process_time() - own
+    items.close()
+    return Measured(samples, size, end - begin, _processor_time() - cpu, first - began, own)
+
+
+def _processor_time() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def _items(trial: Trial, spec: Spec) -> Any:
+    if trial.part == "webdataset":
+        return _of_webdataset(spec)
+    if trial.part in ("batch", "loader"):
+        return _batches(spec, trial.workers)
+    return _samples({"read": files_of, "decode": decoded, "map": samples_of}[trial.part](spec))
+
+
+def _samples(spec: Spec) -> Iterator[tuple[int, int]]:
+    """One sample at a time: 1, and the bytes that it holds; from the beginning again where a pass ends."""
+    from wdspec.compiler import sample_reader
+
+    while True:
+        reader = sample_reader(spec)
+        try:
+            number = 0
+            while reader.plan.epoch_batches is None or number < reader.plan.epoch_batches:
+                for sample in reader.batch(number):
+                    yield 1, sum(len(value) for value in sample.values() if isinstance(value, bytes))
+                number += 1
+        finally:
+            reader.close()
+
+
+def _batches(spec: Spec, workers: int) -> Iterator[tuple[int, int]]:
+    """What the loop gets of rank 0: as many samples as a slot gives to a batch, or 1; bytes are not counted."""
+    from wdspec.compiler import loader
+
+    options: dict[str, Any] = {} if workers == spec.loader.workers else {"num_workers": workers}
+    elastic = spec.elastic
+    if elastic is not None and workers and elastic.workers % workers:
+        spec = spec.model_copy(update={"elastic": None})  # rates do not depend on the order
+    world = spec.elastic.ranks if spec.elastic else 1
+    with loader(spec, rank=0, world_size=world, **options) as batches:
+        count = batches.plan.batching.per_slot
+        while True:
+            for _ in batches:
+                yield count, 0
+
+
+def _of_webdataset(spec: Spec) -> Iterator[tuple[int, int]]:
+    """The same shards by webdataset: the files of each sample as bytes, shuffled by its usual buffers."""
+    import webdataset
+
+    from wdspec.listed_spec import ListedSpec
+
+    listed = ListedSpec.of(spec, to_read=True)
+    urls = [
+        listed.storages[name].resolve(shard).location
+        for name, shards in listed.shards.items()
+        for shard in shards
+    ]
+    samples = webdataset.WebDataset(urls, resampled=True, shardshuffle=False).shuffle(1000)
+    for sample in samples:
+        yield 1, sum(len(value) for value in sample.values() if isinstance(value, bytes))
