@@ -135,7 +135,8 @@ def measure(kind: str, turns: int, cases: list[tuple[int, int]], rate: float | N
     start, prepare = STARTS[kind]
     with tempfile.TemporaryDirectory(prefix="wdspec-benchmark-") as place:
         store = start(Path(place))
-        os.environ |= store.environ
+        # gcsfs would ask an emulator by gRPC first, for a minute each time.
+        os.environ |= {**store.environ, "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
         try:
             if prepare:
                 prepare(store)

@@ -83,6 +83,15 @@ def test_faults_change_no_byte(behind_proxy):
     judge(behind_proxy, range(3))
 
 
+@pytest.mark.parametrize("behind_proxy", ["s3", "azure"], indirect=True)
+def test_an_object_of_usual_size_is_one_request(behind_proxy):
+    proxy, url, data = behind_proxy
+    proxy.scripts = {}
+    with Storage(retry_policy=PATIENT).open_location(url) as file:
+        assert file.readall() == data
+    assert len([each for each in proxy.requests if url.rpartition("/")[2] in each.path]) == 1
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_many_faults_change_no_byte(behind_proxy):

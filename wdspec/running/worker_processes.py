@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader
 
 from wdspec.errors import WdspecError
 from wdspec.streams import watchdog
+from wdspec.streams.background_fetcher import background_fetcher
 from wdspec.system.parent_watch import parent_watch
 from wdspec.system.per_process import PerProcess
 
@@ -81,6 +82,11 @@ def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
     if isinstance(loader.worker_init_fn, WorkerStart):
         of_main_thread = threading.current_thread() is threading.main_thread()
         loader.worker_init_fn = replace(loader.worker_init_fn, of_main_thread=of_main_thread)
+    if loader.num_workers:
+        # Threads do not come along in a fork, but the locks that they hold do. What was read ahead here, such as the
+        # headers of a pass, must not have one that has nothing to do any more.
+        background_fetcher().rest()
+        watchdog.end_idle_watchdog()
     workers = iter(loader)
     if loader.num_workers:
         _running.value.add(workers)

@@ -44,7 +44,7 @@ class FetchTask(Protocol):
 
 
 class BackgroundFetcher:
-    """Serves tasks piece by piece; the thread starts with the first task, and ends with the process."""
+    """Serves tasks piece by piece; the thread starts with the first task, and ends with `rest` or the process."""
 
     def __init__(self) -> None:
         self._tasks: list[FetchTask] = []
@@ -70,12 +70,21 @@ class BackgroundFetcher:
             self._drop_done()
             self._changed.notify()
 
+    def rest(self) -> None:
+        """Ends the thread if there is nothing to fetch; the next task starts another."""
+        with self._changed:
+            self._drop_done()
+            if self._tasks or self._thread is None:
+                return
+            thread, self._thread = self._thread, None
+            self._changed.notify()
+        thread.join(1)
+
     def _drop_done(self) -> None:
         self._tasks = [task for task in self._tasks if not task.done]
 
     def _serve(self) -> None:
-        while True:
-            task = self._next()
+        while (task := self._next()) is not None:
             try:
                 task.fetch_piece()
             except Exception:  # the thread must go on for the others, and the reader will meet it by itself
@@ -86,12 +95,15 @@ class BackgroundFetcher:
                 task.lock.release()
             del task  # while it waits for the next one, it keeps no stream alive
 
-    def _next(self) -> FetchTask:
-        """The task to serve, with its lock taken."""
+    def _next(self) -> FetchTask | None:
+        """The task to serve, with its lock taken; None where this thread is to end."""
         with self._changed:
-            while (task := self._taken()) is None:
+            while self._thread is threading.current_thread():
+                task = self._taken()
+                if task is not None:
+                    return task
                 self._changed.wait()
-            return task
+            return None
 
     def _taken(self) -> FetchTask | None:
         """The ready task with the fewest bytes, with its lock taken."""

@@ -173,6 +173,7 @@ class _Watchdog:
         self._running = False
         self._nap = _LONGEST_NAP
         self._hurry = threading.Event()
+        self._thread: threading.Thread
 
     def add(self, watch: Watch) -> None:
         with self._lock:
@@ -181,7 +182,16 @@ class _Watchdog:
                 self._hurry.set()
             if not self._running:
                 self._running = True
-                threading.Thread(target=self._serve, name="wdspec-watchdog", daemon=True).start()
+                self._thread = threading.Thread(target=self._serve, name="wdspec-watchdog", daemon=True)
+                self._thread.start()
+
+    def rest(self) -> None:
+        """Ends the thread now if no watch is left."""
+        with self._lock:
+            if self._watches or not self._running:
+                return
+            self._hurry.set()
+        self._thread.join(1)
 
     def _serve(self) -> None:
         while True:
@@ -199,3 +209,8 @@ class _Watchdog:
 
 
 _watchdog = PerProcess(_Watchdog)
+
+
+def end_idle_watchdog() -> None:
+    """Ends the thread of this process that looks at reads, if there is none to look at."""
+    _watchdog.value.rest()

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, cast
 from wdspec.errors import ShardError
 from wdspec.outputs.output import Output
 from wdspec.redaction import harmless, redacted
+from wdspec.stores.fsspec.azure_objects import AzureBlob, is_azure
 from wdspec.stores.fsspec.filesystems import (
     alone,
     asked,
@@ -24,6 +25,7 @@ from wdspec.stores.fsspec.filesystems import (
     reached,
     validator_of,
 )
+from wdspec.stores.fsspec.pinned_objects import PinnedObject
 from wdspec.stores.fsspec.s3_objects import S3Object, is_s3
 from wdspec.stores.fsspec.segments import SegmentedBody
 from wdspec.stores.fsspec.upload import Upload
@@ -106,8 +108,8 @@ class _Fetch:
     def __call__(self, offset: int) -> RangeResponse:
         system, path = filesystem_of(self._location, self._login)
         try:
-            if is_s3(system):
-                return self._of_s3(system, path, offset)
+            if (kind := S3Object if is_s3(system) else AzureBlob if is_azure(system) else None) is not None:
+                return self._pinned(kind, system, path, offset)
             with alone(system):
                 info = _info(system, path, self._retry_policy)
                 reached.add(scheme_of(self._location))
@@ -120,9 +122,9 @@ class _Fetch:
             raise explained(error, self._location) from harmless(error)
         return RangeResponse(body, offset, total, validator)
 
-    def _of_s3(self, system: Any, path: str, offset: int) -> RangeResponse:
+    def _pinned(self, kind: type[PinnedObject], system: Any, path: str, offset: int) -> RangeResponse:
         policy = self._retry_policy
-        found = S3Object(system, path, self._location, policy.read_timeout).response(
+        found = kind(system, path, self._location, policy.read_timeout).response(
             offset, policy.connect_timeout
         )
         reached.add(scheme_of(self._location))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from wdspec.errors import ShardError
-from wdspec.stores.fsspec.segments import SegmentedBody, first_end
-from wdspec.streams.resuming_stream import RangeResponse
+from wdspec.stores.fsspec.pinned_objects import Begun, PinnedObject
+from wdspec.stores.fsspec.segments import first_end
 
 _CHUNK = 512 * 1024
 
@@ -17,50 +16,31 @@ def is_s3(system: Any) -> bool:
     return type(system).__module__.startswith("s3fs.") and hasattr(system, "_call_s3")
 
 
-class S3Object:
-    """Asks for an object; every later request names the version, or the ETag, that the first one got.
-
-    Raises:
-        whatever s3fs raises; ShardError for an object that changed meanwhile.
-    """
+class S3Object(PinnedObject):
+    """An object of S3."""
 
     def __init__(self, system: Any, path: str, location: str, timeout: float) -> None:
-        self._system, self._location, self._timeout = system, location, timeout
-        self._path = path
+        super().__init__(system, path, location, timeout)
         self._bucket, self._key, self._version = system.split_path(path)
         self._etag: str | None = None
 
-    def response(self, offset: int, connect_timeout: float) -> RangeResponse:
-        """The object from an offset to its end."""
-        from fsspec.asyn import sync  # type: ignore[import-untyped]  # has none
-
-        begun = sync(self._system.loop, self._begun, offset, timeout=connect_timeout + self._timeout)
-        if isinstance(begun, Mapping):  # what it says of an object without a byte there
-            size = int(begun["size"])
-            return RangeResponse(_nothing(self, size), size, size, _said(begun.get("ETag")))
-        coming, total, validator = begun
-        body = SegmentedBody(
-            self._segment, self._system.loop, offset, total, self._timeout, (coming, first_end(offset))
-        )
-        return RangeResponse(body, offset, total, validator)
-
-    async def _begun(self, offset: int) -> Any:
+    async def _begun(self, offset: int) -> Begun | Mapping[str, Any]:
         try:
             answer = await self._asked(offset, first_end(offset))
         except FileNotFoundError:
-            if (await self._system._info(self._path)).get("type") == "directory":
-                raise IsADirectoryError(self._path) from None
+            await self._raise_missing()
             raise
         except OSError as error:
             if "InvalidRange" not in f"{error} {error.__cause__!r}":
                 raise
-            return await self._system._info(self._path)
+            found: Mapping[str, Any] = await self._system._info(self._path)
+            return found
         said = answer.get("ContentRange", "").rpartition("/")[2]
         total = int(said) if said.isdigit() else offset + int(answer["ContentLength"])
         self._etag = answer.get("ETag")
         if answer.get("VersionId") not in (None, "null"):
             self._version = answer["VersionId"]
-        return _chunks(answer["Body"]), total, _said(self._etag or answer.get("LastModified"))
+        return _chunks(answer["Body"]), total, self.said(self._etag or answer.get("LastModified"))
 
     async def _segment(self, start: int, end: int) -> AsyncIterator[bytes]:
         answer = await self._asked(start, end)
@@ -85,10 +65,9 @@ class S3Object:
                 raise self._changed() from None
             raise
 
-    def _changed(self) -> ShardError:
-        return ShardError(
-            "the object changed while it was read; start again from a saved state", location=self._location
-        )
+    @staticmethod
+    def said(tag: Any) -> str | None:
+        return f"ETag {tag}" if tag else None
 
 
 async def _chunks(body: Any) -> AsyncIterator[bytes]:
@@ -106,11 +85,3 @@ async def _chunks(body: Any) -> AsyncIterator[bytes]:
             yield b"".join(parts)
     finally:
         body.close()
-
-
-def _nothing(asked: S3Object, size: int) -> SegmentedBody:
-    return SegmentedBody(asked._segment, asked._system.loop, size, size, asked._timeout)
-
-
-def _said(tag: Any) -> str | None:
-    return f"ETag {tag}" if tag else None
