@@ -39,6 +39,8 @@ def fits(value: Any, schema: dict[str, Any]) -> bool:
         return False
     kinds = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
     kind = schema.get("type")
+    if isinstance(kind, list):  # as editors want it; see `editor_words`
+        (kind,) = kind
     if kind in kinds and not isinstance(value, kinds[kind]):
         return False
     if kind in ("integer", "number"):

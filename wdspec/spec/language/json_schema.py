@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import Field, TypeAdapter
 
+from wdspec.spec.language.editor_words import add_words
 from wdspec.spec.language.effects import inner_model
 from wdspec.spec.language.locations import RewriteRule
 from wdspec.spec.language.model import Model
@@ -89,6 +90,7 @@ def json_schema() -> dict[str, Any]:
     schema["$defs"] = dict(sorted(definitions.items()))
     schema["title"] = "wdspec"
     tidied: dict[str, Any] = _tidy(schema)
+    add_words(tidied)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, **tidied}
 
 

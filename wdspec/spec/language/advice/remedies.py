@@ -53,6 +53,15 @@ _WORDS: dict[tuple[str, Any], str] = {
 _WHOLE_NUMBERS = {"elastic": "elastic: {{ranks: {}}}", "loader": "loader: {{workers: {}}}"}
 
 
+def written_as(names: Sequence[str]) -> str:
+    """How the value of a key is written; nothing where that goes without saying.
+
+    Args:
+        names: the keys that lead to it.
+    """
+    return _FORMS.get(".".join(names[-2:])) or _FORMS.get(names[-1], "")
+
+
 def remedy(path: Sequence[Any], given: object) -> str:
     """What to write where a value is wrong, if that is known.
 
@@ -66,7 +75,7 @@ def remedy(path: Sequence[Any], given: object) -> str:
         return word
     if key in _WHOLE_NUMBERS and isinstance(given, int) and not isinstance(given, bool) and given > 0:
         return f"write `{_WHOLE_NUMBERS[key].format(given)}`"
-    form = _FORMS.get(".".join(names[-2:])) or _FORMS.get(key, "")
+    form = written_as(names)
     meant = number_meant(given)
     if meant is not None and form:
         return f"write `{meant}`"

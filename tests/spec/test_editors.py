@@ -1,0 +1,86 @@
+"""What an editor shows, through yaml-language-server: one process for all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from servers.language_server import SERVER, LanguageServer
+
+from wdspec.spec.language.json_schema import json_schema
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples" / "specs").glob("*.yaml"))
+SOURCE = "dataset:\n  - shards: a.tar\n"
+BROKEN = {
+    "misspelt.yaml": (SOURCE + "    wieght: 1\n", 3, "wieght"),
+    "weight.yaml": (SOURCE + "    weight: lots\n", 3, "`weight`: write a number such as `0.5`"),
+    "order.yaml": (SOURCE + "    order: backwards\n", 3, "`order`: order of the shards"),
+    "loader.yaml": (SOURCE + "loader: {workers: many}\n", 3, "`workers`: write a number of processes"),
+    "decode.yaml": (SOURCE + "    decode: rbg8\n", 3, "`decode`: how fields become values"),
+    "epoch.yaml": (SOURCE + "epoch: forever\n", 3, "`epoch`: samples in an epoch over all ranks together"),
+    "text.yaml": ("dataset: [\n", 1, ""),
+}
+
+
+@pytest.fixture(scope="module")
+def server():
+    if not SERVER.exists():
+        if os.environ.get("CI"):
+            pytest.fail("yaml-language-server is not installed: run scripts/servers")
+        pytest.skip("yaml-language-server is not installed: run scripts/servers")
+    with LanguageServer(ROOT / "schemas" / "wdspec.schema.json") as server:
+        for path in EXAMPLES:
+            server.open(path.name, path.read_text(encoding="utf-8"))
+        for name, (text, _, _) in BROKEN.items():
+            server.open(name, text)
+        yield server
+
+
+@pytest.mark.parametrize("name", [path.name for path in EXAMPLES])
+def test_an_example_has_no_mark(server, name):
+    assert server.problems(name) == []
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_mistake_is_marked_in_its_line_with_our_words(server, name):
+    _, line, says = BROKEN[name]
+    found = server.problems(name)
+    assert [
+        each["message"]
+        for each in found
+        if each["range"]["start"]["line"] == line and says in each["message"]
+    ], found
+
+
+def test_a_key_shows_what_it_is_for(server):
+    server.open("hover.yaml", SOURCE + "    weight: 1\n")
+    shown = server.at("hover", "hover.yaml", 3, 6)["contents"]["value"]
+    assert "Share of this source in its list, relative to the others." in shown
+    assert "||" not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "offers"),
+    [
+        ("", (1, 0), {"dataset", "batch", "spec of one source"}),
+        (SOURCE + "    \n", (3, 4), {"weight", "scale", "license"}),
+        ("dataset:\n  - \n", (2, 4), {"shards", "source"}),
+        (SOURCE + "    order: \n", (3, 11), {"shuffled", "resampled", "sequential"}),
+    ],
+)
+def test_what_may_stand_somewhere_is_offered(server, text, place, offers):
+    name = f"complete-{len(text)}.yaml"
+    server.open(name, text)
+    items = server.at("completion", name, *place)["items"]
+    labels = {each["label"] for each in items}
+    assert offers <= labels
+    assert not any("[object Object]" in f"{each}" for each in items)
+
+
+def test_every_key_is_described_in_markdown():
+    schema = json_schema()
+    for holder in (schema, *schema["$defs"].values()):
+        for key, value in holder.get("properties", {}).items():
+            assert value["markdownDescription"].startswith(f"**{key}**: "), key
