@@ -46,6 +46,11 @@ class SampleLayout:
     labels: dict[str, str]
     """What to call the decoder of a field in a message."""
 
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nothing is done to it."""
+        return self.moves is None and not self.absent and not self.plain and not self.images
+
 
 class SampleFields:
     """Turns raw samples of one source (names → bytes) into samples (names → values).
@@ -103,6 +108,8 @@ class SampleFields:
         self.source: str | None = None
         """What messages call the source."""
         self._layouts: dict[tuple[str, ...], SampleLayout | FieldError | Literal["skip"]] = {}
+        self.untouched: set[tuple[str, ...]] = set()
+        """Of the layouts remembered those that nothing is done to."""
         self._unmatched = set(self.rules.fields)
         self._tried = 0
 
@@ -205,7 +212,10 @@ class SampleFields:
         elif sum(map(len, names)) <= MAX_LAYOUT_TEXT:
             if len(self._layouts) >= MAX_LAYOUTS:
                 self._layouts.clear()
+                self.untouched.clear()
             self._layouts[names] = decided
+            if isinstance(decided, SampleLayout) and decided.is_untouched:
+                self.untouched.add(names)
         return decided
 
     def _try(self, names: Sequence[str]) -> None:
@@ -236,7 +246,13 @@ class SampleFields:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_layouts": {}, "_unmatched": set(self.rules.fields), "_tried": 0}
+        return {
+            **self.__dict__,
+            "_layouts": {},
+            "untouched": set(),
+            "_unmatched": set(self.rules.fields),
+            "_tried": 0,
+        }
 
 
 def _placed(error: WdspecError, raw: Mapping[str, Any], field: str | None = None) -> WdspecError:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from itertools import cycle
 
 from wdspec.errors import UsageError
 from wdspec.planning.plan import Plan
@@ -73,6 +75,44 @@ class Reader:
         except BaseException as error:
             self.fail(error)
             raise
+
+    @property
+    def is_one_by_one(self) -> bool:
+        """Whether a global batch is one sample, of one slot, that nothing but decoding was done to."""
+        plan, spec = self.plan, self._spec
+        return (
+            not plan.batching.batched
+            and len(self.ranks) == 1
+            and plan.finite is None
+            and (spec is None or spec.stage is None)
+            and isinstance(self._lent, nullcontext)
+        )
+
+    def one_by_one(self, number: int, stride: int) -> Iterator[Sample]:
+        """The samples of the global batches J, J + stride, …, if `is_one_by_one`; after each the slots stand behind it.
+
+        Whoever takes them says so (`fail`) where that raises, as `batch` does by itself.
+        """
+        if self._failure is not None:
+            raise self._failure
+        workers = self.plan.topology.workers
+        count = workers // math.gcd(workers, stride)
+        slots = [self._of_slot(number + n * stride) for n in range(count)]
+        return map(next, cycle(slots)) if count > 1 else self._slot_at(number)
+
+    def _of_slot(self, number: int) -> Iterator[Sample]:
+        """As `_slot_at`, with a slot that is opened when it is asked for its first sample."""
+        # No `yield from`, which would end the slot's stream with itself.
+        for sample in self._slot_at(number):  # noqa: UP028
+            yield sample
+
+    def _slot_at(self, number: int) -> Iterator[Sample]:
+        """The samples of the slot that serves global batch J, from that on."""
+        k, m = self.plan.slot_of_batch(number)
+        [rank] = self.ranks
+        slot = self._slot(rank, k)
+        assert isinstance(slot, SlotStream), "neither a pass nor a stage is read one by one"
+        return slot.one_by_one(m)
 
     def _take(self, number: int) -> list[Sample]:
         k, m = self.plan.slot_of_batch(number)

@@ -97,9 +97,8 @@ class SourceStream:
         process, lanes = self._process, self._lanes
         while True:
             while (run := lanes.run()) is not None:
-                for read, raw in enumerate(run, self._read + 1):
-                    self._read = read
-                    sample = process(raw, read)
+                for self._read, raw in enumerate(run, self._read + 1):  # noqa: B020 - where the stream stands
+                    sample = process(raw, self._read)
                     if sample is not None:
                         self._gave = True
                         yield sample

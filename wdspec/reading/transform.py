@@ -122,6 +122,8 @@ class Transform:
             budget.delivered += 1
             return sample
 
+        if scaling is None and not draws and not steps and project is None and generators is None:
+            return _decoding(fields, budget, process)
         return process
 
     def _user_steps(self, budget: Budget, maps: MapSteps) -> list[Step]:
@@ -158,6 +160,27 @@ class Transform:
             return kept
 
         return project
+
+
+def _decoding(fields: SampleFields, budget: Budget, process: Process) -> Process:
+    """The function of a slot where samples are decoded, and nothing else; `process` is for what cannot be decoded."""
+    dropped, untouched = budget.dropped, fields.untouched
+
+    def decode(raw: Sample, ordinal: int) -> Sample | None:
+        if tuple(raw) in untouched:
+            budget.delivered += 1
+            return raw
+        try:
+            sample = fields(raw)
+        except Exception:
+            return process(raw, ordinal)  # again, and what is wrong is dealt with
+        if sample is None:
+            dropped["missing"] += 1
+        else:
+            budget.delivered += 1
+        return sample
+
+    return decode
 
 
 def _mapped(steps: Sequence[Step], sample: Sample | None, at_work: SampleAtWork) -> Sample | None:

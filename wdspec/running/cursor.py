@@ -26,7 +26,6 @@ from typing import Any
 from wdspec.errors import UsageError
 from wdspec.planning.live_shares import LiveShares, still_said
 from wdspec.planning.schedule import ScheduleSegment
-from wdspec.reading.batch_reader import Reader
 from wdspec.running.run import Run
 from wdspec.running.states.run_state import Checkpoint, State, make_state, read_state
 from wdspec.system.per_process import Owner, PerProcess
@@ -34,8 +33,8 @@ from wdspec.system.per_process import Owner, PerProcess
 Step = tuple[list[Any], Mapping[int, bytes]]
 """The items of one global batch, and the states after it of the slots that it was taken from."""
 
-_FORKED = "this iteration was begun by another process, before a fork; let each process begin one of its own"
-_OLDER = (
+FORKED = "this iteration was begun by another process, before a fork; let each process begin one of its own"
+OLDER = (
     "this iteration cannot go on: a newer iteration has begun, or a state was loaded, or what it reads was closed; "
     "iterate again"
 )
@@ -112,11 +111,7 @@ class Cursor:
         Raises:
             UsageError: a newer iteration has begun, or this process was forked from the one that began it.
         """
-        if iteration is None:
-            iteration = self.begin()
-        if iteration != self.iterations:
-            raise UsageError(_OLDER)
-        self._enter()
+        iteration = self._entered(iteration)
         owner = Owner()
         for items, states in steps:
             if len(items) > 1:
@@ -124,7 +119,7 @@ class Cursor:
                     self.given += 1
                     yield item
                     if iteration != self.iterations:
-                        raise UsageError(_FORKED if owner.is_other else _OLDER)
+                        raise UsageError(FORKED if owner.is_other else OLDER)
             if states:
                 self._table.update(states)
             self.batch += self._stride
@@ -132,7 +127,16 @@ class Cursor:
             yield items[-1]
             # Before more is taken: persistent workers serve a newer iteration through the same iterator.
             if iteration != self.iterations:
-                raise UsageError(_FORKED if owner.is_other else _OLDER)
+                raise UsageError(FORKED if owner.is_other else OLDER)
+
+    def _entered(self, iteration: int | None) -> int:
+        """The number of an iteration, perhaps a new one, that is at its beginning; this stands there."""
+        if iteration is None:
+            iteration = self.begin()
+        if iteration != self.iterations:
+            raise UsageError(OLDER)
+        self._enter()
+        return iteration
 
     def _enter(self) -> None:
         """Goes to where the next iteration begins."""
@@ -182,86 +186,3 @@ class Cursor:
             f"set_epoch({epoch}) checks, it does not seek: the stream stands at batch {inside} of epoch {at}; "
             + ("read that epoch to its end first" if middle else f"the next iteration is epoch {at}")
         )
-
-
-class ReadingCursor(Cursor):
-    """A cursor over what is read in this process.
-
-    Where a step gives one item, the reader always stands where the cursor does, and is asked for its table when
-    somebody wants it; else it is ahead of the items given, and the table is noted after each step.
-    """
-
-    _reader: Reader | None = None
-    _owner: Owner
-    """Of the reader."""
-    _unfinished: tuple[int, Step] | None = None
-    """The number of a step of several items that was read and not given to its end, and what it gave."""
-
-    @property
-    def table(self) -> Mapping[int, bytes]:
-        """Slot -> packed state before the step that `batch` is the number of."""
-        if self._reader is not None and self.run.items_per_step == 1:
-            return self._reader.table()
-        return self._table
-
-    def read(self) -> Iterator[Any]:
-        """The items up to the end of the epoch, or without end."""
-        return self.iterate(self._steps())
-
-    def _end(self) -> int | None:
-        """J of the batch that the iteration ends before."""
-        return self.run.epoch_end(self.batch)
-
-    def _steps(self) -> Iterator[Step]:
-        run, end = self.run, self._end()
-        if self._reader is not None and self._owner.is_other:
-            # What is open in it is the parent's.
-            self._table, self._reader = dict(self.table), None
-        if self._reader is None:
-            self._reader, self._owner = run.reader(), Owner()
-            self._reader.restore(self._table)
-            self._reader.draw_by(self.segments)
-        read, assemble, reader = self._reader.batch, run.assemble, self._reader
-        unnoted: dict[int, bytes] = {}
-        if self._unfinished is not None and self._unfinished[0] == self.batch:
-            yield self._unfinished[1]
-        is_single = run.items_per_step == 1
-        while end is None or self.batch < end:
-            batch = self.batch
-            samples = read(batch)
-            try:
-                items = assemble(batch, samples)
-            except BaseException as error:
-                reader.fail(error)
-                raise
-            if is_single:
-                yield items, unnoted
-            else:
-                self._unfinished = batch, (items, reader.states(batch))
-                yield self._unfinished[1]
-
-    def go_to(self, checkpoint: Checkpoint) -> None:
-        """Stands there from now on. Slots that stand there already keep what they hold."""
-        super().go_to(checkpoint)
-        self._unfinished = None
-        if self._reader is not None:
-            self._reader.restore(checkpoint.table)
-
-    def _set_live(self, live: tuple[LiveShares, ...]) -> None:
-        super()._set_live(live)
-        if self._reader is not None:
-            self._reader.draw_by(self.segments)
-
-    def close(self) -> None:
-        """Closes open shards; an iteration under way ends, and the next one goes on where this stands."""
-        self.iterations += 1
-        self._unfinished = None
-        if self._reader is None or (self._reader.has_failed and self.run.items_per_step == 1):
-            return  # a reader that has failed has closed its shards, and fails until a state is loaded
-        self._table = dict(self.table)
-        self._reader.close()
-        self._reader = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy begins where this stands, with shards of its own.
-        return {**self.__dict__, "_table": dict(self.table), "_reader": None, "_unfinished": None}

@@ -24,29 +24,33 @@ class DataLoaderOptions:
     """Whether batches of several workers come in the order of their turns."""
     batches: bool = False
     """Whether it makes batches of what the dataset gives."""
+    is_there: bool = False
+    """Whether there is a DataLoader at all."""
     shares_out: bool = False
     """Whether Accelerate gives each rank a part of what the dataset gives."""
 
     @classmethod
     def of_callers(cls) -> DataLoaderOptions:
         """As the callers of this function say; the defaults, where there is no DataLoader among them."""
-        in_order, batches, shares_out = True, False, False
+        in_order, batches, is_there, shares_out = True, False, False, False
         frame: FrameType | None = sys._getframe()
         while frame is not None:
             module = frame.f_globals.get("__name__")
             if module in _OF_LOADERS and hasattr(caller := frame.f_locals.get("self"), "_auto_collation"):
+                is_there = True
                 in_order = in_order and getattr(caller, "_in_order", True)
                 batches = batches or caller._auto_collation  # type: ignore[union-attr]  # torch has no public way
             elif module == _OF_ACCELERATE:
                 shares_out = shares_out or type(frame.f_locals.get("self")).__name__ in _SHARE_OUT
             frame = frame.f_back
-        return cls(in_order, batches, shares_out)
+        return cls(in_order, batches, is_there, shares_out)
 
     def __or__(self, other: DataLoaderOptions) -> DataLoaderOptions:
         """What both say together."""
         return DataLoaderOptions(
             self.in_order and other.in_order,
             self.batches or other.batches,
+            self.is_there or other.is_there,
             self.shares_out or other.shares_out,
         )
 

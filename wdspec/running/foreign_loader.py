@@ -21,8 +21,8 @@ from typing import Any
 from wdspec.errors import UsageError
 from wdspec.planning.live_shares import shares_as_text
 from wdspec.processes.worker_counters import WorkerCounters
-from wdspec.running.cursor import ReadingCursor
 from wdspec.running.data_loader_options import DataLoaderOptions
+from wdspec.running.reading_cursor import ReadingCursor
 from wdspec.running.run import Run
 from wdspec.running.states.run_state import Checkpoint, State, entries_of, read_state
 from wdspec.running.states.state_checks import VERSION, WORKER_FORMAT, damaged, rank_state, stamp
@@ -143,7 +143,7 @@ class WorkerCursor(ReadingCursor):
     def _items(self, iteration: int, refusal: str | None) -> Iterator[Any]:
         if refusal is not None:
             raise UsageError(refusal)
-        yield from self.iterate(self._steps(), iteration)
+        yield from self.items(iteration)
         self._under_way, self._ended = False, self._end()
 
     def _enter(self) -> None:

@@ -11,9 +11,9 @@ from wdspec.errors import UsageError
 from wdspec.planning.topology import Seat
 from wdspec.processes.worker_counters import WorkerCounters
 from wdspec.running.blueprint import Blueprint
-from wdspec.running.cursor import ReadingCursor
 from wdspec.running.data_loader_options import DataLoaderOptions
 from wdspec.running.foreign_loader import SingleProcessIteration, WorkerCursor
+from wdspec.running.reading_cursor import ReadingCursor
 from wdspec.running.resumable import Resumable
 from wdspec.running.run import Run
 from wdspec.system.parent_watch import end_with_parent
@@ -75,6 +75,8 @@ class SpecDataset(Resumable, IterableDataset[Any]):
             plan, seat = self.run.plan, self.run.seat
             options = self._options | DataLoaderOptions.of_callers()
             refusal = options.refusal(plan.batching.batched, seat.world_size, 0)
+            if refusal is None and not options.is_there:
+                return self._cursor.read()
             return SingleProcessIteration(self._cursor, refusal)
         return self.cursor.read()
 
