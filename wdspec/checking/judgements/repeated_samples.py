@@ -95,7 +95,7 @@ def repeated_contents(collection: CheckedData) -> Iterator[DataProblem]:
         for (one, other), count in counts.items():
             if count > MOST_EXAMPLES:
                 code, seen = _kind(sources[one], sources[other])
-                message = f"about {count:,} samples {seen}; {MOST_EXAMPLES} are named"
+                message = f"of about {count:,} samples each {seen}; {MOST_EXAMPLES} are named"
                 yield DataProblem(code, message, sources[one].name)
 
 

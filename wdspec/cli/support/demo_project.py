@@ -139,6 +139,7 @@ def _pattern(source: random.Random) -> tuple[Image.Image, int, dict[str, str | i
     width = source.randrange(3, 7)
     image = Image.new("RGB", (SIDE, SIDE), _PAPER)
     middle = SIDE / 2
+    red, green, blue = (min(255, part + source.randrange(-20, 21)) for part in _COLOURS[colour])
     for x in range(SIDE):
         for y in range(SIDE):
             steps = {
@@ -147,7 +148,7 @@ def _pattern(source: random.Random) -> tuple[Image.Image, int, dict[str, str | i
                 "rings": int(math.hypot(x - middle, y - middle)) // width,
             }[pattern]
             if steps % 2:
-                image.putpixel((x, y), _COLOURS[colour])
+                image.putpixel((x, y), (red, green, blue))
     return image, 13 + _PATTERNS.index(pattern), {"kind": "pattern", "pattern": pattern, "width": width}
 
 
