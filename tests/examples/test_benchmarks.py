@@ -23,6 +23,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
         ("writing.py", 2),
         ("remote.py", 1),
         ("checking.py", 3),
+        ("counting.py", 3),
     ],
 )
 def test_a_quick_run_prints_the_table(script, rows):

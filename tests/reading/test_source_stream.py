@@ -23,6 +23,8 @@ from wdspec.urls.sequence import ShardUrl
 class Shard:
     """The samples (shard, 0), (shard, 1), …; sample n lies at offset 10·n."""
 
+    is_copy = False
+
     def __init__(self, piece, samples):
         assert piece.offset == 10 * piece.index
         self.piece, self.samples = piece, samples

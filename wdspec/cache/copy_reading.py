@@ -46,6 +46,8 @@ class CopySamples(RawSamples):
         on_error: as for `RawSamples`.
     """
 
+    is_copy = True
+
     def __init__(
         self,
         samples_of: Callable[..., RawSamples],

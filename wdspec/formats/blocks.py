@@ -8,6 +8,7 @@ out of the window hardly costs more than reading it in place.
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import BinaryIO
 
 from wdspec.errors import ShardError, UsageError
@@ -27,12 +28,14 @@ class Blocks:
     Args:
         file: opened at the start of the shard; `read(n)` may return fewer bytes than asked.
         offset: where to start. A file that cannot seek is read up to there.
+        told: called with the number of bytes of each piece that is read.
     """
 
-    __slots__ = ("_failure", "_owner", "base", "buffer", "file", "seekable")
+    __slots__ = ("_failure", "_owner", "_told", "base", "buffer", "file", "seekable")
 
-    def __init__(self, file: BinaryIO, offset: int = 0) -> None:
+    def __init__(self, file: BinaryIO, offset: int = 0, told: Callable[[int], object] | None = None) -> None:
         self.file = file
+        self._told = told
         self._owner = Owner()
         self.seekable = file.seekable()
         self.buffer = b""
@@ -153,6 +156,9 @@ class Blocks:
             raise
         except OSError as error:
             raise ShardError(f"reading failed: {error}", offset=self.base + len(self.buffer)) from error
+        finally:
+            if self._told is not None:
+                self._told(have)
 
     def _check_owner(self) -> None:
         if self._owner.is_other:

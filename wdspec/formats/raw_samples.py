@@ -24,6 +24,7 @@ class RawOptions(TypedDict, total=False):
     on_error: Callable[[ShardError], None] | None
     may_be_empty: bool
     constants: Mapping[str, Any] | None
+    told: Callable[[int], object] | None
 
 
 class RawSamples(ABC):
@@ -39,8 +40,11 @@ class RawSamples(ABC):
             shard is lost, as the error's message says. Without it errors are raised.
         may_be_empty: whether a shard without anything in it is read as such; else it is an error.
         constants: added to every sample; `__url__` and `__source__` among them also go into errors.
+        told: called with the number of bytes of each piece that is read.
     """
 
+    is_copy = False
+    """Whether it is read from a finished copy of the shard."""
     broken: ShardError | None = None
     """What the rest of the shard is lost by, where that was reported and not raised."""
 
@@ -56,6 +60,7 @@ class RawSamples(ABC):
         on_error: Callable[[ShardError], None] | None = None,
         may_be_empty: bool = False,
         constants: Mapping[str, Any] | None = None,
+        told: Callable[[int], object] | None = None,
     ) -> None:
         self._file = file
         self._field_of = field_of
@@ -65,6 +70,7 @@ class RawSamples(ABC):
         self._may_be_empty = may_be_empty
         self._refusal: BaseException | None = None
         self._constants = dict(constants or {})
+        self._told = told
         self.next_offset = offset
         """After each yield: byte offset of the next sample, in the uncompressed shard."""
         self.next_index = index

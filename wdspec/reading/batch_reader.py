@@ -11,7 +11,7 @@ from wdspec.errors import UsageError
 from wdspec.planning.plan import Plan
 from wdspec.planning.schedule import ScheduleSegment
 from wdspec.reading.batches.staged_slot import StagedSlot
-from wdspec.reading.error_budget import Budget
+from wdspec.reading.error_budget import Budget, PackedCounts
 from wdspec.reading.pass_slot import PassReading, PassStream, Spare
 from wdspec.reading.slot import SlotStream
 from wdspec.reading.source_parts import LiveSource, SourceParts
@@ -54,6 +54,7 @@ class Reader:
             for source in plan.sources
         ]
         self._segments: tuple[ScheduleSegment, ...] = ()
+        self._told: dict[int, PackedCounts] = {}
         self._open = self._opener()
         self._table: dict[int, bytes] = {}
         self._failure: Exception | None = None
@@ -122,6 +123,15 @@ class Reader:
         if len(streams) == 1:
             return streams[0].take(m)
         return [sample for stream in streams for sample in stream.take(m)]
+
+    def counts(self) -> dict[int, PackedCounts]:
+        """What was counted so far, of the sources in which something was since this was last asked, by their number."""
+        changed: dict[int, PackedCounts] = {}
+        for number, budget in enumerate(self.budgets.values()):
+            counted = budget.counts
+            if self._told.get(number) != counted:
+                self._told[number] = changed[number] = counted
+        return changed
 
     def fail(self, error: BaseException) -> None:
         """Closes all open shards, for a batch that was read, wholly or in part, and that nobody gets.

@@ -24,6 +24,12 @@ _NO_SKIP = (
     "`select` or `decode` fails, write `errors: {skip: [shard, decode, map]}`"
 )
 
+PackedCounts = tuple[int, "dict[str, int] | None", "dict[str, int] | None", int, int, int, int]
+"""Samples delivered; dropped, by cause; skipped, by kind of error; passes; shards opened; of these copies; bytes read.
+
+A plain tuple, as it is sent with batches: one with names takes four times as long.
+"""
+
 
 class Budget:
     """The error policy of one source in one process.
@@ -41,6 +47,30 @@ class Budget:
         self.dropped: Counter[str] = Counter()
         """Samples left out as the spec asks (`select`, `missing: skip`); these are no errors."""
         self.delivered = 0
+        self.passes = self.shards = self.copies = self.bytes = 0
+        """See `PackedCounts`."""
+
+    @property
+    def counts(self) -> PackedCounts:
+        """What was counted of the source in this process."""
+        return (
+            self.delivered,
+            dict(self.dropped) if self.dropped else None,
+            dict(self.skipped) if self.skipped else None,
+            self.passes,
+            self.shards,
+            self.copies,
+            self.bytes,
+        )
+
+    def note_opened(self, is_copy: bool) -> None:
+        """Counts a shard, or a part of one, that was opened."""
+        self.shards += 1
+        self.copies += is_copy
+
+    def note_bytes(self, count: int) -> None:
+        """Counts bytes that were read."""
+        self.bytes += count
 
     def __call__(self, error: Exception, cause: SkipCause, **place: Any) -> None:
         """Counts the error as one skip, or raises it with its place added.

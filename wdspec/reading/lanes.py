@@ -172,6 +172,7 @@ class Lanes:
 
     def begin_pass(self, width: int) -> None:
         """Goes on with the next pass, where this one has ended, and reads so many shards in turn."""
+        self._budget.passes += 1
         self._pass = self._order.passes_at(self._slot, self._turn)
         self.widen(width)
 
@@ -208,7 +209,9 @@ class Lanes:
                 Piece(shard, self._order.split, entry.residue, offset, index),
                 on_error=lambda error: self._budget(error, "shard", url=shard.text),
                 ahead=self._ahead,
+                told=self._budget.note_bytes,
             )
+            self._budget.note_opened(opened.is_copy)
         except ShardError as error:
             self._budget(error, "shard", url=shard.text)
             opened = _NoSamples(io.BytesIO())

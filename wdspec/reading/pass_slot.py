@@ -105,8 +105,12 @@ class PassReading:
 
         try:
             opened = live.parts.open(
-                Piece(shard, offset=offset, index=index), on_error=errors.append, ahead=ahead
+                Piece(shard, offset=offset, index=index),
+                on_error=errors.append,
+                ahead=ahead,
+                told=budget.note_bytes,
             )
+            budget.note_opened(opened.is_copy)
             if more:
                 ahead.expect([plan.shards[plan.order.entry(0, turn + 1).shard]])
         except ShardError as error:

@@ -54,6 +54,7 @@ class ShardOpener:
         *,
         on_error: Callable[[ShardError], None],
         ahead: Ahead | None = None,
+        told: Callable[[int], object] | None = None,
     ) -> RawSamples:
         """Opens a piece of a shard, for the caller to close.
 
@@ -61,11 +62,12 @@ class ShardOpener:
             piece: which samples.
             on_error: called with what is wrong with a sample; reading goes on behind it unless this raises.
             ahead: of the reader that asks, to have the next shards fetched meanwhile.
+            told: called with the number of bytes of each piece that is read.
 
         Raises:
             ShardError: the shard does not exist, cannot be opened, or is compressed with something unknown.
         """
-        return self.samples(piece, self.fields.field_of, on_error, ahead or self.ahead())
+        return self.samples(piece, self.fields.field_of, on_error, ahead or self.ahead(), told)
 
     def ahead(self) -> Ahead:
         """What a reader of this source opens its shards through, to have the next ones fetched meanwhile."""
@@ -85,6 +87,7 @@ class ShardOpener:
         field_of: Callable[[str], str | None],
         on_error: Callable[[ShardError], None],
         ahead: Ahead,
+        told: Callable[[int], object] | None = None,
     ) -> RawSamples:
         """As a call, with other fields than the source's: `field_of` as for `RawSamples`."""
         shard = piece.shard
@@ -106,6 +109,7 @@ class ShardOpener:
                     residue=piece.residue,
                     may_be_empty=self.may_be_empty,
                     constants=constants,
+                    told=told,
                     **where,
                 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import multiprocessing
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +25,7 @@ from wdspec.running.cursor import Cursor, Step
 from wdspec.running.parcels import Parcel
 from wdspec.running.resumable import Resumable
 from wdspec.running.run import Run
+from wdspec.running.run_stats import RunStats, StatsLog, Tally
 from wdspec.running.tasks import Failure, TaskDataset, TaskSampler, opened
 from wdspec.spec.language.value_types import MOST_WORKERS
 from wdspec.suggestions import did_you_mean
@@ -72,6 +74,8 @@ class Loader(Resumable):
         run = Run.of(blueprint, seat, num_workers).described()
         self._cursor = Cursor(run)
         self._tasks = TaskSampler(self._cursor, num_workers)
+        self._log: StatsLog | None = None
+        self._tally = Tally(len(run.ranks) * run.plan.topology.workers)
         self._outdated = False
         """Whether workers were asked for batches by other shares than were set since."""
         self._running: Callable[[], Any] = lambda: None
@@ -138,15 +142,23 @@ class Loader(Resumable):
         Args:
             peaks: takes the most memory that each worker had.
         """
+        if not self._loader.persistent_workers:
+            self._settle()
+        self._tally.begin()
         running, self._outdated = workers.iterate(self._loader), False
         self._running = weakref.ref(running)
         # Of each worker what it delivered and what was not asked for yet; they take turns, batch by batch.
         waiting: list[deque[Parcel | Step | Failure]] = [deque() for _ in range(self._tasks.workers)]
         for worker in cycle(range(len(waiting))):
             if not waiting[worker]:
+                asked = time.perf_counter()
                 delivery = next(running, None)
+                self._tally.waited += time.perf_counter() - asked
                 if delivery is None:
                     return
+                self._tally.take(delivery.reader, delivery.counts)
+                if self._log is not None:
+                    self._log.tick(self.stats)
                 if self._loader.num_workers:
                     peaks[worker] = delivery.memory_peak
                     self._tasks.pace.note(delivery)
@@ -159,9 +171,32 @@ class Loader(Resumable):
             elif isinstance(parcel, WdspecError):
                 raise parcel
             else:
+                self._tally.batches += 1
                 yield opened(parcel)
                 if self._outdated:
                     return
+
+    def stats(self) -> RunStats:
+        """What was read so far by all workers of this rank: of each source delivered, dropped, skipped, and more.
+
+        Counting takes less than a hundredth of the time of reading; asking takes some microseconds a source.
+        """
+        self._dataset.add_to(self._tally)
+        return self._tally.stats([source.name for source in self.plan.sources])
+
+    def log_stats(self, file: str | None = None, *, every: float = 60.0) -> None:
+        """Says from now on what was read, in lines of JSON in a file, or of words in the log `wdspec` (level INFO).
+
+        Args:
+            file: lines are added to it; None for the log.
+            every: seconds from one line to the next, or more: it is said with a batch.
+
+        Raises:
+            UsageError: `every` is no positive number.
+        """
+        if not every > 0:
+            raise UsageError(f"`every` is a number of seconds above 0, not {every!r}")
+        self._log = StatsLog(every, file)
 
     def set_shares(self, shares: Mapping[str, float], *, after: int = 0) -> int:
         start = super().set_shares(shares, after=after)
@@ -174,7 +209,13 @@ class Loader(Resumable):
         self._end_workers()
         self._dataset.close()
 
+    def _settle(self) -> None:
+        """Keeps what workers have counted that end; a reader of this process goes on."""
+        if self._loader.num_workers:
+            self._tally.settle()
+
     def _end_workers(self) -> None:
+        self._settle()
         running, self._loader._iterator = self._running(), None
         if running is not None:
             workers.end(running)

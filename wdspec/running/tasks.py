@@ -15,9 +15,10 @@ J, J+W, J+2W, … for one task. Order and states are those of single batches.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch._utils import ExceptionWrapper
@@ -30,6 +31,7 @@ from wdspec.reading.batch_reader import Reader
 from wdspec.running.cursor import Cursor, Step
 from wdspec.running.parcels import Parcel
 from wdspec.running.run import Run
+from wdspec.running.run_stats import Counts, Tally
 from wdspec.running.worker_processes import memory_peak
 
 Segments = tuple[ScheduleSegment, ...]
@@ -57,6 +59,10 @@ class Delivery:
     """That it took to read them."""
     memory_peak: int = 0
     """The most memory that the worker had so far, in bytes."""
+    reader: int = 0
+    """Which reader it is from,"""
+    counts: Counts = field(default_factory=dict)
+    """and what that has counted so far, of the sources that were read since its last delivery."""
 
     def pin_memory(self) -> Delivery:
         """Opened, with items in page-locked memory; torch looks into dicts and lists by itself, not into objects."""
@@ -133,6 +139,8 @@ class TaskDataset(Dataset[Any]):
     def __init__(self, run: Run) -> None:
         self.run = run
         self._reader: Reader | None = None
+        self._number = 0
+        """Of the reader: no other of this run has it, but by a chance of 2⁻⁶⁴."""
 
     def __getitem__(self, task: Task) -> Delivery:
         numbers, table, segments = task
@@ -142,7 +150,7 @@ class TaskDataset(Dataset[Any]):
         is_sent = get_worker_info() is not None
         try:
             if self._reader is None:
-                self._reader = self.run.reader()
+                self._reader, self._number = self.run.reader(), secrets.randbits(64)
             if table is not None:
                 self._reader.restore(table)
             if segments is not None:
@@ -157,10 +165,16 @@ class TaskDataset(Dataset[Any]):
             if not parcels:
                 raise
             failure = ExceptionWrapper(where="in a worker of a Loader")  # type: ignore[no-untyped-call]  # torch
-        return Delivery(parcels, failure, time.perf_counter() - begun, memory_peak())
+        counts = self._reader.counts() if is_sent and self._reader is not None else {}
+        return Delivery(parcels, failure, time.perf_counter() - begun, memory_peak(), self._number, counts)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None}
+
+    def add_to(self, tally: Tally) -> None:
+        """Adds what was read in this process; workers send theirs."""
+        if self._reader is not None:
+            tally.take(self._number, self._reader.counts())
 
     def close(self) -> None:
         """Closes open shards of this process."""

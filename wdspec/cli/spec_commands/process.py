@@ -87,17 +87,18 @@ def _progress(total: int) -> Iterator[Callable[[ShardTask, Outcome | None, bool]
     """A bar with the samples written, and a line for each failure."""
     from wdspec.offline.shard_work import ShardFailed
 
-    written = 0
-    with progress("shards", total, samples=("{:,} samples", 0)) as bar:
+    written = skipped = 0
+    with progress("shards", total, samples=("{:,} samples", 0), skipped=("{:,} skipped", 0)) as bar:
 
         def tell(task: ShardTask, outcome: Outcome | None, last: bool) -> None:
-            nonlocal written
+            nonlocal written, skipped
             if isinstance(outcome, ShardFailed):
                 again = "" if last else "; will be tried again"
                 bar.note(f"failed: {task.shard.text}: {outcome.cause}{again}")
             elif outcome is not None:
                 written += outcome.written
-            bar.advance(1 if last else 0, samples=written)
+                skipped += outcome.skipped
+            bar.advance(1 if last else 0, samples=written, skipped=skipped)
 
         yield tell
 

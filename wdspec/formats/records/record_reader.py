@@ -59,7 +59,7 @@ class RecordSamples(RawSamples):
     def __iter__(self) -> Iterator[dict[str, Any]]:
         offset, index, wanted = self.next_offset, self.next_index, CHUNK
         try:
-            blocks = Blocks(self._file, offset)
+            blocks = Blocks(self._file, offset, self._told)
             while True:
                 at = blocks.find(offset, wanted, least=1)
                 piece = blocks.buffer[at:] if at else blocks.buffer

@@ -77,7 +77,7 @@ class TarSamples(RawSamples):
         base, at, buffer, end = self.next_offset, 0, b"", 0
         key: bytes | None = None
         try:
-            blocks = Blocks(self._file, base)
+            blocks = Blocks(self._file, base, self._told)
             links = HardLinks(blocks)
             numbers = Numbers()
             split, dotted = splitter(self._key_rule), self._key_rule.kind != "regex"

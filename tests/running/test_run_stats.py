@@ -1,0 +1,137 @@
+"""`loader.stats()` counts what all workers have read, whatever ends and begins meanwhile."""
+
+import json
+import logging
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+from shardmaking import write_shard, write_source
+
+import wdspec
+from wdspec.running.run_stats import Tally
+
+
+def spec(folder):
+    a, b = write_source(folder, "a"), write_source(folder, "b")
+    sources = [{"name": "a", "shards": a, "weight": 3}, {"name": "b", "shards": b, "weight": 1}]
+    return {"dataset": sources, "defaults": {"shuffle": 0, "interleave": 1}, "batch": 4, "epoch": 80}
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, None), (2, True), (2, False)])
+def test_what_was_delivered_is_counted_over_workers_and_epochs(tmp_path, workers, persistent):
+    more = {} if persistent is None else {"persistent_workers": persistent}
+    with wdspec.loader(spec(tmp_path), num_workers=workers, **more) as loader:
+        assert loader.stats().batches == 0
+        for _ in range(2):
+            for _ in loader:
+                pass
+        stats = loader.stats()
+        given = sum(source.delivered for source in stats.sources.values())
+        assert (stats.batches, given) == (40, 160)
+        assert stats.sources["a"].delivered == 120
+        assert stats.sources["a"].passes >= 1
+        assert stats.sources["a"].shards >= 4
+        assert 0 < stats.waited <= stats.seconds
+        loader.close()
+        assert sum(source.delivered for source in loader.stats().sources.values()) == 160
+
+
+def test_an_epoch_left_early_counts_no_batch_that_was_not_given(tmp_path):
+    with wdspec.loader(spec(tmp_path), num_workers=2) as loader:
+        for _ in zip(range(3), loader, strict=False):
+            pass
+        assert loader.stats().batches == 3
+
+
+def test_what_is_left_out_is_counted_by_cause(tmp_path):
+    samples = [(f"k{n:02d}", {"cls": b"x" if n % 5 == 0 else b"1", "txt": b"t"}) for n in range(20)]
+    write_shard(tmp_path / "c.tar", samples)
+    write_shard(tmp_path / "d.tar", [(f"d{n}", {"txt": b"d"} if n % 2 else {"cls": b"2"}) for n in range(8)])
+    sources = [
+        {"name": "c", "shards": str(tmp_path / "c.tar"), "errors": "skip"},
+        {"name": "d", "shards": str(tmp_path / "d.tar"), "extensions": "cls", "missing": "skip"},
+    ]
+    with wdspec.loader({"dataset": sources, "epoch": "pass"}) as loader:
+        for _ in loader:
+            pass
+        stats = loader.stats()
+    assert stats.sources["c"].skipped == {"FieldError": 4}
+    assert stats.sources["d"].dropped == {"missing": 4}
+    flat = stats.flat()
+    assert (flat["skipped/c"], flat["skipped/c/FieldError"], flat["delivered/c"]) == (4, 4, 16)
+    assert all(isinstance(value, (int, float)) for value in flat.values())
+
+
+def test_bytes_and_cache_hits_are_counted(tmp_path, nginx):
+    folder, address = nginx.root, nginx.url
+    write_source(folder, "a", shards=2)
+    size = sum(path.stat().st_size for path in folder.glob("a-*.tar"))
+    spec = {
+        "dataset": [{"name": "a", "shards": f"{address}/a-{{000..001}}.tar"}],
+        "cache": str(tmp_path / "cache"),
+        "epoch": "pass",
+    }
+    found = []
+    for _ in range(2):
+        with wdspec.loader(spec) as loader:
+            for _ in loader:
+                pass
+            found.append(loader.stats().sources["a"])
+    assert [each.shards for each in found] == [2, 2]
+    assert found[1].cache_hits == 2
+    assert found[1].bytes == size
+
+
+def test_lines_are_written_and_logged(tmp_path, caplog):
+    with wdspec.loader(spec(tmp_path)) as loader:
+        loader.log_stats(str(tmp_path / "stats.jsonl"), every=1e-9)
+        for _ in loader:
+            pass
+        lines = [json.loads(line) for line in (tmp_path / "stats.jsonl").read_text().splitlines()]
+        assert lines[-1]["sources"]["a"]["delivered"] == 60
+        assert lines[0]["time"] > 1e9
+        loader.log_stats(every=1e-9)
+        with caplog.at_level(logging.INFO, "wdspec"):
+            next(iter(loader))
+        assert "% waiting; a 6" in caplog.text
+        with pytest.raises(wdspec.UsageError, match="seconds above 0"):
+            loader.log_stats(every=0)
+
+
+def test_readers_that_ended_are_kept_and_the_same_one_is_not_counted_twice():
+    tally = Tally(2)
+    tally.take(1, {0: (3, {"select": 1}, None, 2, 0, 0, 0)})
+    tally.take(1, {0: (5, {"select": 2}, None, 4, 0, 0, 0)})
+    tally.take(2, {0: (7, None, {"FieldError": 1}, 0, 0, 0, 0)})
+    tally.settle()
+    tally.take(3, {0: (1, None, None, 0, 0, 0, 0)})
+    stats = tally.stats(["a", "b"]).sources
+    assert (stats["a"].delivered, stats["a"].dropped, stats["a"].skipped) == (
+        13,
+        {"select": 2},
+        {"FieldError": 1},
+    )
+    assert stats["a"].passes == 2
+    assert stats["b"].delivered == 0
+
+
+def test_the_lines_of_the_page_send_numbers_to_loggers(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "checking.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    assert len(blocks) == 3
+    scalars, logged = {}, {}
+    writer = SimpleNamespace(add_scalar=lambda name, value, step: scalars.update({name: value}))
+    run = SimpleNamespace(log=lambda numbers, step: logged.update(numbers))
+    modules = {
+        "torch.utils.tensorboard": SimpleNamespace(SummaryWriter=lambda folder: writer),
+        "wandb": SimpleNamespace(init=lambda project: run),
+    }
+    with wdspec.loader(spec(tmp_path)) as loader, mock.patch.dict(sys.modules, modules):
+        next(iter(loader))
+        for block in blocks:
+            exec(block.replace("laion", "a"), {"loader": loader, "step": 1})
+    assert scalars["delivered/a"] == logged["delivered/a"] == 3
