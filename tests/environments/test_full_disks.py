@@ -3,8 +3,10 @@
 import contextlib
 import json
 import resource
+from contextlib import closing
 
 import pytest
+import torch
 from cachestores import Caching, Store, tar_of
 from commandline import within
 from shardmaking import write_source
@@ -101,3 +103,52 @@ def test_a_log_of_skips_without_room_ends_the_run(tmp_path):
         pytest.raises(wdspec.UsageError, match=r"the skips cannot be listed in .*File too large"),
     ):
         list(wdspec.compile(spec))
+
+
+def test_a_cache_of_samples_without_room_costs_no_sample_and_no_later_pass(tmp_path):
+    def read():
+        pipeline = wdspec.DataPipeline(list(samples()), wdspec.DBCache(str(tmp_path / "cache.db")))
+        return [sample["__key__"] for sample in pipeline]
+
+    whole = [sample["__key__"] for sample in samples()]
+    with little_room(), pytest.warns(UserWarning, match="takes no more samples, this pass is not cached"):
+        assert read() == whole
+    assert read() == whole
+    assert read() == whole
+
+
+@pytest.mark.parametrize("refused", ["INSERT", "DELETE"])
+def test_a_cache_of_samples_that_cannot_be_begun_or_cleared_costs_no_sample(tmp_path, refused):
+    path = str(tmp_path / "cache.db")
+    with closing(wdspec.DBCache(path)._connected(path)) as database:
+        database.execute("INSERT INTO parts (part, parts, size, count) VALUES (0, 1, 1000, -1)")
+        full = "SELECT RAISE(ABORT, 'database or disk is full')"
+        database.execute(f"CREATE TRIGGER full BEFORE {refused} ON parts BEGIN {full}; END")
+    pipeline = wdspec.DataPipeline(list(samples(3)), wdspec.DBCache(path, 1000))
+    with pytest.warns(UserWarning, match="this pass is not cached: database or disk is full"):
+        assert [sample["__key__"] for sample in pipeline] == ["000", "001", "002"]
+
+
+def test_an_upload_without_room_leaves_no_object(tmp_path):
+    import fsspec
+
+    def upload():
+        with wdspec.TarWriter("memory://full/a.tar") as writer:
+            for sample in samples():
+                writer.write(sample)
+
+    with little_room(), pytest.raises(OSError, match="File too large"):
+        upload()
+    assert not fsspec.filesystem("memory").exists("/full/a.tar")
+
+
+def test_the_checkpoint_before_stays_where_a_new_one_has_no_room(tmp_path):
+    from examples.frameworks.with_torchrun import write_whole
+
+    write_whole(tmp_path / "run.pt", {"step": 1})
+    with little_room(), pytest.raises((OSError, RuntimeError)):
+        write_whole(tmp_path / "run.pt", {"step": 2, "model": torch.zeros(100_000)})
+    assert torch.load(tmp_path / "run.pt", weights_only=True) == {"step": 1}
+    write_whole(tmp_path / "run.pt", {"step": 3})
+    assert torch.load(tmp_path / "run.pt", weights_only=True) == {"step": 3}
+    assert [path.name for path in tmp_path.iterdir()] == ["run.pt"]

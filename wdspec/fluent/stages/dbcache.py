@@ -6,6 +6,7 @@ nobody reads it. A run with other processes reads the parts of an earlier one in
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import sys
@@ -142,15 +143,9 @@ class DBCache(Stage):
     ) -> Iterator[Any]:
         """Passes the samples on, and keeps them: under a number that only the last of them makes valid."""
         limit = self.size // parts + (part < self.size % parts)
-        database.execute(  # what a killed run left, or what another one is about to lose
-            "DELETE FROM parts WHERE count < 0 AND size = ? AND parts = ? AND part = ?",
-            (self._stored_size, parts, part),
-        )
-        values = (part, parts, self._stored_size, -1)
-        cursor = database.execute("INSERT INTO parts (part, parts, size, count) VALUES (?, ?, ?, ?)", values)
-        number = cursor.lastrowid
+        number = self._begin(database, part, parts)
         rows: list[tuple[int | None, int, bytes]] = []
-        count, kept, done = 0, True, False
+        count, kept, done = 0, number is not None, False
         try:
             for sample in islice(source, limit):
                 if kept:
@@ -163,7 +158,22 @@ class DBCache(Stage):
             done = kept and self._write(database, rows, number, count)
         finally:
             if not done:
-                database.execute("DELETE FROM parts WHERE id = ?", (number,))
+                with contextlib.suppress(sqlite3.Error):  # no room for that either; the next filling does it
+                    database.execute("DELETE FROM parts WHERE id = ?", (number,))
+
+    def _begin(self, database: sqlite3.Connection, part: int, parts: int) -> int | None:
+        """The number of a new part; None, and a warning, if none can be begun."""
+        place = (self._stored_size, parts, part)
+        try:
+            # What a killed run left, or what another one is about to lose.
+            database.execute(
+                "DELETE FROM parts WHERE count < 0 AND size = ? AND parts = ? AND part = ?", place
+            )
+            insert = "INSERT INTO parts (size, parts, part, count) VALUES (?, ?, ?, -1)"
+            return database.execute(insert, place).lastrowid
+        except sqlite3.Error as error:
+            self._warn(error)
+            return None
 
     def _write(
         self,
@@ -180,9 +190,12 @@ class DBCache(Stage):
                 if number is not None:
                     database.execute("UPDATE parts SET count = ? WHERE id = ?", (count, number))
         except sqlite3.Error as error:
-            warn_user(f"`{self.path}` takes no more samples, this pass is not cached: {error}")
+            self._warn(error)
             return False
         return True
+
+    def _warn(self, error: sqlite3.Error) -> None:
+        warn_user(f"`{self.path}` takes no more samples, this pass is not cached: {error}")
 
     def __repr__(self) -> str:
         return f"DBCache({self.path!r}, {self.size})"
