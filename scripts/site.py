@@ -6,6 +6,7 @@ to nothing ends it.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -18,7 +19,8 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 REPOSITORY = "https://github.com/wdspec/wdspec/blob/main/"
-_LINK = re.compile(r"(?<!`)\]\(([^)\s]+)\)")
+_LINK = re.compile(r"`[^`\n]+`|\]\(([^)\s]+)\)")
+"""A span of code, or the end of a link."""
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _SPLIT = {
     "docs/spec.md": {"Codes of problems": "codes.md"},
@@ -84,13 +86,16 @@ def command_pages() -> Iterator[tuple[str, str]]:
 
 
 def configuration() -> dict[str, object]:
-    """mkdocs.yml, with the commands in it."""
+    """mkdocs.yml, with the commands in it, and pages that nobody has put anywhere."""
     told: dict[str, object] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     nav = told["nav"]
     assert isinstance(nav, list)
     for section in nav:
         if "Commands" in section:
             section["Commands"] = [page for page, _ in command_pages()]
+    listed = yaml.safe_dump(nav)
+    if others := [page for page in pages() if page not in listed]:
+        nav.append({"More": others})
     return told
 
 
@@ -111,6 +116,7 @@ def build(target: Path) -> None:
     settings = target / "mkdocs.yml"
     settings.write_text(yaml.safe_dump(configuration(), sort_keys=False), encoding="utf-8")
     os.environ["DISABLE_MKDOCS_2_WARNING"] = "true"
+    logging.basicConfig(level=logging.WARNING)  # what is not right is said there
     try:
         config = load_config(str(settings), docs_dir=str(folder), site_dir=str(target / "site"), strict=True)
         build_site(config)
@@ -139,6 +145,8 @@ def _relinked(
     """A page whose links lead to pages, and all else to the repository."""
 
     def led(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0]
         target, hash_, anchor = match[1].partition("#")
         if "://" in target or target.startswith("mailto:"):
             return match[0]

@@ -80,5 +80,9 @@ def test_every_page_is_in_the_navigation():
 def test_a_link_to_nothing_ends_it():
     with pytest.raises(SystemExit, match=r"docs/ci\.md: a link to nowhere\.md, which is not there"):
         site._relinked("see [there](nowhere.md)", "docs/ci.md", "ci.md", {}, {})
+    led = site._relinked(
+        "`[no](x)`, [`code`](docs/ci.md)", "README.md", "index.md", {"docs/ci.md": "ci.md"}, {}
+    )
+    assert led == "`[no](x)`, [`code`](ci.md)"
     kept = "```\n[no link](nowhere.md)\n```\n"
     assert site._relinked(kept, "docs/ci.md", "ci.md", {}, {}) == kept
