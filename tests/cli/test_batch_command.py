@@ -1,0 +1,184 @@
+"""`wdspec batch` names the samples that a run gets, for any spec, topology and step, by the headers of its shards."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from commandline import within
+from shardmaking import UNEVEN, write_shard, write_uneven_sources
+
+import wdspec
+from wdspec.cli.trace import header_parts
+from wdspec.cli.trace.step_trace import trace_step
+from wdspec.fields.sample_fields import SampleFields
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uneven")
+    write_uneven_sources(folder)
+    return folder
+
+
+def random_run(folder, seed):
+    """(spec, ranks, workers, step) drawn at random."""
+    rng = random.Random(seed)
+    sources = []
+    for name in rng.sample(sorted(UNEVEN), rng.randint(1, 4)):
+        source = {
+            "name": name,
+            "shards": str(folder / f"{name}-{{000..{UNEVEN[name][0] - 1:03d}}}.tar"),
+            "weight": rng.choice([1, 2, 5]),
+            "shuffle": rng.choice([0, 10, 200]),
+            "interleave": rng.choice([1, 3, 8]),
+            "order": rng.choice(["shuffled", "shuffled", "sequential", "resampled"]),
+            "extensions": "txt",
+        }
+        if rng.random() < 0.3:
+            source |= {"extensions": "txt cls", "missing": "skip"}
+        sources.append(source)
+    ranks, workers = rng.choice([1, 2, 4]), rng.choice([0, 1, 3])
+    spec = {"dataset": sources, "seed": rng.randint(0, 99), "fields": "txt"}
+    kind = rng.choice(["stream", "stream", "pass", "random", "elastic", "unit"])
+    if kind == "pass":
+        spec["dataset"] = [{**source, "order": "sequential"} for source in sources]
+        for source in spec["dataset"]:
+            del source["weight"], source["interleave"]
+        spec["epoch"] = "pass"
+    elif kind == "random":
+        spec["mix"] = {"draw": "random"}
+    elif kind == "elastic":
+        spec["elastic"] = {
+            "ranks": ranks * rng.choice([1, 2]),
+            "workers": max(1, workers) * rng.choice([1, 2]),
+        }
+    elif kind == "unit":
+        spec["mix"] = {"unit": "batch"}
+    spec["batch"] = rng.choice([1, 3, 4])
+    return spec, ranks, workers, rng.randint(0, 5 if kind == "pass" else 40)
+
+
+def delivered(spec, ranks, workers, step):
+    """The keys of a step, rank by rank, as loaders give them; None where the pass has no such step."""
+    found = []
+    for rank in range(ranks):
+        with wdspec.loader(spec, rank=rank, world_size=ranks, num_workers=0) as loader:
+            if spec.get("epoch") == "pass" and step >= len(loader):
+                return None
+            found.append(next(batch for number, batch in enumerate(loader) if number == step)["__key__"])
+    return found
+
+
+def agrees(folder, seed):
+    spec, ranks, workers, step = random_run(folder, seed)
+    if "elastic" not in spec:  # in one process, as if there were so many workers
+        spec["elastic"] = {"ranks": ranks, "workers": max(1, workers)}
+    expected = delivered(spec, ranks, workers, step)
+    if expected is None:
+        return
+    trace = trace_step(wdspec.load(spec), step, ranks=ranks)
+    found = [[each.key for each in trace.samples if each.rank == rank] for rank in range(ranks)]
+    assert found == expected, (seed, spec, ranks, workers, step)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_step_is_what_a_run_delivers(folder, seed):
+    agrees(folder, seed)
+
+
+@pytest.mark.long
+def test_two_hundred_steps_are_what_runs_deliver(folder):
+    for seed in range(1000, 1200):
+        agrees(folder, seed)
+
+
+def one_source(folder, **more):
+    shards = str(folder / "a-{000..004}.tar")
+    return {
+        "dataset": [{"name": "a", "shards": shards, "extensions": "txt", "shuffle": 20}],
+        "batch": 4,
+    } | more
+
+
+def test_no_sample_is_decoded_where_headers_suffice(folder, monkeypatch):
+    monkeypatch.setattr(SampleFields, "__call__", lambda *_: pytest.fail("decoded"))
+    spec = wdspec.load(one_source(folder))
+    assert not header_parts.needs_samples(spec, spec.sources[0])
+    assert len(trace_step(spec, 30, ranks=2, workers=2).samples) == 8
+
+
+def test_offsets_and_indexes_are_those_of_the_shard(folder):
+    trace = trace_step(wdspec.load(one_source(folder)), 3)
+    for each in trace.samples:
+        shard = Path(each.url).read_bytes()
+        assert shard[each.offset : each.offset + 100].startswith(f"{each.key}.txt".encode())
+        assert each.key.endswith(f"{each.number:04d}")
+
+
+def test_a_state_is_gone_on_from_and_knows_the_topology(folder, tmp_path, monkeypatch):
+    spec = one_source(folder, epoch=4000)
+    with wdspec.loader(spec, num_workers=2) as loader:
+        batches = iter(loader)
+        keys = [next(batches)["__key__"] for _ in range(9)]
+        state = loader.state_dict()
+        keys += [next(batches)["__key__"] for _ in range(12)]
+    for step in (2, 9, 17, 20):
+        trace = trace_step(wdspec.load(spec), step, state=state)
+        assert [each.key for each in trace.samples] == keys[step]
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    (tmp_path / "s.yaml").write_text(json.dumps(spec))
+    arguments = ("batch", "s.yaml", "--step", "17", "--state", "state.json", "--format", "json")
+    out, _ = within(*arguments, folder=tmp_path)
+    assert [each["key"] for each in json.loads(out)["samples"]] == keys[17]
+
+
+def test_shares_that_were_set_are_in_the_state(folder):
+    spec = one_source(folder)
+    spec["dataset"].append({"name": "b", "shards": str(folder / "b-000.tar"), "extensions": "txt"})
+    spec["dataset"] = [{**source, "weight": 1} for source in spec["dataset"]]
+    with wdspec.loader(spec) as loader:
+        batches = iter(loader)
+        next(batches)
+        loader.set_shares({"a": 0.9, "b": 0.1})
+        keys = [next(batches)["__key__"] for _ in range(6)]
+        state = loader.state_dict()
+    trace = trace_step(wdspec.load(spec), 6, state=state)
+    assert [each.key for each in trace.samples] == keys[5]
+
+
+def test_samples_come_as_the_run_decodes_them(folder, tmp_path):
+    write_shard(tmp_path / "n.tar", [(f"k{n}", {"json": b'{"n": %d}' % n}) for n in range(30)])
+    spec = {"dataset": [{"name": "n", "shards": str(tmp_path / "n.tar")}], "batch": 3}
+    trace = trace_step(wdspec.load(spec), 4, decoded=True)
+    assert [each.sample["json"] for each in trace.samples] == [
+        {"n": int(each.key[1:])} for each in trace.samples
+    ]
+
+
+def test_steps_of_epochs_and_ranks_are_chosen(folder, tmp_path):
+    (tmp_path / "s.yaml").write_text(json.dumps(one_source(folder, epoch={"batches": 5})))
+
+    def told(*arguments, code=0):
+        shown, said = within("batch", "s.yaml", *arguments, folder=tmp_path, code=code)
+        return json.loads(shown) if not code else said
+
+    second = told("--epoch", "1", "--step", "2", "--ranks", "2", "--format", "json")
+    assert (second["step"], second["epoch"]) == (7, 1)
+    assert second == told("--step", "7", "--ranks", "2", "--format", "json")
+    mine = told("--step", "7", "--ranks", "2", "--rank", "1", "--format", "json")["samples"]
+    assert mine == second["samples"][4:]
+    assert "there is no step 5" in told("--epoch", "1", "--step", "5", code=1)
+    assert "there is no rank 2" in told("--step", "1", "--ranks", "2", "--rank", "2", code=2)
+    shown, _ = within("batch", "s.yaml", "--step", "1", "--samples", folder=tmp_path)
+    assert shown.splitlines()[0] == "step 1, epoch 0"
+    assert "1 character" in shown
+
+
+def test_padding_of_a_pass_is_told(folder, tmp_path):
+    spec = {
+        "dataset": [{"name": "b", "shards": str(folder / "b-000.tar"), "extensions": "txt"}],
+        "epoch": "pass",
+    }
+    trace = trace_step(wdspec.load(spec | {"batch": 4}), 2)
+    assert [each.is_padding for each in trace.samples] == [False, True, True, True]
