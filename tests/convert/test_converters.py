@@ -3,19 +3,25 @@
 Run as a program, it writes the expected specs anew; look at what changes.
 """
 
+import contextlib
+import copy
 import os
 import random
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from commandline import within as wdspec
+from whole_spec import places
 
 import wdspec as wds
 from wdspec.convert import dialect_table
 from wdspec.convert.dialect import Dialect
-from wdspec.convert.dialect_table import DIALECTS
+from wdspec.convert.dialect_table import DIALECTS, recognised
+from wdspec.convert.given import Given
+from wdspec.convert.new_spec import NewSpec
 from wdspec.errors import SpecError
 from wdspec.spec.loading import check
 from wdspec.urls.sequence import parse_shards
@@ -167,6 +173,50 @@ def test_what_grows_without_end_is_not_followed(tmp_path):
     ):
         (tmp_path / name).write_text(text)
         wdspec("convert", tmp_path / name, "--from", ("nemo", "huggingface")[name.endswith("py")], code=code)
+
+
+WRONG = (
+    *(None, True, 0, -1, 3.5, float("nan"), float("inf"), "", "x", "a::b", "{", "${", "a-{0..9}.tar", 10**30),
+    *([], {}, [1], [None], ["x"], [[]], {"x": 1}, {1: 2}, [{"path": "x"}], [{"x": {}}], {"path": 1}),
+)
+
+
+def broken(count):
+    """Files with one or two values that are of another kind."""
+    rng = random.Random(5)
+    files = [path for path in FILES.glob("*/*") if path.suffix in (".yaml", ".yml", ".json")]
+    given = [Given.read(str(path)) for path in sorted(files)]
+    for _ in range(count):
+        chosen = rng.choice(given)
+        value = copy.deepcopy(chosen.value)
+        for path in rng.sample(places(value), rng.choice((1, 2))):
+            holder = value
+            with contextlib.suppress(TypeError, KeyError, IndexError):  # the first change took it away
+                for step in path[:-1]:
+                    holder = holder[step]
+                holder[path[-1]] = copy.deepcopy(rng.choice(WRONG))
+        yield replace(chosen, value=value)
+
+
+def convert_all(count):
+    converted = 0
+    for given in broken(count):
+        dialect = recognised(given)
+        if dialect is not None:
+            new = NewSpec("/")
+            dialect.convert(given, new)
+            check(new.spec)
+            converted += 1
+    return converted
+
+
+def test_no_value_of_another_kind_is_a_traceback():
+    assert convert_all(120) > 60
+
+
+@pytest.mark.long
+def test_no_value_of_another_kind_is_a_traceback_in_many_thousands():
+    assert convert_all(20_000) > 10_000
 
 
 def test_a_validated_file_of_another_tool_names_the_command():

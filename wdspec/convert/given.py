@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -112,12 +113,17 @@ def texts_in(value: Any) -> list[str]:
 
 
 def number(value: Any) -> float | int | None:
-    """A number, also one in quotes; None for what is none."""
-    if isinstance(value, bool):
+    """A finite number, also one in quotes; None for what is none."""
+    if isinstance(value, str):
+        try:
+            value = int(value) if value.isdecimal() else float(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    if isinstance(value, (int, float)):
-        return value
-    try:
-        return None if not isinstance(value, str) else int(value) if value.isdigit() else float(value)
-    except ValueError:
-        return None
+    return value if math.isfinite(value) else None
+
+
+def named(value: Any) -> dict[str, Any]:
+    """A map with its keys as texts; empty for what is no map."""
+    return {str(key): each for key, each in value.items()} if isinstance(value, dict) else {}

@@ -7,7 +7,7 @@ from typing import Any
 
 from wdspec.convert.dialect import Dialect
 from wdspec.convert.dialects.energon_folder import PreparedFolder
-from wdspec.convert.given import Given, maps_in, number
+from wdspec.convert.given import Given, maps_in, named, number
 from wdspec.convert.new_spec import NewSpec
 
 _DEEPEST = 8
@@ -106,14 +106,13 @@ class _Reader:
         if "aux" in entry:
             new.note(f"{path}: `aux` data sets, looked up by key, are for a function of `map`")
         multiplier = entry.get("shuffle_over_epochs_multiplier", 1)
-        order = {-1: "resampled", None: "sequential"}.get(multiplier)
+        order = "resampled" if multiplier == -1 else "sequential" if multiplier is None else None
         if multiplier not in (None, 1, -1):
             new.note(
                 f"{path}: `shuffle_over_epochs_multiplier: {multiplier}`: here each pass is shuffled by itself"
             )
         if found is not None:
-            subflavors = found.about.get("subflavors")
-            tags = {**(subflavors if isinstance(subflavors, dict) else {}), **tags}
+            tags = {**named(found.about.get("subflavors")), **tags}
             return found.source(part, new, folder, tags=tags, order=order)
         shards = new.path(path if path.endswith(".jsonl") else f"{path.rstrip('/')}/", folder)
         source = new.source("", shards, tags=tags, order=order)
@@ -173,12 +172,8 @@ def _without_shares(mixture: dict[str, Any]) -> None:
 
 
 def _tags(entry: dict[Any, Any]) -> dict[str, Any]:
-    found = entry.get("subflavors")
     single = {"subflavor": entry["subflavor"]} if entry.get("subflavor") is not None else {}
-    return {
-        **single,
-        **({str(key): value for key, value in found.items()} if isinstance(found, dict) else {}),
-    }
+    return {**single, **named(entry.get("subflavors"))}
 
 
 def _fraction(entry: dict[Any, Any]) -> float | int:

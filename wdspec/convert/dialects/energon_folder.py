@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wdspec.convert.dialect import Dialect
-from wdspec.convert.given import Given, number, texts_in
+from wdspec.convert.given import Given, named, texts_in
 from wdspec.convert.new_spec import NewSpec, count_shards
 
 META = ".nv-meta"
@@ -122,15 +122,14 @@ def _convert(given: Given, new: NewSpec) -> None:
     assert folder is not None, "it is recognised by its folder"
     start = os.path.relpath(given.folder, new.folder)
     folder = PreparedFolder(start, folder.parts, folder.excluded, folder.counts, folder.about)
-    subflavors = folder.about.get("subflavors")
-    tags = subflavors if isinstance(subflavors, dict) else {}
+    tags = named(folder.about.get("subflavors"))
     name = os.path.basename(given.folder.rstrip("/"))
     splits = {
         split: {"dataset": [folder.source(split, new, new.folder, f"{name}-{split}", tags=tags)]}
         for split, shards in folder.parts.items()
         if shards
     }
-    if number(len(splits)):
+    if splits:
         new.spec["splits"] = splits
     else:
         new.spec["dataset"] = [folder.source("all", new, new.folder, name, tags=tags)]

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from wdspec.convert.dialect import Dialect
-from wdspec.convert.given import Given, maps_in, number, texts_in
+from wdspec.convert.given import Given, maps_in, named, number, texts_in
 from wdspec.convert.new_spec import NewSpec
 
 _BRACES = {"_OP_": "{", "_CL_": "}"}
@@ -79,7 +79,7 @@ class _Group:
     def sources(self, listed: Any, tags: dict[str, Any], level: int) -> list[dict[str, Any]]:
         """The sources of one list, with the shares of its level."""
         entries = maps_in(self._read(listed))
-        made = [self._source(each, {**tags, **(each.get("tags") or {})}, level) for each in entries]
+        made = [self._source(each, {**tags, **named(each.get("tags"))}, level) for each in entries]
         heat = (
             self._heat
             if self._heats is None

@@ -15,7 +15,9 @@ _TELLING = ("__module__", "__class__", "datasets", "streams", "input_cfg", "sour
 def _may_be_ours(value: Any) -> bool:
     """Whether it is as likely a spec whose `dataset` is misspelt."""
     listed = value.get("datasets")
-    return set(value) == {"datasets"} and all(set(each) <= {"name", "shards"} for each in listed)
+    return set(value) == {"datasets"} and all(
+        isinstance(each, dict) and set(each) <= {"name", "shards"} for each in listed
+    )
 
 
 def foreign(top: MapNode, problems: Problems) -> bool:
