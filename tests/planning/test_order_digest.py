@@ -50,6 +50,7 @@ ANYWHERE: dict[str, tuple[Any, Any]] = {
             "checksum": "ignore",
             "latest": True,
             "namespace": "#n",
+            "prefetch": 8,
         }.items()
     },
     **{

@@ -2,6 +2,7 @@
 
 import pytest
 from servers.aistore_double import AisDouble, Etl, cut, fine, status
+from servers.aistore_nodes import GatewayHandler
 from shardmaking import keys, write_source
 
 import wdspec
@@ -55,6 +56,39 @@ def from_ais(double, monkeypatch):
         monkeypatch.setenv("AIS_AUTHN_TOKEN", "s3cret")
 
     return switch
+
+
+@pytest.mark.parametrize("kind", ["drawn", "pass"])
+def test_coming_shards_are_fetched_by_the_cluster_where_that_is_asked_for(double, from_ais, kind):
+    from_ais()
+    names = {f"a/s-{n:03d}.tar" for n in range(6)}
+    spec = {
+        "dataset": [{"shards": "gs://train/a/s-{000..005}.tar", "shuffle": 0, "interleave": 1}],
+        "aistore": {"prefetch": 4},
+        "epoch": 120,
+    }
+    if kind == "pass":
+        spec["epoch"] = "pass"
+    assert len(list(wdspec.compile(spec))) == 120
+    asked = list(double.jobs.values())
+    assert len({name for job in asked for name in job} & names) >= 5, "all but the one that is read at once"
+    assert 2 <= len(asked) <= 4, "half of them at a time"
+    assert len(list(wdspec.compile({**spec, "aistore": {"prefetch": 0}}))) == 120
+    assert list(double.jobs.values()) == asked
+
+
+def test_a_cluster_that_refuses_to_prefetch_is_asked_once_and_read_from(
+    double, from_ais, monkeypatch, caplog
+):
+    from_ais()
+    monkeypatch.setattr(
+        GatewayHandler, "prefetch", lambda self, bucket, value: self.refuse(403, "not permitted")
+    )
+    spec = {"dataset": "gs://train/a/s-{000..005}.tar", "aistore": {"prefetch": 2}, "epoch": 120}
+    spec["dataset"] = [{"shards": spec["dataset"], "interleave": 1}]
+    assert len(list(wdspec.compile(spec))) == 120
+    assert caplog.text.count("AIStore prefetches nothing of /v1/buckets/train") == 1
+    assert not double.jobs
 
 
 def epoch(spec=SPEC, workers=2, state=None, stop=None):

@@ -220,6 +220,11 @@ class Lanes:
             self._shards[self._order.entry(self._slot, self._turn + n).shard]
             for n in range(max(EXPECTED, self._width))
         )
+        self._ahead.announce(
+            lambda count: (
+                self._shards[self._order.entry(self._slot, self._turn + n).shard] for n in range(count)
+            )
+        )
         return opened
 
 

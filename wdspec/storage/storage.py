@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -120,6 +121,21 @@ class Storage(StoreSettings):
         """What the store says of a shard that is not read; copies in a cache are not looked at. See `Store.stat`."""
         location = self.resolve(shard).location
         return store_of(location, self.users).stat(location, self)
+
+    @property
+    def horizon(self) -> int:
+        """How many shards ahead of those being read stores are to be told of; 0: none."""
+        return 0 if self.ais is None else self.ais.prefetch
+
+    def announce(self, shards: Iterable[Resolution]) -> None:
+        """Tells stores of shards that are going to be read; waits for their answers, and raises nothing."""
+        told: dict[int, tuple[Store, list[str]]] = {}
+        for each in shards:
+            with contextlib.suppress(ShardError):  # which opening it will say
+                store = store_of(each.location, self.users)
+                told.setdefault(id(store), (store, []))[1].append(each.location)
+        for store, locations in told.values():
+            store.announce(locations, self)
 
     def list(self, root: str, pattern: str) -> list[str]:
         """What matches a glob below a location, or the shards directly in it; see `Store.list`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, BinaryIO, cast
 
 from wdspec.storage.resolution import Resolution
@@ -26,6 +26,7 @@ class Ahead:
         self._storage = storage
         self._reading = _Reading()
         self._expected: dict[str, _Expected] = {}
+        self._announced: dict[str, Resolution] = {}
 
     def open(self, shard: ShardUrl) -> BinaryIO:
         """The bytes of a shard, as `Storage.open` gives them, fetched ahead unless they are local.
@@ -55,6 +56,21 @@ class Ahead:
                 self._expected[location] = _Expected(self._storage, resolution, before)
             before = self._expected[location]
 
+    def announce(self, following: Callable[[int], Iterable[ShardUrl]]) -> None:
+        """Has the stores told of the shards that follow, where the spec asks for that: half of them at a time.
+
+        Args:
+            following: gives so many shards that follow.
+        """
+        horizon = self._storage.horizon
+        if not horizon:
+            return
+        coming = {each.location: each for each in map(self._storage.resolve, following(horizon))}
+        new = [each for location, each in coming.items() if location not in self._announced]
+        if new and 2 * len(new) >= min(horizon, len(coming)):
+            self._announced = coming
+            background_fetcher().add(_Announcement(self._storage, new))
+
     def close(self) -> None:
         """Gives up what was expected."""
         self.expect(())
@@ -62,6 +78,25 @@ class Ahead:
     def __del__(self) -> None:
         for expected in self._expected.values():
             expected.close()
+
+
+class _Announcement:
+    """Tells the stores once of shards that are going to be read."""
+
+    buffered = -2  # before anything that is read, which waits for its store as long
+
+    def __init__(self, storage: Storage, shards: Sequence[Resolution]) -> None:
+        self.lock = threading.Lock()
+        self._storage, self._shards = storage, shards
+        self.done = False
+
+    @property
+    def ready(self) -> bool:
+        return not self.done
+
+    def fetch_piece(self) -> None:
+        self.done = True
+        self._storage.announce(self._shards)
 
 
 class _Reading:

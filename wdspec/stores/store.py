@@ -39,7 +39,7 @@ class ObjectStat:
 
 
 class Store(ABC):
-    """Seven verbs. A location is a URL after rewriting, or the path of a local file.
+    """Eight verbs. A location is a URL after rewriting, or the path of a local file.
 
     Stores are found by scheme (`wdspec.urls.schemes.STORES`), made once a process and without state of their own.
     """
@@ -99,6 +99,9 @@ class Store(ABC):
             ShardError, StoreError: the store does not say.
         """
         return ObjectStat()
+
+    def announce(self, locations: Iterable[str], settings: StoreSettings) -> None:  # noqa: B027  # may do nothing
+        """Says what is going to be read, so that the store may have it at hand; raises nothing, and may do nothing."""
 
     def exists(self, location: str, settings: StoreSettings) -> bool:
         """Whether an object of this name was written; False where that cannot be known.

@@ -1,6 +1,6 @@
 """Users' own stores by URL scheme, from a decorator or from an installed package.
 
-A package offers one as an entry point, a function that opens or a class with more of the seven verbs::
+A package offers one as an entry point, a function that opens or a class with more of the verbs::
 
     [project.entry-points."wdspec.stores"]
     vault = "mypackage.vault:VaultStore"

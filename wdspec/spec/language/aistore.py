@@ -11,6 +11,7 @@ from wdspec.spec.language.model import Model
 from wdspec.spec.language.value_types import (
     Boolean,
     Duration,
+    Prefetched,
     Text,
     one_or_more,
     read_list,
@@ -189,6 +190,11 @@ class AIStore(Model):
     )
     latest: AffectsNeither[Boolean] = Field(
         False, description="Ask the cluster to compare its copy with the remote bucket's object each time."
+    )
+    prefetch: AffectsNeither[Prefetched] = Field(
+        0,
+        description="How many shards ahead the cluster is asked to fetch those that it does not hold yet from their "
+        "remote bucket, for each source of each stream of samples. It is asked for half as many at a time.",
     )
     namespace: AffectsNeither[Namespace | None] = Field(
         None, description="Namespace of the buckets: `'@cluster'`, `'@cluster#name'` or `'#name'`."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -15,6 +15,7 @@ from wdspec.outputs.output import Output
 from wdspec.stores.ais.checksums import Verification, digest_of
 from wdspec.stores.ais.client import AisClient, client_for
 from wdspec.stores.ais.object_listing import MAX_INTERNAL, listed_names
+from wdspec.stores.ais.prefetching import prefetch
 from wdspec.stores.ais.refusals import Refusal
 from wdspec.stores.ais.sending import AisUpload, asked, delete, exists
 from wdspec.stores.http.answers import extent_of
@@ -71,6 +72,10 @@ class AisStore(KeyStore):
         transformed = settings.ais is not None and settings.ais.etl is not None
         size = int(length) if length.isdigit() and not transformed else None
         return ObjectStat(size, _version(headers, is_cloud=not url.startswith("ais://")))
+
+    def announce(self, locations: Iterable[str], settings: StoreSettings) -> None:
+        if settings.ais is not None:
+            prefetch(settings.ais, (location.removeprefix(AIS_PREFIX) for location in locations))
 
     def exists(self, location: str, settings: StoreSettings) -> bool:
         return exists(*_place(location, settings))

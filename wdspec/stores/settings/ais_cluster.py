@@ -96,6 +96,8 @@ class AisCluster:
     """Whether checksums are compared."""
     etl: Etl | None = None
     latest: bool = False
+    prefetch: int = 0
+    """How many shards ahead it is asked to fetch from its remote buckets."""
     namespace: str | None = None
     """Of URLs that name none."""
 
@@ -153,6 +155,7 @@ class AisCluster:
             verifies=said.get("checksum") != "ignore",
             etl=said.get("etl"),
             latest=said.get("latest", False),
+            prefetch=said.get("prefetch", 0),
             namespace=said.get("namespace"),
         )
 
