@@ -1,12 +1,14 @@
-"""examples/frameworks/with_dcp.py: 4 processes killed, 2 that go on and are killed, 4 that go on to the end."""
+"""examples/frameworks/with_dcp.py: processes are killed, and others, more or fewer, go on to the end."""
 
+import pytest
 from frameworkjobs import STEPS_OF_AN_EPOCH, Job, assert_exact, documented, make_spec, unbroken_run
 
 EPOCHS = 2
 EVERY = 5
 
 
-def test_four_processes_killed_then_two_then_four(tmp_path):
+@pytest.mark.parametrize("processes", [(4, 2), pytest.param((4, 2, 4), marks=pytest.mark.long)], ids=str)
+def test_killed_it_goes_on_with_other_numbers_of_processes(tmp_path, processes):
     spec = make_spec(tmp_path)
     spec.write_text(spec.read_text().replace("{ranks: 2, workers: 2}", "{ranks: 4, workers: 2}"))
     arguments = ["--spec", spec, "--every", EVERY, "--epochs", EPOCHS, "--workers", 1, "--keys"]
@@ -15,11 +17,13 @@ def test_four_processes_killed_then_two_then_four(tmp_path):
         options = {"--checkpoints": tmp_path / "saved", "--nproc-per-node": processes}
         return Job(tmp_path / name, [[*documented("with_dcp.py", options), *arguments, tmp_path / name]])
 
-    with start("four", 4) as four:
-        four.run_to(13)
-    with start("two", 2) as two:
-        two.run_to(27)
-    with start("four-again", 4) as again:
-        again.finish()
+    runs = []
+    for number, count in enumerate(processes):
+        with start(f"run-{number}", count) as run:
+            if number == len(processes) - 1:
+                run.finish()
+            else:
+                run.run_to((13, 27)[number])
+        runs.append(run)
     expected = unbroken_run(spec, EPOCHS * STEPS_OF_AN_EPOCH)
-    assert_exact([four, two, again], expected, [4, 2, 4], most_replayed=EVERY)
+    assert_exact(runs, expected, list(processes), most_replayed=EVERY)

@@ -57,14 +57,17 @@ def test_a_job_killed_at_random_steps_goes_on_exactly(spec, expected):
     assert_exact(runs, expected, [1] * len(runs), most_replayed=7)
 
 
-def test_two_devices_then_one_then_two(spec, expected):
-    with train(spec, "first", devices=2) as first:
-        first.run_to(12)
-    with train(spec, "second", devices=1) as second:
-        second.run_to(max(first.steps()) + 20)
-    with train(spec, "third", devices=2) as third:
-        third.finish()
-    assert_exact([first, second, third], expected, [2, 1, 2], most_replayed=5)
+@pytest.mark.parametrize("devices", [(2, 1), pytest.param((2, 1, 2), marks=pytest.mark.long)], ids=str)
+def test_killed_it_goes_on_with_other_numbers_of_devices(spec, expected, devices):
+    runs = []
+    for number, count in enumerate(devices):
+        with train(spec, f"run-{number}", devices=count) as run:
+            if number == len(devices) - 1:
+                run.finish()
+            else:
+                run.run_to(max(runs[-1].steps()) + 20 if runs else 12)
+        runs.append(run)
+    assert_exact(runs, expected, list(devices), most_replayed=5)
 
 
 @pytest.mark.long

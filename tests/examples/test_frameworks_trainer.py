@@ -8,7 +8,8 @@ EPOCHS = 2
 pytest.importorskip("transformers")
 
 
-def test_two_processes_killed_then_one_then_two(tmp_path):
+@pytest.mark.parametrize("processes", [(2, 1), pytest.param((2, 1, 2), marks=pytest.mark.long)], ids=str)
+def test_killed_it_goes_on_with_other_numbers_of_processes(tmp_path, processes):
     spec = make_spec(tmp_path)
 
     def start(name, processes):
@@ -27,15 +28,17 @@ def test_two_processes_killed_then_one_then_two(tmp_path):
         )
         return Job(tmp_path / name, [[*documented("with_trainer.py", options), *arguments]])
 
-    with start("two", 2) as two:
-        two.run_to(13)
-    with start("one", 1) as one:
-        one.run_to(28)
-    with start("two-again", 2) as again:
-        again.finish()
+    runs = []
+    for number, count in enumerate(processes):
+        with start(f"run-{number}", count) as run:
+            if number == len(processes) - 1:
+                run.finish()
+            else:
+                run.run_to((13, 28)[number])
+        runs.append(run)
     expected = unbroken_run(spec, EPOCHS * STEPS_OF_AN_EPOCH)
     # The checkpoint after step 10 may not have been whole yet when step 13 was killed.
-    assert_exact([two, one, again], expected, [2, 1, 2], most_replayed=10)
+    assert_exact(runs, expected, list(processes), most_replayed=10)
 
 
 SHARED_OUT = """
