@@ -224,6 +224,18 @@ def test_a_validated_file_of_another_tool_names_the_command():
         wds.load(FILES / "energon" / "v1.yaml")
 
 
+@pytest.mark.parametrize("name", ["webdataset/plain.yaml", "webdataset-ds/absolute.ds.yml"])
+def test_what_a_spec_can_say_in_full_loads_as_it_is(name, tmp_path):
+    path = FILES / name
+    text, notes = converted(path)
+    assert notes == ""
+    assert check(path)[1] == []
+    expected = wds.load(write(tmp_path, text)).sources
+    assert [(each.name, each.shards, each.order) for each in wds.load(path).sources] == [
+        (each.name, each.shards, each.order) for each in expected
+    ]
+
+
 def test_a_dialect_is_one_file_and_one_row(tmp_path, monkeypatch):
     def convert(given, new):
         new.spec["dataset"] = [new.source(name, shards) for name, shards in given.top["mine"].items()]

@@ -95,8 +95,7 @@ class _Group:
                     self._new.note(
                         f"{source['name']}: it had no weight where others have one; it has 1 now, correct it"
                     )
-                tempered = weight if heat is None else round(weight**heat, 6)
-                source["weight"] = int(tempered) if tempered == int(tempered) else tempered
+                source["weight"] = weight if heat is None else _tempered(weight, heat)
         elif len(made) > 1:
             for source in made:
                 source["weight"] = 1
@@ -153,6 +152,15 @@ class _Group:
         else:
             new.note(f"{source['name']}: `type: {kind}` may be no tar or JSON lines; correct `shards`")
         return source
+
+
+def _tempered(weight: float | int, heat: float | int) -> float | int:
+    """`weight ** heat`; the weight itself where that is no number."""
+    try:
+        tempered = round(float(weight) ** float(heat), 6) if weight > 0 else weight
+    except OverflowError:
+        return weight
+    return int(tempered) if tempered == int(tempered) else tempered
 
 
 def _places(entry: dict[Any, Any]) -> list[tuple[str, float | int | None]]:

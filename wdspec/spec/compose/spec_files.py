@@ -8,6 +8,7 @@ import stat
 import sys
 from collections.abc import Callable
 
+from wdspec.spec.compose.foreign_specs import natively_read
 from wdspec.spec.compose.merging import merge
 from wdspec.spec.problems.ignore_comments import IgnoreComment, ignore_comments
 from wdspec.spec.problems.message_words import shown
@@ -102,7 +103,9 @@ class Library:
         return path, named
 
     def extended(self, own: MapNode, chain: tuple[str, ...] = ()) -> MapNode:
-        """A tree laid over everything it extends."""
+        """A tree laid over everything it extends; that of another tool's file, where a spec can say all of it."""
+        if (native := natively_read(own)) is not None:
+            return native
         extends = own.get("extends")
         if extends is None:
             return own
