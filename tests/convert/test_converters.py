@@ -7,6 +7,7 @@ import contextlib
 import copy
 import os
 import random
+import re
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -44,6 +45,21 @@ def cases():
 
 def converted(path):
     return wdspec("convert", path.relative_to(FILES), folder=FILES)
+
+
+def documented():
+    """(name of a file, its text, the spec that is said to come of it) of each example on the page."""
+    page = (HERE.parents[1] / "docs" / "convert.md").read_text()
+    return re.findall(
+        r"```(?:yaml|python)\n# (\S+)\n(.*?)```\n\nbecomes[^\n]*\n\n```yaml\n(.*?)```", page, re.DOTALL
+    )
+
+
+@pytest.mark.parametrize(("name", "text", "said"), documented(), ids=[each[0] for each in documented()])
+def test_the_examples_of_the_page_become_what_it_says(name, text, said, tmp_path):
+    assert len(documented()) == 5
+    (tmp_path / name).write_text(text)
+    assert wdspec("convert", name, folder=tmp_path)[0] == said
 
 
 @pytest.mark.parametrize(("dialect", "path"), list(cases()))
