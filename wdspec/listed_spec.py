@@ -110,7 +110,8 @@ def _parts(spec: Spec, source: Source, storage: Storage) -> SourceParts:
     # Only what `map` or a tag may add has to be looked for after them; all else is asked of the shard itself.
     late = bool(maps) or tagged
     kept = spec.to_tuple or spec.fields
-    prunes = kept is not None and not late and source.select is None
+    expected = source.expect is not None and bool(source.expect.fields)
+    prunes = kept is not None and not late and source.select is None and not expected
     fields = SampleFields.of(
         source,
         allow=spec.allow,
@@ -128,6 +129,7 @@ def _parts(spec: Spec, source: Source, storage: Storage) -> SourceParts:
         tags=source.tags or None,
         keep=spec.fields,
         need=tuple(asked) if late else (),
+        expect=None if source.expect is None else source.expect.fields,
         missing=source.missing,
         folder=spec.folder,
     )

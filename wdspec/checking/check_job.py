@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 from wdspec.checking.shards.shard_look import ShardLook
 from wdspec.errors import WdspecError
 from wdspec.listed_spec import ListedSpec
 from wdspec.planning.plan import Plan
 from wdspec.planning.topology import Topology
+from wdspec.reading.source_parts import SourceParts
 from wdspec.secure import secure_mode
 from wdspec.spec.language.models import Spec
 
@@ -28,7 +30,7 @@ def looks_of(listed: ListedSpec, most: int | None, compares: bool = False) -> li
             source.name,
             number,
             shard,
-            listed.parts[source.name],
+            _thorough(listed.parts[source.name]),
             spec.seed,
             in_full=number in read,
             looks=compares,
@@ -38,6 +40,10 @@ def looks_of(listed: ListedSpec, most: int | None, compares: bool = False) -> li
         for read in [frozenset(spread(len(listed.shards[source.name]), most))]
         for number, shard in enumerate(listed.shards[source.name])
     ]
+
+
+def _thorough(parts: SourceParts) -> SourceParts:
+    return replace(parts, transform=replace(parts.transform, thorough=True))
 
 
 def plan_of(listed: ListedSpec) -> Plan | None:

@@ -9,7 +9,7 @@ from wdspec.checking.judgements.lone_classes import lone_classes
 from wdspec.checking.judgements.mixed_fields import mixed_fields
 from wdspec.checking.judgements.odd_images import odd_images
 from wdspec.checking.judgements.repeated_samples import repeated_contents, repeated_keys
-from wdspec.checking.judgements.shard_counts import few_shards, small_shards
+from wdspec.checking.judgements.shard_counts import expected_counts, few_shards, small_shards
 from wdspec.checking.judgements.similar_images import similar_images
 from wdspec.checking.judgements.sorted_shards import sorted_shards
 from wdspec.checking.judgements.unstackable_values import unstackable_values
@@ -25,6 +25,7 @@ JUDGEMENTS: tuple[Judgement, ...] = (
     sorted_shards,
     small_shards,
     few_shards,
+    expected_counts,
     unstackable_values,
 )
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from wdspec.errors import FieldError
 from wdspec.fields.decoding_errors import UserDecoderError
+from wdspec.fields.expected_values import UnexpectedValueError, expectation_step
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.fields.scale import Scaling
 from wdspec.planning.keys import random64, uniform
@@ -21,6 +22,7 @@ from wdspec.reading.error_budget import Budget
 from wdspec.reading.sample_rng import SampleAtWork, current, slot_key
 from wdspec.reading.shard_opener import ShardOpener
 from wdspec.reading.user_steps import MapSteps, Step, selection
+from wdspec.spec.language.steps.expectations import ExpectedField
 from wdspec.spec.language.steps.user_calls import Call
 from wdspec.spec.language.vocabulary import SkipCause
 
@@ -48,6 +50,10 @@ class Transform:
     """The spec's `fields`; None keeps all."""
     need: tuple[str, ...] = ()
     """Fields that the spec's `to_tuple` asks for and that only `map` may have made."""
+    expect: Mapping[str, ExpectedField] | None = None
+    """What the source's fields are to be, by name, where its own steps end."""
+    thorough: bool = False
+    """Whether that is looked at to the last element of large arrays."""
     missing: str = "error"
     folder: str = ""
     """The spec's, where the user's functions are looked for first."""
@@ -115,6 +121,8 @@ class Transform:
                         return process(undamaged, ordinal, of_store=True)
                 if isinstance(error, UserDecoderError):
                     cause = "map"
+                elif isinstance(error, UnexpectedValueError):
+                    cause = "decode"
                 budget(error, cause, url=raw["__url__"], key=raw["__key__"])
                 return None
             if of_store and shards is not None:
@@ -133,6 +141,8 @@ class Transform:
         if self.tags:
             tags = dict(self.tags)
             steps.append(lambda sample: {**sample, **tags})
+        if self.expect:
+            steps.append(expectation_step(self.expect, self.thorough))
         return steps + [maps.step(call, self.folder) for call in self.maps[self.own_maps :]]
 
     def _projection(self, budget: Budget) -> Step | None:

@@ -32,6 +32,26 @@ def small_shards(collection: CheckedData) -> Iterator[DataProblem]:
                 )
 
 
+def expected_counts(collection: CheckedData) -> Iterator[DataProblem]:
+    """Sources with more or fewer samples, or with more of them left out, than `expect` says."""
+    for source in collection.own:
+        expect, facts = source.source.expect, source.facts
+        if expect is None or not source.read:
+            continue
+        is_whole = len(source.read) == len(source.shards)
+        if expect.samples is not None and is_whole and not expect.samples.hold(facts.samples):
+            message = f"the source has {facts.samples:,} samples, where {expect.samples} is expected"
+            yield DataProblem("D214", message, source.name)
+        part = facts.dropped / max(1, facts.samples)
+        if expect.dropped is not None and part > expect.dropped:
+            yield DataProblem(
+                "D215",
+                f"{facts.dropped:,} of {facts.samples:,} samples are left out by `select` or `missing`, "
+                f"{100 * part:.1f} %, where at most {100 * expect.dropped:g} % is expected",
+                source.name,
+            )
+
+
 def few_shards(collection: CheckedData) -> Iterator[DataProblem]:
     """Sources with fewer shards than slots."""
     plan = collection.plan

@@ -7,6 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from wdspec.redaction import redacted_urls
+from wdspec.spec.language.model import Model
+
 _LONGEST = 60
 _SPELT_APART = frozenset({"dataset", "description", "wdspec"})
 
@@ -65,3 +68,13 @@ def as_html(
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f"<b>{escape(title)}</b>{': ' if said else ''}{said}{table}"
+
+
+class Discreet(Model):
+    """Shows itself in short, without the secrets of its URLs: whoever prints a spec prints it into a log."""
+
+    def __repr__(self) -> str:
+        return redacted_urls(in_a_line(self, []))
+
+    def __str__(self) -> str:
+        return repr(self)

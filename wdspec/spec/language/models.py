@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, SkipValidation
 
 from wdspec.redaction import redacted_urls
 from wdspec.spec.language.aistore import AIStoreOrNone
-from wdspec.spec.language.display import as_html, facts, in_a_line
+from wdspec.spec.language.display import Discreet, as_html, facts, in_a_line
 from wdspec.spec.language.effects import Affects, AffectsNeither, AffectsOrder, AffectsSamples, AsksForFields
 from wdspec.spec.language.locations import CacheOrNone, OutputOptions, RewriteRule, StorageOrNone, read_output
 from wdspec.spec.language.model import Model, shared
@@ -28,6 +28,7 @@ from wdspec.spec.language.options import (
 )
 from wdspec.spec.language.sample_options import Decoding, KeyRule, KeyRuleOrWord, RenameTargets, Scale
 from wdspec.spec.language.steps.batch_options import Batch, read_batch
+from wdspec.spec.language.steps.expectations import Expectations
 from wdspec.spec.language.steps.stage_option import StageOrNone
 from wdspec.spec.language.steps.user_calls import Calls
 from wdspec.spec.language.value_types import (
@@ -152,20 +153,13 @@ class SourceOptions(Model):
         description="What a shard with nothing in it is: an error, as stores and full disks make such files; or, with "
         "`allow`, a shard of no samples.",
     )
+    expect: Expectations | None = Field(
+        None, description="What its samples are, as they leave it; `errors` says what happens to others."
+    )
     tar: TarOptions = Field(default_factory=shared(TarOptions), description="How strictly tars are read.")
 
 
-class _Discreet(Model):
-    """Shows itself in short, without the secrets of its URLs: whoever prints a spec prints it into a log."""
-
-    def __repr__(self) -> str:
-        return redacted_urls(in_a_line(self, []))
-
-    def __str__(self) -> str:
-        return repr(self)
-
-
-class Source(_Discreet, SourceOptions):
+class Source(Discreet, SourceOptions):
     """A collection of shards, or a nested mix of such collections."""
 
     name: AffectsOrder[Text] = Field(
@@ -202,7 +196,7 @@ class Source(_Discreet, SourceOptions):
                 yield from source.mixes
 
 
-class Spec(_Discreet):
+class Spec(Discreet):
     """A spec, for one split and one environment."""
 
     wdspec: AffectsNeither[Integer] = Field(

@@ -59,6 +59,21 @@ SAMPLE_CODES = table(
         "the first and last bytes are looked at.)",
     ),
     Code(
+        "D213",
+        "a value that is not as expected",
+        "`expect` in the spec says what a field is, and in this sample it is not. Mend the data, leave such "
+        "samples out with `select`, or correct `expect`. In training `errors` decides, as for what cannot be "
+        "decoded.",
+    ),
+    Code(
+        "D214",
+        "another number of samples than expected",
+        "`expect: {samples: …}` says how many the source has.",
+    ),
+    Code(
+        "D215", "more samples left out than expected", "`expect: {dropped: …}` says what part of them may be."
+    ),
+    Code(
         "D301",
         "a key in several shards",
         "Samples of one source have one key. With the same content one of them is too many; with different files "

@@ -1,0 +1,166 @@
+"""`expect` says what samples are; what is not so is an error, or skipped, as `errors` says, and `check` finds it."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from commandline import within
+from PIL import Image
+from shardmaking import write_shard
+
+import wdspec
+from wdspec.fields.expected_values import FEW_ELEMENTS, UnexpectedValueError, expectation_step
+from wdspec.spec.language.steps.expectations import ExpectedField, read_expected_field
+
+
+def wrong_with(expected, value, thorough=False):
+    """What is said of a value; None where it is as expected."""
+    field = ExpectedField.model_validate(read_expected_field(expected))
+    try:
+        expectation_step({"x": field}, thorough)({"__key__": "k", "x": value})
+    except UnexpectedValueError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("expected", "good", "bad", "said"),
+    [
+        ("uint8", np.zeros((2, 2), np.uint8), np.zeros(2, np.int16), "is an array of int16, where uint8"),
+        ("float32", torch.zeros(3), torch.zeros(3, dtype=torch.int64), "is an array of int64, where float32"),
+        ("int", 3, "3", "is a str, where int is expected"),
+        ("int", np.int64(3), True, "is a bool, where int"),
+        ("str", "a", b"a", "is a bytes, where str"),
+        ("dict", {}, [], "is a list, where dict"),
+        (
+            "image",
+            Image.new("RGB", (4, 3)),
+            np.zeros((3, 4, 3), np.uint8),
+            "is an array of uint8, where image",
+        ),
+        (
+            {"shape": [2, None, [1, 3]]},
+            np.zeros((2, 9, 3)),
+            np.zeros((2, 9, 4)),
+            "[2, 9, 4], where [2, any, 1 to 3]",
+        ),
+        ({"shape": [2, 2]}, np.zeros((2, 2)), np.zeros((2, 2, 1)), "has the shape [2, 2, 1]"),
+        ({"shape": [3, 4, 3]}, Image.new("RGB", (4, 3)), Image.new("L", (4, 3)), "has the shape [3, 4, 1]"),
+        ({"length": [2, 3]}, "ab", "abcd", "has the length 4, where 2 to 3"),
+        ({"length": [1, None]}, [1], [], "has the length 0, where 1 or more"),
+        ({"classes": 10}, 9, 10, "is 10, where 0 to 9 is expected"),
+        ({"classes": 10}, np.int64(0), -1, "is -1"),
+        ({"classes": ["cat", "dog"]}, "dog", "cow", "is 'cow', where one of 2 classes"),
+        ({"range": [0, 1]}, 0.5, 1.5, "is 1.5, where 0 to 1"),
+        ({"range": [None, 1]}, np.array([-9.0, 1]), np.array([0, 2.0]), "goes from 0 to 2, where at most 1"),
+        ({"range": [0, 1]}, torch.ones(3), float("nan"), "is nan"),
+        (
+            {"type": "float32", "shape": [2]},
+            np.zeros(2, np.float32),
+            np.zeros(3, np.float32),
+            "[3], where [2]",
+        ),
+        ({}, None, None, None),
+    ],
+)
+def test_a_value_is_as_expected_or_is_told(expected, good, bad, said):
+    assert wrong_with(expected, good) is None
+    if said is not None:
+        assert said in wrong_with(expected, bad)
+
+
+def test_ranges_of_large_arrays_are_looked_at_by_check_alone():
+    large = np.full(FEW_ELEMENTS + 1, 7)
+    assert wrong_with({"range": [0, 1]}, large) is None
+    assert "goes from 7 to 7" in wrong_with({"range": [0, 1]}, large, thorough=True)
+
+
+def test_a_field_that_is_not_there_is_told():
+    field = ExpectedField()
+    with pytest.raises(UnexpectedValueError, match="names the field `y`, and the sample has `x`") as caught:
+        expectation_step({"y": field})({"__key__": "k", "x": 1})
+    assert caught.value.place == {"key": "k", "field": "y"}
+
+
+@pytest.mark.parametrize(
+    ("expect", "code", "said"),
+    [
+        ({"fields": {"cls": "uint9"}}, "E203", "did you mean `uint8`?"),
+        ({"fields": {"cls": {"typ": "int"}}}, "E201", "did you mean `type`?"),
+        ({"fields": {"cls": {"shape": 3}}}, "E202", "a shape is a list"),
+        ({"fields": {"cls": {"range": [3, 1]}}}, "E204", "write `[1, 3]`"),
+        ({"fields": {"cls": {"range": [None, None]}}}, "E203", "bounds are two numbers"),
+        ({"fields": {"cls": {"length": "long"}}}, "E202", "number"),
+        ({"fields": {"cls": {"classes": []}}}, "E202", "expected the classes"),
+        ({"fields": {"cls": {"classes": 0}}}, "E202", "expected the classes"),
+        ({"fields": {"cls": 3}}, "E202", "what a field is"),
+        ({"samples": [2, 1]}, "E204", "nothing between"),
+        ({"dropped": 2}, "E204", "at most 1"),
+        ({"dropt": 0.1}, "E201", "did you mean `dropped`?"),
+    ],
+)
+def test_what_cannot_be_expected_is_told_at_its_place(expect, code, said):
+    with pytest.raises(wdspec.SpecError) as caught:
+        wdspec.load({"dataset": [{"shards": "a.tar", "expect": expect}]})
+    (problem,) = caught.value.problems
+    assert problem.code == code
+    assert said in f"{problem.message} {problem.hint}"
+
+
+@pytest.fixture
+def spec(tmp_path):
+    samples = [(f"k{n:02d}", {"cls": b"%d" % n, "txt": b"t" * (n + 1)}) for n in range(20)]
+    write_shard(tmp_path / "a.tar", samples)
+    return {
+        "dataset": [
+            {"name": "a", "shards": str(tmp_path / "a.tar"), "expect": {"fields": {"cls": {"classes": 15}}}}
+        ],
+        "epoch": "pass",
+    }
+
+
+def test_errors_decides_what_happens(spec):
+    with wdspec.loader(spec) as loader, pytest.raises(UnexpectedValueError, match="is 15, where 0 to 14"):
+        list(loader)
+    with wdspec.loader(spec | {"errors": "skip"}) as loader:
+        found = [sample["cls"] for sample in loader]
+        assert loader.stats().sources["a"].skipped == {"UnexpectedValueError": 5}
+    assert sorted(set(found)) == list(range(15))
+
+
+def test_it_is_of_what_leaves_the_source(spec, tmp_path):
+    (source,) = spec["dataset"]
+    source |= {"rename": {"label": "cls"}, "tags": {"kind": "a"}}
+    source["expect"] = {"fields": {"label": {"range": [0, 19]}, "kind": {"classes": ["a"]}}}
+    with wdspec.loader(spec | {"fields": "txt"}) as loader:
+        assert len(list(loader)) == 20
+
+
+def test_check_names_each_and_compares_the_counts(spec, tmp_path):
+    spec["dataset"][0]["expect"] |= {"samples": [30, None]}
+    (tmp_path / "s.yaml").write_text(json.dumps(spec))
+    out, _ = within("check", "s.yaml", "--all", "--jobs", "0", "--format", "json", folder=tmp_path, code=1)
+    problems = json.loads(out)["problems"]
+    assert [each["code"] for each in problems] == ["D213"] * 5 + ["D214"]
+    assert problems[0]["member"] == "k15.cls"
+    assert "the source has 20 samples, where 30 or more is expected" in problems[-1]["message"]
+
+
+def test_check_compares_what_is_left_out(spec, tmp_path):
+    spec["dataset"][0] |= {"extensions": "cls jpg", "missing": "skip", "expect": {"dropped": 0.5}}
+    (tmp_path / "s.yaml").write_text(json.dumps(spec))
+    out, _ = within("check", "s.yaml", "--all", "--jobs", "0", "--format", "json", folder=tmp_path, code=1)
+    (problem,) = json.loads(out)["problems"]
+    assert (problem["code"], problem["source"]) == ("D215", "a")
+    assert "20 of 20 samples are left out" in problem["message"]
+
+
+def test_the_spec_on_the_page_is_valid():
+    page = (Path(__file__).parents[2] / "docs" / "checking.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
+    (source,) = wdspec.load(yaml.safe_load(block)).sources
+    assert sorted(source.expect.fields) == ["cls", "jpg", "txt"]
