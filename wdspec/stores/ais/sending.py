@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from typing import IO
 
 from wdspec.errors import ShardError, StoreError, UsageError
+from wdspec.outputs.gathered_output import GatheredOutput
 from wdspec.stores.ais.checksums import digest_of
 from wdspec.stores.ais.client import AisClient, Reply
 from wdspec.stores.ais.refusals import Refusal
@@ -17,12 +17,10 @@ from wdspec.streams.retrying import Retries, RetryPolicy, TransientError
 _PIECE = 1024 * 1024
 
 
-class AisUpload:
+class AisUpload(GatheredOutput):
     """An object being written. The cluster shows it only when all its bytes are there.
 
     What the cluster then says of it, its length and its checksum, must be what was sent; else it is deleted again.
-    Needs as much room in the temporary folder as the object has bytes.
-
     Raises:
         UsageError: the name is taken and may not be overwritten.
         ShardError, StoreError: the cluster cannot be asked.
@@ -34,33 +32,12 @@ class AisUpload:
         self._client, self._cluster, self._url, self._policy = client, cluster, url, policy
         self._target = cluster.target(url)
         self._overwrite = overwrite
-        self._check_free()
-        self._file: IO[bytes] | None = tempfile.NamedTemporaryFile(  # noqa: SIM115  # lives until `abort`
-            prefix="wdspec-", suffix=".partial"
-        )
+        super().__init__()
 
-    def write(self, data: bytes, /) -> int:
-        assert self._file is not None
-        return self._file.write(data)
-
-    def commit(self) -> None:
-        file = self._file
-        assert file is not None
-        try:
-            self._check_free()
-            size = file.seek(0, 2)
-            self._asked(
-                "PUT", {"content-length": str(size), "content-type": "application/octet-stream"}, file
-            )
-            self._compare(file, size)
-        finally:
-            self.abort()
-
-    def abort(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            with contextlib.suppress(OSError):
-                file.close()
+    def _put(self, file: IO[bytes]) -> None:
+        size = file.seek(0, 2)
+        self._asked("PUT", {"content-length": str(size), "content-type": "application/octet-stream"}, file)
+        self._compare(file, size)
 
     def _check_free(self) -> None:
         if not self._overwrite and exists(self._client, self._cluster, self._url, self._policy):

@@ -4,50 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import tempfile
 from functools import partial
 from typing import IO, Any
 
 from wdspec.errors import UsageError
+from wdspec.outputs.gathered_output import GatheredOutput
 from wdspec.stores.fsspec.filesystems import asked
 from wdspec.stores.settings.object_login import ObjectLogin
 from wdspec.urls.schemes import ROWS, scheme_of
 
 
-class Upload:
-    """An object of a store that fsspec can write: gathered in a local file, uploaded when it is whole.
-
-    Needs as much room in the temporary folder as the object has bytes.
-    """
+class Upload(GatheredOutput):
+    """An object of a store that fsspec can write."""
 
     def __init__(self, url: str, login: ObjectLogin | None = None, *, overwrite: bool = True) -> None:
         self._url, self._login = url, login
         self._overwrite = overwrite
-        self._check_free()
-        self._file: IO[bytes] | None = tempfile.NamedTemporaryFile(  # noqa: SIM115  # lives until `abort`
-            prefix="wdspec-", suffix=".partial"
-        )
+        super().__init__()
 
-    def write(self, data: bytes, /) -> int:
-        assert self._file is not None
-        return self._file.write(data)
-
-    def commit(self) -> None:
-        file = self._file
-        assert file is not None
-        try:
-            file.flush()
-            self._check_free()
-            put = _put_whole if _appears_whole(self._url) else _put_and_move
-            asked(self._url, self._login, partial(put, file.name))
-        finally:
-            self.abort()
-
-    def abort(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            with contextlib.suppress(OSError):
-                file.close()
+    def _put(self, file: IO[bytes]) -> None:
+        put = _put_whole if _appears_whole(self._url) else _put_and_move
+        asked(self._url, self._login, partial(put, file.name))
 
     def _check_free(self) -> None:
         # Also where it may be replaced: a package that is not installed is told of before the work.
