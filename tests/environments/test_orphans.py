@@ -59,8 +59,7 @@ def begin(work):
     time.sleep(600)
 
 if __name__ == "__main__":
-    engines.carry_out = begin
-    list(engines.LocalEngine(1).run([0]))
+    list(engines.LocalEngine(1).run(begin, [0], lost=None))
 """
 KINDS = {
     "tensors": {"npy": "npy", "txt": "raw"},

@@ -35,6 +35,7 @@ class Counted:
 
     source = "measured"
     next_offset = next_index = 0
+    is_copy = False
 
     def __init__(self, numbers=()):
         self.numbers = numbers
@@ -43,6 +44,12 @@ class Counted:
         return iter(self.numbers)
 
     def close(self):
+        pass
+
+    def note_bytes(self, count):
+        pass
+
+    def note_opened(self, is_copy):
         pass
 
     def process(self, slot):
@@ -62,6 +69,9 @@ class Opening:
         return self
 
     def expect(self, shards):
+        pass
+
+    def announce(self, coming):
         pass
 
 
