@@ -18,7 +18,9 @@ from wdspec.planning.delays import Delays
 from wdspec.planning.plan import SourcePlan
 from wdspec.planning.shard_order import ShardOrder
 from wdspec.planning.stream_state import StreamState
+from wdspec.reading.error_budget import Budget
 from wdspec.reading.source_stream import SourceStream
+from wdspec.spec.language.options import Errors
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.modules["shuffle_quality"] = quality = module_from_spec(
@@ -44,12 +46,6 @@ class Counted:
         return iter(self.numbers)
 
     def close(self):
-        pass
-
-    def note_bytes(self, count):
-        pass
-
-    def note_opened(self, is_copy):
         pass
 
     def process(self, slot):
@@ -87,7 +83,7 @@ def real_stream(count, size, shard, shards, interleave):
         interleave=interleave,
     )
     source = Counted()
-    source.plan, source.parts, source.budget = plan, source, source
+    source.plan, source.parts, source.budget = plan, source, Budget(Errors(), "measured")
     source.open = Opening(shard)
     return list(itertools.islice(iter(SourceStream(source, 0, StreamState())), count))
 
