@@ -313,3 +313,33 @@ def test_the_commands_of_the_page_run(folder):
         more = ["--jobs", "0"] if arguments[0] == "check" and "--jobs" not in arguments else []
         within(*arguments, *more, folder=folder)
     assert len(commands) >= 7
+
+
+def test_a_source_that_cannot_be_listed_leaves_the_others_to_be_looked_at(folder):
+    (folder / "a-002.tar").write_bytes(b"")
+    good = {"name": "a", "shards": "a-{000..005}.tar", "weight": 2}
+    spec(folder, [{"name": "g", "shards": "nothing-*.tar", "weight": 1}, good])
+    report = found(folder, "--all")
+    assert [(each["code"], each["source"]) for each in report["problems"]] == [("D101", "g"), ("D103", "a")]
+    spec(folder, [{"name": "g", "shards": "nothing-*.tar"}])
+    assert codes(found(folder)) == ["D101"]
+
+
+def test_a_source_with_a_probability_can_be_looked_at_alone(folder):
+    shards = {"shards": "a-{000..005}.tar"}
+    spec(folder, [{"name": "a", "probability": 0.7} | shards, {"name": "b", "probability": 0.3} | shards])
+    assert found(folder, "--source", "b", code=0)["sources"]["b"]["read"] == 4
+
+
+def test_a_shard_that_stands_twice_is_told_once(folder):
+    spec(folder, [{"name": "a", "shards": ["a-{000..005}.tar", "a-001.tar"]}])
+    (problem,) = [
+        each for each in found(folder, "--all", code=0)["problems"] if "named" not in each["message"]
+    ]
+    assert (problem["code"], problem["shard"]) == ("D301", "a-001.tar")
+
+
+def test_looking_for_a_shard_forgets_nothing_that_was_read(folder):
+    found(folder, "--all", "--report", "seen.db", code=0)
+    assert found(folder, "--sample", "1", "--report", "seen.db", code=0)["sources"]["a"]["read"] == 6
+    assert found(folder, "--all", "--changed", "seen.db", code=0)["sources"]["a"]["samples"] == 120

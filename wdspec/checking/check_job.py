@@ -6,14 +6,16 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
+from wdspec.checking.shards.data_problem import DataProblem
 from wdspec.checking.shards.shard_look import ShardLook
-from wdspec.errors import WdspecError
+from wdspec.errors import SpecError, WdspecError
 from wdspec.listed_spec import ListedSpec
 from wdspec.planning.plan import Plan
 from wdspec.planning.topology import Topology
 from wdspec.reading.source_parts import SourceParts
 from wdspec.secure import secure_mode
-from wdspec.spec.language.models import Spec
+from wdspec.spec.language.models import Source, Spec
+from wdspec.spec.language.options import MixOptions
 
 
 def looks_of(listed: ListedSpec, most: int | None, compares: bool = False) -> list[ShardLook]:
@@ -61,6 +63,34 @@ def plan_of(listed: ListedSpec) -> Plan | None:
         return None
 
 
+def listed_sources(spec: Spec) -> tuple[ListedSpec | None, list[DataProblem]]:
+    """The spec with the shards of those sources listed that can be, and why others cannot; None if there is none.
+
+    Raises:
+        SpecError: WDS_SECURE forbids the spec's functions.
+    """
+    try:
+        return listed_for_check(spec), []
+    except SpecError:
+        raise
+    except WdspecError as first:
+        listed, problems = [], []
+        for source in spec.sources:
+            try:
+                listed_for_check(alone(spec, source.name))
+            except WdspecError as error:
+                problems.append(DataProblem.of(error, source=source.name))
+            else:
+                listed.append(source)
+        if not problems:
+            raise first
+    if not listed:
+        return None, problems
+    return listed_for_check(
+        spec.model_copy(update={"dataset": tuple(map(_unmixed, listed)), **_ALONE})
+    ), problems
+
+
 def listed_for_check(spec: Spec) -> ListedSpec:
     """The spec with its shards listed.
 
@@ -74,9 +104,17 @@ def listed_for_check(spec: Spec) -> ListedSpec:
 
 
 def alone(spec: Spec, name: str) -> Spec:
-    """The spec with no other source than that of this name."""
-    kept = [source for source in spec.sources if source.name == name]
-    return spec.model_copy(update={"dataset": tuple(kept)})
+    """The spec with no other source than that of this name, whatever its share was."""
+    kept = [_unmixed(source) for source in spec.sources if source.name == name]
+    return spec.model_copy(update={"dataset": tuple(kept), **_ALONE})
+
+
+_ALONE = {"mix": MixOptions()}
+
+
+def _unmixed(source: Source) -> Source:
+    """The source without a share."""
+    return source.model_copy(update={"probability": None, "weight": None, "upsample": None})
 
 
 def spread(count: int, most: int | None) -> Sequence[int]:

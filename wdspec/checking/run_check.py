@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from wdspec.checking.check_job import listed_for_check, looks_of, plan_of
+from wdspec.checking.check_job import listed_for_check, listed_sources, looks_of, plan_of
 from wdspec.checking.judgements.checked_data import CheckedData, CheckedSource, LookedAt
 from wdspec.checking.judging import judged
 from wdspec.checking.report_file import ReportFile, reading_of
@@ -54,11 +54,15 @@ def check_data(
         told: called with each shard that was looked at.
 
     Raises:
-        WdspecError: shards cannot be listed.
+        WdspecError: shards of the other spec cannot be listed.
     """
-    listed = listed_for_check(spec)
-    looks = looks_of(listed, most, other is not None)
-    sources = {source.name: CheckedSource(source, listed.parts[source.name]) for source in spec.sources}
+    listed, unlisted = listed_sources(spec)
+    looks, sources = [], {}
+    if listed is not None:
+        looks = looks_of(listed, most, other is not None)
+        sources = {
+            source.name: CheckedSource(source, listed.parts[source.name]) for source in listed.spec.sources
+        }
     theirs: dict[str, CheckedSource] = {}
     if other is not None:
         also = listed_for_check(other)
@@ -77,9 +81,10 @@ def check_data(
             told(look, facts)
     finally:
         engine.close()
-    collection = CheckedData(spec, plan_of(listed), [*sources.values(), *theirs.values()])
+    plan = None if listed is None or unlisted else plan_of(listed)
+    collection = CheckedData(spec, plan, [*sources.values(), *theirs.values()])
     hidden: dict[str, int] = {}
-    problems = list(_of_shards(collection.own, hidden))
+    problems = [*unlisted, *_of_shards(collection.own, hidden)]
     problems += judged(collection)
     return CheckReport(collection, problems, hidden)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ from wdspec.spec.language.steps.expectations import ARRAYS, Bounds, ExpectedFiel
 
 FEW_ELEMENTS = 4096
 """Elements of an array whose range is looked at while training; `check` looks at all of more."""
+MOST_FORMS = 1000
+"""Types and shapes of a field that are remembered as right."""
 _REMEDY = "mend the data, leave such samples out with `select`, or correct `expect`"
 _PLAIN: dict[str, tuple[type, ...]] = {
     "int": (int, np.integer),
@@ -44,37 +46,66 @@ def expectation_step(
         fields: what is expected, by field.
         thorough: whether the ranges of large arrays are looked at, too.
     """
-    looks = [(name, look) for name, expected in fields.items() for look in _looks(expected, thorough)]
+    looks = [
+        (name, _form_looks(expected), _value_looks(expected, thorough), set[Hashable]())
+        for name, expected in fields.items()
+    ]
 
     def step(sample: dict[str, Any]) -> dict[str, Any]:
-        for name, look in looks:
+        for name, form_looks, value_looks, known in looks:
             if name not in sample:
                 has = ", ".join(f"`{each}`" for each in sample if not each.startswith("__")) or "no fields"
-                said = f"`expect` names the field `{name}`, and the sample has {has}"
-            elif (wrong := look(sample[name])) is not None:
-                said = f"`{name}` {wrong}"
-            else:
-                continue
-            url, key = sample.get("__url__"), sample.get("__key__")
-            raise UnexpectedValueError(f"{said}; {_REMEDY}", url=url, key=key, field=name)
+                raise _unexpected(
+                    f"`expect` names the field `{name}`, and the sample has {has}", sample, name
+                )
+            value = sample[name]
+            if form_looks and (form := _form(value)) not in known:
+                for look in form_looks:
+                    if (wrong := look(value)) is not None:
+                        raise _unexpected(f"`{name}` {wrong}", sample, name)
+                if len(known) < MOST_FORMS:
+                    known.add(form)
+            for look in value_looks:
+                if (wrong := look(value)) is not None:
+                    raise _unexpected(f"`{name}` {wrong}", sample, name)
         return sample
 
     return step
 
 
-def _looks(expected: ExpectedField, thorough: bool) -> list[Look]:
+def _unexpected(said: str, sample: Mapping[str, Any], field: str) -> UnexpectedValueError:
+    url, key = sample.get("__url__"), sample.get("__key__")
+    return UnexpectedValueError(f"{said}; {_REMEDY}", url=url, key=key, field=field)
+
+
+def _form(value: Any) -> Any:
+    """All that types and shapes are judged by: a value of a form that was right before is right, too."""
+    dtype = getattr(value, "dtype", None)
+    if dtype is not None:
+        return value.shape, dtype
+    if hasattr(value, "mode"):
+        return type(value), value.mode, value.size
+    return type(value)
+
+
+def _form_looks(expected: ExpectedField) -> list[Look]:
     looks: list[Look] = []
     if expected.type is not None:
         looks.append(_type_look(expected.type))
     if expected.shape is not None:
         looks.append(_shape_look(expected.shape))
+    return looks
+
+
+def _value_looks(expected: ExpectedField, thorough: bool) -> list[Look]:
+    looks: list[Look] = []
     if expected.length is not None:
         looks.append(_length_look(expected.length))
     if expected.classes is not None:
         looks.append(_class_look(expected.classes))
     if expected.range is not None:
         looks.append(_range_look(expected.range, math.inf if thorough else FEW_ELEMENTS))
-    return looks or [lambda value: None]  # that it is there
+    return looks
 
 
 def _type_look(name: str) -> Look:
@@ -117,12 +148,17 @@ def _shape_look(bounds: tuple[Bounds, ...]) -> Look:
 
 
 def _length_look(bounds: Bounds) -> Look:
+    low = -math.inf if bounds.least is None else bounds.least
+    high = math.inf if bounds.greatest is None else bounds.greatest
+
     def look(value: Any) -> str | None:
-        if not hasattr(value, "__len__") or getattr(value, "shape", None) == ():
+        try:
+            length = len(value)
+        except TypeError:
             return f"is a {type(value).__name__}, which has no length"
-        if bounds.hold(len(value)):
+        if low <= length <= high:
             return None
-        return f"has the length {len(value):,}, where {bounds} is expected"
+        return f"has the length {length:,}, where {bounds} is expected"
 
     return look
 
@@ -132,13 +168,10 @@ def _class_look(classes: frozenset[int | str] | int) -> Look:
     expected = f"0 to {classes - 1:,}" if isinstance(classes, int) else f"one of {len(classes):,} classes"
 
     def look(value: Any) -> str | None:
-        if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        if not isinstance(value, (int, str)) and getattr(value, "shape", None) == ():
             value = value.item()
-        try:
-            if value in allowed and not isinstance(value, (bool, float)):
-                return None
-        except TypeError:  # what cannot be looked up
-            pass
+        if isinstance(value, (int, str)) and value in allowed and not isinstance(value, bool):
+            return None
         return f"is {value!r:.60}, where {expected} is expected"
 
     return look

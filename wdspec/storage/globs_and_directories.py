@@ -41,7 +41,7 @@ def found_in_store(text: str, prefix: str, base: str, storage: Storage) -> Seque
         root = _root(resolution, tail)
         names = storage.list(root, _unquoted(url, tail))
         if not names:
-            raise ShardError(_nothing(root.removeprefix(AIS_PREFIX), tail))
+            raise ShardError(_nothing(root.removeprefix(AIS_PREFIX), tail), code="D101")
         scheme = scheme_of(url.text)
         spelt = [head + quoted_for(scheme, name) for name in names]
         for spelling, name in zip(spelt, names, strict=True) if resolution.rule else ():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -55,6 +56,10 @@ class Where:
 def repeated_keys(collection: CheckedData) -> Iterator[DataProblem]:
     """Keys that come in several shards of one source."""
     sources = collection.own
+    for source in sources:
+        times = Counter(looked.shard.text for looked in source.shards)
+        for text in (text for text, count in times.items() if count > 1):
+            yield DataProblem("D301", "the shard stands twice in its source; name it once", source.name, text)
     with HashFile() as file:
         # Of each source other hashes: numbered samples of several sources share their keys, and mean nothing by it.
         where = _gathered(file, sources, lambda facts: facts.keys, apart=True)
@@ -115,6 +120,8 @@ def _gathered(
 
 
 def _one_key(first: FoundSample, second: FoundSample) -> Iterator[DataProblem]:
+    if first.looked.shard.text == second.looked.shard.text:
+        return  # D301 says so of the shard
     one, other = (member.source.raw(member.looked, member.number) for member in (first, second))
     if one is None or other is None or one[0]["__key__"] != other[0]["__key__"]:
         return
