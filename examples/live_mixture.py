@@ -61,14 +61,15 @@ def train(
     spec: str, checkpoint: Path, every: int, steps: int, keys: Path | None, workers: int | None
 ) -> None:
     """Train from the checkpoint, if there is one, for so many steps in all."""
-    model = DistributedDataParallel(classifier()) if dist.is_initialized() else classifier()
+    bare = classifier()  # what is saved, so that one process alone can load it too
+    model = DistributedDataParallel(bare) if dist.is_initialized() else bare
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     log = StepLog(keys, dist.get_rank() if dist.is_initialized() else 0)
     with wdspec.loader(spec, split="train", num_workers=workers) as loader:
         losses, step = SourceLosses(list(loader.shares)), 0
         if checkpoint.exists():
             saved = torch.load(checkpoint, weights_only=True)
-            model.load_state_dict(saved["model"])
+            bare.load_state_dict(saved["model"])
             optimizer.load_state_dict(saved["optimizer"])
             loader.load_state_dict(saved["data"])  # with the shares that were set
             step = saved["step"]
@@ -89,7 +90,7 @@ def train(
                     )
                     report(f"step {step}: {', '.join(shown)}")
                     parts = {
-                        "model": model.state_dict(),
+                        "model": bare.state_dict(),
                         "optimizer": optimizer.state_dict(),
                         "data": wdspec.gather_state(loader),
                         "step": step,
@@ -103,7 +104,7 @@ def train(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--spec", default=str(ROOT / "examples/specs/digits.yaml"))
+    parser.add_argument("--spec", default=str(ROOT / "examples/specs/elastic.yaml"))
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--every", type=int, default=6, help="steps from one change of shares to the next")
     parser.add_argument("--steps", type=int, default=48)

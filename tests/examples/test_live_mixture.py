@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,3 +45,14 @@ def test_shares_follow_the_losses_and_a_run_goes_on_with_them(main, tmp_path, ca
     cut = run("cut", 12)
     assert cut[:7] == whole[:7]
     assert cut[7:] == whole[4:]
+
+
+def test_what_a_job_of_ranks_saved_goes_on_in_one_process(main, tmp_path, capsys):
+    options = ["--checkpoint", str(tmp_path / "run.pt"), "--every", "2", "--workers", "0"]
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    try:
+        main([*options, "--steps", "2"])
+    finally:
+        dist.destroy_process_group()
+    main([*options, "--steps", "4"])
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["step 2", "step 4"]
