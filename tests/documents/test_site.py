@@ -29,14 +29,15 @@ class Page(HTMLParser):
         self.links += [told[key] for key in ("href", "src") if told.get(key)]
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    target = tmp_path_factory.mktemp("site")
-    site.build(target)
-    return target / "site"
+def test_it_builds_strictly_and_is_whole(tmp_path):
+    """One test, for the site takes some seconds to build."""
+    site.build(tmp_path)
+    every_link_leads_somewhere(tmp_path / "site")
+    every_command_has_a_page_of_its_help(tmp_path / "site")
+    it_can_be_searched(tmp_path / "site")
 
 
-def test_every_link_leads_somewhere(built):
+def every_link_leads_somewhere(built):
     pages = {path.resolve(): Page(path.read_text(encoding="utf-8")) for path in built.rglob("*.html")}
     assert len(pages) > 50
     for path, page in pages.items():
@@ -58,7 +59,7 @@ def test_every_link_leads_somewhere(built):
                 assert unquote(parts.fragment) in pages[target].anchors, (path.name, link)
 
 
-def test_every_command_has_a_page_of_its_help(built):
+def every_command_has_a_page_of_its_help(built):
     for group in GROUPS:
         for name in commands_in(group):
             assert f"Usage: wdspec {name}" in (built / "commands" / f"{name}.html").read_text(
@@ -66,7 +67,7 @@ def test_every_command_has_a_page_of_its_help(built):
             )
 
 
-def test_it_can_be_searched(built):
+def it_can_be_searched(built):
     found = json.loads((built / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
     assert any("temperature" in each["text"] and each["location"].startswith("spec.html") for each in found)
     assert any(each["location"].startswith("codes.html") and "E302" in each["title"] for each in found)
