@@ -343,3 +343,27 @@ def test_looking_for_a_shard_forgets_nothing_that_was_read(folder):
     found(folder, "--all", "--report", "seen.db", code=0)
     assert found(folder, "--sample", "1", "--report", "seen.db", code=0)["sources"]["a"]["read"] == 6
     assert found(folder, "--all", "--changed", "seen.db", code=0)["sources"]["a"]["samples"] == 120
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_remote_shards_are_looked_for_and_read_as_local_ones(folder, nginx, cache):
+    write_source(nginx.root, "check", shards=4, samples=20)
+    (nginx.root / "check-001.tar").write_bytes((nginx.root / "check-001.tar").read_bytes()[:3000])
+    (nginx.root / "check-002.tar").unlink()
+    write_shard(nginx.root / "check-003.tar", [("bad", {"txt": b"t", "json": b"{"})])
+    shards = f"{nginx.url}/check-{{000..003}}.tar"
+    spec(
+        folder,
+        [
+            {"name": "h", "shards": shards, "errors": {"retry": "1ms"}}
+            | ({"cache": "copies"} if cache else {})
+        ],
+    )
+    problems = found(folder, "--all")["problems"]
+    told = [(each["code"], each["shard"][-7:], each["member"], each["offset"]) for each in problems]
+    cut = "D109" if cache else "D107"  # whoever makes a copy sees that its end is missing
+    assert (cut, "001.tar", "check0010001.txt", 2048) in told
+    assert ("D101", "002.tar", None, None) in told
+    assert ("D202", "003.tar", "bad.json", 1024) in told
+    assert {code for code, *_ in told} == {"D101", cut, "D202"}
+    assert [each["code"] for each in found(folder, "--sample", "1")["problems"]] == ["D101"]

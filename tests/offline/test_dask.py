@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from offlinejobs import write_job
 from servers.dask_cluster import dask_cluster
 
+from wdspec.cli.spec_commands.check import check
 from wdspec.cli.spec_commands.process import process
 
 
@@ -42,6 +43,18 @@ def test_a_cluster_writes_what_this_machine_writes(cluster, tmp_path):
     assert [each["url"] for each in failed] == ["in/a-001.tar"]
     assert "thirteen brings bad luck" in failed[0]["cause"]
     assert sorted(os.listdir("bad")) == ["a-000.tar", "a-002.tar", "a-003.tar"]
+
+    # On the same cluster, which takes seconds to start: a check finds there what it finds here.
+    shard = tmp_path / "in" / "a-002.tar"
+    shard.write_bytes(shard.read_bytes()[:3000])
+    here = CliRunner().invoke(
+        check, [file, "--all", "--format", "json", "--jobs", "0"], standalone_mode=False
+    )
+    call = [file, "--all", "--format", "json", "--engine", "dask", "--scheduler", cluster]
+    there = CliRunner().invoke(check, call, standalone_mode=False)
+    assert here.return_value == there.return_value == 1
+    assert json.loads(there.stdout) == json.loads(here.stdout)
+    assert "D107" in [each["code"] for each in json.loads(there.stdout)["problems"]]
 
 
 def test_where_no_scheduler_answers_it_says_how_to_start_one(tmp_path, monkeypatch):

@@ -48,7 +48,7 @@ class CopyCheck:
             ShardError: says what was seen.
         """
         if total is not None and self._size != total:
-            raise ShardError(f"{self._size} bytes came, where {total} were announced")
+            raise ShardError(f"{self._size} bytes came, where {total} were announced", code="D107")
         content = self._content
         content.finish()
         if not content.known or (not content.size and self._may_be_empty):
@@ -60,7 +60,8 @@ class CopyCheck:
             seen = f"begins with {answered(repr(start[:40]), self._url)}" if start else "is empty"
             raise ShardError(
                 f"what came is no shard: it {seen}; nothing was kept. Does the URL lead to the file itself, and does "
-                "the server want a login?"
+                "the server want a login?",
+                code="D106",
             )
         elif self._format == "jsonl":
             _check_last_line(content)
@@ -70,7 +71,8 @@ class CopyCheck:
             return
         raise ShardError(
             "truncated: the tar does not end with its end marker, two blocks of zeros; write the shard again, or "
-            "set `tar: {end: lenient}` if it is known to lack one"
+            "set `tar: {end: lenient}` if it is known to lack one",
+            code="D109",
         )
 
 
@@ -82,7 +84,8 @@ def _check_last_line(content: IntegrityCheck) -> None:
         json.loads(last)
     except (ValueError, RecursionError):
         raise ShardError(
-            f"truncated: the last line is no whole JSON: {last[:40]!r}…; fetch or write the shard again"
+            f"truncated: the last line is no whole JSON: {last[:40]!r}…; fetch or write the shard again",
+            code="D107",
         ) from None
 
 
