@@ -15,6 +15,7 @@ from shardmaking import write_shard, write_source
 
 import wdspec
 from wdspec.checking import run_check
+from wdspec.offline.engines import LocalEngine
 from wdspec.spec.problems.sample_codes import SAMPLE_CODES
 from wdspec.spec.problems.shard_codes import SHARD_CODES
 
@@ -367,3 +368,27 @@ def test_remote_shards_are_looked_for_and_read_as_local_ones(folder, nginx, cach
     assert ("D202", "003.tar", "bad.json", 1024) in told
     assert {code for code, *_ in told} == {"D101", cut, "D202"}
     assert [each["code"] for each in found(folder, "--sample", "1")["problems"]] == ["D101"]
+
+
+def test_little_is_held_of_each_shard(folder):
+    checked = wdspec.load(str(folder / "s.yaml"))
+    report = run_check.check_data(checked, LocalEngine(0), most=None)
+    (source,) = report.collection.own
+    assert source.facts.layouts["txt cls"].times == 120
+    assert source.facts.fields["cls"].kinds["int"].first.shard == "a-000.tar"
+    for looked in source.shards:
+        assert looked.facts.samples.samples == 20
+        assert not looked.facts.samples.fields
+        assert isinstance(looked.facts.keys, np.memmap)
+
+
+def test_a_shard_whose_process_was_killed_is_named(folder, monkeypatch):
+    class Killed(LocalEngine):
+        def run(self, do, works, lost):
+            for work in works:
+                yield work, lost("killed") if work.number == 2 else do(work)
+
+    report = run_check.check_data(wdspec.load(str(folder / "s.yaml")), Killed(0), most=None)
+    assert [(each.code, each.source, each.shard, each.message) for each in report.problems] == [
+        ("D102", "a", "a-002.tar", "killed")
+    ]

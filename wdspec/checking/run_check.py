@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wdspec.checking.check_job import listed_for_check, listed_sources, looks_of, plan_of
 from wdspec.checking.judgements.checked_data import CheckedData, CheckedSource, LookedAt
+from wdspec.checking.judgements.hash_file import HashSpool
 from wdspec.checking.judging import judged
 from wdspec.checking.report_file import ReportFile, reading_of
 from wdspec.checking.shards.data_problem import DataProblem
@@ -70,23 +71,28 @@ def check_data(
             source.name: CheckedSource(source, also.parts[source.name], True) for source in other.sources
         }
         looks += [look._replace(is_other=True) for look in looks_of(also, most, True) if look.in_full]
+    for look in looks:
+        (theirs if look.is_other else sources)[look.source].awaited.append(look.number)
     begun(len(looks))
     memory = _Memory(kept, earlier, spec, other)
     looks = [memory.reminded(look) for look in looks]
-    try:
-        for look, found in engine.run(look_at, looks, _lost):
-            facts = memory.recalled(look, found)
-            checked = (theirs if look.is_other else sources)[look.source]
-            checked.shards.append(LookedAt(look.number, look.shard, facts))
-            told(look, facts)
-    finally:
-        engine.close()
-    plan = None if listed is None or unlisted else plan_of(listed)
-    collection = CheckedData(spec, plan, [*sources.values(), *theirs.values()])
-    hidden: dict[str, int] = {}
-    problems = [*unlisted, *_of_shards(collection.own, hidden)]
-    problems += judged(collection)
-    return CheckReport(collection, problems, hidden)
+    with HashSpool() as spool:
+        try:
+            for look, found in engine.run(look_at, looks, _lost):
+                facts = memory.recalled(look, found)
+                told(look, facts)
+                spool.take(facts)
+                checked = (theirs if look.is_other else sources)[look.source]
+                checked.take(LookedAt(look.number, look.shard, facts))
+        finally:
+            engine.close()
+        spool.give_back()
+        plan = None if listed is None or unlisted else plan_of(listed)
+        collection = CheckedData(spec, plan, [*sources.values(), *theirs.values()])
+        hidden: dict[str, int] = {}
+        problems = [*unlisted, *_of_shards(collection.own, hidden)]
+        problems += judged(collection)
+        return CheckReport(collection, problems, hidden)
 
 
 class _Memory:
@@ -137,6 +143,8 @@ def _of_shards(sources: Iterable[CheckedSource], hidden: dict[str, int]) -> Iter
                     if problem.message in mistakes:
                         continue
                     mistakes.add(problem.message)
+                if not problem.shard:  # the process that looked at it ended
+                    problem = replace(problem, source=source.name, shard=looked.shard.text)
                 yield problem
 
 

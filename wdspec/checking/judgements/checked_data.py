@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from wdspec.checking.shards.data_problem import DataProblem
-from wdspec.checking.shards.shard_facts import SampleFacts, ShardFacts, total
+from wdspec.checking.shards.shard_facts import SampleFacts, ShardFacts
 from wdspec.errors import WdspecError
 from wdspec.planning.plan import Plan, SourcePlan
 from wdspec.reading.piece import Piece
@@ -40,6 +41,23 @@ class CheckedSource:
     is_other: bool = False
     """Whether it is of the spec that the checked one is compared with."""
     shards: list[LookedAt] = field(default_factory=list)
+    facts: SampleFacts = field(default_factory=SampleFacts)
+    """What all shards together showed; of each by itself no more than its counts is held."""
+    awaited: deque[int] = field(default_factory=deque)
+    """Numbers of the shards that are still to be added to it, in order, so that the same comes first in every check."""
+    _early: dict[int, SampleFacts | None] = field(default_factory=dict)
+
+    def take(self, looked: LookedAt) -> None:
+        """Takes in what a shard showed."""
+        self.shards.append(looked)
+        whole = looked.facts.samples
+        self._early[looked.number] = whole
+        if whole is not None:
+            looked.facts.samples = whole.counts()
+        while self.awaited and self.awaited[0] in self._early:
+            showed = self._early.pop(self.awaited.popleft())
+            if showed is not None:
+                self.facts.add(showed)
 
     @property
     def name(self) -> str:
@@ -50,11 +68,6 @@ class CheckedSource:
     def read(self) -> list[LookedAt]:
         """The shards that were read in full, in order."""
         return sorted((each for each in self.shards if each.facts.samples), key=lambda each: each.number)
-
-    @cached_property
-    def facts(self) -> SampleFacts:
-        """What all shards together showed."""
-        return total(each.facts.samples for each in self.read if each.facts.samples)
 
     def raw(self, looked: LookedAt, index: int) -> tuple[dict[str, Any], int] | None:
         """A sample once more, as the shard has it, and its byte offset; None where it cannot be read."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from wdspec.checking.shards.shard_facts import Hashes
+from wdspec.checking.shards.shard_facts import Hashes, ShardFacts
 
 MOST_AT_ONCE = 1 << 24
 """Hashes that are sorted at a time, about 400 MB with their positions; of more, those that begin alike."""
@@ -76,3 +76,38 @@ class HashFile:
             same = np.flatnonzero(values[1:] == values[:-1])
             if len(same):
                 yield Alike(positions[same], positions[same + 1])
+
+
+class HashSpool:
+    """Keeps the hashes of shards in a temporary file until all are there. A context manager: the file goes with it."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(prefix="wdspec-check-")  # noqa: SIM115 - closed by __exit__
+        self._held: list[tuple[ShardFacts, str, int, int]] = []
+        self._count = 0
+
+    def __enter__(self) -> HashSpool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def take(self, facts: ShardFacts) -> None:
+        """Takes the hashes of a shard out of memory."""
+        for name in ("keys", "contents", "looks"):
+            hashes = getattr(facts, name)
+            if len(hashes):
+                self._file.write(hashes.tobytes())
+                self._held.append((facts, name, self._count, len(hashes)))
+                self._count += len(hashes)
+                setattr(facts, name, hashes[:0].copy())
+
+    def give_back(self) -> None:
+        """Gives every shard its hashes again, as parts of the file."""
+        if self._count:
+            self._file.flush()
+            stored = np.memmap(self._file, np.uint64, "r", shape=(self._count,))
+            for facts, name, start, count in self._held:
+                setattr(facts, name, stored[start : start + count])

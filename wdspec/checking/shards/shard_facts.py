@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -116,6 +115,12 @@ class SampleFacts(BaseModel):
         for name, facts in other.fields.items():
             self.fields.setdefault(name, FieldFacts()).add(facts)
 
+    def counts(self) -> SampleFacts:
+        """The numbers alone."""
+        return SampleFacts(
+            samples=self.samples, delivered=self.delivered, dropped=self.dropped, bytes=self.bytes
+        )
+
 
 class ShardFacts:
     """All that is kept of one shard; pickles.
@@ -151,11 +156,3 @@ def merge(kinds: Kinds, others: Kinds, most: int = MOST_KINDS) -> None:
             kinds[name] = Seen(known.times + seen.times, known.first)
         elif len(kinds) < most:
             kinds[name] = seen
-
-
-def total(facts: Iterable[SampleFacts]) -> SampleFacts:
-    """The facts of all shards together."""
-    together = SampleFacts()
-    for each in facts:
-        together.add(each)
-    return together
