@@ -1,0 +1,80 @@
+"""One measurement, in this process: samples a second of one contender in one row, as a line of JSON.
+
+python -m benchmarks.one_run ROW CONTENDER FOLDER SECONDS
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import psutil
+
+from benchmarks.contenders import CONTENDERS, ROWS
+
+WARM = 0.25
+"""Of the seconds measured, before the clock starts."""
+
+
+def workers() -> list[psutil.Process]:
+    """The processes that this one has started, and that run."""
+    return psutil.Process().children(recursive=True)
+
+
+def processor_seconds() -> float:
+    """Of this process and of its workers, those that have ended among them."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    total = time.process_time() + ended.ru_utime + ended.ru_stime
+    for process in workers():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += sum(process.cpu_times()[:2])
+    return total
+
+
+def main() -> None:
+    row, name, folder, seconds = sys.argv[1], sys.argv[2], Path(sys.argv[3]), float(sys.argv[4])
+    warnings.simplefilter("ignore")
+    begun = time.perf_counter()
+    counts = CONTENDERS[name].rows[row](ROWS[row], folder)
+    next(counts)
+    first = time.perf_counter() - begun
+    until = time.perf_counter() + WARM * seconds
+    while time.perf_counter() < until:
+        next(counts)
+    processor, start = processor_seconds(), time.perf_counter()
+    samples, block = 0, 16 if ROWS[row].kind == "raw" else 1
+    until = start + seconds
+    while (now := time.perf_counter()) < until or not samples:
+        for _ in range(block):
+            samples += next(counts)
+    now = time.perf_counter()
+    processor = processor_seconds() - processor
+    memory = 0
+    for process in [psutil.Process(), *workers()]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            memory += process.memory_info().rss
+    print(
+        json.dumps(
+            {
+                "samples_per_second": samples / (now - start),
+                "processor_us_per_sample": processor / samples * 1e6,
+                "first_item_seconds": first,
+                "memory_mib": memory / 2**20,
+            }
+        ),
+        flush=True,
+    )
+    for process in workers():  # which would keep the pipe open
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    os._exit(0)  # some peers wait for their threads
+
+
+if __name__ == "__main__":
+    main()
