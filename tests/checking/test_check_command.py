@@ -303,13 +303,13 @@ def test_the_commands_of_the_page_run(folder):
     commands = [
         line for block in re.findall(r"^```bash\n(.*?)^```", page, re.M | re.S) for line in block.splitlines()
     ]
-    (folder / "train.yaml").write_text(f"{(folder / 's.yaml').read_text()}batch: 4\nepoch: 1000\n")
+    (folder / "train.yaml").write_text(f"{(folder / 's.yaml').read_text()}batch: 4\nepoch: 100\n")
     (folder / "data.yaml").write_text(
         'wdspec: 1\nsplits:\n  train: {dataset: [{name: t, shards: "a-{000..002}.tar"}]}\n'
         '  val: {dataset: [{name: v, shards: "a-{003..005}.tar"}]}\n'
     )
     for command in commands:
-        program, *arguments = command.replace("--jobs 16", "--jobs 0").split()
+        program, *arguments = command.replace("--jobs 16", "--jobs 0").replace("1200", "12").split()
         assert program == "wdspec"
         more = ["--jobs", "0"] if arguments[0] == "check" and "--jobs" not in arguments else []
         within(*arguments, *more, folder=folder)
