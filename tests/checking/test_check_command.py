@@ -53,6 +53,25 @@ def picture(seed, quality=95, size=32):
     return buffer.getvalue()
 
 
+def test_a_report_keeps_no_secret(folder):
+    spec(folder, [{"name": "a", "shards": "http://me:s3cret@127.0.0.1:9/a.tar"}])
+    _, said = within("check", "s.yaml", "--jobs", "0", "--report", "r.db", folder=folder, code=1)
+    assert "its URLs hold a secret, which the report would keep" in said
+    assert b"s3cret" not in (folder / "r.db").read_bytes()
+
+
+def test_what_is_not_listed_is_counted_and_sources_are_no_shards(folder):
+    expect = {"samples": 150, "fields": {"cls": {"classes": 1}}}
+    spec(folder, [{"name": "a", "shards": "a-{000..003}.tar", "expect": expect}])
+    out, _ = within("check", "s.yaml", "--all", "--jobs", "0", folder=folder, code=1)
+    *_, summary = out.splitlines()
+    listed = sum(" D213 " in line for line in out.splitlines())
+    hidden = [line for line in out.splitlines() if "more of D213 are not listed" in line]
+    more = int(hidden[0].split()[0]) if hidden else 0
+    assert "D214" in out
+    assert summary == f"4 shards checked: {listed + more + 1} errors"
+
+
 def test_every_code_of_data_is_reported_somewhere_and_has_a_page():
     root = Path(wdspec.__file__).parent
     tables = root / "spec" / "problems"

@@ -137,6 +137,21 @@ def test_secure_mode_runs_no_function_of_the_spec(folder):
     assert not (folder / "preview.html").exists()
 
 
+def test_no_secret_of_a_url_is_on_the_page(folder, monkeypatch):
+    urls = [("__url__", ["http://me:s3cret@host/a.tar"])]
+    monkeypatch.setattr("wdspec.cli.preview.spec_preview.columns_of", lambda spec: urls)
+    page(folder, "spec.yaml", "-n", "0", "--samples", "2")
+    text = (folder / "preview.html").read_text()
+    assert "host/a.tar" in text
+    assert "s3cret" not in text
+
+
+def test_files_are_not_held_to_what_is_expected_of_decoded_fields(folder):
+    (folder / "spec.yaml").write_text(SPEC.replace("weight: 3,", "weight: 3, expect: {fields: {cls: int}},"))
+    _, out = page(folder, "spec.yaml", "-n", "1", "--samples", "2")
+    assert "no problems" in out
+
+
 def test_media_that_no_longer_fit_are_left_out():
     picture = np.random.default_rng(0).integers(0, 255, (200, 200, 3), dtype=np.uint8)
     sound = (np.zeros((1, 8000), np.float32), 8000)

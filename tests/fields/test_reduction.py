@@ -34,6 +34,18 @@ def difference(one, other):
     return math.inf if not error else 10 * math.log10(255**2 / error)
 
 
+@pytest.mark.parametrize("stray", [0, 3])
+def test_files_of_several_pictures_are_reduced_by_both_libraries_alike(photographs, stray):
+    file = io.BytesIO()
+    picture = Image.open(io.BytesIO(photographs[0]))
+    picture.save(file, "MPO", save_all=True, append_images=[picture.resize((64, 48))], quality=90)
+    data = file.getvalue()
+    end = data.index(b"\xff\xd9")
+    data = data[:end] + bytes(stray) + data[end:]  # simplejpeg gives up such a file when it has begun
+    whole = ImageDecoder("rgb8+resize=64+dct_scaling=false")(data)
+    assert difference(ImageDecoder("rgb8+resize=64")(data), whole) > 40
+
+
 OPTIONS = [
     "random_resized_crop=48",
     "random_resized_crop=48+interpolation=bicubic",

@@ -37,6 +37,11 @@ def lock(folder):
     return folder / "spec.lock.json"
 
 
+def test_what_is_no_path_is_no_lock(folder):
+    with pytest.raises(UsageError, match="`lock` is the path of a file that `wdspec lock` wrote, not True"):
+        wds.plan(folder / "spec.yaml", lock=True)
+
+
 def test_a_lock_has_shards_sizes_and_origin(folder, lock):
     said = json.loads(lock.read_text())
     a = said["sources"]["a"]

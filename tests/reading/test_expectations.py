@@ -164,3 +164,35 @@ def test_the_spec_on_the_page_is_valid():
     (block,) = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
     (source,) = wdspec.load(yaml.safe_load(block)).sources
     assert sorted(source.expect.fields) == ["cls", "jpg", "txt"]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (torch.tensor([3], dtype=torch.uint16), None),
+        (torch.tensor([30], dtype=torch.uint16), "goes from 30 to 30"),
+        (torch.tensor([1 + 2j]), "is an array of torch.complex64, whose range cannot be looked at"),
+        (np.array(["a"]), "whose range cannot be looked at"),
+        (np.array([None], dtype=object), "whose range cannot be looked at"),
+        (10**400, "is a int, which is no number"),
+        ("5", "is a str, which is no number"),
+        (b"5", "is a bytes, which is no number"),
+    ],
+    ids=str,
+)
+def test_what_has_no_range_is_said_so(value, said):
+    found = wrong_with({"range": [0, 9]}, value)
+    assert found is None if said is None else said in found
+
+
+def test_a_form_that_was_right_says_nothing_of_another_type():
+    field = ExpectedField.model_validate(read_expected_field("float"))
+    step = expectation_step({"x": field})
+    step({"x": np.float64(1)})
+    with pytest.raises(UnexpectedValueError, match="is an array of float64, where float is expected"):
+        step({"x": np.array(1.0)})
+
+
+def test_the_type_of_an_open_file_is_said():
+    with open(__file__, "rb") as file:
+        assert "is a BufferedReader, where int is expected" in wrong_with("int", file)

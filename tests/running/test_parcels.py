@@ -75,6 +75,28 @@ def test_small_tensors_have_memory_of_their_own_and_large_ones_are_shared():
     assert large.is_shared()
 
 
+@pytest.mark.parametrize("count", [1, 3, INLINE])
+def test_views_that_are_read_otherwise_arrive_with_their_values(count):
+    conjugate = torch.full((count,), 1 + 2j).conj()
+    assert torch.equal(sent(torch.arange(4)[::2][:1]), torch.tensor([0]))
+    for view in (conjugate, conjugate.imag):
+        assert torch.equal(sent(view), view.clone().resolve_conj().resolve_neg())
+
+
+def test_what_is_shared_is_opened_as_it_arrives_so_that_nobody_keeps_its_descriptor():
+    def descriptors():
+        return len(os.listdir("/proc/self/fd"))
+
+    parcel = pickle.loads(pickle.dumps(Parcel(torch.zeros(INLINE))))
+    assert parcel.open() is parcel.open()
+    before = descriptors()
+    for _ in range(20):
+        pickle.loads(
+            pickle.dumps(Parcel(torch.zeros(INLINE)))
+        )  # and thrown away, as by an iteration that is left
+    assert descriptors() <= before + 2
+
+
 def test_what_is_the_same_before_is_the_same_behind():
     tensor = torch.ones(3)
     first, second = sent([tensor, tensor])

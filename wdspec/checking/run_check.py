@@ -13,6 +13,7 @@ from wdspec.checking.report_file import ReportFile, reading_of
 from wdspec.checking.shards.data_problem import DataProblem
 from wdspec.checking.shards.shard_facts import ShardFacts
 from wdspec.checking.shards.shard_look import ShardLook, look_at
+from wdspec.lockfiles.lock_file import check_harmless
 from wdspec.offline.engines import Engine
 from wdspec.spec.language.models import Spec
 
@@ -55,6 +56,7 @@ def check_data(
         told: called with each shard that was looked at.
 
     Raises:
+        UsageError: URLs that hold a secret, which `kept` would keep.
         WdspecError: shards of the other spec cannot be listed.
     """
     listed, unlisted = listed_sources(spec)
@@ -64,6 +66,9 @@ def check_data(
         sources = {
             source.name: CheckedSource(source, listed.parts[source.name]) for source in listed.spec.sources
         }
+    if kept is not None and listed is not None:
+        for name, shards in listed.shards.items():
+            check_harmless(name, shards.parts, "the report")
     theirs: dict[str, CheckedSource] = {}
     if other is not None:
         also = listed_for_check(other)

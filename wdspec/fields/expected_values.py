@@ -81,9 +81,9 @@ def _unexpected(said: str, sample: Mapping[str, Any], field: str) -> UnexpectedV
 def _form(value: Any) -> Any:
     """All that types and shapes are judged by: a value of a form that was right before is right, too."""
     dtype = getattr(value, "dtype", None)
-    if dtype is not None:
-        return value.shape, dtype
-    if hasattr(value, "mode"):
+    if dtype is not None and hasattr(value, "shape"):
+        return type(value), value.shape, dtype
+    if hasattr(value, "mode") and hasattr(value, "size"):
         return type(value), value.mode, value.size
     return type(value)
 
@@ -177,18 +177,30 @@ def _class_look(classes: frozenset[int | str] | int) -> Look:
     return look
 
 
+def _extremes(value: Any) -> tuple[float, float]:
+    """The least and the greatest element of an array or tensor."""
+    try:
+        return float(value.min()), float(value.max())
+    except RuntimeError:  # torch has these for some types only
+        if value.is_complex():
+            raise
+        value = value.double()
+        return float(value.min()), float(value.max())
+
+
 def _range_look(bounds: Bounds, most: float) -> Look:
     def look(value: Any) -> str | None:
         shape = getattr(value, "shape", None)
-        if shape:
-            if not 0 < math.prod(map(int, shape)) <= most:
+        if isinstance(value, (str, bytes, bytearray)):
+            return f"is a {type(value).__name__}, which is no number"
+        try:
+            if shape and not 0 < math.prod(map(int, shape)) <= most:
                 return None
-            low, high = (float(each) for each in (value.min(), value.max()))
-        else:
-            try:
-                low = high = float(value)
-            except (TypeError, ValueError):
+            low, high = _extremes(value) if shape else (float(value), float(value))
+        except (TypeError, ValueError, RuntimeError, OverflowError, AttributeError):
+            if shape is None:
                 return f"is a {type(value).__name__}, which is no number"
+            return f"is an array of {value.dtype}, whose range cannot be looked at"
         if bounds.hold(low) and bounds.hold(high):
             return None
         return (

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -86,9 +86,11 @@ class Lock:
         """The lock in a file.
 
         Raises:
-            UsageError: it is none, was made by a newer wdspec, or was changed by hand.
+            UsageError: it is none, was made by a newer wdspec, or was changed by hand; or this is no path.
             OSError: it cannot be read.
         """
+        if not isinstance(path, (str, os.PathLike)):
+            raise UsageError(f"`lock` is the path of a file that `wdspec lock` wrote, not {path!r}")
         with open(path, "rb") as file:
             return cls.of_text(file.read(), os.fspath(path))
 
@@ -170,14 +172,14 @@ def lock_name(spec: str, split: str | None) -> str:
     return os.path.splitext(path)[0] + (f".{chosen}" if chosen else "") + SUFFIX
 
 
-def check_harmless(name: str, runs: tuple[ShardRun, ...]) -> None:
-    """Raises UsageError where the URLs of a source hold secrets: a lock is kept and shared."""
+def check_harmless(name: str, runs: Iterable[ShardRun], kept: str = "a lock") -> None:
+    """Raises UsageError where the URLs of a source hold secrets, which a file that is kept and shared must not."""
     for run in runs:
         texts = [getattr(run.texts, "pattern", "")] if isinstance(run.texts, Braces) else run.texts
         for text in texts:
             if redacted_urls(run.prefix + text) != run.prefix + text:
                 raise UsageError(
-                    "its URLs hold a secret, which a lock would keep; give it by the environment or a login file",
+                    f"its URLs hold a secret, which {kept} would keep; give it by the environment or a login file",
                     source=name,
                 )
 

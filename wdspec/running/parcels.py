@@ -22,7 +22,8 @@ INLINE = 1 << 19
 class Parcel:
     """A value on its way to another process; pickled when this is made, so that what does not pickle is an error there.
 
-    Opened when it is asked for: bytes that were just read or written are in the processor's cache.
+    Opened when it is asked for: bytes that were just read or written are in the processor's cache. But what has memory
+    that is shared is opened as it arrives, since a sender keeps that, and its descriptors, until somebody has.
     """
 
     def __init__(self, value: Any) -> None:
@@ -30,12 +31,18 @@ class Parcel:
         pickler = _Pickler(file, pickle.HIGHEST_PROTOCOL)
         pickler.dump(value)
         self._data = file.getvalue()
+        self._opened: tuple[Any] | None = None
         self.size = len(self._data) + pickler.shared
         """Bytes of it, those in shared memory included."""
 
     def open(self) -> Any:
         """The value; once, as memory that is shared is handed over."""
-        return pickle.loads(self._data)
+        return pickle.loads(self._data) if self._opened is None else self._opened[0]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.size > len(self._data):
+            self._opened, self._data = (pickle.loads(self._data),), b""
 
 
 class _Pickler(ForkingPickler):
@@ -47,11 +54,23 @@ class _Pickler(ForkingPickler):
     def reducer_override(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return NotImplemented
+        if type(value) is torch.Tensor and (value.is_conj() or value.is_neg()):
+            # torch would send what lies in memory, and leave out that it is to be read as its conjugate.
+            return self._resolved(value)
         if type(value) is not torch.Tensor or not _is_small_and_plain(value):
             self.shared += value.numel() * value.element_size()
             return NotImplemented
-        data: Any = value.reshape(-1).view(torch.uint8).numpy()
+        flat = value.as_strided((value.numel(),), (1,))  # a dimension of one element may have any stride
+        data: Any = flat.view(torch.uint8).numpy()
         return _tensor, (pickle.PickleBuffer(data), value.dtype, tuple(value.shape))
+
+    def _resolved(self, value: torch.Tensor) -> Any:
+        """How a tensor is sent that is another one read otherwise."""
+        return _itself, (value.resolve_conj().resolve_neg(),)
+
+
+def _itself(value: torch.Tensor) -> torch.Tensor:
+    return value
 
 
 def _is_small_and_plain(tensor: torch.Tensor) -> bool:
@@ -60,7 +79,7 @@ def _is_small_and_plain(tensor: torch.Tensor) -> bool:
         and 0 < tensor.nbytes < INLINE
         and tensor.device.type == "cpu"
         and tensor.is_contiguous()
-        and not (tensor.requires_grad or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+        and not (tensor.requires_grad or tensor.is_quantized)
     )
 
 

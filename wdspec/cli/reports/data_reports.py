@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from wdspec.checking.judgements.checked_data import CheckedSource
@@ -10,17 +11,26 @@ from wdspec.checking.run_check import CheckReport
 from wdspec.checking.shards.data_problem import DataProblem
 from wdspec.cli.reports.checked_spec import CheckedSpec
 from wdspec.cli.reports.document_reports import junit_report
-from wdspec.cli.reports.line_reports import github_report, text_report
+from wdspec.cli.reports.line_reports import github_report, summary, text_report
 from wdspec.redaction import redacted_urls
 from wdspec.spec.language.models import Spec
+from wdspec.spec.problems.codes import is_error
 from wdspec.spec.problems.problems import Problem
 
 DataReport = Callable[[CheckReport], Iterator[str]]
 
 
 def text(report: CheckReport) -> Iterator[str]:
-    """Problems shard by shard, with all that is known of the place."""
-    return text_report(_by_shard(report), "shard")
+    """Problems shard by shard, with all that is known of the place; then how many there were."""
+    found = list(_by_shard(report))
+    *lines, _ = text_report(found, "shard")  # the last counts what is about a source as another shard
+    yield from lines
+    for code, count in sorted(report.hidden.items()):
+        yield f"{count:,} more of {code} are not listed, as they stand in shards with many of them"
+    severities = Counter(problem.severity for checked in found for problem in checked.problems)
+    for code, count in report.hidden.items():
+        severities["error" if is_error(code) else "warning"] += count
+    yield summary(sum(len(source.shards) for source in report.collection.own), severities, "shard")
 
 
 def junit(report: CheckReport) -> Iterator[str]:

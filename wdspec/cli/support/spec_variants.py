@@ -10,7 +10,7 @@ from wdspec.spec.language.models import Source, Spec
 from wdspec.spec.language.options import MixOptions
 from wdspec.spec.language.sample_options import Decode
 
-_NO_FUNCTIONS: dict[str, Any] = {"map": (), "select": None}
+_NO_FUNCTIONS: dict[str, Any] = {"map": (), "select": None, "expect": None}
 _SINGLE: dict[str, Any] = {"batch": None, "fields": None, "to_tuple": None, "stage": None, "map": ()}
 
 

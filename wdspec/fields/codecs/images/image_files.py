@@ -48,7 +48,10 @@ def open_deep_image(
 
 
 def _reduce(image: Image.Image, reduction: Reduction | None) -> None:
-    if image.format == "JPEG" and reduction is not None and (by := reduction(image.size)) > 1:
+    if reduction is None:
+        return
+    reduction.fits = None  # another reader may have begun with this file, and given it up
+    if image.format in ("JPEG", "MPO") and (by := reduction(image.size)) > 1:
         image.draft(None, (image.width // by, image.height // by))
 
 
