@@ -53,7 +53,7 @@ class Opener:
         return Shard(piece, self.sizes[number])
 
     def ahead(self):
-        return SimpleNamespace(expect=list, close=lambda: None)
+        return SimpleNamespace(expect=list, announce=lambda *coming: None, close=lambda: None)
 
 
 def source_of(sizes, size=1, *, slots=1, interleave=1, order="shuffled", drops=(), broken=()):
