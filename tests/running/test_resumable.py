@@ -167,7 +167,7 @@ def test_any_prefetch_resumes(shards, prefetch):
     assert_resumable(alone(spec, num_workers=2, prefetch_factor=prefetch), stops=[0, 1, 5, 6])
 
 
-@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("persistent", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_spawned_workers_resume(shards, persistent):
     make = alone(
         load(KINDS["nested"](shards)),

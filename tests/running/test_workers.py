@@ -298,7 +298,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.long)])
 def test_workers_can_be_spawned_under_the_main_guard(tmp_path, method):
     script, text = tmp_path / "train.py", tmp_path / "spec.yaml"
     script.write_text(SCRIPT)
