@@ -26,8 +26,8 @@ class CheckReport:
 
     collection: CheckedData
     problems: list[DataProblem]
-    """Source by source and shard by shard in the order of the spec; what is about all of a source comes behind "
-    "them."""
+    """Source by source and shard by shard in the order of the spec; what is about all of a source comes behind
+    them."""
     hidden: Mapping[str, int]
     """By code: problems beyond those that are listed of a shard."""
 

@@ -47,6 +47,8 @@ class ShardOpener:
     """Of all shards, or ``auto`` to go by the name of each."""
     may_be_empty: bool = False
     """Whether a shard without anything in it is no error."""
+    is_by_headers: bool = False
+    """Whether samples come without fields, so that their data is not read."""
 
     def __call__(
         self,
@@ -67,19 +69,17 @@ class ShardOpener:
         Raises:
             ShardError: the shard does not exist, cannot be opened, or is compressed with something unknown.
         """
-        return self.samples(piece, self.fields.field_of, on_error, ahead or self.ahead(), told)
+        field_of = no_field if self.is_by_headers else self.fields.field_of
+        return self.samples(piece, field_of, on_error, ahead or self.ahead(), told)
 
     def ahead(self) -> Ahead:
         """What a reader of this source opens its shards through, to have the next ones fetched meanwhile."""
         return Ahead(self.storage)
 
-    def headers(self, piece: Piece, *, on_error: Callable[[ShardError], None]) -> RawSamples:
-        """Opens a piece of a shard to count its samples: they come without fields, and their data is not read.
-
-        Raises:
-            ShardError: as for reading.
-        """
-        return self.samples(piece, no_field, on_error, self.ahead())
+    @property
+    def headers(self) -> ShardOpener:
+        """What opens the same shards to see which samples there are: they come without fields."""
+        return replace(self, is_by_headers=True)
 
     def samples(
         self,

@@ -167,7 +167,7 @@ class Loader(Resumable):
                     waiting[worker].append(delivery.failure)
             parcel = waiting[worker].popleft()
             if isinstance(parcel, ExceptionWrapper):
-                parcel.reraise()  # type: ignore[no-untyped-call]  # torch does not annotate it
+                parcel.reraise()
             elif isinstance(parcel, WdspecError):
                 raise parcel
             else:

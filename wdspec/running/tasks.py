@@ -67,7 +67,7 @@ class Delivery:
     def pin_memory(self) -> Delivery:
         """Opened, with items in page-locked memory; torch looks into dicts and lists by itself, not into objects."""
         steps = [opened(parcel) for parcel in self.parcels]
-        return replace(self, parcels=[(pin_memory(items), states) for items, states in steps])  # type: ignore[no-untyped-call]  # torch
+        return replace(self, parcels=[(pin_memory(items), states) for items, states in steps])
 
 
 def opened(parcel: Parcel | Step) -> Step:
@@ -164,7 +164,7 @@ class TaskDataset(Dataset[Any]):
         except Exception:
             if not parcels:
                 raise
-            failure = ExceptionWrapper(where="in a worker of a Loader")  # type: ignore[no-untyped-call]  # torch
+            failure = ExceptionWrapper(where="in a worker of a Loader")
         counts = self._reader.counts() if is_sent and self._reader is not None else {}
         return Delivery(parcels, failure, time.perf_counter() - begun, memory_peak(), self._number, counts)
 

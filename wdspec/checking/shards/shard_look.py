@@ -283,8 +283,8 @@ class _Reading:
         return problem
 
     def _blocks(self) -> Blocks | None:
-        """The bytes of the shard a second time, for whoever looks into it; None where it cannot seek, or is no "
-        "tar."""
+        """The bytes of the shard a second time, for whoever looks into it; None where it cannot seek, or is no
+        tar."""
         open = self.look.parts.open
         if format_of(self.url, open.format) != "tar":
             return None

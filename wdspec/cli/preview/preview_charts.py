@@ -35,7 +35,8 @@ def palette(count: int) -> list[tuple[int, int, int]]:
 
     table = colormaps["tab10" if count <= 10 else "tab20" if count <= 20 else "turbo"]
     places = range(count) if count <= 20 else np.linspace(0.05, 0.95, count)
-    return [tuple(round(255 * part) for part in table(place)[:3]) for place in places]  # type: ignore[misc]
+    found = (table(place) for place in places)
+    return [(round(255 * red), round(255 * green), round(255 * blue)) for red, green, blue, _ in found]
 
 
 def mixture(plan: Plan) -> str:

@@ -34,8 +34,8 @@ def json_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
 
 
 def sarif_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
-    """SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0): one run, with a rule for each code that is "
-    "used."""
+    """SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0): one run, with a rule for each code that is
+    used."""
     from sarif_pydantic import Run, Sarif, Tool, ToolDriver
 
     problems = list(dict.fromkeys(_problems(checked)))  # one that stands in a shared base is reported once
@@ -56,8 +56,8 @@ def junit_report(checked: Iterable[CheckedSpec], title: str = "wdspec validate")
     suite.add_testcases([_junit_case(spec) for spec in checked])
     document = JUnitXml("wdspec")
     document.add_testsuite(suite)
-    document.update_statistics()  # type: ignore[no-untyped-call]
-    text: bytes = document.tostring()  # type: ignore[no-untyped-call]
+    document.update_statistics()
+    text: bytes = document.tostring()
     yield text.decode()
 
 

@@ -9,7 +9,7 @@ import click
 from wdspec.cli.croissant.croissant_document import croissant_of
 from wdspec.cli.croissant.responsible_ai import REQUIRED, read_statements
 from wdspec.cli.explain.survey_spec import explain_spec
-from wdspec.cli.support.spec_options import SpecChoice, env_option, set_option, var_option
+from wdspec.cli.support.spec_options import SpecChoice, choosing_spec
 from wdspec.lockfiles.lock_file import Lock
 from wdspec.outputs.local_output import LocalOutput
 
@@ -17,11 +17,7 @@ SUMMARY = "Describe a mixture in MLCommons' Croissant format."
 
 
 @click.command()
-@click.argument("file", metavar="SPEC")
-@click.option("--split", metavar="NAME", help="Split of the spec; SPEC#NAME chooses it too.")
-@env_option
-@var_option
-@set_option
+@choosing_spec
 @click.option(
     "--lock", "lock_file", metavar="FILE", help="Take the shards from a lock, instead of listing them."
 )
@@ -36,11 +32,7 @@ SUMMARY = "Describe a mixture in MLCommons' Croissant format."
 @click.option("--cite-as", help="How to cite it, as BibTeX.")
 @click.option("--output", "-o", metavar="FILE", help="Where to write; by default standard output.")
 def croissant(
-    file: str,
-    split: str | None,
-    env: str | None,
-    variables: tuple[str, ...],
-    overrides: tuple[str, ...],
+    choice: SpecChoice,
     lock_file: str | None,
     rai_file: str | None,
     url: str | None,
@@ -57,7 +49,7 @@ def croissant(
     people know, such as biases and personal data, is given by --rai. What is missing that catalogues or reviewers want
     is said on standard error. Lists globs and directories as `wdspec explain` does; reads no samples.
     """
-    spec = SpecChoice(file, split, env, variables, overrides).load()
+    spec = choice.load()
     frozen = None if lock_file is None else Lock.read(lock_file).shards(spec, lock_file)
     explanation = explain_spec(spec, None, None, 1, probe=False, frozen=frozen)
     statements = {} if rai_file is None else read_statements(rai_file)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import click
 
-from wdspec.cli.support.spec_options import SpecChoice, env_option, set_option, var_option
+from wdspec.cli.support.spec_options import SpecChoice, choosing_spec
 from wdspec.cli.support.tables import Table, counted, show, size
 from wdspec.errors import UsageError
 from wdspec.lockfiles.lock_file import Lock, lock_name
@@ -22,11 +22,7 @@ SUMMARY = "Write down the shards of a spec, their sizes and ETags."
 
 
 @click.command()
-@click.argument("file", metavar="SPEC")
-@click.option("--split", metavar="NAME", help="Split of the spec; by default each, in a file of its own.")
-@env_option
-@var_option
-@set_option
+@choosing_spec
 @click.option(
     "--output", "-o", metavar="FILE", help="Where to write; by default SPEC.lock.json beside the spec."
 )
@@ -35,11 +31,7 @@ SUMMARY = "Write down the shards of a spec, their sizes and ETags."
     "--check", is_flag=True, help="Write nothing; compare with the stores, and end with 1 if shards differ."
 )
 def lock(
-    file: str,
-    split: str | None,
-    env: str | None,
-    variables: tuple[str, ...],
-    overrides: tuple[str, ...],
+    choice: SpecChoice,
     output: str | None,
     update: bool,
     check: bool,
@@ -48,10 +40,11 @@ def lock(
 
     Lists globs, directories and @files, and asks each store about each shard; nothing is read. Where there is a lock
     already, only sources that ask for other shards, or elsewhere, are looked at again. `wdspec validate --locked` says
-    whether a lock fits its spec, and `loader(…, lock=…)` reads just these shards.
+    whether a lock fits its spec, and `loader(…, lock=…)` reads just these shards. Without --split each split has a lock
+    of its own.
     """
-    choice = SpecChoice(file, split, env, variables, overrides)
-    splits: list[str | None] = [split] if split or "#" in file else [*split_names(file)] or [None]
+    named, file = choice.split, choice.file
+    splits: list[str | None] = [named] if named or "#" in file else [*split_names(file)] or [None]
     if output is not None and len(splits) > 1:
         raise click.UsageError(f"each of {len(splits)} splits has a lock of its own; choose one with --split")
     differs = False

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from wdspec.errors import ShardError
-from wdspec.formats.raw_samples import RawSamples, no_field
 from wdspec.reading.error_budget import Budget
-from wdspec.reading.piece import Piece
 from wdspec.reading.shard_opener import ShardOpener
 from wdspec.reading.source_parts import SourceParts
 from wdspec.reading.transform import Process, Transform
 from wdspec.reading.user_steps import MapSteps
 from wdspec.spec.language.models import Source, Spec
-from wdspec.storage.upcoming import Ahead
 
 
 def header_parts(spec: Spec, parts: Mapping[str, SourceParts]) -> dict[str, SourceParts]:
-    """The parts of the sources of a spec; those whose samples are left out only by what is in them stay as they "
-    "are."""
+    """The parts of the sources of a spec; those whose samples are left out only by what is in them stay as they
+    are."""
     return {
         source.name: parts[source.name] if needs_samples(spec, source) else _by_headers(parts[source.name])
         for source in spec.sources
@@ -38,22 +34,7 @@ def needs_samples(spec: Spec, source: Source) -> bool:
 
 
 def _by_headers(parts: SourceParts) -> SourceParts:
-    opener = _HeaderOpener(**{field.name: getattr(parts.open, field.name) for field in fields(ShardOpener)})
-    return replace(parts, open=opener, transform=_AsItIs(parts.transform.fields))
-
-
-class _HeaderOpener(ShardOpener):
-    """Opens shards to give their samples without fields."""
-
-    def __call__(
-        self,
-        piece: Piece,
-        *,
-        on_error: Callable[[ShardError], None],
-        ahead: Ahead | None = None,
-        told: Callable[[int], object] | None = None,
-    ) -> RawSamples:
-        return self.samples(piece, no_field, on_error, ahead or self.ahead(), told)
+    return replace(parts, open=parts.open.headers, transform=_AsItIs(parts.transform.fields))
 
 
 @dataclass(frozen=True)

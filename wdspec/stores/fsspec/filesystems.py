@@ -70,7 +70,7 @@ _OF_OUR_PARSER = "aiohttp.http_exceptions"
 @lru_cache(maxsize=1)
 def known_schemes() -> Mapping[str, Mapping[str, str]]:
     """The schemes that fsspec knows, with the class that reads each and what fsspec says if it is missing."""
-    from fsspec.registry import known_implementations, registry  # type: ignore[import-untyped]  # has none
+    from fsspec.registry import known_implementations, registry
 
     registered = {
         str(name): {"class": f"{each.__module__}.{each.__qualname__}"} for name, each in registry.items()
@@ -97,7 +97,7 @@ def filesystem_of(location: str, login: ObjectLogin | None = None) -> tuple[Any,
         StoreError: `login` is not for this scheme, or lacks a secret.
         TransientError: some connect at once, and the connection failed.
     """
-    from fsspec import get_filesystem_class  # type: ignore[import-untyped]  # has none
+    from fsspec import get_filesystem_class
 
     scheme = scheme_of(location)
     try:

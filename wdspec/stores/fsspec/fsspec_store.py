@@ -131,8 +131,8 @@ class _Fetch:
         return replace(found, body=_Explained(found.body, self._location))
 
     def _body(self, system: Any, path: str, offset: int, total: int | None, info: Mapping[str, Any]) -> Any:
-        from fsspec import AbstractFileSystem  # type: ignore[import-untyped]  # has none
-        from fsspec.asyn import AsyncFileSystem  # type: ignore[import-untyped]  # has none
+        from fsspec import AbstractFileSystem
+        from fsspec.asyn import AsyncFileSystem
 
         if (
             total is not None

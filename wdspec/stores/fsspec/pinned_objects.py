@@ -26,7 +26,7 @@ class PinnedObject(ABC):
 
     def response(self, offset: int, connect_timeout: float) -> RangeResponse:
         """The object from an offset to its end."""
-        from fsspec.asyn import sync  # type: ignore[import-untyped]  # has none
+        from fsspec.asyn import sync
 
         begun = sync(self._system.loop, self._begun, offset, timeout=connect_timeout + self._timeout)
         if isinstance(begun, Mapping):  # what it says of an object without a byte there

@@ -48,9 +48,9 @@ def read_jpeg(data: bytes, mode: str, reduction: Reduction | None = None) -> Arr
             mode = "GRAY"
         by = 1 if reduction is None else reduction((width, height))
         wide, high = reduced_size((width, height), by)
-        values = module.decode_jpeg(data, mode, min_height=high, min_width=wide, min_factor=by)
+        values: Array = module.decode_jpeg(data, mode, min_height=high, min_width=wide, min_factor=by)
         if values.shape[:2] != (high, wide):
             return None
-        return values.reshape(high, wide) if mode == "GRAY" else values  # type: ignore[no-any-return]  # of an untyped library
+        return values.reshape(high, wide) if mode == "GRAY" else values
     except (ValueError, RuntimeError, OverflowError):
         return None
