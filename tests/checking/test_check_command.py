@@ -72,6 +72,22 @@ def test_what_is_not_listed_is_counted_and_sources_are_no_shards(folder):
     assert summary == f"4 shards checked: {listed + more + 1} errors"
 
 
+def test_what_is_missing_in_the_environment_is_looked_at_again(folder):
+    source = {"name": "a", "shards": "a-{000..001}.tar", "map": "of_reports:keep"}
+    spec(folder, [source])
+    assert codes(found(folder, "--report", "r.db")) == ["D211"]
+    (folder / "of_reports.py").write_text("def keep(sample):\n    return sample\n")
+    assert codes(found(folder, "--report", "r.db", code=0)) == []
+
+
+def test_what_is_ignored_is_not_counted_either(folder):
+    expect = {"fields": {"cls": {"classes": 1}}}
+    spec(folder, [{"name": "a", "shards": "a-{000..003}.tar", "expect": expect}])
+    arguments = ("check", "s.yaml", "--all", "--jobs", "0", "--ignore", "D213")
+    out, _ = within(*arguments, folder=folder, code=0)
+    assert out == "4 shards checked: no problems\n"
+
+
 def test_every_code_of_data_is_reported_somewhere_and_has_a_page():
     root = Path(wdspec.__file__).parent
     tables = root / "spec" / "problems"

@@ -182,3 +182,24 @@ def test_padding_of_a_pass_is_told(folder, tmp_path):
     }
     trace = trace_step(wdspec.load(spec | {"batch": 4}), 2)
     assert [each.is_padding for each in trace.samples] == [False, True, True, True]
+
+
+def test_workers_that_cannot_share_the_slots_are_refused(folder):
+    spec = {"dataset": [{"shards": str(folder / "a-{000..001}.tar")}], "batch": 2}
+    with pytest.raises(wdspec.UsageError, match="3 workers"):
+        trace_step(wdspec.load({**spec, "elastic": {"ranks": 1, "workers": 4}}), 0, workers=3)
+
+
+def test_samples_that_a_stage_made_are_named_so(folder, tmp_path):
+    name = sorted(UNEVEN)[0]
+    (tmp_path / "stages_of_batch.py").write_text(
+        "def make(samples):\n    for n, _ in enumerate(samples):\n        yield {'n': n}\n"
+    )
+    (tmp_path / "s.yaml").write_text(
+        f"dataset: [{{shards: '{folder}/{name}-{{000..{UNEVEN[name][0] - 1:03d}}}.tar'}}]\nbatch: 2\n"
+        "stage: stages_of_batch:make\nepoch: 8\n"
+    )
+    out, _ = within("batch", "s.yaml", "--step", "1", folder=tmp_path)
+    assert out.count("made by `stage`") == 2
+    out, _ = within("preview", "s.yaml", "-n", "1", "--samples", "2", folder=tmp_path)
+    assert "preview.html" in out

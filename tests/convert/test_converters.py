@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from commandline import within as wdspec
 from whole_spec import places
 
@@ -276,3 +277,24 @@ if __name__ == "__main__":
         (EXPECTED / dialect).mkdir(parents=True, exist_ok=True)
         (EXPECTED / dialect / f"{path.name}.yaml").write_text(converted(path)[0])
         sys.stdout.write(f"{case.id}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "note", "kept"),
+    [
+        ("train_loader: {dataset: {epoch_size: 1.2.3, streams: {a: {remote: s3://b/a}}}}", "", {}),
+        (
+            "train_loader: {dataset: {batch_size: 0.5, streams: {a: {remote: s3://b/a}}}}",
+            "`batch_size: 0.5` is left out: it is no whole number from 1 on",
+            {},
+        ),
+        ("--train-data a-{0..9}.tar --seed 0 --workers 0", "", {"seed": 0, "loader": {"workers": 0}}),
+    ],
+)
+def test_numbers_are_taken_as_they_are_or_noted(text, note, kept, tmp_path):
+    (tmp_path / "given.txt").write_text(text)
+    out, said = wdspec("convert", "given.txt", folder=tmp_path)
+    assert note in said
+    made = yaml.safe_load(out)
+    assert "batch" not in made
+    assert kept.items() <= made.items()

@@ -152,6 +152,8 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("errors: {retry: soon, timeout: -1}\n" + A, [("E211", 1, 17), ("E204", 1, 32)]),
     (A + "    decode: tenbin\n", [("E209", 3, 13)]),
     (A + "    extensions: jpg\n    decode: {jgp: rgb8}\n", [("E315", 4, 19)]),
+    (A + "map: {txt: {call: m:f, field: a}}\n", [("E201", 3, 6)]),
+    (A + "batch: {size: 2, ragged: {a: list}, collate: {a: pad}}\n", [("E203", 3, 8)]),
     (A + "    extensions: txt cls\n    map: {txt: m:f, clss: m:f}\n", [("E316", 4, 21)]),
     (A + "    extensions: txt cls\nmap: {tx: m:f}\n", [("E316", 4, 7)]),
     (A + "    extensions: txt cls\nbatch: {size: 2, collate: {txtt: pad}}\n", [("E316", 4, 28)]),

@@ -14,8 +14,7 @@ from wdspec.planning.plan import Plan
 from wdspec.planning.topology import Topology
 from wdspec.reading.source_parts import SourceParts
 from wdspec.secure import secure_mode
-from wdspec.spec.language.models import Source, Spec
-from wdspec.spec.language.options import MixOptions
+from wdspec.spec.language.models import Spec
 
 
 def looks_of(listed: ListedSpec, most: int | None, compares: bool = False) -> list[ShardLook]:
@@ -86,9 +85,7 @@ def listed_sources(spec: Spec) -> tuple[ListedSpec | None, list[DataProblem]]:
             raise first
     if not listed:
         return None, problems
-    return listed_for_check(
-        spec.model_copy(update={"dataset": tuple(map(_unmixed, listed)), **_ALONE})
-    ), problems
+    return listed_for_check(spec.of(listed)), problems
 
 
 def listed_for_check(spec: Spec) -> ListedSpec:
@@ -105,16 +102,7 @@ def listed_for_check(spec: Spec) -> ListedSpec:
 
 def alone(spec: Spec, name: str) -> Spec:
     """The spec with no other source than that of this name, whatever its share was."""
-    kept = [_unmixed(source) for source in spec.sources if source.name == name]
-    return spec.model_copy(update={"dataset": tuple(kept), **_ALONE})
-
-
-_ALONE = {"mix": MixOptions()}
-
-
-def _unmixed(source: Source) -> Source:
-    """The source without a share."""
-    return source.model_copy(update={"probability": None, "weight": None, "upsample": None})
+    return spec.of([source for source in spec.sources if source.name == name])
 
 
 def spread(count: int, most: int | None) -> Sequence[int]:

@@ -112,7 +112,11 @@ class ReportFile:
         return facts
 
     def keep(self, look: ShardLook, reading: str, facts: ShardFacts) -> None:
-        """Notes what a shard showed, in place of what is known of it."""
+        """Notes what a shard showed, in place of what is known of it.
+
+        A function or library that is not there is no property of the shard: with that it is read again.
+        """
+        is_of_shard = not any(problem.code == "D211" for problem in facts.problems)
         row = (
             look.source,
             look.shard.text,
@@ -120,7 +124,7 @@ class ReportFile:
             facts.samples is not None,
             look.looks or len(facts.looks) > 0,
             facts.size,
-            facts.validator,
+            facts.validator if is_of_shard else None,
             None if facts.samples is None else facts.samples.model_dump_json(),
             json.dumps([asdict(problem) for problem in facts.problems]),
             json.dumps(facts.hidden),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from wdspec.checking.check_job import listed_for_check, listed_sources, looks_of, plan_of
@@ -30,6 +30,12 @@ class CheckReport:
     them."""
     hidden: Mapping[str, int]
     """By code: problems beyond those that are listed of a shard."""
+
+    def without(self, codes: Collection[str]) -> CheckReport:
+        """The report without problems of some codes."""
+        kept = [problem for problem in self.problems if problem.code not in codes]
+        hidden = {code: count for code, count in self.hidden.items() if code not in codes}
+        return CheckReport(self.collection, kept, hidden)
 
 
 def check_data(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from wdspec.convert.given import number
 from wdspec.errors import UrlError
 from wdspec.urls.schemes import is_relative
 from wdspec.urls.sequence import parse_shards
@@ -38,6 +39,17 @@ class NewSpec:
         for key, why in meanings.items():
             if key in given and given[key] not in (None, False):
                 self.note(f"{where}{': ' if where else ''}`{key}: {given[key]}` is left out: {why}")
+
+    def whole(self, given: Mapping[Any, Any], key: str, least: int = 0) -> int | None:
+        """The whole number under a key; None where there is none, noted where there is something else."""
+        value = given.get(key)
+        if value is None:
+            return None
+        found = number(value)
+        if found is not None and found >= least and found == int(found):
+            return int(found)
+        self.note(f"`{key}: {value}` is left out: it is no whole number from {least} on")
+        return None
 
     def note_unknown(self, given: Mapping[Any, Any], known: Iterable[str], where: str) -> None:
         """Notes the keys that nobody has looked at."""

@@ -24,7 +24,12 @@ NAMES = {
 def hint_for(module: str, name: str) -> str:
     """What to say where code asks one of webdataset's inner modules for a name that is not there."""
     hint = NAMES.get(name) or INNER.get(name)
-    return f"module 'wdspec.{module}' has no attribute {name!r}{f'; use {hint}' if hint else ''}"
+    said = (
+        f"use {hint}"
+        if hint
+        else "webdataset's internals are not here; docs/python.md says what there is instead"
+    )
+    return f"module 'wdspec.{module}' has no attribute {name!r}; {said}"
 
 
 INNER = {

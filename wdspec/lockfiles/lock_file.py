@@ -15,6 +15,7 @@ from typing import Any
 from wdspec.errors import UsageError
 from wdspec.redaction import redacted_urls
 from wdspec.spec.language.models import Source, Spec
+from wdspec.spec.loading import split_names
 from wdspec.stores.store import ObjectStat
 from wdspec.urls.braces import Braces
 from wdspec.urls.sequence import ShardRun, UrlSequence
@@ -163,6 +164,11 @@ class Lock:
                 f"the lock does not fit the spec: {misfit}; `wdspec lock SPEC` writes it anew", file=name
             )
         return {source.name: self.sources[source.name].shards(source.base) for source in spec.sources}
+
+
+def locked_splits(spec: str, split: str | None) -> list[str | None]:
+    """The splits of a spec that have a lock each, the chosen one or all; None stands for a spec without any."""
+    return [split] if split or "#" in spec else [*split_names(spec)] or [None]
 
 
 def lock_name(spec: str, split: str | None) -> str:

@@ -22,6 +22,21 @@ _OPEN: weakref.WeakValueDictionary[str, LocalOutput] = weakref.WeakValueDictiona
 """The partial files of this process that are not finished, and who writes them."""
 
 
+def save(path: str, data: bytes, *, overwrite: bool = True) -> None:
+    """Writes a whole file.
+
+    Raises:
+        UsageError: the name is taken, or another writer is at it.
+        OSError: the folder cannot be written.
+    """
+    output = LocalOutput(path, overwrite=overwrite)
+    try:
+        output.write(data)
+        output.commit()
+    finally:
+        output.abort()
+
+
 class LocalOutput:
     """A file on a local or mounted file system; folders on the way are made.
 

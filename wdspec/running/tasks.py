@@ -63,11 +63,19 @@ class Delivery:
     """Which reader it is from,"""
     counts: Counts = field(default_factory=dict)
     """and what that has counted so far, of the sources that were read since its last delivery."""
+    opened: int = 0
+    """Bytes of parcels that were opened already."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that were sent."""
+        return self.opened + sum(parcel.size for parcel in self.parcels if isinstance(parcel, Parcel))
 
     def pin_memory(self) -> Delivery:
         """Opened, with items in page-locked memory; torch looks into dicts and lists by itself, not into objects."""
         steps = [opened(parcel) for parcel in self.parcels]
-        return replace(self, parcels=[(pin_memory(items), states) for items, states in steps])
+        pinned = [(pin_memory(items), states) for items, states in steps]
+        return replace(self, parcels=pinned, opened=self.size)
 
 
 def opened(parcel: Parcel | Step) -> Step:
@@ -91,9 +99,8 @@ class Pace:
         if not count:
             return
         weight = 0.25 if self._size else 1.0
-        size = sum(parcel.size for parcel in delivery.parcels if isinstance(parcel, Parcel))
         self._seconds += weight * (delivery.seconds / count - self._seconds)
-        self._size += weight * (max(1, size) / count - self._size)
+        self._size += weight * (max(1, delivery.size) / count - self._size)
         worth = min(SECONDS / max(self._seconds, 1e-9), BYTES / self._size)
         self.steps = max(1, min(2 * self.steps, int(worth), MOST))
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from wdspec.checking.judgements.checked_data import MOST_EXAMPLES, CheckedData
 from wdspec.checking.shards.data_problem import DataProblem
-from wdspec.checking.shards.shard_facts import Seen
+from wdspec.checking.shards.shard_facts import CLASS_NAMES, Seen
 
-_NAMES = ("cls", "cls2", "label", "class", "class_id", "label_id")
 RARE = 0.001
 """Part of the samples, and"""
 FEW = 3
@@ -19,7 +18,7 @@ def lone_classes(collection: CheckedData) -> Iterator[DataProblem]:
     """One for each such class."""
     for source in collection.own:
         for name, facts in source.facts.fields.items():
-            if name.rpartition(".")[2].lower() not in _NAMES or not facts.classes:
+            if name.rpartition(".")[2].lower() not in CLASS_NAMES or not facts.classes:
                 continue
             numbers = {int(text): seen for text, seen in facts.classes.items() if text.lstrip("-").isdigit()}
             if len(numbers) < len(facts.classes):

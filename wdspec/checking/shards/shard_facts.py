@@ -10,6 +10,9 @@ from pydantic import BaseModel, Field
 
 from wdspec.checking.shards.data_problem import DataProblem
 
+CLASS_NAMES = ("label", "class", "cls", "cls2", "category", "class_id", "label_id")
+"""What fields, and entries of JSON, are called that say what class a sample is of; the first that is there counts."""
+
 Hashes = npt.NDArray[np.uint64]
 """A 64-bit hash for each sample of a shard, by index, shape (samples,); 0 where there is none."""
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from wdspec.checking.shards.shard_facts import (
+    CLASS_NAMES,
     MOST_CLASSES,
     MOST_KINDS,
     MOST_SIZES,
@@ -27,8 +28,6 @@ LONGEST_CLASS = 64
 """Characters of a text that may be the name of a class."""
 MOST_NAMES = 1_000
 """Different texts, of which more are no classes."""
-CLASS_ENTRIES = ("label", "class", "cls", "category", "class_id", "label_id")
-"""Entries of JSON that say what class a sample is of."""
 _NO_NUMBER = (
     "the value is not finite (NaN or infinite), and so will the loss be; drop such samples with `select`"
 )
@@ -47,7 +46,7 @@ class FieldWatch:
         self.name, self._all, self.tell = name, facts, tell
         self._facts = facts.setdefault(name, FieldFacts())
         last = name.rpartition(".")[2].lower()
-        self._is_class = last in ("cls", "cls2", "label", "class")
+        self._is_class = last in CLASS_NAMES
         self._last: Any = None
         self._inner: dict[str, FieldWatch] = {}
 
@@ -152,7 +151,7 @@ class FieldWatch:
         self._classes(values, places, rows)
 
     def _entries(self, values: Sequence[Any], places: Sequence[SamplePlace], rows: Sequence[int]) -> None:
-        for entry in CLASS_ENTRIES:
+        for entry in CLASS_NAMES:
             own = [at for at, value in enumerate(values) if isinstance(value.get(entry), (int, str))]
             if own:
                 name = f"{self.name}.{entry}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from wdspec.cli.bench.trial import Measured, Part, Trial, measured
 from wdspec.cli.support.spec_options import SpecChoice
 from wdspec.spec.language.models import Spec
+from wdspec.system.cores import cores
 
 ENOUGH = 0.95
 """Of the best rate, from which on fewer workers are recommended."""
@@ -79,11 +79,6 @@ class Bench:
     def reading_limit(self) -> float:
         """Samples a second that reading alone would give, over as many processes as are recommended or cores are."""
         return self.parts["read"].rate * max(1, min(self.recommended, self.cores))
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def worker_counts(asked: tuple[int, ...], own: int) -> list[int]:

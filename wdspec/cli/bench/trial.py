@@ -87,15 +87,13 @@ def run(trial: Trial) -> Measured:
     from pyinstrument import Profiler
     from pyinstrument.renderers import HTMLRenderer, SpeedscopeRenderer
 
-    from wdspec.outputs.local_output import LocalOutput
+    from wdspec.outputs.local_output import save
 
     profiler = Profiler(interval=0.001)
     with profiler:
         found = _timed(trial, spec)
     renderer = HTMLRenderer() if trial.profile.endswith(".html") else SpeedscopeRenderer()
-    output = LocalOutput(trial.profile)
-    output.write(profiler.output(renderer).encode())
-    output.commit()
+    save(trial.profile, profiler.output(renderer).encode())
     return found
 
 

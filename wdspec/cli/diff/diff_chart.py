@@ -6,7 +6,7 @@ import io
 
 from wdspec.cli.diff.spec_diff import SpecDiff
 from wdspec.errors import UsageError
-from wdspec.outputs.local_output import LocalOutput
+from wdspec.outputs.local_output import save
 
 _MOST = 40
 
@@ -48,6 +48,4 @@ def draw(diff: SpecDiff, file: str) -> None:
     axes.legend(loc="lower right")
     drawn = io.BytesIO()
     figure.savefig(drawn, format="svg", metadata={"Date": None})
-    output = LocalOutput(file)
-    output.write(drawn.getvalue())
-    output.commit()
+    save(file, drawn.getvalue())

@@ -12,6 +12,7 @@ from importlib import metadata
 from typing import NamedTuple
 
 from wdspec.cli.support.tables import size
+from wdspec.system.cores import cores
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+).*?(?:extra == ['\"](\w+)['\"])?\s*$")
 _FOR_DEVELOPERS = frozenset({"test", "fuzz", "frameworks", "ray", "docs"})
@@ -61,8 +62,7 @@ def programs() -> dict[str, str]:
 
 def limits() -> Iterator[Limit]:
     """Processors, memory, shared memory, open files, how workers start."""
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    yield Limit("processors", str(processors))
+    yield Limit("processors", str(cores()))
     if hasattr(os, "sysconf"):
         yield Limit("memory", size(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
     if os.path.isdir("/dev/shm"):

@@ -11,7 +11,7 @@ from typing import Any
 from wdspec.cli.explain.explanation import ExplainedSource, Explanation, warnings_of
 from wdspec.cli.preview.value_media import MediaBudget, ShownValue, as_array, shown_values
 from wdspec.cli.support.first_samples import columns_of, first_samples
-from wdspec.cli.support.spec_variants import files_of, only_source
+from wdspec.cli.support.spec_variants import files_of, only_source, samples_of
 from wdspec.cli.support.value_summary import ValueMeaning, value_meaning
 from wdspec.decoders.image_formats import FORMAT_OF
 from wdspec.errors import WdspecError
@@ -118,7 +118,7 @@ def _source(
     alone = only_source(spec, explained.name)
     problems: list[str] = []
     files = _read(files_of(alone), count, problems)
-    done = _read(alone.model_copy(update={"batch": None, "to_tuple": None}), count, problems)
+    done = _read(samples_of(alone).model_copy(update={"to_tuple": None}), count, problems)
     behind = {(sample["__url__"], sample["__key__"]): sample for sample in done}
     shown = []
     for sample in files[:cards]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wdspec.errors import UsageError
-from wdspec.spec.loading import load, split_names
+from wdspec.spec.loading import load
 from wdspec.spec.problems.problems import Problem
 
 _HINT = "`wdspec lock SPEC` writes it"
@@ -16,11 +16,10 @@ def lock_problems(
     file: str, split: str | None, env: str | None, vars: Mapping[str, Any], overrides: Sequence[str]
 ) -> list[Problem]:
     """The problems of the locks of a file that has no other errors; opens nothing but the locks."""
-    from wdspec.lockfiles.lock_file import Lock, lock_name
+    from wdspec.lockfiles.lock_file import Lock, lock_name, locked_splits
 
-    splits: list[str | None] = [split] if split or "#" in file else [*split_names(file)] or [None]
     found = []
-    for name in splits:
+    for name in locked_splits(file, split):
         path = lock_name(file, name)
         of_split = f" of the split `{name}`" if name else ""
         spec = load(file, split=name, env=env, vars=vars, overrides=overrides)

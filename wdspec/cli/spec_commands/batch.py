@@ -71,9 +71,9 @@ def _parts(trace: Trace, samples: list[TracedSample], decoded: bool) -> Iterator
             str(each.place),
             each.source,
             each.key,
-            each.url,
-            _text(each.number),
-            _text(each.offset),
+            each.url or "made by `stage`",
+            _text(each, each.number),
+            _text(each, each.offset),
         )
         for each in samples
     ]
@@ -114,5 +114,7 @@ def _as_json(sample: TracedSample, decoded: bool) -> dict[str, Any]:
     return told
 
 
-def _text(number: int | None) -> str:
-    return "gone" if number is None else f"{number:,}"
+def _text(sample: TracedSample, number: int | None) -> str:
+    if number is not None:
+        return f"{number:,}"
+    return "gone" if sample.url else ""

@@ -94,7 +94,7 @@ def check(
             begun=bar.begin,
             told=bar.tell,
         )
-    found.problems[:] = [problem for problem in found.problems if problem.code not in ignored]
+    found = found.without(ignored)
     for lines in DATA_REPORTS[form](found):
         click.echo(lines)
     return 1 if any(problem.is_error or strict for problem in found.problems) else 0

@@ -14,9 +14,10 @@ from wdspec.cli.explain.explain_report import parts_of
 from wdspec.cli.explain.explanation import Explanation
 from wdspec.cli.explain.survey_spec import explain_spec
 from wdspec.cli.reports.line_reports import summary
-from wdspec.cli.support.demo_project import SPEC, write_project, write_whole
+from wdspec.cli.support.demo_project import SPEC, write_project
 from wdspec.cli.support.first_samples import first_samples
 from wdspec.cli.support.tables import Row, Table, number, percent, show, size
+from wdspec.outputs.local_output import save
 from wdspec.spec.loading import check, load
 from wdspec.system.progress import is_terminal, progress
 
@@ -49,7 +50,7 @@ def demo(folder: str, force: bool) -> None:
         _refuse_what_is_not_ours(folder)
     os.environ.pop("WDSPEC_ENV", None)  # meant for another spec
     os.makedirs(folder, exist_ok=True)
-    write_whole(os.path.join(folder, MARK), b"`wdspec demo` made this folder, and may write it anew.\n")
+    save(os.path.join(folder, MARK), b"`wdspec demo` made this folder, and may write it anew.\n")
     shards, samples, written = write_project(folder)
     file = os.path.join(folder, "spec.yaml")
     show(f"wrote {folder}: spec.yaml and {shards} shards with {samples:,} samples, {size(written)}")

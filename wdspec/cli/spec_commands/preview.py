@@ -9,7 +9,7 @@ import click
 from wdspec.cli.explain.survey_spec import explain_spec
 from wdspec.cli.support.spec_options import SpecChoice, env_option, set_option, topology_options, var_option
 from wdspec.cli.support.tables import counted, size
-from wdspec.outputs.local_output import LocalOutput
+from wdspec.outputs.local_output import save
 from wdspec.redaction import printable
 from wdspec.system.progress import progress
 
@@ -75,9 +75,7 @@ def preview(
             for file, each in zip(files, found, strict=True)
         ]
     data = page(previews).encode()
-    written = LocalOutput(output)
-    written.write(data)
-    written.commit()
+    save(output, data)
     problems = sum(len(each.all_problems) for each in previews)
     said = "no problems" if not problems else counted(problems, "problem")
     click.echo(printable(f"{output}: {size(len(data))}, {said}; open {os.path.abspath(output)} in a browser"))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from PIL import Image, ImageDraw
 
-from wdspec.outputs.local_output import LocalOutput
+from wdspec.outputs.local_output import LocalOutput, save
 from wdspec.writing.tar_writer import TarWriter
 
 SIDE = 32
@@ -83,18 +83,8 @@ def write_project(folder: str) -> tuple[int, int, int]:
                     key = f"{collection.name}/{index:05d}"
                     writer.write({"__key__": key, "png": image, "cls": label, "json": facts})
             shards, samples, size = shards + 1, samples + writer.count, size + writer.size
-    write_whole(os.path.join(folder, "spec.yaml"), SPEC.encode())
+    save(os.path.join(folder, "spec.yaml"), SPEC.encode())
     return shards, samples, size
-
-
-def write_whole(path: str, data: bytes) -> None:
-    """Writes a file that appears under its name only when it is complete."""
-    output = LocalOutput(path)
-    try:
-        output.write(data)
-        output.commit()
-    finally:
-        output.abort()
 
 
 def _digit(source: random.Random) -> tuple[Image.Image, int, dict[str, str | int]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from wdspec.system.cores import cores
 
 if TYPE_CHECKING:
     from wdspec.offline.engines import Engine
@@ -33,7 +34,7 @@ class EngineChoice:
 
         if self.scheduler is not None:
             return DaskEngine(self.scheduler)
-        return LocalEngine(len(os.sched_getaffinity(0)) if self.jobs is None else self.jobs)
+        return LocalEngine(cores() if self.jobs is None else self.jobs)
 
 
 def choosing_engine(command: Callable[..., Any]) -> Callable[..., Any]:

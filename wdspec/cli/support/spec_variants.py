@@ -7,7 +7,6 @@ from typing import Any
 from wdspec.cli.support.spec_options import source_named
 from wdspec.decoders.table import RAW
 from wdspec.spec.language.models import Source, Spec
-from wdspec.spec.language.options import MixOptions
 from wdspec.spec.language.sample_options import Decode
 
 _NO_FUNCTIONS: dict[str, Any] = {"map": (), "select": None, "expect": None}
@@ -20,9 +19,7 @@ def only_source(spec: Spec, name: str) -> Spec:
     Raises:
         UsageError: there is no such source.
     """
-    update: dict[str, Any] = {"probability": None, "weight": None, "upsample": None}
-    alone = source_named(name, spec).model_copy(update=update)
-    return spec.model_copy(update={"dataset": (alone,), "mix": MixOptions()})
+    return spec.of([source_named(name, spec)])
 
 
 def files_of(spec: Spec) -> Spec:

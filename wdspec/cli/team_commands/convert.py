@@ -14,7 +14,7 @@ from wdspec.convert.dialect_table import DIALECTS, recognised
 from wdspec.convert.given import Given
 from wdspec.convert.new_spec import NewSpec
 from wdspec.errors import UsageError
-from wdspec.outputs.local_output import LocalOutput
+from wdspec.outputs.local_output import save
 from wdspec.redaction import printable, redacted
 from wdspec.spec.loading import check
 from wdspec.suggestions import did_you_mean
@@ -54,12 +54,7 @@ def convert(source: str | None, dialect: str | None, output: str | None, force: 
     if output is None:
         click.echo(text, nl=False)
         return
-    written = LocalOutput(output, overwrite=force)
-    try:
-        written.write(text.encode())
-        written.commit()
-    finally:
-        written.abort()
+    save(output, text.encode(), overwrite=force)
 
 
 def _given(source: str) -> Given:

@@ -11,7 +11,7 @@ from wdspec.cli.croissant.responsible_ai import REQUIRED, read_statements
 from wdspec.cli.explain.survey_spec import explain_spec
 from wdspec.cli.support.spec_options import SpecChoice, choosing_spec
 from wdspec.lockfiles.lock_file import Lock
-from wdspec.outputs.local_output import LocalOutput
+from wdspec.outputs.local_output import save
 
 SUMMARY = "Describe a mixture in MLCommons' Croissant format."
 
@@ -77,9 +77,4 @@ def croissant(
     if output is None:
         click.echo(text, nl=False)
         return
-    written = LocalOutput(output)
-    try:
-        written.write(text.encode())
-        written.commit()
-    finally:
-        written.abort()
+    save(output, text.encode())

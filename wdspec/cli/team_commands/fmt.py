@@ -11,7 +11,7 @@ import click
 from wdspec.cli.support.lint_settings import lint_settings
 from wdspec.cli.support.spec_discovery import find_specs
 from wdspec.cli.support.tables import counted
-from wdspec.outputs.local_output import LocalOutput
+from wdspec.outputs.local_output import save
 from wdspec.redaction import printable
 from wdspec.spec.compose.spec_files import STANDARD_INPUT, STANDARD_INPUT_NAME
 from wdspec.spec.formatting import formatted
@@ -87,10 +87,4 @@ def _path(file: str) -> str:
 
 def _replace(file: str, text: str) -> None:
     """Puts the new text in the place of the old, whole or not at all; a link stays one."""
-    output = LocalOutput(os.path.realpath(_path(file)))
-    try:
-        output.write(text.encode("utf-8"))
-        output.commit()
-    except BaseException:
-        output.abort()
-        raise
+    save(os.path.realpath(_path(file)), text.encode("utf-8"))

@@ -10,11 +10,10 @@ import click
 from wdspec.cli.support.spec_options import SpecChoice, choosing_spec
 from wdspec.cli.support.tables import Table, counted, show, size
 from wdspec.errors import UsageError
-from wdspec.lockfiles.lock_file import Lock, lock_name
+from wdspec.lockfiles.lock_file import Lock, lock_name, locked_splits
 from wdspec.lockfiles.looking import changes, locked
-from wdspec.outputs.local_output import LocalOutput
+from wdspec.outputs.local_output import save
 from wdspec.redaction import printable
-from wdspec.spec.loading import split_names
 from wdspec.stores.store import ObjectStat
 from wdspec.system.progress import with_progress
 
@@ -43,14 +42,13 @@ def lock(
     whether a lock fits its spec, and `loader(…, lock=…)` reads just these shards. Without --split each split has a lock
     of its own.
     """
-    named, file = choice.split, choice.file
-    splits: list[str | None] = [named] if named or "#" in file else [*split_names(file)] or [None]
+    splits = locked_splits(choice.file, choice.split)
     if output is not None and len(splits) > 1:
         raise click.UsageError(f"each of {len(splits)} splits has a lock of its own; choose one with --split")
     differs = False
     for name in splits:
         spec = replace(choice, split=name).load()
-        path = output or lock_name(file, name)
+        path = output or lock_name(choice.file, name)
         if check:
             found = list(changes(Lock.read(path), spec, _shown))
             differs = differs or bool(found)
@@ -62,7 +60,7 @@ def lock(
             click.echo(printable(f"{path}: {said}"))
             continue
         made = locked(spec, None if update else _before(path), _shown)
-        _write(path, made.text)
+        save(path, made.text.encode())
         shards = sum(len(each.objects) for each in made.sources.values())
         sizes = [each.size for each in made.sources.values()]
         total = sum(each for each in sizes if each is not None)
@@ -81,12 +79,3 @@ def _before(path: str) -> Lock | None:
 
 def _shown(coming: Iterable[ObjectStat | None], count: int, source: str) -> Iterator[ObjectStat | None]:
     return with_progress(coming, f"asking about {source}", total=count)
-
-
-def _write(path: str, text: str) -> None:
-    output = LocalOutput(path)
-    try:
-        output.write(text.encode())
-        output.commit()
-    finally:
-        output.abort()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from wdspec.running.blueprint import Blueprint
 from wdspec.running.cursor import Cursor
 from wdspec.running.run import Run
 from wdspec.running.states.run_state import Checkpoint, read_state
+from wdspec.running.states.state_checks import check_undamaged
 from wdspec.spec.language.models import Spec
 from wdspec.spec.language.options import Elastic
 from wdspec.spec.language.vocabulary import MASK
@@ -32,6 +34,7 @@ class TracedSample(NamedTuple):
     place: int
     """In what that rank got of the batch, from 0."""
     source: str
+    """Empty, as the others, of a sample that a `stage` has made."""
     key: str
     url: str
     number: int | None
@@ -42,6 +45,9 @@ class TracedSample(NamedTuple):
     """Whether it only fills up the last batch of a pass."""
     sample: dict[str, Any]
     """As the run gets it, where that was asked for; else what its headers say."""
+
+
+_ORIGIN = {"__source__", "__url__", "__key__"}
 
 
 class Trace(NamedTuple):
@@ -121,12 +127,8 @@ def _canonical(
     spec: Spec, ranks: int | None, workers: int | None, state: Mapping[str, Any] | None
 ) -> tuple[int, Spec]:
     """The ranks of the run, and the spec with the topology that its order is of."""
-    from wdspec.running.states.state_checks import check_undamaged
-
     elastic = spec.elastic
     if state is not None:
-        import json
-
         check_undamaged(state)
         said = json.loads(state["order"])["elastic"]
         elastic = elastic or Elastic(ranks=said["ranks"], workers=said["workers"])
@@ -135,6 +137,8 @@ def _canonical(
             ranks=ranks or 1, workers=max(1, spec.loader.workers if workers is None else workers)
         )
     topology = Topology(elastic.ranks, elastic.workers)
+    if workers is not None:
+        topology.check_workers(workers)
     return ranks or topology.ranks, spec.model_copy(update={"elastic": elastic})
 
 
@@ -169,14 +173,15 @@ def _placed(samples: list[dict[str, Any]], ranks: int, listed: Blueprint) -> Ite
     each = len(samples) // ranks
     wanted: dict[tuple[str, str], set[str]] = {}
     for sample in samples:
-        wanted.setdefault((sample["__source__"], sample["__url__"]), set()).add(sample["__key__"])
+        if sample.keys() >= _ORIGIN:
+            wanted.setdefault((sample["__source__"], sample["__url__"]), set()).add(sample["__key__"])
     found = {
         (source, url): _offsets(listed.parts[source], _shard(listed, source, url), keys)
         for (source, url), keys in wanted.items()
     }
     for place, sample in enumerate(samples):
-        source, url, key = sample["__source__"], sample["__url__"], sample["__key__"]
-        index, offset = found[source, url].get(key, (None, None))
+        source, url, key = (str(sample.get(name, "")) for name in ("__source__", "__url__", "__key__"))
+        index, offset = found.get((source, url), {}).get(key, (None, None))
         is_padding = sample.get(MASK) is False
         yield TracedSample(place // each, place % each, source, key, url, index, offset, is_padding, sample)
 

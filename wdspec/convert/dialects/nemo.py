@@ -44,8 +44,8 @@ def _convert(given: Given, new: NewSpec) -> None:
     heats = heat if isinstance(heat, list) else None
     if (seed := number(holder.get("seed"))) is not None:
         new.spec["seed"] = int(seed)
-    if size := number(holder.get("batch_size")):
-        new.spec["batch"] = int(size)
+    if size := new.whole(holder, "batch_size", 1):
+        new.spec["batch"] = size
     if workers := number(holder.get("num_workers")):
         new.spec["loader"] = {"workers": int(workers)}
     new.spec["dataset"] = _Group(given, new, heats, number(heat)).sources(holder["input_cfg"], {}, 0)

@@ -34,17 +34,17 @@ def _convert(given: Given, new: NewSpec) -> None:
         for i, text in enumerate(texts)
     ]
     spec = new.spec
-    if seed := number(options.get("seed")):
-        spec["seed"] = int(seed)
+    if (seed := new.whole(options, "seed")) is not None:
+        spec["seed"] = seed
     spec["defaults"] = {"rename": {"image": "jpg;png;jpeg;webp", "text": "txt"}, "missing": "skip"}
     new.note("what OpenCLIP does with images and texts is its preprocessing: add it as `decode` and `map`")
-    if size := number(options.get("batch-size")):
-        spec["batch"] = int(size)
+    if size := new.whole(options, "batch-size", 1):
+        spec["batch"] = size
     epoch: dict[str, Any] = {}
-    if samples := number(options.get("train-num-samples")):
-        epoch = {"epoch": {"samples": int(samples)}}
-    if workers := number(options.get("workers")):
-        spec["loader"] = {"workers": int(workers)}
+    if samples := new.whole(options, "train-num-samples", 1):
+        epoch = {"epoch": {"samples": samples}}
+    if (workers := new.whole(options, "workers")) is not None:
+        spec["loader"] = {"workers": workers}
     if not names["val"]:
         spec.update(dataset=train, **epoch)
         return

@@ -9,7 +9,7 @@ from wdspec.convert.dialect import Dialect
 from wdspec.convert.given import Given, number
 from wdspec.convert.new_spec import NewSpec
 
-_SIZE = re.compile(r"\s*([\d_,.]+)\s*([kKmMbB]?)\s*")
+_SIZE = re.compile(r"\s*(\d[\d_,]*(?:\.\d+)?)\s*([kKmMbB]?)\s*")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 
 
@@ -88,8 +88,8 @@ def _rest(holder: dict[Any, Any], chosen: int, new: NewSpec) -> None:
         new.note(
             "an epoch was as long as its streams; here it is said in samples: `epoch: …`, else it is endless"
         )
-    if size := number(holder.get("batch_size")):
-        spec["batch"] = int(size)
+    if size := new.whole(holder, "batch_size", 1):
+        spec["batch"] = size
     new.note_keys(
         holder,
         {

@@ -8,6 +8,7 @@ import random
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from wdspec.errors import UsageError
@@ -18,8 +19,8 @@ _TAKEN = re.compile(r"(.*)\._(\d+)_", re.DOTALL)
 class DirectoryShardList:
     """The shards of a directory, one after the other, as long as some come; no order is promised, and no resume.
 
-    While a shard is read its name has the end `._PID_`, so that several processes share a directory. What a process
-    left that has ended is taken up again.
+    While a shard is read its name has the end `._PID_`, so that several processes share a directory. What was not read
+    to its end gets its name back, also from a process that has ended, and is taken up again.
 
     Args:
         path: the directory.
@@ -29,6 +30,7 @@ class DirectoryShardList:
         mode: what becomes of a shard that was read: `resample` gives it back, `unlink` deletes it, `keep` renames it to
             `._done_`.
         select: `random`, or the `oldest` first.
+        fate: taken for the sake of webdataset's signature, where it has no meaning either.
 
     Raises:
         UsageError: there is no such directory, or another word for `mode` or `select`.
@@ -74,25 +76,33 @@ class DirectoryShardList:
                 os.rename(chosen, taken)
             except FileNotFoundError:  # another process was faster
                 continue
-            yield {"url": taken}
-            self._give_back(taken)
+            try:
+                yield {"url": taken}
+            except GeneratorExit:  # whoever reads has stopped within it
+                _rename(taken, chosen)
+                raise
+            self._let_go(taken, chosen)
             last = time.monotonic()
 
     def cleanup_files_without_processes(self) -> None:
-        """Gives back what processes left that have ended."""
+        """Gives back what processes left that have ended: nobody has read it to its end."""
         for name in glob.glob(self.path + "*._*_"):
             match = _TAKEN.fullmatch(name)
-            if match and not os.path.exists(f"/proc/{match[2]}") and not _lives(int(match[2])):
-                self._give_back(name)
+            if match and not _lives(int(match[2])):
+                _rename(name, match[1])
 
-    def _give_back(self, taken: str) -> None:
-        match = _TAKEN.fullmatch(taken)
-        if match is None or not os.path.exists(taken):
-            return
+    def _let_go(self, taken: str, name: str) -> None:
+        """What becomes of a shard that was read."""
         if self.mode == "unlink":
-            os.unlink(taken)
+            with suppress(FileNotFoundError):
+                os.unlink(taken)
         else:
-            os.rename(taken, match[1] + ("._done_" if self.mode == "keep" else ""))
+            _rename(taken, f"{name}._done_" if self.mode == "keep" else name)
+
+
+def _rename(old: str, new: str) -> None:
+    with suppress(FileNotFoundError):  # another process has been faster
+        os.rename(old, new)
 
 
 def _lives(pid: int) -> bool:

@@ -47,6 +47,10 @@ def shardspec(spec: str) -> SimpleShardList | MultiShardSample:
 def gopen(url: str, mode: str = "rb", bufsize: int = 8192, **options: Any) -> Any:
     """A file by its URL, for reading (`rb`) or writing (`wb`); what is written appears when it is closed.
 
+    Args:
+        bufsize: bytes that are read at once.
+        options: what webdataset's programs give to its own openers (`verbose`, `ignore_errors`, …); ours need none.
+
     Raises:
         UsageError: another mode.
         ShardError: it cannot be read, or written.

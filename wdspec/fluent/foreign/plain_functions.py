@@ -9,8 +9,7 @@ from random import Random
 from typing import Any
 
 from wdspec.errors import FieldError
-from wdspec.fluent.stage import PassContext, StageMaker
-from wdspec.fluent.stages import shuffling
+from wdspec.fluent.stage import StageMaker
 
 
 def plain(maker: StageMaker[Any]) -> Callable[..., Iterator[Any]]:
@@ -21,19 +20,6 @@ def plain(maker: StageMaker[Any]) -> Callable[..., Iterator[Any]]:
 
     function.__name__, function.__doc__ = f"_{maker.__name__}", maker.__doc__
     return function
-
-
-def shuffled(
-    data: Iterable[Any],
-    bufsize: int = 1000,
-    initial: int = 100,
-    rng: Random | None = None,
-    seed: int | None = None,
-    handler: Any = None,
-) -> Iterator[Any]:
-    """Items through a buffer, drawn by `rng`, else by `seed`, else alike on every run."""
-    stage = shuffling.shuffle(bufsize, initial, rng=rng, seed=seed or 0)
-    return stage.run(iter(data), PassContext())
 
 
 def pick(buf: list[Any], rng: Random) -> Any:

@@ -23,7 +23,6 @@ from wdspec.urls.sequence import ShardUrl, UrlSequence
 Urls = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A URL, or several: with braces, `::`, globs, directories, `@file`s and `${NAME}`, as in a spec's `shards`."""
 
-MOST_URLS = 10**6
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
@@ -165,7 +164,7 @@ class ResampledShards:
         worker_seed: a function that gives the number by which processes differ, called in each; by default rank and
             worker.
         deterministic: draws repeat either way.
-        max_urls: only the first so many URLs.
+        max_urls: only the first so many URLs; webdataset takes a million.
         empty_check: a list always has a URL.
 
     Raises:
@@ -179,7 +178,7 @@ class ResampledShards:
         seed: int = 0,
         worker_seed: Callable[[], int] | None = None,
         deterministic: bool = False,
-        max_urls: int = MOST_URLS,
+        max_urls: int = sys.maxsize,
         empty_check: bool = True,
     ) -> None:
         self.urls = ShardTexts(list_urls(urls))

@@ -4,7 +4,7 @@ The classes double as the reference: a field with a description is a key of the 
 carries a docstring instead) is filled in by the loader and is no key.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SkipValidation
@@ -282,6 +282,12 @@ class Spec(Discreet):
                 lines,
             )
         )
+
+    def of(self, sources: Iterable[Source]) -> "Spec":
+        """The spec with these of its sources alone, in one list without shares."""
+        unshared = {"probability": None, "weight": None, "upsample": None}
+        kept = tuple(source.model_copy(update=unshared) for source in sources)
+        return self.model_copy(update={"dataset": kept, "mix": MixOptions()})
 
     @property
     def sources(self) -> tuple[Source, ...]:

@@ -256,4 +256,11 @@ class Batch(Model):
 
 def read_batch(value: Any) -> Any:
     """`32` or `{size: 32}` or `{global_size: 512}`."""
+    if isinstance(value, dict):
+        listed, collated = (value.get(key) for key in ("ragged", "collate"))
+        names = listed if isinstance(listed, (dict, list, tuple)) else ()
+        twice = [str(name) for name in names if isinstance(collated, dict) and name in collated]
+        if twice:
+            hint = "take it out of `ragged`: `collate` has `list`, too"
+            refuse("E203", f"`ragged` and `collate` both say what becomes of {quoted(twice[0])}", hint)
     return value if isinstance(value, (dict, Batch)) else {"size": value}

@@ -55,6 +55,10 @@ def _read_entry(entry: Any) -> Iterator[Any]:
                     "E202", f"expected a function of `{str(field)[:60]}`, but this is {shown(calls)}", _FORMS
                 )
             for each in _entries(calls):
+                if isinstance(each, dict) and "field" in each:
+                    refuse(
+                        "E201", "unknown key `field` beside `call`", "the key above says which field it is"
+                    )
                 yield from ({**call, "field": str(field)} for call in _read_call(each))
     else:
         yield from _read_call(entry)
