@@ -1,6 +1,7 @@
 """Files that several processes may make at the same moment: 32 of them, behind a barrier."""
 
 import json
+import multiprocessing
 import os
 
 import pytest
@@ -31,6 +32,19 @@ def test_all_make_one_sample_cache(folder, monkeypatch):
         return [[sample["n"] for sample in pipeline] for _ in range(2)]
 
     assert at_once(fill) == [[[number * 100 + i for i in range(10)]] * 2 for number in range(PROCESSES)]
+
+
+def test_all_open_sample_caches_that_others_are_making(folder):
+    few = 6  # and often: SQLite refuses the one or other at once, where two wait for each other
+    turns = multiprocessing.get_context("fork").Barrier(few)
+
+    def open_all(number):
+        for turn in range(200):
+            turns.wait(60)
+            path = str(folder / f"{turn}.db")
+            dbcache.DBCache(path)._connected(path).close()
+
+    assert at_once(open_all, few) == [None] * few
 
 
 def test_all_begin_one_cache_of_shards(folder):

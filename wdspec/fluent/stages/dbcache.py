@@ -10,6 +10,7 @@ import contextlib
 import os
 import sqlite3
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
@@ -34,6 +35,14 @@ _TABLES = (
 )
 _AT_ONCE = 64
 """Samples written in one transaction: others wait no longer than it takes."""
+
+
+_PATIENCE = 60.0
+"""Seconds that others may hold the file locked."""
+
+
+class _BusyError(Exception):
+    """Others hold the file locked just now."""
 
 
 class DBCache(Stage):
@@ -89,7 +98,17 @@ class DBCache(Stage):
                     yield _sample(database, place)
 
     def _connected(self, path: str) -> sqlite3.Connection:
-        database = sqlite3.connect(path, timeout=60, isolation_level=None)
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return self._opened(path)
+            except _BusyError as error:  # SQLite itself does not wait where it fears that two wait for each other
+                if time.monotonic() > deadline:
+                    raise _unusable(path, error) from error
+                time.sleep(0.02)
+
+    def _opened(self, path: str) -> sqlite3.Connection:
+        database = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
         try:
             database.execute("PRAGMA synchronous = NORMAL")
             database.execute("PRAGMA foreign_keys = ON")
@@ -98,9 +117,9 @@ class DBCache(Stage):
             database.execute("PRAGMA journal_mode = WAL")
         except sqlite3.DatabaseError as error:
             database.close()
-            raise UsageError(
-                f"`{path}` cannot be used as a sample cache: {error}; delete it, or give another name"
-            ) from error
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise _BusyError(str(error)) from error
+            raise _unusable(path, error) from error
         except BaseException:
             database.close()
             raise
@@ -210,3 +229,7 @@ def _sample(database: sqlite3.Connection, place: tuple[int, int]) -> Any:
 def _mark(database: sqlite3.Connection) -> int:
     """The number that says whose database it is; 0 where nobody has said so."""
     return int(database.execute("PRAGMA application_id").fetchone()[0])
+
+
+def _unusable(path: str, error: Exception) -> UsageError:
+    return UsageError(f"`{path}` cannot be used as a sample cache: {error}; delete it, or give another name")
