@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 
 import pytest
@@ -92,6 +93,21 @@ def test_verify_finds_a_damaged_copy_and_removes_it(copies):
     assert said.endswith("2 whole, 2 damaged\n")
     assert run("verify", copies, "--remove", code=1).endswith("2 whole, 2 damaged and deleted\n")
     assert run("verify", copies) == "2 whole, 0 damaged\n"
+
+
+def test_verify_asks_the_stores_of_a_spec_whether_their_objects_have_changed(copies, spec, served):
+    assert run("verify", spec, "--store") == "4 whole, 0 damaged or changed\n"
+    (served.folder / "1.tar").write_bytes(tar_of(60_000, seed=1))
+    (served.folder / "2.tar").unlink()
+    assert run("verify", spec) == "4 whole, 0 damaged\n"
+    said = run("verify", spec, "--store", "--remove", code=1)
+    assert re.search(
+        r"1\.tar: the object has changed: it has [\d,]+ bytes there and [\d,]+ in the copy\n", said
+    )
+    assert "2.tar: the object has changed: there is no such object any more\n" in said
+    assert said.endswith("2 whole, 2 damaged or changed and deleted\n")
+    assert names(copies) == ["0.tar", "3.tar"]
+    assert "name one" in run("verify", copies, "--store", code=2)
 
 
 def test_prune_keeps_what_was_used_last_and_everything_that_is_not_ours(copies):

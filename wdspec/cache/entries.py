@@ -1,8 +1,8 @@
 """The files of a cache's index: one for each copy, or for the bytes set aside for one.
 
-`.wdspec/index/<key>-<bytes>` holds the copy's name and URL; its time is that of the last use. There is no database that
-a kill could damage, or that a network file system would have to lock: making, renaming and deleting a file are atomic
-everywhere, and one directory listing gives every size and time.
+`.wdspec/index/<key>-<bytes>` holds the copy's name and URL, and what the store said of the object; its time is that of
+the last use. There is no database that a kill could damage, or that a network file system would have to lock: making,
+renaming and deleting a file are atomic everywhere, and one directory listing gives every size and time.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class Content(NamedTuple):
     """Of the copy, relative to the cache directory."""
     url: str
     """Without its secrets."""
+    made_of: str = ""
+    """What the store said of the object, as its ETag or the time of its last change; "" where it said nothing."""
 
 
 def key_of(name: str) -> str:
@@ -78,10 +80,11 @@ class Entries:
         """What an index file says; None if it is gone, or damaged."""
         try:
             with open(entry.path, encoding="utf-8", errors="surrogateescape", newline="") as file:
-                name, _, url = file.read().partition("\n")
+                name, _, said = file.read().partition("\n")
         except OSError:
             return None
-        return Content(name, url) if key_of(name) == entry.key else None
+        url, _, made_of = said.partition("\n")
+        return Content(name, url, made_of) if key_of(name) == entry.key else None
 
     def add(self, key: str, size: int, text: bytes) -> int:
         """Raises OSError, and then has added nothing."""

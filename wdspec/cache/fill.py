@@ -220,7 +220,8 @@ class Fill:
         self.started = True
 
     def _reserve(self, wanted: int, needed: int) -> None:
-        content = Content(self._copies.own, redacted(self._copies.url))
+        made_of = getattr(self._stream, "validator", None) or ""
+        content = Content(self._copies.own, redacted(self._copies.url), redacted(made_of))
         for size in dict.fromkeys((wanted, needed)):
             if self._index.reserve(self._key, content, size, self._reserved, self._rules.limit):
                 self._reserved = size

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import BinaryIO
 
 from wdspec.cache.cache_names import CacheNames
+from wdspec.cache.copies import Copy
 from wdspec.cache.fill import CopyRules
 from wdspec.cache.shard_cache import ShardCache
 from wdspec.cache.survey import surveyed
@@ -19,6 +20,7 @@ from wdspec.spec.language.locations import RewriteRule
 from wdspec.spec.language.models import Source, Spec
 from wdspec.spec.language.options import Errors
 from wdspec.storage.cache_settings import CacheSettings
+from wdspec.storage.changed_objects import look_for_change
 from wdspec.storage.environment import Environment
 from wdspec.storage.resolution import Resolution, ResolutionStep, locate
 from wdspec.stores.settings.ais_cluster import AisCluster
@@ -107,7 +109,14 @@ class Storage(StoreSettings):
         copies = resolution.copies
         if copies is None or self.cache is None:
             return self.open_location(resolution.location)
-        return self.cache.open(copies, partial(self.open_location, resolution.location))
+        stream = self.cache.open(copies, partial(self.open_location, resolution.location))
+        if isinstance(stream, Copy) and not (
+            self.ais and self.ais.etl
+        ):  # what an ETL makes has no name of its own
+            once = replace(self, retry_policy=replace(self.retry_policy, budget=0.0, brief=0.0))
+            stat = partial(once.stat_location, resolution.location)
+            look_for_change(stream, resolution.location, resolution.url.text, stat)
+        return stream
 
     def watched(self, shard: ShardUrl) -> BinaryIO:
         """The bytes of a shard, as `open`; reads that give nothing for too long are ended."""
@@ -119,7 +128,10 @@ class Storage(StoreSettings):
 
     def stat(self, shard: ShardUrl) -> ObjectStat:
         """What the store says of a shard that is not read; copies in a cache are not looked at. See `Store.stat`."""
-        location = self.resolve(shard).location
+        return self.stat_location(self.resolve(shard).location)
+
+    def stat_location(self, location: str) -> ObjectStat:
+        """As `stat`, for a location of which nothing else is known."""
         return store_of(location, self.users).stat(location, self)
 
     @property

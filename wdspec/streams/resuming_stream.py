@@ -92,6 +92,11 @@ class ResumingStream(RawStream):
         first = self._first
         return None if first is None or first.total is None else max(0, first.total - self._position)
 
+    @property
+    def validator(self) -> str | None:
+        """See `RangeResponse.validator`; None where that is not known (yet)."""
+        return None if self._first is None else self._first.validator
+
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         if whence == io.SEEK_CUR:
             offset += self._position

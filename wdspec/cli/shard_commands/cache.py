@@ -6,7 +6,9 @@ import os
 import time
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -70,26 +72,35 @@ def ls(where: str | None, form: str) -> None:
 
 @cache.command()
 @_WHERE
-@click.option("--remove", is_flag=True, help="Delete the copies that are damaged.")
-def verify(where: str | None, remove: bool) -> None:
+@click.option(
+    "--remove", is_flag=True, help="Delete the copies that are damaged, or whose objects have changed."
+)
+@click.option(
+    "--store", is_flag=True, help="Ask the stores of a SPEC, too, whether their objects are still the same."
+)
+def verify(where: str | None, remove: bool, store: bool) -> None:
     """Read all copies again: their length, and their structure from the first header to the end marker.
 
     Exits with 1 if one is damaged. The bytes of files in a tar have no checksum, so changes there are not seen.
     """
     bad = good = 0
+    change_of = _changes(where) if store else {}
     for index in _indexes(where):
         listed = _listed(index)
         with progress("checking copies", len(listed)) as bar:
             for entry, content in listed:
                 path = os.path.join(index.directory, content.name)
                 problem = _problem(path, entry, content.url)
+                if problem is None and path in change_of:
+                    problem = change_of[path](entry, content)
                 bad, good = bad + bool(problem), good + (problem is None)
                 bar.advance()
                 if problem:
                     bar.note(f"{path}: {problem}")
                     if remove:
                         index.delete(entry)
-    show(f"{good:,} whole, {bad:,} damaged{' and deleted' if bad and remove else ''}")
+    what = "damaged or changed" if store else "damaged"
+    show(f"{good:,} whole, {bad:,} {what}{' and deleted' if bad and remove else ''}")
     if bad:
         click.get_current_context().exit(1)
 
@@ -207,6 +218,33 @@ def _listed(index: Index) -> list[tuple[Entry, Content]]:
         if (content := index.entries.content(entry)) is not None
         and os.path.exists(os.path.join(index.directory, content.name))
     ]
+
+
+def _changes(where: str | None) -> dict[str, Callable[[Entry, Content], str | None]]:
+    """By the path of a copy: says what has changed of its object, by what the store says of it."""
+    from wdspec.errors import MissingShardError
+    from wdspec.listed_spec import ListedSpec
+    from wdspec.spec.loading import load
+    from wdspec.storage.changed_objects import GONE, change_since
+    from wdspec.storage.storage import Storage
+
+    if not where or not is_a_spec(where):
+        raise click.UsageError("--store goes by the sources of a spec; name one")
+
+    def change(storage: Storage, location: str, entry: Entry, content: Content) -> str | None:
+        try:
+            change = change_since(content.made_of, entry.size, storage.stat_location(location))
+        except MissingShardError:
+            change = GONE
+        return change and f"the object has changed: {change}"
+
+    listed = ListedSpec.of(load(where))
+    return {
+        resolution.copies.path: partial(change, storage, resolution.location)
+        for name, storage in listed.storages.items()
+        for resolution in map(storage.resolve, listed.shards[name])
+        if resolution.copies is not None
+    }
 
 
 def _problem(path: str, entry: Entry, url: str) -> str | None:

@@ -102,7 +102,9 @@ class DBCache(Stage):
         while True:
             try:
                 return self._opened(path)
-            except _BusyError as error:  # SQLite itself does not wait where it fears that two wait for each other
+            except (
+                _BusyError
+            ) as error:  # SQLite itself does not wait where it fears that two wait for each other
                 if time.monotonic() > deadline:
                     raise _unusable(path, error) from error
                 time.sleep(0.02)

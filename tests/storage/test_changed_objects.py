@@ -1,0 +1,193 @@
+"""Objects that change after a copy was made of them: told of once, and the copy goes on being read."""
+
+import io
+import logging
+import os
+import tarfile
+import time
+
+import pytest
+from servers.aistore_double import AisDouble
+from servers.stores import put, use
+
+import wdspec
+from wdspec.cache.cache_names import CacheNames
+from wdspec.cache.entries import Content, key_of
+from wdspec.cache.index import Index
+from wdspec.cache.shard_cache import ShardCache
+from wdspec.storage import changed_objects
+from wdspec.storage.changed_objects import change_since
+from wdspec.storage.storage import Storage
+from wdspec.stores.settings.ais_cluster import AisCluster
+from wdspec.stores.store import ObjectStat
+from wdspec.streams.background_fetcher import background_fetcher
+from wdspec.streams.retrying import RetryPolicy
+from wdspec.urls.sequence import ShardUrl
+
+QUICK = RetryPolicy(budget=1, delay=0.001, longest_delay=0.01, brief=0.05)
+
+
+def shard(text):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        member = tarfile.TarInfo("key.txt")
+        member.size = len(text)
+        tar.addfile(member, io.BytesIO(text))
+    return file.getvalue()
+
+
+FIRST, AGAIN, LONGER = shard(b"abc"), shard(b"xyz"), shard(bytes(20_000))
+
+
+@pytest.fixture(autouse=True)
+def asking_anew(monkeypatch):
+    monkeypatch.setattr(changed_objects, "AGAIN", 0.0)
+    changed_objects._asked.value = changed_objects._Asked()
+
+
+@pytest.fixture
+def cached(tmp_path):
+    """Makes a storage with a cache; what it is asked in the background has been answered when it returns."""
+
+    def opened(url, **settings):
+        storage = Storage(
+            retry_policy=QUICK, cache=ShardCache(CacheNames(str(tmp_path / "cache"))), **settings
+        )
+        with storage.open(storage.resolve(ShardUrl(url, "/"))) as stream:
+            data = stream.read()
+        settled()
+        return data
+
+    return opened
+
+
+def settled():
+    deadline = time.monotonic() + 20
+    while background_fetcher()._tasks and time.monotonic() < deadline:
+        time.sleep(0.002)
+
+
+def told(caplog):
+    return [text for text in caplog.messages if "has changed since its copy was made" in text]
+
+
+def check(cached, caplog, url, write, **settings):
+    """The same bytes of a copy whatever is written meanwhile, and a word only of what has changed."""
+    write(FIRST)
+    for _ in range(3):
+        assert cached(url, **settings) == FIRST
+    assert not told(caplog)
+    write(AGAIN)
+    assert len(AGAIN) == len(FIRST)
+    for _ in range(2):
+        assert cached(url, **settings) == FIRST
+    (said,) = told(caplog)
+    assert "(no. 1)" in said
+    assert url in said
+    assert "was" in said
+    assert "delete the copy" in said
+
+
+def test_on_a_server(cached, caplog, nginx):
+    path = nginx.root / "changing.tar"
+
+    def write(data):
+        path.unlink(missing_ok=True)
+        path.write_bytes(data)
+        os.utime(path, (1e9, 1e9 + 60 * (data == AGAIN)))  # nginx's ETag is of seconds and length
+
+    check(cached, caplog, f"{nginx.url}/changing.tar", write)
+
+
+@pytest.mark.parametrize("store", ["s3", "gcs", "azure"])
+def test_in_a_cloud(request, store, monkeypatch, cached, caplog):
+    server = request.getfixturevalue(store)
+    use(server, monkeypatch)
+    check(cached, caplog, f"{server.root}changing/a.tar", lambda data: put(server, "changing/a.tar", data))
+
+
+@pytest.mark.parametrize("url", ["ais://box/a.tar", "gs://cloud/a.tar"])
+def test_in_aistore(cached, caplog, url):
+    with AisDouble() as double:
+        cluster = AisCluster((double.endpoint,), schemes=frozenset({"gs", "ais"}))
+        if url.startswith("ais:"):
+            check(cached, caplog, url, lambda data: double.put(url, data), ais=cluster)
+        else:  # of a cloud's object the cluster has what it fetched, until it is asked for the latest
+            double.put(url, FIRST)
+            assert [cached(url, ais=cluster) for _ in range(3)] == [FIRST] * 3
+            assert not told(caplog)
+
+
+def test_an_object_that_is_gone_is_told_of(cached, caplog, nginx):
+    path = nginx.root / "going.tar"
+    path.write_bytes(FIRST)
+    cached(f"{nginx.url}/going.tar")
+    path.unlink()
+    assert cached(f"{nginx.url}/going.tar") == FIRST
+    assert "there is no such object any more" in told(caplog)[0]
+
+
+def test_a_store_that_cannot_be_reached_is_asked_once_and_nothing_is_told(cached, caplog, nginx, monkeypatch):
+    (nginx.root / "here.tar").write_bytes(FIRST)
+    (nginx.root / "too.tar").write_bytes(FIRST)
+    for name in ("here", "too"):
+        cached(f"{nginx.url}/{name}.tar")
+    asked = []
+
+    def unreachable(self, location):
+        asked.append(location)
+        raise changed_objects.WdspecError("no answer")
+
+    monkeypatch.setattr(Storage, "stat_location", unreachable)
+    for name in ("here", "too", "here"):
+        assert cached(f"{nginx.url}/{name}.tar") == FIRST
+    assert len(asked) == 1
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_run_over_copies_is_told_once_of_each_object(tmp_path, caplog, nginx):
+    for name in ("run-0", "run-1"):
+        (nginx.root / f"{name}.tar").write_bytes(FIRST)
+    spec = {
+        "cache": str(tmp_path / "cache"),
+        "dataset": [{"name": "a", "shards": f"{nginx.url}/run-{{0..1}}.tar"}],
+        "epoch": 20,
+    }
+    first = [sample["__key__"] for sample in wdspec.compile(spec)]
+    (nginx.root / "run-1.tar").write_bytes(LONGER)
+    dataset = wdspec.compile(spec)
+    for _ in range(3):
+        assert sorted(sample["__key__"] for sample in dataset) == sorted(first)
+        settled()
+    (said,) = told(caplog)
+    assert "run-1.tar" in said
+    assert f"it has {len(LONGER):,} bytes there and {len(FIRST):,} in the copy" in said
+
+
+@pytest.mark.parametrize(
+    ("made_of", "now", "same"),
+    [
+        ('"a"', '"a"', True),
+        ('"a"', '"b"', False),
+        ("", '"b"', True),
+        ('"a"', None, True),
+        ("Sat, 21 Nov 2026 10:00:00 GMT", "Sat, 21 Nov 2026 10:00:01 GMT", False),
+        ("etag 0x1", "etag 0x2", False),
+        ("ais-version 1", "ais-checksum-value f00", True),
+        ("ais-version 1, ais-checksum-value f00", "ais-checksum-value f00", True),
+        ("ais-version 1, ais-checksum-value f00", "ais-checksum-value bad", False),
+    ],
+)
+def test_what_two_answers_show(made_of, now, same):
+    assert (change_since(made_of, 7, ObjectStat(7, now)) is None) == same
+    assert change_since(made_of, 7, ObjectStat(8, now)) == "it has 8 bytes there and 7 in the copy"
+
+
+def test_an_index_of_before_says_nothing_of_its_objects(tmp_path):
+    index = Index(str(tmp_path))
+    index.ready()
+    assert index.reserve(key_of("a.tar"), Content("a.tar", "gs://b/a.tar"), 7, None, None)
+    (entry,) = index.entries.by_use()
+    with open(entry.path, "w", encoding="utf-8") as file:
+        file.write("a.tar\ngs://b/a.tar")
+    assert index.entries.content(entry) == Content("a.tar", "gs://b/a.tar", "")
