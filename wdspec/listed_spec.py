@@ -8,16 +8,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from wdspec.decoders.libraries import require_libraries
-from wdspec.errors import SpecError
+from wdspec.errors import SpecError, UsageError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.fields.scale import Scaling
 from wdspec.planning.plan import Plan, make_plan
 from wdspec.planning.schedule import largest_shares
 from wdspec.planning.topology import Topology
+from wdspec.spec.compose.measurements import Measurements
 from wdspec.spec.language.models import Source, Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.shard_listing import shards_of
 from wdspec.storage.storage import Storage, with_surveyed_caches
+from wdspec.system.user_warnings import warn_user
 from wdspec.urls.sequence import UrlSequence
 
 if TYPE_CHECKING:
@@ -68,6 +70,9 @@ class ListedSpec:
             return shards_of(source, storages[source.name]) if frozen is None else frozen[source.name]
 
         shards = {source.name: listed(source) for source in spec.sources}
+        mixes = (spec.mix, *(each.mix for source in spec.dataset for each in source.mixes))
+        if any(mix.by in ("samples", "bytes") for mix in mixes):
+            _compare_with_measurements(spec, shards)
         return cls(spec, with_surveyed_caches(storages, shards), shards)
 
     def plan(self, topology: Topology) -> Plan:
@@ -89,7 +94,7 @@ class ListedSpec:
             return None
         from wdspec.reading.counting import count_samples
 
-        return count_samples(self.spec, self.shards, self.parts)
+        return count_samples(self.spec, self.shards, self.parts, _measurements(self.spec))
 
     @cached_property
     def parts(self) -> dict[str, SourceParts]:
@@ -97,6 +102,33 @@ class ListedSpec:
         return {
             source.name: _parts(self.spec, source, self.storages[source.name]) for source in self.spec.sources
         }
+
+
+def _measurements(spec: Spec) -> Measurements | None:
+    """What was measured of the shards of a spec, if it says where that is."""
+    if spec.stats is None:
+        return None
+    try:
+        return Measurements.read(spec.stats)
+    except (OSError, UsageError) as error:
+        warn_user(f"the `stats` of the spec cannot be used, {error}; `wdspec stats SPEC` writes it")
+        return None
+
+
+def _compare_with_measurements(spec: Spec, shards: Mapping[str, UrlSequence]) -> None:
+    """Warns where shares go by the size of other shards than were listed."""
+    measurements = _measurements(spec)
+    for source in spec.sources:
+        measured = None if measurements is None else measurements.of(spec, source)
+        if measured is None or not shards[source.name]:
+            continue
+        texts = set(shards[source.name].texts())
+        new, gone = len(texts - measured.shards.keys()), len(measured.shards.keys() - texts)
+        if new or gone:
+            warn_user(
+                f"the share of `{source.name}` goes by the size that it had when it was measured: since then {new:,} "
+                f"shards have come, and {gone:,} gone; `wdspec stats SPEC` measures them, which changes the order"
+            )
 
 
 def _parts(spec: Spec, source: Source, storage: Storage) -> SourceParts:

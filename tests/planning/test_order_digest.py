@@ -143,6 +143,7 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "top output.from": ({"output": {"from": "a", "to": "b"}}, {"output": {"from": "c", "to": "b"}}),
     "top output.to": ({"output": {"from": "a", "to": "b"}}, {"output": {"from": "a", "to": "c"}}),
     "top allow": ({}, {"allow": ["pickle"]}),
+    "top stats": ({}, {"stats": "nowhere.json"}),
     "top limit": ({"epoch": "pass"}, {"epoch": "pass", "limit": 11}),
     "source probability": ("a 0.5 b 0.5", "a 0.4 b 0.6"),
     "source weight": ("a 1 b 1", "a 1 b 2"),
@@ -165,6 +166,7 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "source homepage": ({}, {"homepage": "https://example.org"}),
     "source revision": ({}, {"revision": "v2"}),
     "source samples": (10, 20),
+    "source bytes": (10, 20),
     "source format": ({}, {"format": "tar"}),
     "source expect.fields": ({}, {"expect": {"fields": {"cls": {"classes": 10}}}}),
     "source expect.samples": ({}, {"expect": {"samples": [1, None]}}),
@@ -209,12 +211,8 @@ def made(name: str, change: Any) -> dict[str, Any]:
     if key.startswith("mix."):
         mix = {} if change == "nested" else {"mix": change}
         return {**BASE, "dataset": [{"name": "in", "dataset": [a, b], **mix}]}
-    if key == "samples":
-        return {
-            **BASE,
-            "mix": {"by": "samples"},
-            "dataset": [a | {"samples": change}, b | {"samples": 9}],
-        }
+    if key in ("samples", "bytes"):
+        return {**BASE, "mix": {"by": key}, "dataset": [a | {key: change}, b | {key: 9}]}
     if key in ("probability", "weight"):
         _, first, _, second = change.split()
         return {**BASE, "dataset": [a | {key: float(first)}, b | {key: float(second)}]}

@@ -32,6 +32,7 @@ _NOT_READING = {
     "interleave",
     "order",
     "samples",
+    "bytes",
 }
 """Keys of a source that say nothing of what is in its samples."""
 

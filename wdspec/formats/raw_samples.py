@@ -114,3 +114,15 @@ class RawSamples(ABC):
 
 def no_field(name: str) -> None:
     """The `field_of` of those who want no fields, only to count."""
+
+
+class Unread:
+    """In place of the bytes of a file that was skipped: how many they are."""
+
+    __slots__ = ("_size",)
+
+    def __init__(self, offset: int, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size

@@ -13,13 +13,18 @@ from wdspec.spec.language.vocabulary import Format
 
 
 def raw_samples(
-    file: BinaryIO, format: Format, key_rule: KeyRule, lenient_end: bool, **options: Unpack[RawOptions]
+    file: BinaryIO,
+    format: Format,
+    key_rule: KeyRule,
+    lenient_end: bool,
+    only_sizes: bool = False,
+    **options: Unpack[RawOptions],
 ) -> RawSamples:
     """The samples of one uncompressed shard.
 
     Args:
-        key_rule, lenient_end: as for `TarSamples`; for tars only.
+        key_rule, lenient_end, only_sizes: as for `TarSamples`; for tars only.
     """
     if format == "tar":
-        return TarSamples(file, key_rule=key_rule, lenient_end=lenient_end, **options)
+        return TarSamples(file, key_rule=key_rule, lenient_end=lenient_end, only_sizes=only_sizes, **options)
     return RecordSamples(file, splitter_of(format), **options)

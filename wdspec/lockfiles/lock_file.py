@@ -173,9 +173,14 @@ def locked_splits(spec: str, split: str | None) -> list[str | None]:
 
 def lock_name(spec: str, split: str | None) -> str:
     """Where the lock of a spec stands: `train.lock.json` beside `train.yaml`, `train.val.lock.json` of a split."""
+    return beside_spec(spec, split, SUFFIX)
+
+
+def beside_spec(spec: str, split: str | None, suffix: str) -> str:
+    """Where a file stands that goes with a spec, or with a split of it: the spec's name with another suffix."""
     path, _, own = spec.partition("#") if not os.path.exists(spec) else (spec, "", "")
     chosen = split or own
-    return os.path.splitext(path)[0] + (f".{chosen}" if chosen else "") + SUFFIX
+    return os.path.splitext(path)[0] + (f".{chosen}" if chosen else "") + suffix
 
 
 def check_harmless(name: str, runs: Iterable[ShardRun], kept: str = "a lock") -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from wdspec.errors import MissingShardError, UrlError, WdspecError
@@ -13,12 +12,10 @@ from wdspec.redaction import redacted_urls
 from wdspec.spec.language.models import Source, Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.shard_listing import shards_of
+from wdspec.storage.side_by_side import side_by_side
 from wdspec.storage.storage import Storage
 from wdspec.stores.store import ObjectStat
 from wdspec.urls.sequence import ShardUrl
-
-SIDES = 16
-"""Stores that are asked at once."""
 
 Shown = Callable[[Iterable[ObjectStat | None], int, str], Iterator[ObjectStat | None]]
 """Passes on what comes while somebody watches: what comes, how many, of what."""
@@ -50,7 +47,7 @@ def locked(spec: Spec, before: Lock | None = None, shown: Shown | None = None) -
     for source in spec.sources:
         storage = Storage.of(environment, spec, source)
         old = None if before is None else before.sources.get(source.name)
-        via = _via(source, storage)
+        via = place_of(source, storage)
         if old is not None and (old.asked, old.via) == (tuple(source.shards or ()), via):
             runs, objects = old.runs, old.objects
         else:
@@ -79,7 +76,7 @@ def changes(lock: Lock, spec: Spec, shown: Shown | None = None) -> Iterator[Chan
         texts, now = then[source.name].texts(), shards_of(source, storage).texts()
         known = set(texts)
         yield from (Change(source.name, text, "new") for text in now if text not in known)
-        moved = _via(source, storage) != old.via
+        moved = place_of(source, storage) != old.via
         looked = _asked(then[source.name], storage, source.name, may_lack=True)
         for text, was, seen in zip(
             texts, old.objects, _watched(looked, len(texts), source, shown), strict=True
@@ -107,13 +104,10 @@ def _asked(
                 return None
             raise error.at(url=shard.text) from None
 
-    with ThreadPoolExecutor(SIDES, "wdspec-stat") as pool:
-        try:
-            yield from pool.map(ask, shards)
-        except WdspecError as error:
-            raise error.at(source=source) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
+    try:
+        yield from side_by_side(ask, shards)
+    except WdspecError as error:
+        raise error.at(source=source) from None
 
 
 def difference(was: ObjectStat, seen: ObjectStat | None, moved: bool) -> str | None:
@@ -132,7 +126,18 @@ def difference(was: ObjectStat, seen: ObjectStat | None, moved: bool) -> str | N
     return None
 
 
-def _via(source: Source, storage: Storage) -> str:
+def is_the_same(was: ObjectStat, seen: ObjectStat, moved: bool) -> bool:
+    """Whether a shard is surely what it was, as far as stores can tell: by its size and what changes with it.
+
+    Args:
+        moved: as for `difference`: then by its size.
+    """
+    if was.size != seen.size:
+        return False
+    return was.size is not None if moved else was.validator is not None and was.validator == seen.validator
+
+
+def place_of(source: Source, storage: Storage) -> str:
     """Where the first of a source's shards leads, without secrets; what lies beside the spec, relative to it."""
     first = (source.shards or ("",))[0]
     try:

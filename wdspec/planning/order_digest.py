@@ -52,6 +52,7 @@ IN_SOURCE = {
     "weight": "share",
     "upsample": "share",
     "samples": "share",
+    "bytes": "share",
     **{f"mix.{key}": "share" for key in ("draw", "unit", "schedule.at", "schedule.shares", "schedule.ramp")},
     **{f"mix.{key}": "share" for key in ("by", "cap", "temperature")},
     "shards": "shards",

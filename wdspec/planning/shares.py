@@ -28,7 +28,7 @@ def effective_shares(
             named has none.
 
     Raises:
-        UsageError: all shares are 0, or `mix.by: samples` and a source does not declare `samples`.
+        UsageError: all shares are 0, or `mix.by` is `samples` or `bytes` and not known of a source.
     """
     shares: dict[str, Fraction] = {}
     for source, share in zip(dataset, _within(dataset, mix, shard_count, given), strict=True):
@@ -76,12 +76,14 @@ def _size(source: Source, by: str, shard_count: Sizer) -> int:
         return sum(_size(child, by, shard_count) for child in source.dataset)
     if by == "shards":
         return shard_count(source)
-    if source.samples is None:
+    size = source.samples if by == "samples" else source.bytes
+    if size is None:
         raise UsageError(
-            "`mix: {by: samples}` needs the size of every source; give `samples:` to it or mix by shards",
+            f"`mix: {{by: {by}}}` needs the size of every source; name a file that `wdspec stats SPEC` writes (`stats: "
+            f"FILE`), give `{by}:` to it, or mix by shards",
             source=source.name,
         )
-    return source.samples
+    return size
 
 
 def _zeros(source: Source) -> dict[str, Fraction]:

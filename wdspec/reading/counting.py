@@ -1,18 +1,23 @@
-"""Counts the samples of every shard, for `epoch: pass`: from headers alone, once, before anything is read."""
+"""Counts the samples of shards, for `epoch: pass` and `wdspec stats`: from headers alone, before anything is read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import repeat
+from typing import Any
 
 from wdspec.errors import ShardError, UsageError
+from wdspec.lockfiles.still_measured import still_measured
 from wdspec.planning.finite_pass import ShardCount, SourceCount, pass_order
 from wdspec.reading.error_budget import Budget
 from wdspec.reading.piece import Piece
 from wdspec.reading.shard_opener import ShardOpener
 from wdspec.reading.source_parts import SourceParts
+from wdspec.spec.compose.measurements import MeasuredShard, MeasuredSource, Measurements
 from wdspec.spec.language.models import Source, Spec
 from wdspec.system.progress import progress
+from wdspec.system.user_warnings import warn_user
 from wdspec.urls.sequence import ShardUrl
 
 MARK_EVERY = 16 * 1024 * 1024
@@ -21,13 +26,17 @@ milliseconds, and a terabyte of shards has 60,000."""
 
 
 def count_samples(
-    spec: Spec, shards: Mapping[str, Sequence[ShardUrl]], parts: Mapping[str, SourceParts]
+    spec: Spec,
+    shards: Mapping[str, Sequence[ShardUrl]],
+    parts: Mapping[str, SourceParts],
+    measurements: Measurements | None = None,
 ) -> dict[str, SourceCount]:
     """The samples of every source of a spec with `epoch: pass`, by name.
 
-    A source of one shard that declares `samples` is taken at its word (and found out when it is read). All
-    other shards are opened. With `limit`, those behind the first so many samples are not, and count as empty;
-    a pass goes through the sources by name.
+    A source of one shard that declares `samples` is taken at its word (and found out when it is read). Shards that were
+    measured and are the same now are not opened; those that are not the same are, with a warning. All other shards are
+    opened. With `limit`, those behind the first so many samples are not, and count as empty; a pass goes through the
+    sources by name.
 
     Raises:
         ShardError: a shard cannot be read, or is damaged; under `errors: skip`, its damaged samples are noted
@@ -42,10 +51,13 @@ def count_samples(
             if left is not None and left <= 0:
                 counts[source.name] = SourceCount.of(())
                 continue
-            if source.samples is not None and len(listed) == 1:
+            measured = None if measurements is None else measurements.of(spec, source)
+            if source.samples is not None and len(listed) == 1 and measured is None:
                 count = SourceCount.of([ShardCount(source.samples)])
             else:
-                count = SourceCount.of(_counted(spec, source, listed, parts[source.name], left, bar.advance))
+                count = SourceCount.of(
+                    _counted(spec, source, listed, parts[source.name], left, bar.advance, measured)
+                )
                 if not count.samples:
                     raise UsageError("the source's shards hold no samples", source=source.name)
             counts[source.name] = count
@@ -61,22 +73,48 @@ def _counted(
     parts: SourceParts,
     most: int | None,
     advance: Callable[[], None],
+    measured: MeasuredSource | None,
 ) -> Iterator[ShardCount]:
     """Shard by shard in the order of the pass, up to the one that holds sample number `most`."""
     order = pass_order(spec.seed, source.name, len(listed), source.order)
     budget = Budget(parts.errors, source.name)
-    total = 0
-    for turn in range(len(listed)):
+    turns = (listed[order.entry(0, turn).shard] for turn in range(len(listed)))
+    found: Iterator[tuple[ShardUrl, MeasuredShard | None]] = zip(turns, repeat(None), strict=False)
+    if measured is not None:
+        read_so = list(turns)
+        found = zip(read_so, still_measured(measured, source, parts.open.storage, read_so), strict=True)
+    total = changed = 0
+    for shard, known in found:
         if most is not None and total >= most:
-            return
-        count = count_shard(parts.open, listed[order.entry(0, turn).shard], budget)
+            break
+        if known is None:
+            count = count_shard(parts.open, shard, budget)
+            changed += 1
+        else:
+            count = ShardCount(known.samples, known.marks, frozenset(known.lost))
         total += count.samples
         yield count
         advance()
+    if measured is not None and changed:
+        warn_user(
+            f"{changed:,} of {len(listed):,} shards of `{source.name}` are not as `stats` has them, and were counted "
+            "again; `wdspec stats SPEC` measures them"
+        )
 
 
-def count_shard(opener: ShardOpener, shard: ShardUrl, budget: Budget) -> ShardCount:
+def count_shard(
+    opener: ShardOpener,
+    shard: ShardUrl,
+    budget: Budget,
+    seen: Callable[[dict[str, Any]], None] | None = None,
+) -> ShardCount:
     """The samples of one shard.
+
+    Args:
+        opener: of its source.
+        shard: which one.
+        budget: what happens to errors.
+        seen: gets each sample: the size of each of its files (`len`) under the suffix, with a dot before it.
 
     Raises:
         ShardError: it is damaged and the policy is to raise; or there is nothing in it to be read, so that
@@ -93,12 +131,19 @@ def count_shard(opener: ShardOpener, shard: ShardUrl, budget: Budget) -> ShardCo
     marks: list[tuple[int, int]] = []
     lost: set[int] = set()
     try:
-        opened = opener.headers(Piece(shard), on_error=on_error)
+        headers = opener.headers
+        opened = (
+            headers(Piece(shard), on_error=on_error)
+            if seen is None
+            else headers.samples(Piece(shard), _dotted, on_error, headers.ahead())
+        )
     except ShardError as error:
         budget(error, "shard", url=shard.text)
         return ShardCount(0)
     with closing(opened):
-        for _ in opened:
+        for sample in opened:
+            if seen is not None:
+                seen(sample)
             following = opened.next_index
             if following - index > 1:
                 lost.update(range(index, following - 1))
@@ -114,3 +159,8 @@ def count_shard(opener: ShardOpener, shard: ShardUrl, budget: Budget) -> ShardCo
             budget(cause, "shard", url=shard.text)
         return ShardCount(0)
     return ShardCount(index, tuple(marks), frozenset(lost))
+
+
+def _dotted(suffix: str) -> str:
+    """A name for each suffix that is no other's, nor that of a field of wdspec's own: no collision loses a sample."""
+    return f".{suffix}"

@@ -48,7 +48,7 @@ class ShardOpener:
     may_be_empty: bool = False
     """Whether a shard without anything in it is no error."""
     is_by_headers: bool = False
-    """Whether samples come without fields, so that their data is not read."""
+    """Whether samples come without fields, or with the sizes of those that are asked for: their data is not read."""
 
     def __call__(
         self,
@@ -104,6 +104,7 @@ class ShardOpener:
                     format,
                     self.key,
                     self.lenient_end,
+                    only_sizes=self.is_by_headers,
                     field_of=field_of,
                     stride=piece.stride,
                     residue=piece.residue,

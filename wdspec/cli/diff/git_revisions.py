@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 from wdspec.errors import UsageError
 from wdspec.spec.compose.spec_files import read_from_disk
+from wdspec.spec.yaml.parser import MAX_BYTES
 from wdspec.storage.storage import Storage
 from wdspec.urls.schemes import local_path
 
@@ -44,19 +45,20 @@ class GitFiles:
             )
         return cls(revision, found.decode().strip(), os.path.realpath(os.fsdecode(root.rstrip(b"\n"))))
 
-    def read(self, path: str, only_regular: bool = True) -> bytes:
+    def read(self, path: str, only_regular: bool = True, most: int = MAX_BYTES) -> bytes:
         """A file as it was then; what is outside the repository is read from the disk.
 
         Args:
             path: absolute.
-            only_regular: of a file on the disk: whether it must be no pipe.
+            only_regular: of a file on the disk: whether it must be no pipe,
+            most: and how many bytes of it are wanted.
 
         Raises:
             OSError: it was not there, or was a folder.
         """
         name = self._name(path)
         if name is None:
-            return read_from_disk(path, only_regular)
+            return read_from_disk(path, only_regular, most)
         kind = _git(self.root, "cat-file", "-t", f"{self.commit}:{name}")
         if kind is not None and kind.strip() == b"tree":
             raise IsADirectoryError(errno.EISDIR, "it is a folder", path)

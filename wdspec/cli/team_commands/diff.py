@@ -18,7 +18,7 @@ from wdspec.cli.support.spec_options import SpecChoice, env_option, set_option, 
 from wdspec.cli.support.tables import show
 from wdspec.errors import SpecError, UsageError
 from wdspec.lockfiles.lock_file import Lock, lock_name
-from wdspec.spec.compose.spec_files import ReadFile, read_from_disk
+from wdspec.spec.compose.spec_files import MOST_BESIDE, ReadFile, read_from_disk
 from wdspec.spec.language.models import Source, Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
@@ -122,7 +122,7 @@ def _explained(
     lock, stale = None, ""
     path = lock_name(choice.file, choice.split)
     try:
-        lock = Lock.of_text(read(os.path.abspath(path), True), path)
+        lock = Lock.of_text(read(os.path.abspath(path), True, MOST_BESIDE), path)
         frozen = lock.shards(spec, path)
     except UsageError as error:
         lock, frozen, stale = None, None, f"shards are looked up as they are now: {error}"

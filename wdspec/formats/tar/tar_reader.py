@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import struct
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Unpack
 from zlib import adler32
 
 from wdspec.errors import ShardError
 from wdspec.formats.blocks import BLOCK, REFETCH, Blocks
-from wdspec.formats.raw_samples import RawOptions, RawSamples, no_field
+from wdspec.formats.raw_samples import RawOptions, RawSamples, Unread, no_field
 from wdspec.formats.tar.hard_links import HardLinks
 from wdspec.formats.tar.headers import BODILESS, PAX, ZERO_BLOCK, Numbers, byte_sum, shown, text
 from wdspec.formats.tar.member_fields import SuffixTree
@@ -56,6 +56,8 @@ class TarSamples(RawSamples):
         key_rule: where names split into key and suffix.
         lenient_end: a shard that stops without the end marker, or has more zeros behind it than a writer puts
             there, gives one `ShardWarning` instead of an error. Data that is cut short stays an error.
+        only_sizes: no member's data is asked of the file: where it is not at hand, an `Unread` of its size comes
+            instead, and for a link always one of no bytes.
         options: of `RawSamples`. `field_of` is asked once for each sequence of suffixes, as they are in the file;
             an unwanted member is never read. With `offset`, keys that come back are noticed only if they were met
             after it. `on_error` can go on behind duplicates, keys that come back, and links that cannot be read.
@@ -67,17 +69,20 @@ class TarSamples(RawSamples):
         *,
         key_rule: KeyRule = _FIRST_DOT,
         lenient_end: bool = False,
+        only_sizes: bool = False,
         **options: Unpack[RawOptions],
     ) -> None:
         super().__init__(file, **options)
         self._key_rule = key_rule
         self._lenient_end = lenient_end
+        self._only_sizes = only_sizes
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         base, at, buffer, end = self.next_offset, 0, b"", 0
         key: bytes | None = None
         try:
             blocks = Blocks(self._file, base, self._told)
+            take: Callable[[int, int], bytes | Unread] = Unread if self._only_sizes else blocks.take
             links = HardLinks(blocks)
             numbers = Numbers()
             split, dotted = splitter(self._key_rule), self._key_rule.kind != "regex"
@@ -170,7 +175,7 @@ class TarSamples(RawSamples):
                             if step is None:
                                 step = tree.step(node, spelling)
                             if mine and member and member.type in BODILESS and step[0] is not None:
-                                sample[step[0]] = links.read(member)
+                                sample[step[0]] = Unread(0, 0) if self._only_sizes else links.read(member)
                                 step = None, step[1]
                         except ShardError as error:
                             step = step or (None, node)
@@ -187,7 +192,7 @@ class TarSamples(RawSamples):
                 else:
                     try:
                         if mine and field is not None:
-                            sample[field] = blocks.take(base + data, size)
+                            sample[field] = take(base + data, size)
                         at = blocks.find(base + at)
                     except ShardError as error:
                         at = data - BLOCK

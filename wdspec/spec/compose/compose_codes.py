@@ -123,4 +123,12 @@ COMPOSE_CODES = table(
         "not everything was checked",
         "The file is large and has very many splits and environments. Those not checked are when they are chosen.",
     ),
+    Code(
+        "W104",
+        "sources that were not measured",
+        "The file that `stats` names does not hold the samples and bytes of a source as the spec has it now. What can "
+        "do without them does; planning shares by samples or bytes is an error then. `wdspec stats SPEC` writes the "
+        "file, and reads only shards that changed since.",
+        "stats: nowhere.stats.json\ndataset:\n  - shards: a.tar\n",
+    ),
 )

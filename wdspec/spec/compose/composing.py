@@ -15,6 +15,7 @@ from wdspec.spec.compose.absolute_paths import (
 )
 from wdspec.spec.compose.draft import Composed, Draft, Variant
 from wdspec.spec.compose.effective_values import fill_in_effective_values
+from wdspec.spec.compose.measurements import fill_in_measurements
 from wdspec.spec.compose.source_list import GROUP_KEYS, Assembly
 from wdspec.spec.compose.spec_files import Library
 from wdspec.spec.compose.written_secrets import without_secrets
@@ -62,9 +63,13 @@ def compose(
     spec, bad = checked(known.without("dataset", "defaults", "vars"), Spec, extra, problems)
     if spec is None:
         return None
-    fill_in_effective_values(spec, [leaf for draft in drafts for leaf in draft.leaves])
+    leaves = [leaf for draft in drafts for leaf in draft.leaves]
+    fill_in_effective_values(spec, leaves)
+    stats = fill_in_measurements(
+        spec, None if "stats" in bad else known.get("stats"), library, leaves, problems
+    )
     dataset = tuple(source for draft in drafts if (source := _source(draft)) is not None)
-    return Composed(spec.model_copy(update={"dataset": dataset}), known, drafts, bad, variant)
+    return Composed(spec.model_copy(update={"dataset": dataset, "stats": stats}), known, drafts, bad, variant)
 
 
 def _check_defaults(defaults: Node | None, problems: Problems) -> None:

@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 from wdspec.spec.compose.foreign_specs import natively_read
 from wdspec.spec.compose.merging import merge
@@ -17,9 +18,14 @@ from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Origin, Scalar, plai
 from wdspec.spec.yaml.parser import MAX_BYTES, decode_text, parse
 from wdspec.urls.schemes import scheme_of
 
+T = TypeVar("T")
+
 MAX_CHAIN = 16
-ReadFile = Callable[[str, bool], bytes]
-"""Absolute path, and whether only a regular file will do -> up to `MAX_BYTES` + 1 bytes. Raises OSError, ValueError."""
+MOST_BESIDE = 1 << 30
+"""Bytes of a file that goes with a spec, a lock or measurements: a shard takes some hundreds."""
+ReadFile = Callable[[str, bool, int], bytes]
+"""Absolute path, whether only a regular file will do, and a number -> up to so many bytes and one more. Raises OSError,
+ValueError."""
 STANDARD_INPUT = "-"
 STANDARD_INPUT_NAME = "<stdin>"
 
@@ -41,6 +47,7 @@ class Library:
         self._read_file = read or read_from_disk
         self._parsed: dict[str, MapNode | None] = {}
         self._merged: dict[str, MapNode | None] = {}
+        self._beside: dict[str, Any] = {}
         self.ignore_comments: list[IgnoreComment] = []
         """Those of all files that were read."""
 
@@ -78,6 +85,18 @@ class Library:
         if real not in self._parsed:
             self._parsed[real] = self._parse(path, named, at)
         return self._parsed[real]
+
+    def beside(self, path: str, most: int, parse: Callable[[bytes], T]) -> T:
+        """What a function makes of the bytes of a file that is no spec.
+
+        Raises:
+            OSError, ValueError: it cannot be read.
+            Exception: what the function raises.
+        """
+        if path not in self._beside:
+            self._beside[path] = parse(self._read_file(path, True, most))
+        found: T = self._beside[path]
+        return found
 
     def standard_input(self) -> MapNode | None:
         """The tree of what comes from standard input; its relative paths start at the working directory."""
@@ -145,13 +164,12 @@ class Library:
                 self._problems.add("E001", at, message, hint)
 
         try:
-            data = self._read_file(path, at is not None)
+            data = self._read_file(path, at is not None, MAX_BYTES)
         except IsADirectoryError:
             cannot(f"{named} is a directory", "name a file in it")
             return None
         except (OSError, ValueError) as error:
-            reason = "there is no such file" if isinstance(error, FileNotFoundError) else _reason(error)
-            cannot(f"cannot read {named}: {reason}", "check the path")
+            cannot(f"cannot read {named}: {reason_of(error)}", "check the path")
             return None
         return self._within_limits(data, named)
 
@@ -164,13 +182,13 @@ class Library:
         return None
 
 
-def read_from_disk(path: str, only_regular: bool) -> bytes:
+def read_from_disk(path: str, only_regular: bool, most: int = MAX_BYTES) -> bytes:
     """The bytes of a file, as `ReadFile` says; a spec on the command line may also be a pipe."""
     kind = os.stat(path).st_mode
     if only_regular and not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
         raise OSError(errno.EINVAL, "it is not a regular file")
     with open(path, "rb") as file:
-        return file.read(MAX_BYTES + 1)
+        return file.read(most + 1)
 
 
 def top_map(tree: Node, problems: Problems) -> MapNode | None:
@@ -185,5 +203,8 @@ def top_map(tree: Node, problems: Problems) -> MapNode | None:
     return None
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Why a file cannot be read, in words."""
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
     return (getattr(error, "strerror", None) or str(error)).lower()

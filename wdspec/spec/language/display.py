@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pydantic import BaseModel
@@ -68,6 +68,19 @@ def as_html(
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f"<b>{escape(title)}</b>{': ' if said else ''}{said}{table}"
+
+
+def sources_as_html(title: str, top: BaseModel, sources: Iterable[Any]) -> str:
+    """The keys of the top level of a spec, and a table of its sources."""
+    lines: list[tuple[str, ...]] = []
+    for source in sources:
+        said = dict(facts(source))
+        share = next(
+            (f"{key} {said[key]}" for key in ("probability", "weight", "upsample") if key in said), ""
+        )
+        lines.append((source.name, said.get("shards", ""), share, said.get("decode", "")))
+    about = [fact for fact in facts(top) if fact[0] != "name"]
+    return redacted_urls(as_html(title, about, ("source", "shards", "share", "decode"), lines))
 
 
 class Discreet(Model):

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, SkipValidation
 
 from wdspec.redaction import redacted_urls
 from wdspec.spec.language.aistore import AIStoreOrNone
-from wdspec.spec.language.display import Discreet, as_html, facts, in_a_line
+from wdspec.spec.language.display import Discreet, in_a_line, sources_as_html
 from wdspec.spec.language.effects import Affects, AffectsNeither, AffectsOrder, AffectsSamples, AsksForFields
 from wdspec.spec.language.locations import CacheOrNone, OutputOptions, RewriteRule, StorageOrNone, read_output
 from wdspec.spec.language.model import Model, shared
@@ -40,6 +40,7 @@ from wdspec.spec.language.value_types import (
     Positive,
     Seed,
     Share,
+    Size,
     Text,
     Texts,
 )
@@ -139,7 +140,12 @@ class SourceOptions(Model):
     revision: _Origin = Field(None, description="Which version of the data this is, for the record.")
     tags: AffectsSamples[dict[str, Any]] = Field({}, description="Constants added to every sample.")
     samples: AffectsOrder[Positive | None] = Field(
-        None, description="How many samples the source has, as declared."
+        None, description="How many samples the source has, as declared; else as `stats` has them."
+    )
+    bytes: AffectsOrder[Size | None] = Field(
+        None,
+        description="How many bytes the files in its shards have, uncompressed, likewise: a number, or text such as "
+        "`1.2TB`.",
     )
     # Not the samples: `auto` and the right word read the same, and a wrong one is an error.
     format: AffectsNeither[Literal["auto", Format]] = Field(
@@ -240,6 +246,12 @@ class Spec(Discreet):
         default_factory=shared(Errors),
         description="What happens when a sample cannot be read: `raise`, `skip`, or a map with a budget.",
     )
+    # Not the order by itself: the numbers in it enter by the shares that are made of them, and by the counts of a pass.
+    stats: AffectsNeither[Text | None] = Field(
+        None,
+        description="A file that `wdspec stats` wrote: its numbers stand in for `samples` and `bytes` of sources that "
+        "declare none, and `epoch: pass` counts only shards that changed since.",
+    )
     loader: LoaderOptions = Field(
         default_factory=shared(LoaderOptions), description="Arguments of the torch DataLoader."
     )
@@ -267,21 +279,7 @@ class Spec(Discreet):
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the keys of the top level, and a table of the sources."""
-        lines: list[tuple[str, ...]] = []
-        for source in self.sources:
-            said = dict(facts(source))
-            share = next(
-                (f"{key} {said[key]}" for key in ("probability", "weight", "upsample") if key in said), ""
-            )
-            lines.append((source.name, said.get("shards", ""), share, said.get("decode", "")))
-        return redacted_urls(
-            as_html(
-                self.name or self.file or "spec",
-                [fact for fact in facts(self) if fact[0] != "name"],
-                ("source", "shards", "share", "decode"),
-                lines,
-            )
-        )
+        return sources_as_html(self.name or self.file or "spec", self, self.sources)
 
     def of(self, sources: Iterable[Source]) -> "Spec":
         """The spec with these of its sources alone, in one list without shares."""

@@ -58,8 +58,10 @@ class MixOptions(Model):
         None,
         description="Shares of the top list that change with the samples seen, instead of its sources' own.",
     )
-    by: AffectsOrder[Literal["shards", "samples", "equal"]] = Field(
-        "shards", description="What the size of a source is counted in where no share is given."
+    by: AffectsOrder[Literal["shards", "samples", "bytes", "equal"]] = Field(
+        "shards",
+        description="What the size of a source is counted in where no share is given; samples and bytes are those that "
+        "the sources declare, or that `stats` has.",
     )
     cap: AffectsOrder[Positive | None] = Field(None, description="Sizes above this count as this.")
     temperature: AffectsOrder[PositiveNumber | None] = Field(None, description="T: size becomes size^(1/T).")

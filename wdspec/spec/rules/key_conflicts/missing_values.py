@@ -23,10 +23,15 @@ def missing_values(composed: Composed) -> Findings:
         yield Finding(composed.mix.key("unit"), message, "add `batch: n`, or remove `unit`")
     for sources in composed.lists:
         by = sources.mix.get("by") if sources.mix is not None and not sources.scheduled else None
-        if not isinstance(by, Scalar) or by.value != "samples" or sources.share_kinds[:1] != [None]:
+        if not isinstance(by, Scalar) or by.value not in ("samples", "bytes"):
             continue
+        if top.get("stats") is not None or sources.share_kinds[:1] != [None]:
+            continue  # W104 says what the file lacks, which need not be where a spec is checked
         for draft in sources.drafts:
             for leaf in draft.leaves:
-                if leaf.node.get("samples") is None:
-                    message = "`mix.by: samples` needs the number of samples of each source"
-                    yield Finding(leaf.node, message, "add `samples: n`, or write `mix: {by: shards}`")
+                if leaf.node.get(by.value) is None:
+                    message = f"`mix.by: {by.value}` needs the number of {by.value} of each source"
+                    hint = (
+                        f"name a file that `wdspec stats SPEC` writes, `stats: FILE`, or add `{by.value}: n`"
+                    )
+                    yield Finding(leaf.node, message, hint)

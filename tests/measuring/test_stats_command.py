@@ -1,0 +1,415 @@
+"""`wdspec stats`: what it measures, what it reads again, and what specs make of its numbers."""
+
+import io
+import json
+import os
+import pickle
+import tarfile
+import warnings
+from pathlib import Path
+
+import damage
+import numpy as np
+import pytest
+from commandline import within
+from shardmaking import write_shard, write_source
+
+import wdspec
+from wdspec.compiler import blueprint
+from wdspec.errors import UsageError
+from wdspec.listed_spec import ListedSpec
+from wdspec.measuring import measure_job
+from wdspec.offline.engines import LocalEngine
+from wdspec.reading import counting
+from wdspec.reading.error_budget import Budget
+from wdspec.spec.compose.measurements import LEVELS, Measurements
+from wdspec.storage.storage import Storage
+from wdspec.urls.sequence import ShardUrl
+
+SPEC = """\
+wdspec: 1
+stats: s.stats.json
+dataset:
+  - {name: a, shards: "a-*.tar"}
+  - {name: b, shards: "b-{000..001}.tar"}
+mix: {by: samples}
+batch: 2
+epoch: 40
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_source(tmp_path, "a", shards=3, samples=20)
+    write_source(tmp_path, "b", shards=2, samples=10)
+    (tmp_path / "s.yaml").write_text(SPEC)
+    return tmp_path
+
+
+def measure(*arguments, code=0, spec="s.yaml"):
+    out, _ = within("stats", spec, "--jobs", "0", "--format", "json", *arguments, code=code)
+    (found,) = json.loads(out)["files"]
+    return found
+
+
+def change(path):
+    """Other bytes of the same size, later."""
+    found = os.stat(path)
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + 10**9))
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The shards that were opened."""
+    names = []
+    opened = Storage.open
+    monkeypatch.setattr(
+        Storage,
+        "open",
+        lambda self, found: names.append(os.path.basename(found.location)) or opened(self, found),
+    )
+    return names
+
+
+def shares(spec="s.yaml"):
+    return {source.name: float(source.share) for source in wdspec.plan(spec).sources}
+
+
+def test_samples_bytes_and_quantiles_are_those_of_the_files(folder):
+    rng = np.random.default_rng(1)
+    made = {}
+    for number in range(3):
+        sizes = np.exp(rng.normal(9, 1.5, 60)).astype(int)
+        texts = rng.integers(0, 900, 60)
+        made[f"a-{number:03d}.tar"] = {"jpg": sizes, "txt": texts}
+        fields = [{"JPG": bytes(one), "txt": bytes(two)} for one, two in zip(sizes, texts, strict=True)]
+        write_shard(folder / f"a-{number:03d}.tar", [(f"k{n}", each) for n, each in enumerate(fields)])
+    found = measure()["sources"]["a"]
+    shards = json.loads((folder / "s.stats.json").read_text())["sources"]["a"]["shards"]
+    for name, fields in made.items():
+        assert shards[name]["samples"] == 60
+        assert shards[name]["bytes"] == sum(int(sizes.sum()) for sizes in fields.values())
+        assert shards[name]["size"] == os.path.getsize(folder / name)
+        for field, sizes in fields.items():
+            expected = [int(each) for each in np.quantile(sizes, LEVELS, method="inverted_cdf")]
+            assert shards[name]["fields"][field]["quantiles"] == expected
+            assert shards[name]["fields"][field]["mean"] == pytest.approx(sizes.mean(), abs=0.06)
+    every = np.concatenate([fields["jpg"] for fields in made.values()])
+    spread = found["fields"]["jpg"]
+    assert (found["samples"], spread["count"]) == (180, 180)
+    assert spread["mean"] == pytest.approx(every.mean(), rel=1e-3)
+    for level, value in zip(LEVELS, spread["quantiles"], strict=True):
+        below, upto = (every < value).mean(), (every <= value).mean()
+        assert below - 0.06 <= level <= upto + 0.06
+
+
+class Counting(io.FileIO):
+    """A file that notes how much of it is read."""
+
+    read_bytes = 0
+
+    def read(self, size=-1):
+        data = super().read(size)
+        Counting.read_bytes += len(data)
+        return data
+
+
+def test_only_headers_are_read(folder, monkeypatch):
+    write_shard(folder / "big-000.tar", [(f"k{n}", {"jpg": bytes(1_500_000), "txt": b"x"}) for n in range(9)])
+    (folder / "big.yaml").write_text("wdspec: 1\ndataset: [{name: big, shards: big-000.tar}]\n")
+    monkeypatch.setattr(Storage, "open_location", lambda self, location: Counting(location))
+    assert measure(spec="big.yaml")["sources"]["big"]["bytes"] == 9 * 1_500_001
+    assert 0 < Counting.read_bytes < 0.4 * os.path.getsize(folder / "big-000.tar")
+
+
+def test_whatever_is_wrong_with_a_shard_its_samples_are_those_that_a_pass_counts(folder):
+    spec = wdspec.load({"dataset": [{"name": "a", "shards": "a-000.tar", "errors": "skip"}]})
+    parts = ListedSpec.of(spec).parts["a"]
+    kinds = damage.damaged(0)
+    for kind, (data, _, suffix) in kinds.items():
+        if data is None:
+            continue
+        (folder / f"x{suffix}").write_bytes(data)
+        found = []
+        for seen in (None, lambda sample: None):
+            shard = ShardUrl(f"x{suffix}", str(folder))
+            found.append(counting.count_shard(parts.open, shard, Budget(parts.errors, "a"), seen))
+        assert found[0] == found[1], kind
+    assert len(kinds) > 30
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "tar.gz"])
+def test_other_formats_are_measured_too(folder, kind):
+    if kind == "jsonl":
+        (folder / "c.jsonl").write_text("".join(f'{{"txt": "{"ä" * n}", "n": {n}}}\n' for n in range(1, 5)))
+    else:
+        with tarfile.open(folder / "c.tar.gz", "w:gz") as tar:
+            for n in range(1, 5):
+                info = tarfile.TarInfo(f"{n}.txt")
+                info.size = 2 * n
+                tar.addfile(info, io.BytesIO(bytes(2 * n)))
+    (folder / "c.yaml").write_text(f"wdspec: 1\ndataset: [{{name: c, shards: c.{kind}}}]\n")
+    found = measure(spec="c.yaml")["sources"]["c"]
+    assert (found["samples"], found["bytes"]) == (4, 20)
+    assert found["fields"]["txt"]["quantiles"] == [2, 2, 2, 2, 4, 6, 8, 8, 8]
+
+
+def test_unchanged_shards_are_not_read_again_and_those_that_are_gone_are_forgotten(folder, opened):
+    first = measure()
+    assert (first["read"], sorted(opened)) == (
+        5,
+        ["a-000.tar", "a-001.tar", "a-002.tar", "b-000.tar", "b-001.tar"],
+    )
+    opened.clear()
+    written = (folder / "s.stats.json").stat()
+    assert measure()["unchanged"] == 5
+    assert opened == []
+    assert (folder / "s.stats.json").stat() == written
+    change(folder / "a-001.tar")
+    (folder / "a-000.tar").unlink()
+    write_shard(folder / "a-new.tar", [("k", {"txt": b"x"})])
+    out, _ = within("stats", "s.yaml", "--check", code=1)
+    assert [line.split()[:2] for line in out.splitlines()[1:4]] == [
+        ["a", "a-001.tar"],
+        ["a", "a-new.tar"],
+        ["a", "a-000.tar"],
+    ]
+    assert opened == []
+    found = measure()
+    assert (found["read"], opened) == (2, ["a-001.tar", "a-new.tar"])
+    assert list(json.loads((folder / "s.stats.json").read_text())["sources"]["a"]["shards"]) == [
+        "a-001.tar",
+        "a-002.tar",
+        "a-new.tar",
+    ]
+    assert found["sources"]["a"]["samples"] == 41
+    assert "as measured" in within("stats", "s.yaml", "--check")[0]
+    opened.clear()
+    assert measure("--update")["read"] == len(opened) == 5
+
+
+def test_another_way_to_read_shards_measures_them_again(folder, opened):
+    measure()
+    opened.clear()
+    (folder / "s.yaml").write_text(SPEC.replace('"a-*.tar"', '"a-*.tar", key: last_dot'))
+    assert measure()["read"] == len(opened) == 3
+    (folder / "s.yaml").write_text(
+        SPEC.replace('"a-*.tar"', '"a-*.tar", key: last_dot, decode: raw, shuffle: 9')
+    )
+    assert measure()["read"] == 0
+
+
+def test_a_shard_that_cannot_be_measured_is_named_and_its_source_has_no_numbers(folder):
+    whole = (folder / "a-001.tar").read_bytes()
+    (folder / "a-001.tar").write_bytes(whole[:5000])
+    (folder / "b-001.tar").unlink()
+    out, _ = within("stats", "s.yaml", "--jobs", "0", code=1)
+    assert "a-001.tar" in out
+    assert "truncated" in out
+    assert "b-001.tar" in out
+    assert "warning: the numbers of a, b are not used" in out
+    assert "s.stats.json: 3 shards read" in out
+    said, _ = within("validate", "s.yaml")
+    assert "W104 the source `a`, `b` has shards that could not be measured" in said
+    with pytest.raises(
+        UsageError, match="needs the size of every source; name a file that `wdspec stats SPEC` writes"
+    ):
+        wdspec.plan("s.yaml")
+    (folder / "a-001.tar").write_bytes(whole)
+    write_source(folder, "b", shards=2, samples=10)
+    assert measure()["read"] == 3  # that of b is new, too
+    assert shares() == {"a": 0.75, "b": 0.25}
+
+
+def test_damage_that_is_skipped_is_counted_as_reading_does(folder):
+    (folder / "s.yaml").write_text(SPEC + "errors: skip\n")
+    with tarfile.open(folder / "a-001.tar", "w") as tar:
+        for name in ("k1.txt", "k1.txt", "k2.txt"):
+            tar.addfile(tarfile.TarInfo(name))
+    measure()
+    shard = json.loads((folder / "s.stats.json").read_text())["sources"]["a"]["shards"]["a-001.tar"]
+    assert (shard["samples"], shard["lost"]) == (2, [0])
+
+
+def test_an_ended_run_keeps_what_was_measured(folder, monkeypatch, opened):
+    def interrupted(task):
+        if task.shard.text == "a-002.tar":
+            raise KeyboardInterrupt
+        return size_up(task)
+
+    size_up = measure_job.size_up
+    monkeypatch.setattr(measure_job, "size_up", interrupted)
+    within("stats", "s.yaml", "--jobs", "0", code=130)
+    monkeypatch.setattr(measure_job, "size_up", size_up)
+    opened.clear()
+    assert measure()["unchanged"] == 2
+    assert sorted(opened) == ["a-002.tar", "b-000.tar", "b-001.tar"]
+
+
+def test_tasks_and_what_comes_of_them_travel_between_processes(folder):
+    measure()
+    job = measure_job.MeasureJob(wdspec.load("s.yaml"), None)
+    job.outdated.tasks[:] = pickle.loads(pickle.dumps(job.outdated.tasks))
+    found, faults = job.run(LocalEngine(0), told=lambda task, sizing: pickle.dumps(sizing))
+    assert (found.text, faults) == ((folder / "s.stats.json").read_text(), [])
+
+
+def test_shares_go_by_what_was_measured_and_states_are_bound_to_it(folder):
+    measure()
+    declared = SPEC.replace("stats: s.stats.json\n", "").replace('a-*.tar"', 'a-*.tar", samples: 60')
+    (folder / "declared.yaml").write_text(
+        declared.replace('b-{000..001}.tar"', 'b-{000..001}.tar", samples: 20')
+    )
+    assert shares() == shares("declared.yaml") == {"a": 0.75, "b": 0.25}
+    with wdspec.loader("s.yaml") as loader, wdspec.loader("declared.yaml") as other:
+        next(iter(loader))
+        state = loader.state_dict()
+        assert state["digest"] == other.state_dict()["digest"]
+    out, _ = within("explain", "s.yaml", "--format", "json")
+    assert [(each["samples"], each["passes"], each["estimated"]) for each in json.loads(out)["sources"]] == [
+        (60, 0.5, False),
+        (20, 0.5, False),
+    ]
+    write_source(folder, "b", shards=2, samples=30)
+    measure()
+    assert shares() == {"a": 0.5, "b": 0.5}
+    with (
+        wdspec.loader("s.yaml") as loader,
+        pytest.raises(UsageError, match=r'sources\.a\.share: was "3/4", now "1/2"'),
+    ):
+        loader.load_state_dict(state)
+
+
+def test_shares_go_by_bytes_and_temperature(folder):
+    (folder / "s.yaml").write_text(SPEC.replace("by: samples", "by: bytes, temperature: 2"))
+    found = measure()["sources"]
+    roots = {name: source["bytes"] ** 0.5 for name, source in found.items()}
+    assert shares() == pytest.approx({name: root / sum(roots.values()) for name, root in roots.items()})
+
+
+def test_w342_knows_the_samples_that_were_measured(folder):
+    text = SPEC.replace("mix: {by: samples}\n", "").replace('.tar"}', '.tar", weight: 1}')
+    (folder / "s.yaml").write_text(text.replace("epoch: 40", "epoch: 4000"))
+    measure()
+    assert "W342 an epoch takes 100 passes over the 20 samples of `b`" in within("validate", "s.yaml")[0]
+
+
+def test_shares_by_the_size_of_other_shards_are_warned_of(folder):
+    measure()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        wdspec.plan("s.yaml")
+    write_shard(folder / "a-003.tar", [("k", {"txt": b"x"})])
+    with pytest.warns(UserWarning, match="1 shards have come, and 0 gone; `wdspec stats SPEC` measures them"):
+        wdspec.plan("s.yaml")
+
+
+PASS = SPEC.replace("mix: {by: samples}\n", "").replace("epoch: 40", "epoch: pass")
+
+
+def test_a_pass_opens_no_shard_that_was_measured_to_count_it(folder, opened):
+    (folder / "s.yaml").write_text(PASS)
+    (folder / "plain.yaml").write_text(PASS.replace("stats: s.stats.json\n", ""))
+    expected = blueprint(wdspec.load("plain.yaml")).counts
+    measure()
+    opened.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert blueprint(wdspec.load("s.yaml")).counts == expected
+        assert opened == []
+        pipeline = wdspec.compile("s.yaml")
+        assert len(pipeline) == 40
+        assert len(list(pipeline)) == 40
+    write_source(folder, "b", shards=1, samples=12)
+    opened.clear()
+    with pytest.warns(
+        UserWarning, match="1 of 2 shards of `b` are not as `stats` has them, and were counted again"
+    ):
+        counts = blueprint(wdspec.load("s.yaml")).counts
+    assert opened == ["b-000.tar"]
+    assert (counts["a"], counts["b"].samples) == (expected["a"], 22)
+
+
+def test_a_pass_with_a_limit_asks_about_no_more_shards_than_it_needs_and_marks_are_kept(folder, monkeypatch):
+    monkeypatch.setattr(counting, "MARK_EVERY", 4096)
+    (folder / "s.yaml").write_text(PASS + "limit: 6\n")
+    expected = ListedSpec.of(wdspec.load("s.yaml", overrides={"stats": None})).counts
+    measure()
+    assert ListedSpec.of(wdspec.load("s.yaml")).counts == expected
+    assert expected["a"].marks
+
+
+def test_a_pass_counts_by_itself_where_the_file_is_gone(folder):
+    (folder / "s.yaml").write_text(PASS)
+    with pytest.warns(
+        UserWarning, match="`stats` of the spec cannot be used, .*; `wdspec stats SPEC` writes it"
+    ):
+        assert len(wdspec.compile("s.yaml")) == 40
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("name: b", "name: c", "the source `c` was not measured"),
+        ("a-*.tar", "a-0*.tar", "the source `a` asks for other shards than were measured"),
+        ("{name: b", "{name: b, tar: {end: lenient}", "the source `b` has another `key`, `format`, `tar`"),
+        (
+            "s.stats",
+            "t.stats",
+            "nothing was measured that could be used in t.stats.json: there is no such file",
+        ),
+        ("s.stats.json", "s.yaml", "in s.yaml: it is no file that `wdspec stats` has written"),
+        ("s.stats.json", "old.json", "in old.json: it was written by another wdspec, in format 9"),
+        ("s.stats.json", "cut.json", "in cut.json: it is no file that `wdspec stats` has written"),
+        ("s.stats.json", "deep.json", "in deep.json: it is no file"),
+        ("s.stats.json", ".", "nothing was measured that could be used in .: is a directory"),
+    ],
+)
+def test_what_the_file_does_not_give_is_warned_of(folder, old, new, says):
+    measure()
+    text = (folder / "s.stats.json").read_text()
+    (folder / "old.json").write_text(text.replace('"stats": 1', '"stats": 9'))
+    (folder / "cut.json").write_text(text[:-40])
+    (folder / "deep.json").write_text("[" * 100_000)
+    (folder / "s.yaml").write_text(SPEC.replace(old, new))
+    out, _ = within("validate", "s.yaml")
+    assert f"W104 {says}" in out or f"W104 nothing was measured that could be used {says}" in out
+    assert "`wdspec stats SPEC` measures it" in out
+
+
+def test_a_mistake_in_the_key_is_told_once(folder):
+    for value, code in (("[x]", "E202"), ("https://example.org/s.json", "E102"), ("3", "E202")):
+        (folder / "s.yaml").write_text(SPEC.replace("s.stats.json", value))
+        out, _ = within("validate", "s.yaml", code=1)
+        assert out.count(f" {code} ") == 1
+        assert "1 error" in out
+    (folder / "s.yaml").write_text(SPEC.replace("stats: s.stats.json\n", ""))
+    out, _ = within("validate", "s.yaml", code=1)
+    assert out.count("E206 `mix.by: samples` needs the number of samples of each source") == 2
+    assert "name a file that `wdspec stats SPEC` writes, `stats: FILE`, or add `samples: n`" in out
+
+
+def test_each_split_has_a_file_of_its_own(folder):
+    train, val = "{name: a, shards: a-*.tar}", "{shards: b-000.tar}"
+    splits = f"wdspec: 1\nsplits:\n  train: {{dataset: [{train}]}}\n  val: {{dataset: [{val}]}}\n"
+    (folder / "s.yaml").write_text(splits)
+    out, _ = within("stats", "s.yaml", "--jobs", "0", "--format", "json")
+    assert [each["file"] for each in json.loads(out)["files"]] == ["s.train.stats.json", "s.val.stats.json"]
+    assert "each of 2 splits" in within("stats", "s.yaml", "-o", "x", code=2)[1]
+    within("stats", "s.yaml#val", "--jobs", "0", "-o", "x.json")
+    assert Measurements.read("x.json").split == "val"
+    (folder / "s.yaml").write_text(splits.replace("wdspec: 1", "wdspec: 1\nstats: x.json"))
+    assert (
+        "W104 nothing was measured that could be used in x.json: it is of the split `val`"
+        in within("validate", "s.yaml")[0]
+    )
+    assert "the splits `train` and `val` name one file" in within("stats", "s.yaml", "--jobs", "0", code=2)[1]
+
+
+def test_no_secret_is_kept(folder):
+    (folder / "s.yaml").write_text(SPEC.replace("a-*.tar", "http://me:s3cret@127.0.0.1:9/a.tar"))
+    _, said = within("stats", "s.yaml", "--jobs", "0", code=1)
+    assert "its URLs hold a secret, which the file would keep" in said
+    assert "s3cret" not in said
+    assert not Path("s.stats.json").exists()

@@ -1,0 +1,227 @@
+"""`wdspec stats`: samples, bytes and sizes of the shards of a spec, measured once, in a file beside it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wdspec.cli.support.engine_options import EngineChoice, choosing_engine
+from wdspec.cli.support.json_output import print_json
+from wdspec.cli.support.spec_options import SpecChoice, choosing
+from wdspec.cli.support.tables import Part, Table, Warning, counted, listed, number, show, size
+from wdspec.outputs.local_output import save
+from wdspec.system.progress import progress, with_progress
+
+if TYPE_CHECKING:
+    from wdspec.measuring.measure_job import Fault, MeasureJob
+    from wdspec.measuring.shard_sizing import Sizing, SizingTask
+    from wdspec.spec.compose.measurements import MeasuredShard, Measurements
+
+SUMMARY = "Measure the shards of a spec: samples, bytes, sizes of fields."
+SUFFIX = ".stats.json"
+MOST_SHOWN = 20
+"""Shards that are named, of those that could not be measured or are not as measured."""
+
+
+@click.command()
+@choosing
+@click.option(
+    "--output",
+    "-o",
+    metavar="FILE",
+    help="Where to write; by default what `stats:` in the spec names, else SPEC.stats.json beside it.",
+)
+@click.option("--update", is_flag=True, help="Read all shards again, not only those that changed.")
+@click.option(
+    "--check", is_flag=True, help="Write nothing and read nothing; end with 1 if shards are not as measured."
+)
+@choosing_engine
+def stats(
+    choice: SpecChoice, form: str, output: str | None, update: bool, check: bool, workers: EngineChoice
+) -> int:
+    """Measure the shards of a spec by their headers: samples and bytes of each shard, sizes of its fields.
+
+    The file is for `stats: FILE` in the spec: shares by samples or bytes (`mix: {by: samples}`), `explain` and
+    `epoch: pass` go by it then. Where there is a file already, only shards are read whose size, and ETag or time, are
+    not as they were. Without --split each split has a file of its own. Exit code: 0, or 1 where shards could not be
+    measured (the others are).
+    """
+    from wdspec.lockfiles.lock_file import beside_spec, locked_splits
+
+    splits = locked_splits(choice.file, choice.split)
+    if output is not None and len(splits) > 1:
+        raise click.UsageError(f"each of {len(splits)} splits has a file of its own; choose one with --split")
+    written: dict[str, str | None] = {}
+    documents, code = [], 0
+    for name in splits:
+        spec = replace(choice, split=name).load()
+        named = spec.stats and os.path.relpath(spec.stats)
+        path = output or named or beside_spec(choice.file, name, SUFFIX)
+        if path in written:
+            raise click.UsageError(
+                f"the splits `{written[path]}` and `{name}` name one file with `stats:`, and each has one of its own; "
+                "write `stats:` within each split"
+            )
+        written[path] = name
+        done = _Measuring(path, spec, update)
+        if not check:
+            done.run(workers)
+        code = max(code, done.code)
+        if form == "json":
+            documents.append(done.as_json())
+        else:
+            show(*done.parts())
+    if form == "json":
+        print_json({"files": documents})
+    return code
+
+
+class _Measuring:
+    """One spec and its file."""
+
+    def __init__(self, path: str, spec: Any, update: bool) -> None:
+        from wdspec.measuring.measure_job import MeasureJob
+
+        self.path = path
+        before, self._text = (None, b"") if update else _before(path, spec.split)
+        self.job: MeasureJob = MeasureJob(spec, before, _asking)
+        self.unchanged = self.job.unchanged
+        self.found: Measurements | None = None
+        self.faults: list[Fault] = []
+
+    def run(self, workers: EngineChoice) -> None:
+        """Measures what is new or changed, and writes the file."""
+        tasks = self.job.outdated.tasks
+        with ExitStack() as stack:
+            bar = stack.enter_context(
+                progress("shards", len(tasks), samples=("{:,} samples", 0), rate=("{}/s of files", "0 B"))
+            )
+            begun, samples, total = time.monotonic(), 0, 0
+
+            def tell(task: SizingTask, sizing: Sizing) -> None:
+                nonlocal samples, total
+                if sizing.shard is not None:
+                    samples, total = samples + sizing.shard.samples, total + sizing.shard.bytes
+                bar.advance(1, samples=samples, rate=size(total / max(1e-3, time.monotonic() - begun)))
+
+            self.found, self.faults = self.job.run(workers.make(), kept=self._keep, told=tell)
+
+    def _keep(self, measurements: Measurements) -> None:
+        text = measurements.text.encode()
+        if text != self._text:
+            save(self.path, text)
+            self._text = text
+
+    @property
+    def code(self) -> int:
+        """1 where something is not measured."""
+        outdated = self.job.outdated
+        return int(bool(self.faults or (self.found is None and (outdated.tasks or outdated.gone))))
+
+    def parts(self) -> Iterator[Part]:
+        """What is to be said."""
+        outdated = self.job.outdated
+        if self.found is None:
+            rows = [
+                *((task.source, task.shard.text, "not as measured, or new") for task in outdated.tasks),
+                *((source, url, "gone") for source, url in outdated.gone),
+            ]
+            if rows:
+                yield Table(("source", "shard", "what"), rows)
+            said = f"{counted(len(rows), 'shard')} not as measured" if rows else "as measured"
+            yield f"{self.path}: {said}"
+            return
+        sources = self.found.sources
+        yield Table(
+            ("source", "shards>", "samples>", "damaged>", "bytes>", "a shard>"),
+            [
+                (
+                    name,
+                    f"{len(source.shards):,}",
+                    f"{source.samples:,}",
+                    f"{sum(len(shard.lost) for shard in source.shards.values()):,}",
+                    size(source.bytes),
+                    _range(source.shards.values()),
+                )
+                for name, source in sources.items()
+            ],
+        )
+        yield Table(
+            ("source", "field", "in samples>", "mean>", "least>", "5 %>", "50 %>", "95 %>", "greatest>"),
+            [
+                (
+                    name,
+                    field,
+                    f"{spread.count:,}",
+                    size(spread.mean),
+                    *(size(spread.quantiles[at]) for at in (0, 2, 4, 6, 8)),
+                )
+                for name, source in sources.items()
+                for field, spread in source.fields.items()
+            ],
+        )
+        if self.faults:
+            shown = [(fault.source, fault.shard, fault.why) for fault in self.faults[:MOST_SHOWN]]
+            yield Table(("source", "shard", "why"), shown, title=f"not measured: {len(self.faults):,}")
+        read = len(outdated.tasks) - len(self.faults)
+        yield f"{self.path}: {counted(read, 'shard')} read, {self.unchanged:,} as they were"
+        if self.faults:
+            names = sorted({fault.source for fault in self.faults})
+            yield Warning(
+                f"the numbers of {listed(names)} are not used before all of its shards are measured"
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for programs: totals, and what was not measured."""
+        outdated = self.job.outdated
+        if self.found is None:
+            return {
+                "file": self.path,
+                "outdated": [{"source": task.source, "shard": task.shard.text} for task in outdated.tasks],
+                "gone": [{"source": source, "shard": url} for source, url in outdated.gone],
+            }
+        return {
+            "file": self.path,
+            "read": len(outdated.tasks) - len(self.faults),
+            "unchanged": self.unchanged,
+            "sources": {
+                name: {**source.about(), "shards": len(source.shards)}
+                for name, source in self.found.sources.items()
+            },
+            "faults": [fault._asdict() for fault in self.faults],
+        }
+
+
+def _range(shards: Iterable[MeasuredShard]) -> str:
+    """`900 to 1,000 samples`."""
+    counts = [shard.samples for shard in shards]
+    if not counts:
+        return ""
+    low, high = min(counts), max(counts)
+    return f"{number(low)} samples" if low == high else f"{number(low)} to {number(high)} samples"
+
+
+def _before(path: str, split: str | None) -> tuple[Measurements | None, bytes]:
+    """What is there, as a value and as it stands; nothing for what is none, which is to be written anew."""
+    from wdspec.errors import UsageError
+    from wdspec.spec.compose.measurements import Measurements
+
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+        found = Measurements.of_text(text)
+    except (FileNotFoundError, UsageError):
+        return None, b""
+    return (found, text) if found.split == split else (None, b"")
+
+
+def _asking(
+    coming: Iterable[MeasuredShard | None], count: int, source: str
+) -> Iterator[MeasuredShard | None]:
+    return with_progress(coming, f"asking about {source}", total=count)

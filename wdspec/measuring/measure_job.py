@@ -1,0 +1,160 @@
+"""A spec measured: shards that are as they were are asked about, the others are read by their headers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from wdspec.listed_spec import ListedSpec
+from wdspec.lockfiles.lock_file import check_harmless
+from wdspec.lockfiles.looking import place_of
+from wdspec.lockfiles.still_measured import still_measured
+from wdspec.measuring.shard_sizing import Sizing, SizingTask, size_up
+from wdspec.measuring.spreads import pooled
+from wdspec.offline.engines import Engine
+from wdspec.spec.compose.measurements import (
+    MeasuredShard,
+    MeasuredSource,
+    Measurements,
+    Spread,
+    reading_of_shards,
+)
+from wdspec.spec.language.models import Source, Spec
+from wdspec.urls.sequence import ShardUrl
+
+SAVE_EVERY = 30.0
+"""Seconds between two savings of what was measured so far."""
+
+
+class Fault(NamedTuple):
+    """A shard that could not be measured."""
+
+    source: str
+    shard: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Outdated:
+    """How the shards of a spec stand to what was measured of them."""
+
+    tasks: list[SizingTask]
+    """Shards that are new or not the same."""
+    gone: list[tuple[str, str]]
+    """(source, URL) of those that were measured, and are not listed any more."""
+
+
+Asking = Callable[[Iterable[MeasuredShard | None], int, str], Iterator[MeasuredShard | None]]
+"""Passes on what comes while somebody watches: what comes, how many, of what source."""
+
+
+class MeasureJob:
+    """A spec on its way to being measured.
+
+    Args:
+        spec: the spec; shares have no say, all of its sources are measured.
+        before: what was measured at another time; None for nothing.
+        asking: shows progress, while stores are asked about shards that were measured.
+
+    Raises:
+        UsageError: URLs that hold a secret, which the file would keep.
+        WdspecError: shards cannot be listed.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        before: Measurements | None,
+        asking: Asking = lambda coming, count, source: iter(coming),
+    ) -> None:
+        self._spec = spec
+        self._listed = ListedSpec.of(spec.of(spec.sources))
+        self._known: dict[str, dict[str, MeasuredShard]] = {}
+        self.outdated = Outdated([], [])
+        for source in spec.sources:
+            shards = self._listed.shards[source.name]
+            check_harmless(source.name, shards.parts, "the file")
+            measured = None if before is None else before.of(spec, source)
+            known = self._known[source.name] = {}
+            if measured is None:
+                self.outdated.tasks.extend(self._task(source, shard) for shard in shards)
+                continue
+            coming = still_measured(measured, source, self._listed.storages[source.name], shards)
+            for shard, same in zip(shards, asking(coming, len(shards), source.name), strict=True):
+                if same is None:
+                    self.outdated.tasks.append(self._task(source, shard))
+                else:
+                    known[shard.text] = same
+            texts = set(shards.texts())
+            self.outdated.gone.extend((source.name, text) for text in measured.shards if text not in texts)
+
+    @property
+    def unchanged(self) -> int:
+        """Shards that are as they were measured."""
+        return sum(map(len, self._known.values()))
+
+    def run(
+        self,
+        engine: Engine,
+        *,
+        kept: Callable[[Measurements], None] = lambda measurements: None,
+        told: Callable[[SizingTask, Sizing], None] = lambda task, sizing: None,
+    ) -> tuple[Measurements, list[Fault]]:
+        """Measures what is to be measured.
+
+        Args:
+            engine: who works; closed at the end.
+            kept: gets from time to time, and however this ends, what is known so far.
+            told: called with each shard that was read.
+
+        Returns:
+            What is known of all shards, and why some could not be measured.
+        """
+        faults: list[Fault] = []
+        last = time.monotonic()
+        try:
+            for task, sizing in engine.run(size_up, self.outdated.tasks, lambda why: Sizing(None, why)):
+                if sizing.shard is None:
+                    faults.append(Fault(task.source, task.shard.text, sizing.fault))
+                else:
+                    self._known[task.source][task.shard.text] = sizing.shard
+                told(task, sizing)
+                if time.monotonic() - last > SAVE_EVERY:
+                    kept(self.measurements())
+                    last = time.monotonic()
+        finally:
+            engine.close()
+            found = self.measurements()
+            kept(found)
+        return found, sorted(faults)
+
+    def measurements(self) -> Measurements:
+        """What is known so far."""
+        sources = {source.name: self._measured(source) for source in self._spec.sources}
+        return Measurements(sources, self._spec.split, self._spec.environment)
+
+    def _measured(self, source: Source) -> MeasuredSource:
+        known, listed = self._known[source.name], self._listed.shards[source.name]
+        shards = {text: known[text] for text in listed.texts() if text in known}
+        return MeasuredSource(
+            tuple(source.shards or ()),
+            place_of(source, self._listed.storages[source.name]),
+            reading_of_shards(self._spec, source),
+            len(set(listed.texts())),
+            shards,
+            _of_all(shards),
+        )
+
+    def _task(self, source: Source, shard: ShardUrl) -> SizingTask:
+        parts = self._listed.parts[source.name]
+        return SizingTask(source.name, shard, parts.open, parts.errors)
+
+
+def _of_all(shards: Mapping[str, MeasuredShard]) -> dict[str, Spread]:
+    found: dict[str, list[Spread]] = {}
+    for shard in shards.values():
+        for name, spread in shard.fields.items():
+            found.setdefault(name, []).append(spread)
+    return {name: pooled(spreads) for name, spreads in sorted(found.items())}

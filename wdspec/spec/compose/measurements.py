@@ -1,0 +1,287 @@
+"""What `wdspec stats` found out about shards, as a value and as JSON, and its numbers in place of declared ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from importlib.metadata import version
+from typing import Any
+
+from wdspec.errors import UsageError
+from wdspec.spec.compose.draft import Draft
+from wdspec.spec.compose.effective_values import effective_etl
+from wdspec.spec.compose.spec_files import MOST_BESIDE, Library, reason_of
+from wdspec.spec.language.models import Source, Spec
+from wdspec.spec.problems.message_words import listed
+from wdspec.spec.problems.problems import Problems
+from wdspec.spec.tree.nodes import Node
+
+FORMAT = 1
+LEVELS = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
+"""The quantiles that are kept, from the least to the greatest."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How large the values of a field are."""
+
+    count: int
+    """Samples that have it."""
+    mean: float
+    quantiles: tuple[int, ...]
+    """One for each of `LEVELS`."""
+
+
+@dataclass(frozen=True)
+class MeasuredShard:
+    """What the headers of a shard say."""
+
+    samples: int
+    """Places for samples; those of them that are damaged are in `lost`."""
+    bytes: int
+    """Of the files in it, uncompressed, without what the format adds."""
+    size: int | None = None
+    """Bytes as they are stored, and"""
+    validator: str | None = None
+    """what changes with them, as the store said when they were read."""
+    fields: Mapping[str, Spread] = field(default_factory=dict)
+    """Bytes, by the suffix of a file, in lower case."""
+    marks: tuple[tuple[int, int], ...] = ()
+    """As `ShardCount` has them."""
+    lost: tuple[int, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        said = {
+            "samples": self.samples,
+            "bytes": self.bytes,
+            "size": self.size,
+            "validator": self.validator,
+            "fields": fields_as_json(self.fields),
+            "marks": self.marks,
+            "lost": self.lost,
+        }
+        return {key: value for key, value in said.items() if value or key in ("samples", "bytes")}
+
+    @classmethod
+    def of_json(cls, said: Mapping[str, Any]) -> MeasuredShard:
+        return cls(
+            int(said["samples"]),
+            int(said["bytes"]),
+            said.get("size"),
+            said.get("validator"),
+            fields_of_json(said.get("fields", {})),
+            tuple((int(index), int(offset)) for index, offset in said.get("marks", ())),
+            tuple(map(int, said.get("lost", ()))),
+        )
+
+
+@dataclass(frozen=True)
+class MeasuredSource:
+    """One source, as it was measured."""
+
+    asked: tuple[str, ...]
+    """`shards` as the spec spelt them."""
+    via: str
+    """Where the first of them led, without secrets."""
+    reading: str
+    """A digest of what decides which samples a shard has (`reading_of_shards`)."""
+    count: int
+    """Shards that were listed, measured or not."""
+    shards: Mapping[str, MeasuredShard]
+    """By the URL in the spec, in the order in which they were listed."""
+    fields: Mapping[str, Spread] = field(default_factory=dict)
+    """Of all of them together."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all shards were measured."""
+        return len(self.shards) == self.count
+
+    @cached_property
+    def samples(self) -> int:
+        """Samples of the shards that were measured."""
+        return sum(shard.samples for shard in self.shards.values())
+
+    @cached_property
+    def bytes(self) -> int:
+        """Bytes of their files."""
+        return sum(shard.bytes for shard in self.shards.values())
+
+    def about(self) -> dict[str, Any]:
+        """All but the shards, as JSON."""
+        return {
+            "asked": self.asked,
+            "via": self.via,
+            "reading": self.reading,
+            "count": self.count,
+            "samples": self.samples,
+            "bytes": self.bytes,
+            "fields": fields_as_json(self.fields),
+        }
+
+    @classmethod
+    def of_json(cls, said: Mapping[str, Any]) -> MeasuredSource:
+        shards = {str(url): MeasuredShard.of_json(each) for url, each in said["shards"].items()}
+        fields = fields_of_json(said["fields"])
+        asked = tuple(map(str, said["asked"]))
+        return cls(asked, str(said["via"]), str(said["reading"]), int(said["count"]), shards, fields)
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """The sources of a spec, as they were measured, by name."""
+
+    sources: Mapping[str, MeasuredSource]
+    split: str | None = None
+    environment: str | None = None
+
+    @classmethod
+    def of_text(cls, text: bytes) -> Measurements:
+        """Those in the bytes of a file.
+
+        Raises:
+            UsageError: it is none that `wdspec stats` has written, or of another format.
+        """
+        try:
+            said = json.loads(text)
+            if said["stats"] != FORMAT:
+                raise UsageError(f"it was written by another wdspec, in format {said['stats']}")
+            sources = {str(name): MeasuredSource.of_json(each) for name, each in said["sources"].items()}
+            return cls(sources, said.get("split"), said.get("environment"))
+        except UsageError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise UsageError("it is no file that `wdspec stats` has written") from None
+
+    @classmethod
+    def read(cls, path: str) -> Measurements:
+        """Those in a file.
+
+        Raises:
+            UsageError: as `of_text`.
+            OSError: it cannot be read.
+        """
+        with open(path, "rb") as file:
+            return cls.of_text(file.read(MOST_BESIDE))
+
+    @property
+    def text(self) -> str:
+        """The file: one line for each shard, so that differences read well."""
+        head = {
+            "stats": FORMAT,
+            "wdspec": version("wdspec"),
+            "split": self.split,
+            "environment": self.environment,
+            "levels": LEVELS,
+        }
+        sources = ",\n".join(
+            f"  {json.dumps(name)}: {{\n   {json.dumps(source.about())[1:-1]},\n"
+            f'   "shards": {{\n{_lines(source)}\n   }}\n  }}'
+            for name, source in sorted(self.sources.items())
+        )
+        return f'{{\n {json.dumps(head)[1:-1]},\n "sources": {{\n{sources}\n }}\n}}\n'
+
+    def of(self, spec: Spec, source: Source) -> MeasuredSource | None:
+        """What was measured of a source, where a shard's samples are found as they were then."""
+        measured = self.sources.get(source.name)
+        return (
+            measured if measured is not None and measured.reading == reading_of_shards(spec, source) else None
+        )
+
+
+def reading_of_shards(spec: Spec, source: Source) -> str:
+    """A digest of what a spec says that decides which samples a shard of a source has."""
+    etl = effective_etl(spec, source)
+    said = [
+        source.key.model_dump(mode="json"),
+        source.format,
+        source.tar.end,
+        source.empty,
+        source.errors.skips("shard"),
+        None if etl is None else etl.model_dump(mode="json"),
+    ]
+    return blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def fill_in_measurements(
+    spec: Spec, node: Node | None, library: Library, leaves: Iterable[Draft], problems: Problems
+) -> str | None:
+    """Has the numbers of the file that `stats` names stand in for `samples` and `bytes` of the models that have none.
+
+    What the file does not give is a warning: where numbers cannot be done without, planning refuses.
+
+    Returns:
+        The absolute path of the file.
+    """
+    if node is None or (found := library.find(node, "stats")) is None:
+        return None
+    path, named = found
+    leaves = [leaf for leaf in leaves if leaf.model is not None]
+    try:
+        measurements = library.beside(path, MOST_BESIDE, Measurements.of_text)
+        if measurements.split != spec.split:
+            raise UsageError(f"it is of the split `{measurements.split}`")
+    except (OSError, ValueError, UsageError) as error:
+        said = error.message if isinstance(error, UsageError) else reason_of(error)
+        _warn(node, f"nothing was measured that could be used in {named}: {said}", problems)
+        return path
+    misfits: dict[str, list[str]] = {}
+    for leaf in leaves:
+        assert leaf.model is not None
+        measured = measurements.sources.get(leaf.name)
+        if measured is None:
+            misfits.setdefault("was not measured", []).append(leaf.name)
+        elif measured.asked != tuple(leaf.model.shards or ()):
+            misfits.setdefault("asks for other shards than were measured", []).append(leaf.name)
+        elif measurements.of(spec, leaf.model) is None:
+            what = "has another `key`, `format`, `tar`, `empty`, `errors` or `etl` than it was measured with"
+            misfits.setdefault(what, []).append(leaf.name)
+        elif not measured.is_whole:
+            misfits.setdefault("has shards that could not be measured", []).append(leaf.name)
+        else:
+            numbers = {"samples": measured.samples, "bytes": measured.bytes}
+            stated = {key: getattr(leaf.model, key) for key in numbers}
+            leaf.model = leaf.model.model_copy(
+                update={key: number for key, number in numbers.items() if stated[key] is None}
+            )
+    for what, names in misfits.items():
+        _warn(node, f"the source {listed(names)} {what}", problems)
+    return path
+
+
+def fields_as_json(fields: Mapping[str, Spread]) -> dict[str, Any]:
+    """Of each field how many samples have it, and the mean and quantiles of its bytes."""
+    return {
+        name: {"count": spread.count, "mean": round(spread.mean, 1), "quantiles": spread.quantiles}
+        for name, spread in fields.items()
+    }
+
+
+def fields_of_json(said: Mapping[str, Any]) -> dict[str, Spread]:
+    """The inverse.
+
+    Raises:
+        ValueError: other quantiles than those of `LEVELS`.
+    """
+    fields = {}
+    for name, each in said.items():
+        quantiles = tuple(map(int, each["quantiles"]))
+        if len(quantiles) != len(LEVELS):
+            raise ValueError("other quantiles")
+        fields[str(name)] = Spread(int(each["count"]), float(each["mean"]), quantiles)
+    return fields
+
+
+def _warn(node: Node, message: str, problems: Problems) -> None:
+    problems.add("W104", node, message, "`wdspec stats SPEC` measures it")
+
+
+def _lines(source: MeasuredSource) -> str:
+    return ",\n".join(_line(url, shard) for url, shard in source.shards.items())
+
+
+def _line(url: str, shard: MeasuredShard) -> str:
+    return f"    {json.dumps(url)}: {json.dumps(shard.as_json())}"
