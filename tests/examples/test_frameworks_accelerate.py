@@ -1,11 +1,19 @@
 """examples/frameworks/with_accelerate.py goes on exactly after kill -9, also with another number of processes."""
 
-import pytest
-from frameworkjobs import SCRIPTS, STEPS_OF_AN_EPOCH, Job, assert_exact, documented, make_spec, unbroken_run
+from frameworkjobs import (
+    SCRIPTS,
+    STEPS_OF_AN_EPOCH,
+    Job,
+    assert_exact,
+    documented,
+    make_spec,
+    skip_without,
+    unbroken_run,
+)
 
 EPOCHS = 3
 
-pytest.importorskip("accelerate")
+skip_without("accelerate")
 
 
 def test_two_processes_killed_then_one(tmp_path):

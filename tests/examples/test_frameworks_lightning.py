@@ -8,13 +8,14 @@ from frameworkjobs import (
     documented,
     make_spec,
     run_and_kill,
+    skip_without,
     unbroken_run,
 )
 
 EPOCHS = 4
 STEPS = EPOCHS * STEPS_OF_AN_EPOCH
 
-pytest.importorskip("lightning")
+skip_without("lightning")
 
 
 @pytest.fixture

@@ -1,11 +1,19 @@
 """examples/frameworks/with_ray.py goes on exactly after kill -9 of everything, also with fewer processes."""
 
 import pytest
-from frameworkjobs import STEPS_OF_AN_EPOCH, Job, assert_exact, documented, make_spec, unbroken_run
+from frameworkjobs import (
+    STEPS_OF_AN_EPOCH,
+    Job,
+    assert_exact,
+    documented,
+    make_spec,
+    skip_without,
+    unbroken_run,
+)
 
 EPOCHS = 2
 
-pytest.importorskip("ray.train")
+skip_without("ray")
 
 
 @pytest.mark.long

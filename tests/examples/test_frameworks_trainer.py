@@ -1,11 +1,19 @@
 """examples/frameworks/with_trainer.py goes on exactly after kill -9, also with another number of processes."""
 
 import pytest
-from frameworkjobs import STEPS_OF_AN_EPOCH, Job, assert_exact, documented, make_spec, unbroken_run
+from frameworkjobs import (
+    STEPS_OF_AN_EPOCH,
+    Job,
+    assert_exact,
+    documented,
+    make_spec,
+    skip_without,
+    unbroken_run,
+)
 
 EPOCHS = 2
 
-pytest.importorskip("transformers")
+skip_without("transformers")
 
 
 @pytest.mark.parametrize("processes", [(2, 1), pytest.param((2, 1, 2), marks=pytest.mark.long)], ids=str)

@@ -1,6 +1,7 @@
 """Jobs for tests: real processes that train from a small spec, are killed, and are held against an unbroken run."""
 
 import contextlib
+import importlib.util
 import io
 import itertools
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import pytest
 from shardmaking import write_shard
 
 import wdspec
@@ -38,6 +40,12 @@ splits:
       - {name: v, shards: "b-{0..2}.tar", order: sequential, shuffle: 0}
     epoch: {batches: 3}
 """
+
+
+def skip_without(framework):
+    """Skips the module where a framework is not installed; imports nothing, which takes each runner seconds."""
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed", allow_module_level=True)
 
 
 def make_spec(folder):

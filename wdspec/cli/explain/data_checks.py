@@ -25,7 +25,9 @@ from wdspec.urls.schemes import AIS_PROVIDERS, local_path, scheme_of
 from wdspec.urls.sequence import MAGIC, UrlSequence
 
 MOST_LOOKED_AT = 10_000
-"""Shards of a source whose files are looked for; of more a part, from the first to the last."""
+"""Shards of a source whose files are looked for; of more a part, from the first to the last;"""
+MOST_OF_ALL = 100_000
+"""and so many of all sources together."""
 MOST_TRIED = 100
 """Shards of a source that the rules of WDS_REWRITE are tried on."""
 FEW_SAMPLES = 1_000
@@ -55,10 +57,11 @@ def advice_on_data(listing: ListedSpec, measures: Mapping[str, Measure]) -> Iter
         measures: what the first shards of the sources hold, by source, as far as it is known.
     """
     files: dict[str, tuple[str, int]] = {}
+    most = max(MOST_TRIED, min(MOST_LOOKED_AT, MOST_OF_ALL // max(1, len(listing.spec.sources))))
     for source in listing.spec.sources:
         shards, storage = listing.shards[source.name], listing.storages[source.name]
         if shards:
-            yield from _about_files(source, shards, storage, files)
+            yield from _about_files(source, shards, storage, files, most)
             if source.name in measures:
                 yield from _about_fields(listing.spec, source, measures[source.name].suffixes)
             yield from _about_cluster(source, shards, storage)
@@ -77,13 +80,13 @@ def advice_on_epoch(spec: Spec, samples: float | None) -> Iterator[Advice]:
 
 
 def _about_files(
-    source: Source, shards: UrlSequence, storage: Storage, files: dict[str, tuple[str, int]]
+    source: Source, shards: UrlSequence, storage: Storage, files: dict[str, tuple[str, int]], most: int
 ) -> Iterator[Advice]:
     """Shards that are not there, or there already. `files`: path → name of the source, and the shard's index."""
     looked = 0
     missing: list[tuple[str, str]] = []
     double: str | None = None
-    for index in _spread(len(shards), MOST_LOOKED_AT):
+    for index in _spread(len(shards), most):
         url = shards[index]
         try:
             path = local_path(storage.resolve(url).location)
