@@ -93,7 +93,7 @@ def configuration() -> dict[str, object]:
     for section in nav:
         if "Commands" in section:
             section["Commands"] = [page for page, _ in command_pages()]
-    listed = yaml.safe_dump(nav)
+    listed = {page for section in nav for pages_of in section.values() for page in pages_of}
     if others := [page for page in pages() if page not in listed]:
         nav.append({"More": others})
     return told
