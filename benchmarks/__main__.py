@@ -1,10 +1,11 @@
-"""One command for the table beside other loaders: makes its data, measures everybody in turn, writes the table.
+"""One command for the page beside other loaders: makes its data, measures everybody in turn, writes the tables.
 
-    python -m benchmarks                  # half an hour; 500 MB in a temporary folder; installs peers
+    python -m benchmarks                  # an hour; 700 MB in a temporary folder; installs peers
     python -m benchmarks --quick          # seconds: checks that it runs, says nothing about speed
-    python -m benchmarks --rows raw-text  # some rows; --contenders wdspec webdataset for some contenders
+    python -m benchmarks --rows raw-text  # some rows; --contenders "wdspec, a spec" webdataset for some contenders
 
-Every measurement is a process of its own, and contenders take turns: A B C, A B C, …
+Every measurement is a process of its own, and contenders take turns: A B C, A B C, … With --json FILE what was found
+is kept there after each row; another call measures other rows, or the same anew, and its page has them all.
 """
 
 from __future__ import annotations
@@ -15,86 +16,152 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contenders import CONTENDERS, REFUSED, ROWS
-from benchmarks.peers import installed
-from benchmarks.report import table, write_page
-from benchmarks.samples import make_data
+from benchmarks.contenders import CONTENDERS
+from benchmarks.peers import REFUSED, installed
+from benchmarks.places import served
+from benchmarks.report import machine, rate_table, ratio, write_page
+from benchmarks.rows import ROWS, TARGETS
+from benchmarks.samples import collections_of, make_data
+from benchmarks.tables import Table
 
 ROOT = Path(__file__).resolve().parents[1]
+TABLES = {
+    "resume": "resume_time",
+    "plan": "plan_cost",
+    "listing": "listing_time",
+    "start-up": "validate_time",
+    "state": "state_cost",
+    "memory": "worker_memory",
+    "draws": "draw_cost",
+}
+"""Rows of figures that are no rates: scripts that make tables of their own."""
+LARGEST = "wdspec, 100 times the data"
 
 
-def measured(python: str, row: str, contender: str, data: Path, seconds: float) -> dict[str, Any]:
-    """What a process of its own measures, or `{"error": …}`."""
-    done = subprocess.run(
-        [python, "-m", "benchmarks.one_run", row, contender, str(data), str(seconds)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    lines = done.stdout.splitlines()
+def output_of(command: list[str], more: Mapping[str, str], seconds: float) -> list[Any]:
+    """What a process of its own prints as lines of JSON; `{"error": …}` where it fails."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false", **more},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        return [{"error": f"not done after {seconds:.0f} s"}]
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
-        return {"error": (done.stderr.strip().splitlines() or ["it printed nothing"])[-1][:200]}
-    found: dict[str, Any] = json.loads(lines[-1])
-    return found
+        return [{"error": (done.stderr.strip().splitlines() or ["it printed nothing"])[-1][:200]}]
+    return [json.loads(line) for line in lines]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="two rows of little data, one turn, few peers")
-    parser.add_argument("--rows", nargs="+", choices=ROWS, metavar="ROW")
+    parser.add_argument("--rows", nargs="+", choices=[*ROWS, *TABLES], metavar="ROW")
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, metavar="WHO")
+    parser.add_argument("--hundredfold", action="store_true", help="also a hundred times the data")
     parser.add_argument("--turns", type=int, default=5, help="measurements of each contender (default: 5)")
     parser.add_argument("--seconds", type=float, default=3, help="of each measurement (default: 3)")
     parser.add_argument(
         "--peers", type=Path, help="folder of an environment with peers, made if it is missing"
     )
-    parser.add_argument("--json", type=Path, help="file for all figures")
+    parser.add_argument("--json", type=Path, help="file for all figures; what is in it stays")
     parser.add_argument(
         "--page", type=Path, help="file for the page of docs; the plot gets its name with .svg"
     )
-    options = parser.parse_args()
-    rows = options.rows or (["raw-text", "text-2"] if options.quick else list(ROWS))
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # users' programs are compiled once
+    rows = options.rows or (["raw-text", "text-2"] if options.quick else [*ROWS, *TABLES])
     contenders = options.contenders or [
-        name for name, each in CONTENDERS.items() if not options.quick or each.package in ("", "webdataset")
+        name
+        for name, each in CONTENDERS.items()
+        if (name != LARGEST or options.hundredfold)
+        and (not options.quick or each.package in ("", "webdataset"))
     ]
-    turns, seconds, size = (1, 0.02, 0.01) if options.quick else (options.turns, options.seconds, 1.0)
-    python, missing = (sys.executable, {}) if options.quick else installed(options.peers)
-    results: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    with tempfile.TemporaryDirectory(prefix="wdspec-benchmark-") as folder:
-        make_data(Path(folder), size)
+    results: dict[str, Any] = {"rates": {}, "tables": {}}
+    if options.json and options.json.exists():
+        results = json.loads(options.json.read_text(encoding="utf-8"))
+    results["machine"] = machine()
+    size = 0.01 if options.quick else 1.0
+    turns, seconds = (1, 0.02) if options.quick else (options.turns, options.seconds)
+    timed = [row for row in rows if row in ROWS]
+    python, missing = (sys.executable, {}) if options.quick or not timed else installed(options.peers)
+    with tempfile.TemporaryDirectory(prefix="wdspec-benchmark-") as text:
+        folder = Path(text)
+        names = {name for row in timed for name in collections_of(ROWS[row].data, ROWS[row].kind)}
+        make_data(folder, size, sorted(names))
         for row in rows:
-            found = results[row] = {}
-            for turn in range(turns):
-                for name in contenders:
-                    contender = CONTENDERS[name]
-                    if row not in contender.rows:
-                        continue
-                    runs = found.setdefault(name, [])
-                    if contender.package in missing:
-                        runs[:] = [{"error": missing[contender.package]}]
-                    elif not any("error" in run for run in runs):
-                        runs.append(measured(python, row, name, Path(folder), seconds))
-                        print(f"{row}, turn {turn + 1}: {name}: {runs[-1]}", file=sys.stderr)
-            print("\n".join(table(row, found)), flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+            if row in TABLES:
+                command = [sys.executable, "-m", f"benchmarks.{TABLES[row]}", "--json"]
+                found = output_of(command + ["--quick"] * options.quick, {}, 900)
+                results["tables"][row] = [each for each in found if "error" not in each]
+                for each in found:
+                    print("\n".join(Table.of_json(each).markdown()) if "error" not in each else each["error"])
+            else:
+                who = [name for name in contenders if row in CONTENDERS[name].rows]
+                results["rates"][row] = measured(python, row, who, missing, folder, turns, seconds)
+                print("\n".join(rate_table(row, results["rates"][row]).markdown()))
+            print(flush=True)
+            results["rates"] = {name: results["rates"][name] for name in ROWS if name in results["rates"]}
+            if options.json:
+                options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    for target in TARGETS:
+        if (asked := ratio(target, results["rates"])) is not None:
+            print(": ".join(asked.cells()))
     if options.page:
         write_page(options.page, results, REFUSED)
     failed = [
         f"{row}: {name}: {run['error']}"
-        for row in results
-        for name, runs in results[row].items()
+        for row in timed
+        for name, runs in results["rates"][row].items()
         for run in runs
         if "error" in run and not CONTENDERS[name].package
-    ]
+    ] + [f"{row}: it made no table" for row in rows if row in TABLES and not results["tables"][row]]
     if failed:
         sys.exit("\n".join(failed))
+
+
+def measured(
+    python: str,
+    row: str,
+    contenders: list[str],
+    missing: Mapping[str, str],
+    folder: Path,
+    turns: int,
+    seconds: float,
+) -> dict[str, list[dict[str, Any]]]:
+    """The runs of each contender in one row."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
+
+    def run(name: str, seconds: float) -> dict[str, Any]:
+        command = [python, "-m", "benchmarks.one_run", row, name, str(folder), str(seconds)]
+        run: dict[str, Any] = output_of(command, far, 600)[-1]
+        return run
+
+    with served(ROWS[row].place, folder, ROWS[row].data) as far:
+        for name in contenders:
+            if CONTENDERS[name].package in missing:
+                found[name] = [{"error": missing[CONTENDERS[name].package]}]
+            elif CONTENDERS[name].converts:
+                run(name, 0)  # not counted: it leaves the files of its own format
+        for turn in range(turns):
+            for name, runs in found.items():
+                if not any("error" in each for each in runs):
+                    runs.append(run(name, seconds))
+                    print(f"{row}, turn {turn + 1}: {name}: {runs[-1]}", file=sys.stderr)
+    return found
 
 
 if __name__ == "__main__":

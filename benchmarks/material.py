@@ -49,6 +49,6 @@ def write_shards(
     return index
 
 
-def brace_pattern(folder: Path, name: str, shards: int) -> str:
+def brace_pattern(folder: Path | str, name: str, shards: int) -> str:
     """The URL pattern of what `write_shards` wrote."""
     return f"{folder}/{name}-{{000000..{shards - 1:06d}}}.tar"

@@ -16,10 +16,8 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.contenders import CONTENDERS, ROWS
-
-WARM = 0.25
-"""Of the seconds measured, before the clock starts."""
+from benchmarks.contenders import CONTENDERS
+from benchmarks.rows import ROWS
 
 
 def workers() -> list[psutil.Process]:
@@ -37,6 +35,15 @@ def processor_seconds() -> float:
     return total
 
 
+def peak_memory(process: psutil.Process) -> float:
+    """Bytes that a process had at most, with what it shares; where the system does not say, what it has now."""
+    try:
+        lines = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii").splitlines()
+        return 1024 * next(float(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        return float(process.memory_info().rss)
+
+
 def main() -> None:
     row, name, folder, seconds = sys.argv[1], sys.argv[2], Path(sys.argv[3]), float(sys.argv[4])
     warnings.simplefilter("ignore")
@@ -44,7 +51,7 @@ def main() -> None:
     counts = CONTENDERS[name].rows[row](ROWS[row], folder)
     next(counts)
     first = time.perf_counter() - begun
-    until = time.perf_counter() + WARM * seconds
+    until = time.perf_counter() + ROWS[row].warm * seconds
     while time.perf_counter() < until:
         next(counts)
     processor, start = processor_seconds(), time.perf_counter()
@@ -55,10 +62,10 @@ def main() -> None:
             samples += next(counts)
     now = time.perf_counter()
     processor = processor_seconds() - processor
-    memory = 0
+    memory = 0.0
     for process in [psutil.Process(), *workers()]:
         with contextlib.suppress(psutil.NoSuchProcess):
-            memory += process.memory_info().rss
+            memory += peak_memory(process)
     print(
         json.dumps(
             {

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import sysconfig
+import tempfile
 import venv
+from importlib.metadata import version
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
 PEERS = {
     "webdataset": "webdataset==1.0.2",
     "torchdata": "torchdata",
     "spdl": "spdl",
     "streaming": "mosaicml-streaming",
     "litdata": "litdata",
+    "megatron.energon": "megatron-energon",
+    "lhotse": "lhotse",
     "datasets": "datasets huggingface_hub>=1.31 transformers>=5",  # last: others take older ones along
 }
 """Package that is imported → what is installed."""
+IMPORTS = {"streaming": "from benchmarks.contenders.converted import streaming; streaming()"}
+"""How a package is imported, where not by its name alone."""
+UNFIT = "torchvision"
+"""mosaicml-streaming takes it along, built for another torch than a CPU's, so that no import of it works."""
+REFUSED: dict[str, str] = {}
+"""Who is not measured, and why."""
 DEFAULT = Path.home() / ".cache" / "wdspec-benchmark-peers"
 
 
@@ -27,20 +37,35 @@ def installed(folder: Path | None) -> tuple[str, dict[str, str]]:
     if not python.exists():
         venv.create(folder, with_pip=True)
         [site] = (folder / "lib").glob("python*/site-packages")
-        (site / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+        seen = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+        (site / "shared.pth").write_text("\n".join([*seen, ""]), encoding="utf-8")
     missing = {}
-    for package, wanted in PEERS.items():
-        if subprocess.run([python, "-c", f"import {package}"], capture_output=True).returncode == 0:
-            continue
-        print(f"installing {wanted}", file=sys.stderr)
-        done = subprocess.run(
-            [python, "-m", "pip", "install", "-q", *wanted.split()],
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        if done.returncode:
-            missing[package] = (
-                "not installed: " + (done.stderr.strip().splitlines() or ["pip failed"])[-1][:150]
+    with tempfile.TemporaryDirectory() as place:
+        kept = Path(place) / "kept.txt"
+        kept.write_text(f"torch=={version('torch')}\n", encoding="utf-8")  # no peer may bring another one
+        for package, wanted in PEERS.items():
+            if _imports(python, package) is None:
+                continue
+            print(f"installing {wanted}", file=sys.stderr)
+            done = subprocess.run(
+                [python, "-m", "pip", "install", "-q", "-c", kept, *wanted.split()],
+                capture_output=True,
+                text=True,
+                timeout=600,
             )
+            subprocess.run([python, "-m", "pip", "uninstall", "-q", "-y", UNFIT], capture_output=True)
+            error = _last_line(done.stderr, "pip failed") if done.returncode else _imports(python, package)
+            if error is not None:
+                missing[package] = f"not installed: {error}"
     return str(python), missing
+
+
+def _imports(python: Path, package: str) -> str | None:
+    """What an import of a package ends with; None where it works."""
+    program = IMPORTS.get(package, f"import {package}")
+    done = subprocess.run([python, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    return _last_line(done.stderr, "the import fails") if done.returncode else None
+
+
+def _last_line(text: str, otherwise: str) -> str:
+    return (text.strip().splitlines() or [otherwise])[-1][:150]

@@ -2,77 +2,132 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contenders import ROWS
+from benchmarks.rows import ROWS, TARGETS, Target
+from benchmarks.tables import Asked, Table, grid
 
 Runs = Sequence[Mapping[str, Any]]
+Rates = Mapping[str, Mapping[str, Runs]]
+"""Row → contender → its runs."""
 RATE, COST = "samples_per_second", "processor_us_per_sample"
+
+
+def machine() -> str:
+    """Its cores, and how busy it is, in words."""
+    model = platform.processor() or platform.machine()
+    try:
+        told = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        model = next(line.partition(": ")[2] for line in told.splitlines() if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass  # no Linux, or a processor that has no such line
+    busy = f", at a load of {os.getloadavg()[0]:.1f} when it began" if hasattr(os, "getloadavg") else ""
+    return (
+        f"{os.cpu_count()} cores of {model} ({platform.system()}, Python {platform.python_version()}){busy}"
+    )
 
 
 def median(runs: Runs, figure: str) -> float | None:
     """Over the runs; None where one failed."""
-    return (
-        None
-        if not runs or any("error" in run for run in runs)
-        else statistics.median(run[figure] for run in runs)
-    )
+    if not runs or any("error" in run for run in runs):
+        return None
+    return statistics.median(run[figure] for run in runs)
 
 
-def table(row: str, found: Mapping[str, Runs]) -> list[str]:
-    """One row's contenders, as lines."""
-    peer, cost = (median(found.get("webdataset", ()), figure) for figure in (RATE, COST))
+def rate_table(row: str, found: Mapping[str, Runs]) -> Table:
+    """One row's contenders."""
+    beside = ROWS[row].beside
+    peer, cost = (median(found.get(beside, ()), figure) for figure in (RATE, COST))
     limit = next((median(runs, RATE) for name, runs in found.items() if name.startswith("limit")), None)
-    lines = [
-        f"\n{ROWS[row].title}:\n",
-        "| | samples/s | spread | by webdataset's | by the limit's | processor, µs a sample | webdataset's by it "
-        "| first item, s | MiB |",
-        "|--|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
+    columns = ["", "samples/s", "spread", f"by {beside}'s", "by the limit's", "processor, µs a sample"]
+    columns += [f"{beside}'s by it", "first item, s", "peak MiB"]
+    lines = []
     for name, runs in found.items():
         rate = median(runs, RATE)
         if rate is None:
-            lines.append(
-                f"| {name} | {next((run['error'] for run in runs if 'error' in run), '')} |" + " |" * 6
-            )
+            error = next((run["error"] for run in runs if "error" in run), "")
+            lines.append([name, error, *[""] * (len(columns) - 2)])
             continue
-        rates, spent = [run[RATE] for run in runs], max(median(runs, COST) or 0, 1e-3)
+        rates, spent = [run[RATE] for run in runs], _cost(runs)
         lines.append(
-            f"| {name} | {rate:,.0f} | {min(rates) / rate - 1:+.0%} … {max(rates) / rate - 1:+.0%} "
-            f"| {f'{rate / peer:.1f}x' if peer else ''} | {f'{rate / limit:.2g}' if limit else ''} "
-            f"| {spent:,.1f} | {f'{cost / spent:.1f}x' if cost else ''} | {median(runs, 'first_item_seconds'):.2f} "
-            f"| {median(runs, 'memory_mib'):,.0f} |"
+            [
+                name,
+                f"{rate:,.0f}",
+                f"{min(rates) / rate - 1:+.0%} … {max(rates) / rate - 1:+.0%}",
+                f"{rate / peer:.3g}x" if peer else "",
+                f"{rate / limit:.2g}" if limit else "",
+                f"{spent:,.1f}",
+                f"{cost / spent:.3g}x" if cost else "",
+                f"{median(runs, 'first_item_seconds'):.2f}",
+                f"{median(runs, 'memory_mib'):,.0f}",
+            ]
         )
-    return lines
+    return Table(ROWS[row].title, columns, lines)
 
 
-def write_page(path: Path, results: Mapping[str, Mapping[str, Runs]], refused: Mapping[str, str]) -> None:
-    """The page of docs, and the plot beside it."""
-    plot(path.with_suffix(".svg"), results)
-    turns = max(len(runs) for found in results.values() for runs in found.values())
-    lines = [
-        "# Beside other loaders",
-        "",
-        f"Made by `python -m benchmarks` on {date.today():%d %B %Y}, on a machine with two cores that other work",
-        "shared: ratios of processor time count, rates and first items suffer. All read the same tars, in processes of",
-        f'their own that took turns; medians of {turns} runs. "First item" includes imports, MiB all processes. wdspec',
-        "crops JPEGs by its defaults, with DCT scaling.",
-        "",
-        f"![rates beside webdataset's]({path.with_suffix('.svg').name})",
-        *(line for row, found in results.items() for line in table(row, found)),
-        "",
-        "Not measured: " + "; ".join(f"{name}, which {why}" for name, why in refused.items()) + ".",
-        "",
-    ]
-    path.write_text("\n".join(lines), encoding="utf-8")
+def ratio(target: Target, rates: Rates) -> Asked | None:
+    """What came of a target; None where it was not measured."""
+    than_row = target.than_row or target.row
+    own, other = rates.get(target.row, {}).get(target.who, ()), rates.get(than_row, {}).get(target.than, ())
+    if (own_rate := median(own, RATE)) is None or (other_rate := median(other, RATE)) is None:
+        return None
+    by_clock = target.by == "the clock"
+    found = own_rate / other_rate if by_clock else target.cores * _cost(other) / _cost(own)
+    than = target.than + (f" of {than_row}" if target.than_row else "")
+    spread = ", on two cores" if target.cores == 2 else ", by the clock" if by_clock else ""
+    return Asked(f"{target.row}: {target.who} by {than}{spread}", found, target.least)
 
 
-def plot(path: Path, results: Mapping[str, Mapping[str, Runs]]) -> None:
-    """A bar for each contender and row: webdataset's processor time by its own."""
+def write_page(path: Path, results: Mapping[str, Any], refused: Mapping[str, str]) -> None:
+    """The page of docs, and the plot beside it.
+
+    Args:
+        results: `rates`, `tables` (row → tables as JSON), and in words the `machine`.
+        refused: who is not measured, and why.
+    """
+    rates: Rates = results["rates"]
+    others = [Table.of_json(each) for tables in results["tables"].values() for each in tables]
+    found = [(target, asked) for target in TARGETS if (asked := ratio(target, rates)) is not None]
+    asked = [each for _, each in found] + [each for table in others for each in table.asked]
+    why = [f"- {each.what}: {target.why}" for target, each in found if target.why and not each.met]
+    turns = sorted({len(runs) for row in rates.values() for runs in row.values()})
+    told = (
+        f"Made by `python -m benchmarks` on {date.today():%d %B %Y}, on {results['machine']}. Other work may have "
+        "shared it, so what is asked is judged by processor time, of all processes together, and by the clock only "
+        "where it says so; rates and first items suffer. All read the same tars, in processes of their own that took "
+        f"turns; medians of {' or '.join(map(str, turns))} runs. What a format of its own needs was written before. "
+        '"First item" includes imports; memory is the sum of what each process had at most, with what they share. '
+        "wdspec crops JPEGs by its defaults, with DCT scaling."
+    )
+    lines = ["# Beside other loaders", "", *textwrap.wrap(told, 120)]
+    if rates:
+        plot(path.with_suffix(".svg"), rates)
+        lines += ["", f"![webdataset's processor time by each one's]({path.with_suffix('.svg').name})"]
+    if asked:
+        lines += ["", "## What was asked", ""]
+        lines += grid(["", "asked", "found", ""], [each.cells() for each in asked])
+    if why:
+        lines += ["", "What keeps the others:", "", *why]
+    for row, contenders in rates.items():
+        lines += ["", f"## {row}", "", *rate_table(row, contenders).markdown()]
+    for row, tables in results["tables"].items():
+        lines += ["", f"## {row}"]
+        for table in tables:
+            lines += ["", *Table.of_json(table).markdown()]
+    if refused:
+        lines += ["", "Not measured: " + "; ".join(f"{name}, {why}" for name, why in refused.items()) + "."]
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+def plot(path: Path, rates: Rates) -> None:
+    """A bar for each contender and row: the processor time of the one that others are beside, by its own."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -80,22 +135,30 @@ def plot(path: Path, results: Mapping[str, Mapping[str, Runs]]) -> None:
     from matplotlib import pyplot
 
     bars = []
-    for row, found in reversed(results.items()):
-        peer = median(found.get("webdataset", ()), COST)
+    for row, found in reversed(rates.items()):
+        beside = ROWS[row].beside
+        peer = median(found.get(beside, ()), COST)
         for name, runs in reversed(found.items()):
-            rate = median(runs, COST)
-            if peer and rate and name != "webdataset" and not name.startswith("limit"):
-                bars.append((f"{row}: {name}", peer / rate))
+            if peer and median(runs, COST) and name != beside and not name.startswith("limit"):
+                bars.append((f"{row}: {name}", peer / _cost(runs)))
     figure, axes = pyplot.subplots(figsize=(9, 0.6 + 0.27 * len(bars)))
     axes.barh(
         [name for name, _ in bars],
-        [ratio for _, ratio in bars],
+        [value for _, value in bars],
         color=["#1f5fa8" if "wdspec" in name else "#c8ccd2" for name, _ in bars],
     )
     axes.axvline(1, color="#24292f", linewidth=0.8)
     axes.set_xscale("log")
-    axes.set_xlabel("processor time of a sample: webdataset's by that of the contender")
-    for place, (_, ratio) in enumerate(bars):
-        axes.text(ratio, place, f" {ratio:.1f}", va="center", fontsize=8)
+    axes.set_xlabel(
+        "processor time of a sample: webdataset's (or that of one source) by that of the contender"
+    )
+    for place, (_, value) in enumerate(bars):
+        axes.text(value, place, f" {value:.2g}" if value < 10 else f" {value:.0f}", va="center", fontsize=8)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def _cost(runs: Runs) -> float:
+    """Processor time of a sample, µs; never nothing."""
+    return max(median(runs, COST) or 0, 1e-3)

@@ -1,15 +1,19 @@
-"""The data of `python -m benchmarks`: texts, photographs, small arrays, the same bytes each time."""
+"""The data of `python -m benchmarks`: texts, photographs, small arrays, sound, the same bytes each time."""
 
 from __future__ import annotations
 
 import io
+import json
+import os
 import random
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.material import Fields, brace_pattern, facts, write_shards
 
-SHARDS = 8
-MEGABYTES = {"text": 60.0, "text-b": 30.0, "text-c": 20.0, "jpg40": 120.0, "jpg400": 200.0, "npy16": 60.0}
+FAR = "WDSPEC_BENCHMARK_FAR"
+"""Environment variable: where shards are read from, if not from the folder."""
 _WORDS = (Path(__file__).parents[1] / "docs" / "order.md").read_text(encoding="utf-8").split()
 WORDS = [word for word in _WORDS if word.isascii()]
 
@@ -53,26 +57,82 @@ class Photographs:
         return {"jpg": rng.choice(self._files), "cls": str(index % 1000).encode(), "json": facts(index)}
 
 
-def make_data(folder: Path, size: float) -> None:
-    """Writes all collections; `size` is 1 for the table."""
-    pictures = 24 if size >= 1 else 2
-    kinds = {
-        "text": text,
-        "text-b": text,
-        "text-c": text,
-        "jpg40": Photographs(500, 375, 85, pictures),
-        "jpg400": Photographs(1920, 1280, 90, pictures),
-        "npy16": arrays,
-    }
-    for name, make in kinds.items():
-        write_shards(folder, name, make, MEGABYTES[name] * size, SHARDS)
+class Sounds:
+    """2 s of harmonics and noise, at 16 kHz, as flac."""
+
+    def __init__(self, count: int) -> None:
+        import numpy as np
+        import soundfile
+
+        times = np.arange(32_000) / 16_000
+        self._files = []
+        for number in range(count):
+            rng = np.random.default_rng(number)
+            tones = sum(np.sin(2 * np.pi * 110 * n * times + number) / n for n in range(1, 9))
+            file = io.BytesIO()
+            soundfile.write(file, 0.1 * tones + 0.01 * rng.standard_normal(32_000), 16_000, format="FLAC")
+            self._files.append(file.getvalue())
+
+    def __call__(self, rng: random.Random, index: int) -> Fields:
+        return {"flac": rng.choice(self._files), "json": facts(index)}
 
 
-def shards_of(folder: Path, name: str) -> str:
+class Collection(NamedTuple):
+    """Shards of one kind of sample."""
+
+    make: Callable[[int], Callable[[random.Random, int], Fields]]
+    """How its samples are made, of so many different ones where each takes long."""
+    megabytes: float
+    shards: int
+
+
+COLLECTIONS = {
+    "text": Collection(lambda count: text, 60, 12),
+    "text-b": Collection(lambda count: text, 30, 6),
+    "text-c": Collection(lambda count: text, 20, 4),
+    "jpg40": Collection(lambda count: Photographs(500, 375, 85, count), 120, 24),
+    "jpg400": Collection(lambda count: Photographs(1920, 1280, 90, count), 200, 10),
+    "npy16": Collection(lambda count: arrays, 60, 12),
+    "audio": Collection(Sounds, 40, 8),
+}
+
+
+def collections_of(data: str, kind: str) -> list[str]:
+    """Those that a row reads."""
+    return ["text", "text-b", "text-c"] if kind == "mix" else [data]
+
+
+def make_data(folder: Path, size: float, names: Iterable[str]) -> None:
+    """Writes collections; `size` is 1 for the table."""
+    for name in names:
+        make, megabytes, shards = COLLECTIONS[name]
+        samples = write_shards(folder, name, make(24 if size >= 1 else 2), megabytes * size, shards)
+        (folder / f"{name}.json").write_text(json.dumps(samples), encoding="utf-8")
+
+
+def samples_in(folder: Path, name: str) -> int:
+    """How many samples a collection has."""
+    return int(json.loads((folder / f"{name}.json").read_text(encoding="utf-8")))
+
+
+def repeated(folder: Path, name: str, times: int, *, of: str = "") -> Path:
+    """A folder, perhaps with a name, that has the shards of a collection so many times over, as links."""
+    if times == 1 and not of:
+        return folder
+    made = folder / f"{name}-{times}-{of or 'times'}"
+    if not made.exists():
+        made.mkdir()
+        files = [Path(path) for path in files_of(folder, name)]
+        for number, path in enumerate(files * times):
+            os.link(path, made / f"{name}-{number:06}.tar")
+    return made
+
+
+def shards_of(folder: Path, name: str, times: int = 1) -> str:
     """The URLs of a collection, as a brace pattern."""
-    return brace_pattern(folder, name, SHARDS)
+    return brace_pattern(os.environ.get(FAR, folder), name, COLLECTIONS[name].shards * times)
 
 
 def files_of(folder: Path, name: str) -> list[str]:
-    """The same one by one."""
-    return [str(folder / f"{name}-{number:06}.tar") for number in range(SHARDS)]
+    """Its files one by one."""
+    return [str(folder / f"{name}-{number:06}.tar") for number in range(COLLECTIONS[name].shards)]

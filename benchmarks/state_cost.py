@@ -1,7 +1,7 @@
 """What carrying the state costs the training process, for each batch.
 
-    python benchmarks/state_cost.py            # the table (two minutes)
-    python benchmarks/state_cost.py --quick    # a few batches: checks that it runs
+    python -m benchmarks.state_cost            # a minute
+    python -m benchmarks.state_cost --quick    # a few batches: checks that it runs
 
 Two loaders read the same tiny samples through one worker process; one of them is stripped of all that has to do
 with state: workers send none, and the training process keeps none. The training process's own processor time is
@@ -12,7 +12,6 @@ returns.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import tempfile
@@ -22,9 +21,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from material import brace_pattern, text_sample, write_shards
-
 import wdspec
+from benchmarks.material import brace_pattern, text_sample, write_shards
+from benchmarks.tables import Asked, Table, show
 from wdspec.compiler import blueprint
 from wdspec.planning.topology import Seat
 from wdspec.running.loader import Loader
@@ -101,21 +100,14 @@ def measure(spec: dict[str, Any], batches: int, turns: int) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a few batches")
-    quick = parser.parse_args().quick
-    batches, turns = (20, 1) if quick else (1500, 7)
-    print(
-        "| sources | canonical ranks x workers | with state, µs | without, µs | carrying it, µs "
-        "| packing it, in the worker, µs | first `state_dict()`, µs | later, with JSON, µs "
-        "| state, bytes | a slot and source |"
-    )
-    print("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+def tables(quick: bool) -> Iterator[Table]:
+    batches, turns = (20, 1) if quick else (1500, 5)
+    topologies = [(1, 1, 1), (200, 1, 1), (5, 16, 8)]
+    lines, asked = [], []
     with tempfile.TemporaryDirectory(prefix="wdspec-benchmark-") as folder:
         write_shards(Path(folder), "text", text_sample, 0.2 if quick else 4, shards=8)
         urls = brace_pattern(Path(folder), "text", shards=8)
-        for sources, ranks, workers in [(1, 1, 1), (2, 1, 1), (200, 1, 1), (5, 1, 8), (5, 16, 8), (20, 8, 8)]:
+        for sources, ranks, workers in topologies[: 1 if quick else None]:
             spec = {
                 "dataset": [{"name": f"s{n}", "shards": urls, "decode": "raw"} for n in range(sources)],
                 "defaults": {"shuffle": 100, "extensions": "json"},
@@ -123,14 +115,35 @@ def main() -> None:
                 "batch": 1,
             }
             m = measure(spec, batches, turns)
-            print(
-                f"| {sources} | {ranks} x {workers} | {m['with']:.1f} | {m['without']:.1f} | "
-                f"{m['with'] - m['without']:.1f} | {m['packing']:.1f} | "
-                f"{m['first state_dict']:.0f} | {m['state_dict and JSON']:.0f} | "
-                f"{m['bytes']:,} | {m['bytes a slot and source']:.0f} |",
-                flush=True,
+            carried = m["with"] - m["without"]
+            lines.append(
+                [
+                    f"{sources}, {ranks} x {workers}",
+                    *(f"{each:.1f}" for each in (m["with"], m["without"], carried, m["packing"])),
+                    *(f"{m[name]:.0f}" for name in ("first state_dict", "state_dict and JSON")),
+                    f"{m['bytes']:,}",
+                    f"{m['bytes a slot and source']:.0f}",
+                ]
             )
+            what = f"state: carrying it, {sources} source{'s' * (sources > 1)}, a batch"
+            asked.append(Asked(what, max(carried, 0), 50, False, " µs"))
+    yield Table(
+        "what carrying the state costs, processor time of the training process for a batch of one tiny sample, µs",
+        [
+            "sources, canonical ranks x workers",
+            "with state",
+            "without",
+            "carrying it",
+            "packing it, in the worker",
+            "first `state_dict()`",
+            "later, with JSON",
+            "state, bytes",
+            "a slot and source",
+        ],
+        lines,
+        asked,
+    )
 
 
 if __name__ == "__main__":
-    main()
+    show(tables, __doc__)

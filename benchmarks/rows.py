@@ -1,0 +1,126 @@
+"""What `python -m benchmarks` reads in each row, and what is asked of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BATCH = 64
+SIDE = 224
+SOURCES = (1, 5, 50, 500, 1000)
+SPEC = "wdspec, a spec"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is read, and how."""
+
+    title: str
+    data: str
+    kind: str
+    """`raw`: samples as bytes, in order. `mix`: three sources, shuffled, decoded, batched. `batch`, `crop`: one source,
+    likewise. `sources`: samples as bytes of one source and of many. `far`: samples as bytes of shards in a store.
+    `cached`: these once more, out of a cache. `audio`: sound, decoded."""
+    workers: int = 0
+    place: str = ""
+    """`http` or `s3`: the shards are read from there."""
+    beside: str = "webdataset"
+    """Whose figures the others' are divided by."""
+    warm: float = 0.25
+    """Of the seconds measured, before the clock starts."""
+
+
+ROWS = {
+    "raw-text": Row("raw samples, 0.7 KB txt + json, one process", "text", "raw"),
+    "raw-jpg": Row("raw samples, 40 KB jpg + cls + json, one process", "jpg40", "raw"),
+    "mix": Row("3 sources mixed, shuffled, txt + json decoded, batches of 64, one process", "text", "mix"),
+    "text-0": Row("batches of 64 texts, no worker", "text", "batch"),
+    "text-2": Row("batches of 64 texts, 2 workers", "text", "batch", 2),
+    "npy16-0": Row("batches of 64 samples of 16 small arrays, no worker", "npy16", "batch"),
+    "npy16-2": Row("batches of 64 samples of 16 small arrays, 2 workers", "npy16", "batch", 2),
+    "jpg40-0": Row("40 KB jpg, random crop to 224, batches of 64, no worker", "jpg40", "crop"),
+    "jpg40-1": Row("40 KB jpg, random crop to 224, batches of 64, 1 worker", "jpg40", "crop", 1),
+    "jpg40-2": Row("40 KB jpg, random crop to 224, batches of 64, 2 workers", "jpg40", "crop", 2),
+    "jpg400-2": Row("400 KB jpg, random crop to 224, batches of 64, 2 workers", "jpg400", "crop", 2),
+    "audio": Row("2 s of sound as flac, decoded, + json, one process", "audio", "audio"),
+    "sources-text": Row(
+        "samples of 0.7 KB as bytes, shuffled, from one source and from many, one process",
+        "text",
+        "sources",
+        beside="wdspec, 1 source",
+        warm=1,
+    ),
+    "sources-jpg": Row(
+        "samples of 40 KB as bytes, shuffled, from one source and from many, one process",
+        "jpg40",
+        "sources",
+        beside="wdspec, 1 source",
+        warm=1,
+    ),
+    "http-text": Row(
+        "samples of 0.7 KB as bytes, from a server 20 ms away that sends 50 MB/s, shards of 5 MB, one process",
+        "text",
+        "far",
+        place="http",
+    ),
+    "http-jpg": Row(
+        "samples of 40 KB as bytes, from a server 20 ms away that sends 50 MB/s, shards of 5 MB, one process",
+        "jpg40",
+        "far",
+        place="http",
+    ),
+    "s3-jpg": Row(
+        "samples of 40 KB as bytes, from S3 (moto) 20 ms away, objects of 5 MB, one process",
+        "jpg40",
+        "far",
+        place="s3",
+    ),
+    "cached-jpg": Row(
+        "samples of 40 KB as bytes, the second time: out of a cache beside that server, one process",
+        "jpg40",
+        "cached",
+        place="http",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A ratio that is asked of two contenders, perhaps of two rows."""
+
+    row: str
+    who: str
+    least: float
+    than: str
+    than_row: str = ""
+    """By default the same row."""
+    cores: int = 1
+    """Over which the processor time of `who` is spread, where that of `than` is not."""
+    by: str = "processor time"
+    """Or `the clock`, where a line decides."""
+    why: str = ""
+    """What keeps it, as a profile shows."""
+
+
+TARGETS = [
+    Target("raw-text", SPEC, 18, "webdataset"),
+    Target("raw-text", SPEC, 0.95, "wdspec, stages"),
+    Target("raw-text", SPEC, 40, "megatron-energon"),
+    Target("raw-text", SPEC, 15, "Hugging Face datasets"),
+    Target("raw-jpg", SPEC, 9, "webdataset"),
+    Target("mix", SPEC, 18, "webdataset"),
+    Target("text-2", SPEC, 1.6, SPEC, "text-0", cores=2),
+    Target("text-2", SPEC, 12, "webdataset"),
+    Target("npy16-2", SPEC, 1.6, SPEC, "npy16-0", cores=2),
+    Target("npy16-2", SPEC, 16, "webdataset"),
+    Target("jpg40-2", SPEC, 2, "webdataset"),
+    Target("jpg40-2", SPEC, 0.92, "limit: bare decoding"),
+    Target("jpg400-2", SPEC, 1.4, "wdspec, all pixels"),
+    *(
+        Target(row, f"wdspec, {count} sources", least, "wdspec, 1 source")
+        for row in ("sources-text", "sources-jpg")
+        for count, least in ((5, 0.95), (50, 0.85), (500, 0.7))
+    ),
+    Target("http-text", SPEC, 0.95, "limit: the line", by="the clock"),
+    Target("http-jpg", SPEC, 0.95, "limit: the line", by="the clock"),
+    Target("s3-jpg", SPEC, 1, "boto3, objects whole", by="the clock"),
+]
