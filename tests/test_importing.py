@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from wdspec.errors import FieldError, SpecError
-from wdspec.importing import check_arguments, import_function
+from wdspec.importing import check_arguments, file_of_module, import_function
 
 
 @pytest.fixture(autouse=True)
@@ -100,3 +100,46 @@ def anything(*given: object, **named: object) -> None: ...
 )
 def test_functions_that_can_be_called_so_or_do_not_tell_are_left_alone(function, given) -> None:
     check_arguments(function, "map: k:f", given)
+
+
+def beside(folder: Path, **files: str) -> str:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_py", ".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return str(folder)
+
+
+def test_a_package_without_init_is_found_beside_the_spec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    folder = beside(tmp_path / "of_spec", plain_i__steps_py="def f(sample):\n    return 'beside'\n")
+    assert import_function("plain_i.steps:f", "map", folder)({}) == "beside"
+    assert file_of_module("plain_i.steps:f", folder) == str(tmp_path / "of_spec" / "plain_i")
+
+
+def test_a_folder_of_data_beside_the_spec_hides_no_module_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    folder = beside(tmp_path / "of_spec", **{"kit_i__0.tar": ""})
+    assert import_function("kit_i:Readers.shout", "map", folder)(b"a") == b"A"
+    assert file_of_module("kit_i:Readers", folder) == str(tmp_path / "kit_i.py")
+
+
+def test_a_spec_error_of_the_users_own_module_says_where_it_came_up(tmp_path: Path) -> None:
+    folder = beside(
+        tmp_path / "of_spec", raises_i_py="from wdspec.errors import SpecError\nraise SpecError('no')\n"
+    )
+    with pytest.raises(SpecError, match="^cannot import `raises_i` for `map: raises_i:f`: SpecError: no"):
+        import_function("raises_i:f", "map", folder)
+
+
+def test_a_module_of_the_same_name_that_was_imported_before_is_refused(tmp_path: Path) -> None:
+    import_function("kit_i:Readers.shout", "map")
+    folder = beside(tmp_path / "of_spec", kit_i_py="def f():\n    pass\n")
+    with pytest.raises(
+        SpecError, match=r"^`map: kit_i:f`: beside the spec is .*of_spec/kit_i\.py, but this process"
+    ):
+        import_function("kit_i:f", "map", folder)

@@ -8,11 +8,15 @@ import os
 import pkgutil
 import sys
 from collections.abc import Callable, Mapping
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
 from wdspec.errors import SpecError
 from wdspec.suggestions import did_you_mean
+
+
+class _TakenNameError(Exception):
+    """The process has imported another module of the name."""
 
 
 def import_function(name: str, key: str, folder: str = "") -> Callable[..., Any]:
@@ -32,8 +36,8 @@ def import_function(name: str, key: str, folder: str = "") -> Callable[..., Any]
     try:
         _prepare(module.partition(".")[0], f"{key}: {name}", folder)
         found = pkgutil.resolve_name(name)
-    except SpecError:
-        raise
+    except _TakenNameError as error:
+        raise SpecError(str(error)) from None
     except Exception as cause:  # whatever the user's module raises
         if isinstance(cause, AttributeError) and module in sys.modules:
             raise SpecError(f"`{key}: {name}`: module `{module}` has no `{attribute}`") from cause
@@ -56,31 +60,43 @@ def file_of_module(name: str, folder: str) -> str | None:
         folder: the spec's.
     """
     top = name.partition(":")[0].partition(".")[0]
-    places = [folder] if folder and top not in sys.stdlib_module_names else []
-    for path in ([*places], None, [os.getcwd()]):
-        found = PathFinder.find_spec(top, path) if path != [] else None
-        if found is not None:
-            return found.origin or next(iter(found.submodule_search_locations or ()), None)
+    _, found = _find(top, folder)
+    if found is not None:
+        return found.origin or next(iter(found.submodule_search_locations or ()), None)
     return "Python itself" if top in sys.stdlib_module_names else None
+
+
+def _find(top: str, folder: str) -> tuple[str | None, ModuleSpec | None]:
+    """Where a module, or package, lies, and what it is imported by: in the spec's folder, on Python's path (None), or in
+    the working directory. As for Python, a folder without `__init__.py` counts where there is nothing else of the name.
+    """
+    beside = [folder] if folder and top not in sys.stdlib_module_names else []
+    places = [
+        (place, found)
+        for place in (*beside, None, os.getcwd())
+        if (found := PathFinder.find_spec(top, None if place is None else [place])) is not None
+    ]
+    whole = (each for each in places if each[1].origin is not None)
+    return next(whole, next(iter(places), (None, None)))
 
 
 def _prepare(top: str, key: str, folder: str) -> None:
     """Imports a module, or package, that lies in the spec's folder from there; otherwise lets Python find it.
 
     Raises:
-        SpecError: another one of this name was imported before.
+        _TakenNameError: another one of this name was imported before.
         Exception: what importing it raises.
     """
-    found = PathFinder.find_spec(top, [folder]) if folder and top not in sys.stdlib_module_names else None
-    if found is None or found.origin is None or found.loader is None:
-        if top not in sys.modules and PathFinder.find_spec(top) is None and os.getcwd() not in sys.path:
-            sys.path.append(os.getcwd())
+    place, found = _find(top, folder)
+    if place is None or found is None or found.origin is None or found.loader is None or place != folder:
+        if place is not None and top not in sys.modules and place not in sys.path:
+            sys.path.append(place)
         return
     loaded = sys.modules.get(top)
     if loaded is not None:
         origin = getattr(loaded, "__file__", None)
         if origin is None or not os.path.samefile(origin, found.origin):
-            raise SpecError(
+            raise _TakenNameError(
                 f"`{key}`: beside the spec is {found.origin}, but this process has imported another module of that "
                 f"name, from {origin or 'elsewhere'}: rename one of them"
             )

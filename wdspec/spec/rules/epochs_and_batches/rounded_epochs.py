@@ -23,7 +23,8 @@ def rounded_epochs(composed: Composed) -> Findings:
     over = epoch.samples % each
     if over:
         kept = epoch.samples - over
-        parts = f"{kept // each:,} batches of {each:,}, and {over:,} are over"
+        batches = f"{kept // each:,} batches" if kept > each else "one batch"
+        parts = f"{batches} of {each:,}, and {over:,} {'is' if over == 1 else 'are'} over"
         message = f"an epoch of {epoch.samples:,} samples is {parts}"
         hint = f"write `{kept}`, or `{{batches: {kept // each}}}`"
         yield Finding(composed.top.entries["epoch"].value.value_or_self("samples"), message, hint)

@@ -24,7 +24,9 @@ def tiny_epochs(composed: Composed) -> Findings:
     if epoch is None or not epoch.samples or not each or composed.spec.limit is not None:
         return
     if each <= epoch.samples < min(FEW_SAMPLES, FEW_BATCHES * each) and _shards(composed) > FEW_BATCHES:
-        message = f"an epoch of {epoch.samples:,} samples, {epoch.samples // each} batches, ends very soon"
+        batches = epoch.samples // each
+        length = f"{batches} batches" if batches > 1 else "one batch"
+        message = f"an epoch of {epoch.samples:,} samples, {length}, ends very soon"
         yield Finding(
             composed.top.entries["epoch"].value,
             message,
