@@ -67,8 +67,8 @@ def file_of_module(name: str, folder: str) -> str | None:
 
 
 def _find(top: str, folder: str) -> tuple[str | None, ModuleSpec | None]:
-    """Where a module, or package, lies, and what it is imported by: in the spec's folder, on Python's path (None), or in
-    the working directory. As for Python, a folder without `__init__.py` counts where there is nothing else of the name.
+    """Where a module lies, and what it is imported by: in the spec's folder, on Python's path (None), or in the working
+    directory. As for Python, a folder without `__init__.py` counts where there is nothing else of the name.
     """
     beside = [folder] if folder and top not in sys.stdlib_module_names else []
     places = [

@@ -160,7 +160,8 @@ def test_shards_may_be_given_themselves_and_by_standard_input(monkeypatch):
     [
         ("a: 1\n", (), "this is of no tool that is known; `wdspec convert --list`", 1),
         ("dataset: []\n", (), "this is a spec of wdspec already", 1),
-        ("{", (), "neither YAML, JSON nor a command that is known", 1),
+        ("a: [1, 2\nb: 3\n", (), "this cannot be read: line 2, column 2: expected ',' or ']'", 1),
+        ("{", (), "this cannot be read: line 1, column 2: ", 1),
         ("a: 1\n", ("--from", "energn"), "no dialect `energn`; did you mean `energon`?", 2),
         ("a: 1\n", ("--from", "energon"), "does not look like an Energon metadataset", 1),
         (
@@ -175,6 +176,11 @@ def test_what_cannot_be_converted_says_so(content, arguments, says, code, tmp_pa
     path = tmp_path / "x.yaml"
     path.write_text(content)
     assert says in wdspec("convert", path, *arguments, code=code)[1]
+
+
+def test_a_text_that_nothing_calls_yaml_is_no_command_that_is_known(tmp_path):
+    (tmp_path / "x.sh").write_text("{")
+    assert "neither YAML, JSON nor a command that is known" in wdspec("convert", tmp_path / "x.sh", code=1)[1]
 
 
 def test_what_grows_without_end_is_not_followed(tmp_path):

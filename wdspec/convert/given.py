@@ -57,6 +57,20 @@ class Given:
             raise UsageError(f"this is no text in UTF-8: {error.reason}", file=path) from None
 
     @property
+    def fault(self) -> str:
+        """Where and why a text that is called YAML or JSON breaks off; "" of any other."""
+        if not (self.file or "").lower().endswith((".yaml", ".yml", ".json")):
+            return ""
+        try:
+            yaml.load(self.text, Loader=_Tolerant)
+        except yaml.MarkedYAMLError as error:
+            mark, problem = error.problem_mark, error.problem or error.context
+            return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else str(problem)
+        except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+            return str(error).partition("\n")[0]
+        return ""
+
+    @property
     def top(self) -> dict[Any, Any]:
         """The map at the top; empty where there is none."""
         return self.value if isinstance(self.value, dict) else {}

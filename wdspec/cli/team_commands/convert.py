@@ -75,6 +75,8 @@ def _chosen(given: Given, name: str | None, source: str) -> Dialect:
             if given.value is not None
             else "neither YAML, JSON nor a command that is known"
         )
+        if given.value is None and given.fault:
+            raise UsageError(f"this cannot be read: {given.fault}", file=source)
         what = "a spec of wdspec already" if "dataset" in given.top or "wdspec" in given.top else what
         raise UsageError(
             f"this is {what}; `wdspec convert --list` says what can be converted, --from chooses", file=source
