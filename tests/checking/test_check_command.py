@@ -308,6 +308,32 @@ def test_a_report_spares_what_did_not_change(folder, monkeypatch):
     assert [each["code"] for each in found(folder, "--all", "--report", "seen.db")["problems"]] == ["D103"]
 
 
+def test_against_a_lock_only_shards_that_are_not_as_it_says_are_looked_at(folder):
+    (folder / "a-001.tar").write_bytes(b"")
+    within("lock", "s.yaml", folder=folder)
+    shown, _ = within("check", "s.yaml", "--all", "--jobs", "0", "--changed", "s.lock.json", folder=folder)
+    assert shown.splitlines() == ["6 shards as locked, and not looked at", "0 shards checked: no problems"]
+    (folder / "a-002.tar").write_bytes(bytes(50_000))
+    (folder / "a-004.tar").unlink()
+    write_source(folder, "a-more", shards=1, samples=7)
+    text = (
+        (folder / "s.yaml").read_text().replace('"a-{000..005}.tar"', '["a-{000..005}.tar", a-more-000.tar]')
+    )
+    (folder / "s.yaml").write_text(text + "  - {name: new, shards: a-more-000.tar}\n")
+    report = found(folder, "--all", "--changed", "s.lock.json", "--report", "seen.db")
+    about = report["sources"]["a"]
+    assert (about["as_locked"], about["read"], about["samples"]) == (4, 2, 7)
+    assert report["sources"]["new"]["samples"] == 7
+    named = {(problem["shard"], problem["code"]) for problem in report["problems"] if problem["code"] < "D2"}
+    assert named == {("a-002.tar", "D104"), ("a-004.tar", "D101")}
+    # The report knows nothing of what was not looked at.
+    whole = found(folder, "--all", "--report", "seen.db")
+    assert (whole["sources"]["a"]["as_locked"], whole["sources"]["a"]["samples"]) == (0, 67)
+    (folder / "cut.json").write_text((folder / "s.lock.json").read_text()[:-20])
+    said = within("check", "s.yaml", "--changed", "cut.json", folder=folder, code=1)[1]
+    assert "this is no lock that `wdspec lock` has written" in said
+
+
 def test_a_check_that_was_ended_goes_on(folder, monkeypatch):
     look, read = run_check.look_at, []
 

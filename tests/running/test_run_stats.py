@@ -2,6 +2,7 @@
 
 import json
 import logging
+import pickle
 import re
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from unittest import mock
 
 import pytest
 from shardmaking import write_shard, write_source
+from torch.utils.data import DataLoader
 
 import wdspec
 from wdspec.running.run_stats import Tally
@@ -100,6 +102,55 @@ def test_lines_are_written_and_logged(tmp_path, caplog):
         assert "% waiting; a 6" in caplog.text
         with pytest.raises(wdspec.UsageError, match="seconds above 0"):
             loader.log_stats(every=0)
+
+
+@pytest.mark.parametrize("batch", [4, None])
+def test_a_compiled_dataset_counts_what_it_reads_in_its_process(tmp_path, batch):
+    dataset = wdspec.compile({**spec(tmp_path), "batch": batch})
+    steps = 80 // (batch or 1)
+    assert (dataset.stats().batches, dataset.stats().seconds) == (0, 0)
+    for _ in dataset:
+        pass
+    state = dataset.state_dict()
+    next(iter(dataset))
+    stats = dataset.stats()
+    assert (stats.batches, stats.waited) == (steps + 1, None)
+    assert sum(source.delivered for source in stats.sources.values()) >= 80 + (batch or 1)
+    assert stats.seconds > 0
+    assert stats.sources["a"].shards >= 4
+    assert "waited" not in stats.flat()
+    given = stats.flat()["delivered/a"]
+    dataset.close()
+    dataset.load_state_dict(state)
+    assert (dataset.stats().batches, dataset.stats().flat()["delivered/a"]) == (steps + 1, given)
+    assert len(list(dataset)) == steps
+    assert dataset.stats().batches == 2 * steps + 1
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert (copy.stats().batches, copy.stats().sources["a"].delivered) == (0, 0)
+
+
+def test_what_a_compiled_dataset_leaves_out_is_counted_behind_stages(tmp_path):
+    write_shard(tmp_path / "c.tar", [(f"k{n}", {"cls": b"x" if n % 5 == 0 else b"1"}) for n in range(20)])
+    source = {"name": "c", "shards": str(tmp_path / "c.tar"), "errors": "skip"}
+    dataset = wdspec.compile({"dataset": [source], "batch": 4, "epoch": "pass"}).map(lambda batch: batch)
+    for _ in range(2):
+        assert len(list(dataset)) == 5
+    stats = dataset.stages[0].stats()
+    assert (stats.batches, stats.sources["c"].skipped) == (10, {"FieldError": 8})
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_compiled_dataset_that_workers_read_says_that_its_counts_are_not_here(tmp_path, workers):
+    dataset = wdspec.compile(spec(tmp_path))
+    for _ in DataLoader(dataset, batch_size=None, num_workers=workers):
+        pass
+    if not workers:
+        assert dataset.stats().batches == 20
+        return
+    with pytest.raises(
+        wdspec.UsageError, match="each for itself, and nobody has the counts of all; use wdspec"
+    ):
+        dataset.stats()
 
 
 def test_readers_that_ended_are_kept_and_the_same_one_is_not_counted_twice():

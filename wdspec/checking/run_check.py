@@ -9,6 +9,7 @@ from wdspec.checking.check_job import listed_for_check, listed_sources, looks_of
 from wdspec.checking.judgements.checked_data import CheckedData, CheckedSource, LookedAt
 from wdspec.checking.judgements.hash_file import HashSpool
 from wdspec.checking.judging import judged
+from wdspec.checking.locked_shards import LockedShards
 from wdspec.checking.report_file import ReportFile, reading_of
 from wdspec.checking.shards.data_problem import DataProblem
 from wdspec.checking.shards.shard_facts import ShardFacts
@@ -45,7 +46,7 @@ def check_data(
     most: int | None,
     other: Spec | None = None,
     kept: ReportFile | None = None,
-    earlier: ReportFile | None = None,
+    earlier: ReportFile | LockedShards | None = None,
     begun: Callable[[int], None] = lambda count: None,
     told: Told = lambda look, facts: None,
 ) -> CheckReport:
@@ -57,7 +58,7 @@ def check_data(
         most: shards of each source that are read in full; None for all.
         other: a spec whose samples this one should not have, such as that of validation.
         kept: where what each shard showed is kept, and known from an earlier check.
-        earlier: another one, which is only asked.
+        earlier: another one, which is only asked, or a lock.
         begun: called with how many shards there are.
         told: called with each shard that was looked at.
 
@@ -110,7 +111,11 @@ class _Memory:
     """What is known of shards from reports, and where it is kept."""
 
     def __init__(
-        self, kept: ReportFile | None, earlier: ReportFile | None, spec: Spec, other: Spec | None
+        self,
+        kept: ReportFile | None,
+        earlier: ReportFile | LockedShards | None,
+        spec: Spec,
+        other: Spec | None,
     ) -> None:
         self._kept = kept
         self._files = [file for file in (kept, earlier) if file is not None]
@@ -135,7 +140,7 @@ class _Memory:
         if found.is_unchanged:
             reading = self._reading(look)
             facts = next(file for file in self._files if file.known(look, reading) == look.known).facts(look)
-        if self._kept is not None:
+        if self._kept is not None and not facts.is_unchanged:
             self._kept.keep(look, self._reading(look), facts)
         return facts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -12,6 +13,8 @@ from wdspec.planning.live_shares import LiveShares
 from wdspec.reading.batch_reader import Reader
 from wdspec.reading.collate import as_tuple
 from wdspec.running.cursor import FORKED, OLDER, Cursor, Step
+from wdspec.running.run import Run
+from wdspec.running.run_stats import RunStats, Tally
 from wdspec.running.states.run_state import Checkpoint
 from wdspec.system.per_process import Owner
 
@@ -28,6 +31,26 @@ class ReadingCursor(Cursor):
     """Of the reader."""
     _unfinished: tuple[int, Step] | None = None
     """The number of a step of several items that was read and not given to its end, and what it gave."""
+
+    def __init__(self, run: Run, checkpoint: Checkpoint = Checkpoint(), stride: int = 1) -> None:  # noqa: B008
+        super().__init__(run, checkpoint, stride)
+        self._count_anew()
+
+    def _count_anew(self) -> None:
+        self._tally = Tally(len(self.run.ranks) * self.run.plan.topology.workers)
+        self._counted_from = self.batch
+
+    def stats(self) -> RunStats:
+        """What was read so far in this process."""
+        if self._reader is not None and self._owner.is_other:
+            self._leave_to_parent()
+        tally = self._tally
+        if self._reader is not None:
+            tally.take(0, self._reader.counts())
+        given = tally.batches + (self.batch - self._counted_from) // self._stride
+        return replace(
+            tally.stats([source.name for source in self.run.plan.sources]), batches=given, waited=None
+        )
 
     @property
     def table(self) -> Mapping[int, bytes]:
@@ -73,13 +96,18 @@ class ReadingCursor(Cursor):
     def _own_reader(self) -> Reader:
         """The reader, which stands where this does."""
         if self._reader is not None and self._owner.is_other:
-            # What is open in it is the parent's.
-            self._table, self._reader = dict(self.table), None
+            self._leave_to_parent()
+        self._tally.begin()
         if self._reader is None:
             self._reader, self._owner = self.run.reader(), Owner()
             self._reader.restore(self._table)
             self._reader.draw_by(self.segments)
         return self._reader
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: what is open in the reader, and what it has counted, is the parent's."""
+        self._table, self._reader = dict(self.table), None
+        self._count_anew()
 
     def _steps(self) -> Iterator[Step]:
         run, end, reader = self.run, self._end(), self._own_reader()
@@ -104,7 +132,9 @@ class ReadingCursor(Cursor):
 
     def go_to(self, checkpoint: Checkpoint) -> None:
         """Stands there from now on. Slots that stand there already keep what they hold."""
+        self._tally.batches += (self.batch - self._counted_from) // self._stride
         super().go_to(checkpoint)
+        self._counted_from = self.batch
         self._unfinished = None
         if self._reader is not None:
             self._reader.restore(checkpoint.table)
@@ -121,9 +151,15 @@ class ReadingCursor(Cursor):
         if self._reader is None or (self._reader.has_failed and self.run.items_per_step == 1):
             return  # a reader that has failed has closed its shards, and fails until a state is loaded
         self._table = dict(self.table)
+        self._tally.take(0, self._reader.counts())
+        self._tally.settle()
         self._reader.close()
         self._reader = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy begins where this stands, with shards of its own.
+        # A copy begins where this stands, with shards and counts of its own.
         return {**self.__dict__, "_table": dict(self.table), "_reader": None, "_unfinished": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._count_anew()

@@ -1,4 +1,4 @@
-"""What a run has read so far, over all its reading processes: `loader.stats()`."""
+"""What a run has read so far, over all its reading processes: `stats()` of loaders and compiled datasets."""
 
 from __future__ import annotations
 
@@ -82,13 +82,16 @@ class RunStats:
     """Steps given to the training loop."""
     seconds: float
     """Since the first one was asked for."""
-    waited: float
-    """Seconds of these in which the training loop waited for data."""
+    waited: float | None
+    """Seconds of these in which the training loop waited for data; None of a compiled dataset, which reads when it is
+    asked: all that it takes is waiting, and nobody measures it."""
     sources: dict[str, SourceStats] = field(default_factory=dict)
 
     def flat(self) -> dict[str, float]:
         """Each number under a name such as `skipped/laion/FieldError`, as loggers of metrics take them."""
-        numbers: dict[str, float] = {"batches": self.batches, "seconds": self.seconds, "waited": self.waited}
+        numbers: dict[str, float] = {"batches": self.batches, "seconds": self.seconds}
+        if self.waited is not None:
+            numbers["waited"] = self.waited
         for name, source in self.sources.items():
             for key, value in asdict(source).items():
                 if isinstance(value, dict):
@@ -187,7 +190,8 @@ class StatsLog:
 
 def in_words(stats: RunStats) -> str:
     """`1,024 batches, 3 % waiting; laion 9,000, FieldError 3; coyo 1,000`."""
-    parts = [f"{stats.batches:,} batches, {100 * stats.waited / max(stats.seconds, 1e-9):.0f} % waiting"]
+    waited = 100 * (stats.waited or 0.0) / max(stats.seconds, 1e-9)
+    parts = [f"{stats.batches:,} batches, {waited:.0f} % waiting"]
     for name, source in stats.sources.items():
         left = {**source.dropped, **source.skipped}
         parts.append(f"{name} {source.delivered:,}" + "".join(f", {kind} {n:,}" for kind, n in left.items()))

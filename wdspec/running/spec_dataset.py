@@ -16,6 +16,7 @@ from wdspec.running.foreign_loader import SingleProcessIteration, WorkerCursor
 from wdspec.running.reading_cursor import ReadingCursor
 from wdspec.running.resumable import Resumable
 from wdspec.running.run import Run
+from wdspec.running.run_stats import RunStats
 from wdspec.system.parent_watch import end_with_parent
 
 
@@ -92,6 +93,19 @@ class SpecDataset(Resumable, IterableDataset[Any]):
                 "num_workers=…)"
             )
         return super().set_shares(shares, after=after)
+
+    def stats(self) -> RunStats:
+        """What was read so far in this process: of each source delivered, dropped, skipped, and more.
+
+        Raises:
+            UsageError: workers of a DataLoader read this: what they count stays with them.
+        """
+        if get_worker_info() is not None or self._begun.any():
+            raise UsageError(
+                "workers of a DataLoader read this, each for itself, and nobody has the counts of all; use "
+                "wdspec.loader(spec, num_workers=…), whose stats() are those of all its workers"
+            )
+        return self._cursor.stats()
 
     def close(self) -> None:
         """Closes open shards; an iteration under way ends, and the next one goes on where this stands."""

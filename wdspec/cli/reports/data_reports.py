@@ -12,6 +12,7 @@ from wdspec.checking.shards.data_problem import DataProblem
 from wdspec.cli.reports.checked_spec import CheckedSpec
 from wdspec.cli.reports.document_reports import junit_report
 from wdspec.cli.reports.line_reports import github_report, summary, text_report
+from wdspec.cli.support.tables import counted
 from wdspec.redaction import redacted_urls
 from wdspec.spec.language.models import Spec
 from wdspec.spec.problems.codes import is_error
@@ -30,7 +31,11 @@ def text(report: CheckReport) -> Iterator[str]:
     severities = Counter(problem.severity for checked in found for problem in checked.problems)
     for code, count in report.hidden.items():
         severities["error" if is_error(code) else "warning"] += count
-    yield summary(sum(len(source.shards) for source in report.collection.own), severities, "shard")
+    shards = [looked for source in report.collection.own for looked in source.shards]
+    unchanged = sum(looked.facts.is_unchanged for looked in shards)
+    if unchanged:
+        yield f"{counted(unchanged, 'shard')} as locked, and not looked at"
+    yield summary(len(shards) - unchanged, severities, "shard")
 
 
 def junit(report: CheckReport) -> Iterator[str]:
@@ -99,6 +104,7 @@ def _about(source: CheckedSource) -> Mapping[str, object]:
     return {
         "shards": len(source.shards),
         "read": len(source.read),
+        "as_locked": sum(looked.facts.is_unchanged for looked in source.shards),
         "samples": facts.samples,
         "delivered": facts.delivered,
         "dropped": facts.dropped,

@@ -16,6 +16,7 @@ from wdspec.suggestions import did_you_mean
 from wdspec.system.progress import Progress, progress
 
 if TYPE_CHECKING:
+    from wdspec.checking.locked_shards import LockedShards
     from wdspec.checking.shards.shard_facts import ShardFacts
     from wdspec.checking.shards.shard_look import ShardLook
 
@@ -43,7 +44,11 @@ FORMATS = ("text", "json", "github", "junit")
     metavar="FILE",
     help="Keep what each shard showed; shards that it knows, unchanged, are not read again.",
 )
-@click.option("--changed", metavar="REPORT", help="Read only shards that changed since this report.")
+@click.option(
+    "--changed",
+    metavar="FILE",
+    help="Read only shards that changed since this report, or since this file of `wdspec lock`.",
+)
 @click.option("--strict", is_flag=True, help="Warnings fail the check too.")
 @click.option("--ignore", metavar="CODE", multiple=True, help="Do not report this code. Repeatable.")
 @choosing_engine
@@ -81,7 +86,9 @@ def check(
     )
     ignored = _known(ignore)
     with ExitStack() as stack:
-        earlier = None if changed is None else stack.enter_context(ReportFile(changed, must_exist=True))
+        earlier: ReportFile | LockedShards | None = None
+        if changed is not None:
+            earlier = _lock(changed) or stack.enter_context(ReportFile(changed, must_exist=True))
         kept = None if report is None else stack.enter_context(ReportFile(report))
         bar = _Bar(stack)
         found = check_data(
@@ -98,6 +105,19 @@ def check(
     for lines in DATA_REPORTS[form](found):
         click.echo(lines)
     return 1 if any(problem.is_error or strict for problem in found.problems) else 0
+
+
+def _lock(path: str) -> LockedShards | None:
+    """The shards in a lock; None for another file, or none. Raises UsageError for a lock that is damaged."""
+    from wdspec.checking.locked_shards import LockedShards
+    from wdspec.lockfiles.lock_file import Lock
+
+    try:
+        with open(path, "rb") as file:
+            is_json = file.read(64).lstrip().startswith(b"{")
+    except OSError:  # which is said of a report
+        return None
+    return LockedShards(Lock.read(path)) if is_json else None
 
 
 def _known(codes: tuple[str, ...]) -> frozenset[str]:
