@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from wdspec.cli.support.engine_options import EngineChoice, choosing_engine
+from wdspec.cli.support.skip_columns import skip_columns
 from wdspec.cli.support.spec_options import SpecChoice, choosing_spec, source_named
 from wdspec.cli.support.tables import size
 from wdspec.spec.rules.code_pages import all_codes
@@ -90,7 +91,7 @@ def check(
         if changed is not None:
             earlier = _lock(changed) or stack.enter_context(ReportFile(changed, must_exist=True))
         kept = None if report is None else stack.enter_context(ReportFile(report))
-        bar = _Bar(stack)
+        bar = _Bar(stack, skip_columns(spec))
         found = check_data(
             spec,
             workers.make(),
@@ -130,11 +131,16 @@ def _known(codes: tuple[str, ...]) -> frozenset[str]:
 
 
 class _Bar:
-    """A bar over shards, with samples, the rate, and the problems so far."""
+    """A bar over shards, with samples, the rate, the problems so far, and samples that training would not get.
 
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack, self._bar = stack, Progress()
-        self._samples = self._bytes = self._problems = 0
+    Args:
+        stack: closes it.
+        columns: for these, as far as there may be some.
+    """
+
+    def __init__(self, stack: ExitStack, columns: dict[str, tuple[str, Any]]) -> None:
+        self._stack, self._bar, self._columns = stack, Progress(), columns
+        self._samples = self._bytes = self._problems = self._skipped = self._dropped = 0
         self._begun = time.monotonic()
 
     def begin(self, count: int) -> None:
@@ -144,9 +150,11 @@ class _Bar:
             progress(
                 "shards",
                 count,
+                drawn=True,
                 samples=("{:,} samples", 0),
                 rate=("{}/s", "0 B"),
                 problems=("{:,} problems", 0),
+                **self._columns,
             )
         )
 
@@ -155,6 +163,15 @@ class _Bar:
         if facts.samples is not None:
             self._samples += facts.samples.samples
             self._bytes += facts.samples.bytes
+            self._dropped += facts.samples.dropped
+            self._skipped += facts.samples.samples - facts.samples.delivered - facts.samples.dropped
         self._problems += len(facts.problems) + sum(facts.hidden.values())
         rate = self._bytes / max(1e-3, time.monotonic() - self._begun)
-        self._bar.advance(1, samples=self._samples, rate=size(rate), problems=self._problems)
+        self._bar.advance(
+            1,
+            samples=self._samples,
+            rate=size(rate),
+            problems=self._problems,
+            skipped=self._skipped,
+            dropped=self._dropped,
+        )

@@ -44,7 +44,7 @@ def head(
         return _show_batch(spec, form)
     samples: list[dict[str, Any]] = []
     try:
-        for sample in first_samples(spec, count, workers):
+        for sample in first_samples(spec, count, workers, drawn=True):
             samples.append(sample)
     finally:  # what came before an error helps to understand it
         if form == "json":

@@ -9,12 +9,22 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+from wdspec.cli.support.skip_columns import LiveCount, skip_columns
 from wdspec.errors import UsageError, WdspecError
 from wdspec.spec.language.models import Spec
+from wdspec.system.progress import progress
 
 
-def first_samples(spec: Spec, count: int, workers: int | None = None) -> Iterator[dict[str, Any]]:
+def first_samples(
+    spec: Spec, count: int, workers: int | None = None, *, drawn: bool = False
+) -> Iterator[dict[str, Any]]:
     """The first samples of rank 0, read in this process; needs no torch.
+
+    Args:
+        spec: the spec.
+        count: how many.
+        workers: of the topology, where `elastic` does not say.
+        drawn: whether to draw a bar where samples may be left out: else the first ones come at once.
 
     Raises:
         WdspecError: what training would raise. Errors of the user's own functions become one, too.
@@ -25,9 +35,18 @@ def first_samples(spec: Spec, count: int, workers: int | None = None) -> Iterato
     count = count if spec.limit is None else min(count, spec.limit)
     reader = sample_reader(spec.model_copy(update={"limit": count}), workers=workers)
     batches = reader.plan.epoch_batches
+    budgets = reader.budgets.values()
+    columns = skip_columns(
+        spec,
+        LiveCount(lambda: sum(sum(list(budget.skipped.values())) for budget in budgets)),
+        LiveCount(lambda: sum(sum(list(budget.dropped.values())) for budget in budgets)),
+    )
     try:
-        for number in range(count if batches is None else min(count, batches)):
-            yield from reader.batch(number)
+        with progress("samples", count, drawn=drawn and bool(columns), **columns) as bar:
+            for number in range(count if batches is None else min(count, batches)):
+                for sample in reader.batch(number):
+                    yield sample
+                    bar.advance()
     except WdspecError:
         raise
     except Exception as error:
