@@ -119,11 +119,10 @@ def _compare_with_measurements(spec: Spec, shards: Mapping[str, UrlSequence]) ->
     """Warns where shares go by the size of other shards than were listed."""
     measurements = _measurements(spec)
     for source in spec.sources:
-        measured = None if measurements is None else measurements.of(spec, source)
-        if measured is None or not shards[source.name]:
+        if measurements is None or measurements.of(spec, source) is None or not shards[source.name]:
             continue
-        texts = set(shards[source.name].texts())
-        new, gone = len(texts - measured.shards.keys()), len(measured.shards.keys() - texts)
+        measured, texts = measurements.shards.get(source.name, {}).keys(), set(shards[source.name].texts())
+        new, gone = len(texts - measured), len(measured - texts)
         if new or gone:
             warn_user(
                 f"the share of `{source.name}` goes by the size that it had when it was measured: since then {new:,} "

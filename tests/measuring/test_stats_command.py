@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import tarfile
 import warnings
 from pathlib import Path
@@ -22,7 +23,7 @@ from wdspec.measuring import measure_job
 from wdspec.offline.engines import LocalEngine
 from wdspec.reading import counting
 from wdspec.reading.error_budget import Budget
-from wdspec.spec.compose.measurements import LEVELS, Measurements
+from wdspec.spec.compose.measurements import LEVELS, MeasuredShard, Measurements
 from wdspec.storage.storage import Storage
 from wdspec.urls.sequence import ShardUrl
 
@@ -86,7 +87,7 @@ def test_samples_bytes_and_quantiles_are_those_of_the_files(folder):
         fields = [{"JPG": bytes(one), "txt": bytes(two)} for one, two in zip(sizes, texts, strict=True)]
         write_shard(folder / f"a-{number:03d}.tar", [(f"k{n}", each) for n, each in enumerate(fields)])
     found = measure()["sources"]["a"]
-    shards = json.loads((folder / "s.stats.json").read_text())["sources"]["a"]["shards"]
+    shards = json.loads((folder / "s.stats.json").read_text())["shards"]["a"]
     for name, fields in made.items():
         assert shards[name]["samples"] == 60
         assert shards[name]["bytes"] == sum(int(sizes.sum()) for sizes in fields.values())
@@ -178,7 +179,7 @@ def test_unchanged_shards_are_not_read_again_and_those_that_are_gone_are_forgott
     assert opened == []
     found = measure()
     assert (found["read"], opened) == (2, ["a-001.tar", "a-new.tar"])
-    assert list(json.loads((folder / "s.stats.json").read_text())["sources"]["a"]["shards"]) == [
+    assert list(json.loads((folder / "s.stats.json").read_text())["shards"]["a"]) == [
         "a-001.tar",
         "a-002.tar",
         "a-new.tar",
@@ -228,7 +229,7 @@ def test_damage_that_is_skipped_is_counted_as_reading_does(folder):
         for name in ("k1.txt", "k1.txt", "k2.txt"):
             tar.addfile(tarfile.TarInfo(name))
     measure()
-    shard = json.loads((folder / "s.stats.json").read_text())["sources"]["a"]["shards"]["a-001.tar"]
+    shard = json.loads((folder / "s.stats.json").read_text())["shards"]["a"]["a-001.tar"]
     assert (shard["samples"], shard["lost"]) == (2, [0])
 
 
@@ -252,7 +253,7 @@ def test_tasks_and_what_comes_of_them_travel_between_processes(folder):
     job = measure_job.MeasureJob(wdspec.load("s.yaml"), None)
     job.outdated.tasks[:] = pickle.loads(pickle.dumps(job.outdated.tasks))
     found, faults = job.run(LocalEngine(0), told=lambda task, sizing: pickle.dumps(sizing))
-    assert (found.text, faults) == ((folder / "s.stats.json").read_text(), [])
+    assert (found.text, faults) == ((folder / "s.stats.json").read_bytes(), [])
 
 
 def test_shares_go_by_what_was_measured_and_states_are_bound_to_it(folder):
@@ -405,6 +406,37 @@ def test_each_split_has_a_file_of_its_own(folder):
         in within("validate", "s.yaml")[0]
     )
     assert "the splits `train` and `val` name one file" in within("stats", "s.yaml", "--jobs", "0", code=2)[1]
+
+
+def test_validating_parses_no_shard_and_a_file_that_was_laid_out_anew_is_read_too(folder, monkeypatch):
+    measure()
+    said = json.loads((folder / "s.stats.json").read_text())
+    of_json = MeasuredShard.of_json
+    monkeypatch.setattr(MeasuredShard, "of_json", lambda said: pytest.fail("a shard was parsed"))
+    assert [source.samples for source in wdspec.load("s.yaml").sources] == [60, 20]
+    monkeypatch.setattr(MeasuredShard, "of_json", of_json)
+    (folder / "s.stats.json").write_text(json.dumps(said, indent=4))
+    assert [source.samples for source in wdspec.load("s.yaml").sources] == [60, 20]
+    assert measure()["read"] == 0
+
+
+def test_copies_elsewhere_are_the_same_by_their_size(folder, opened):
+    measure()
+    opened.clear()
+    os.mkdir("copies")
+    for name in sorted(os.listdir()):
+        if name.endswith(".tar"):
+            shutil.copyfile(name, f"copies/{name}")
+    rule = {"WDS_REWRITE": f"{folder}/([ab]-)={folder}/copies/\\1"}
+    text = SPEC.replace('"a-*.tar"', f'"{folder}/a-{{000..002}}.tar"').replace('"b-', f'"{folder}/b-')
+    (folder / "s.yaml").write_text(text)
+    assert measure()["read"] == 5
+    opened.clear()
+    out, _ = within("stats", "s.yaml", "--jobs", "0", **rule)
+    assert "0 shards read, 5 as they were" in out
+    with open("copies/a-000.tar", "ab") as file:
+        file.write(bytes(512))
+    assert "1 shard read, 4 as they were" in within("stats", "s.yaml", "--jobs", "0", **rule)[0]
 
 
 def test_no_secret_is_kept(folder):

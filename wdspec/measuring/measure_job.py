@@ -76,19 +76,19 @@ class MeasureJob:
         for source in spec.sources:
             shards = self._listed.shards[source.name]
             check_harmless(source.name, shards.parts, "the file")
-            measured = None if before is None else before.of(spec, source)
             known = self._known[source.name] = {}
-            if measured is None:
+            if before is None or before.of(spec, source) is None:
                 self.outdated.tasks.extend(self._task(source, shard) for shard in shards)
                 continue
-            coming = still_measured(measured, source, self._listed.storages[source.name], shards)
+            coming = still_measured(before, spec, source, self._listed.storages[source.name], shards)
             for shard, same in zip(shards, asking(coming, len(shards), source.name), strict=True):
                 if same is None:
                     self.outdated.tasks.append(self._task(source, shard))
                 else:
                     known[shard.text] = same
             texts = set(shards.texts())
-            self.outdated.gone.extend((source.name, text) for text in measured.shards if text not in texts)
+            were = before.shards.get(source.name, ())
+            self.outdated.gone.extend((source.name, text) for text in were if text not in texts)
 
     @property
     def unchanged(self) -> int:
@@ -132,18 +132,22 @@ class MeasureJob:
 
     def measurements(self) -> Measurements:
         """What is known so far."""
-        sources = {source.name: self._measured(source) for source in self._spec.sources}
-        return Measurements(sources, self._spec.split, self._spec.environment)
+        shards = {
+            name: {text: known[text] for text in self._listed.shards[name].texts() if text in known}
+            for name, known in self._known.items()
+        }
+        sources = {source.name: self._source(source, shards[source.name]) for source in self._spec.sources}
+        return Measurements(sources, shards, self._spec.split, self._spec.environment)
 
-    def _measured(self, source: Source) -> MeasuredSource:
-        known, listed = self._known[source.name], self._listed.shards[source.name]
-        shards = {text: known[text] for text in listed.texts() if text in known}
+    def _source(self, source: Source, shards: Mapping[str, MeasuredShard]) -> MeasuredSource:
         return MeasuredSource(
             tuple(source.shards or ()),
             place_of(source, self._listed.storages[source.name]),
             reading_of_shards(self._spec, source),
-            len(set(listed.texts())),
-            shards,
+            len(set(self._listed.shards[source.name].texts())),
+            len(shards),
+            sum(shard.samples for shard in shards.values()),
+            sum(shard.bytes for shard in shards.values()),
             _of_all(shards),
         )
 

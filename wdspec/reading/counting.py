@@ -14,7 +14,7 @@ from wdspec.reading.error_budget import Budget
 from wdspec.reading.piece import Piece
 from wdspec.reading.shard_opener import ShardOpener
 from wdspec.reading.source_parts import SourceParts
-from wdspec.spec.compose.measurements import MeasuredShard, MeasuredSource, Measurements
+from wdspec.spec.compose.measurements import MeasuredShard, Measurements
 from wdspec.spec.language.models import Source, Spec
 from wdspec.system.progress import progress
 from wdspec.system.user_warnings import warn_user
@@ -51,12 +51,12 @@ def count_samples(
             if left is not None and left <= 0:
                 counts[source.name] = SourceCount.of(())
                 continue
-            measured = None if measurements is None else measurements.of(spec, source)
-            if source.samples is not None and len(listed) == 1 and measured is None:
+            known = measurements if measurements and measurements.of(spec, source) else None
+            if source.samples is not None and len(listed) == 1 and known is None:
                 count = SourceCount.of([ShardCount(source.samples)])
             else:
                 count = SourceCount.of(
-                    _counted(spec, source, listed, parts[source.name], left, bar.advance, measured)
+                    _counted(spec, source, listed, parts[source.name], left, bar.advance, known)
                 )
                 if not count.samples:
                     raise UsageError("the source's shards hold no samples", source=source.name)
@@ -73,16 +73,17 @@ def _counted(
     parts: SourceParts,
     most: int | None,
     advance: Callable[[], None],
-    measured: MeasuredSource | None,
+    measurements: Measurements | None,
 ) -> Iterator[ShardCount]:
     """Shard by shard in the order of the pass, up to the one that holds sample number `most`."""
     order = pass_order(spec.seed, source.name, len(listed), source.order)
     budget = Budget(parts.errors, source.name)
     turns = (listed[order.entry(0, turn).shard] for turn in range(len(listed)))
     found: Iterator[tuple[ShardUrl, MeasuredShard | None]] = zip(turns, repeat(None), strict=False)
-    if measured is not None:
-        read_so = list(turns)
-        found = zip(read_so, still_measured(measured, source, parts.open.storage, read_so), strict=True)
+    if measurements is not None:
+        asked = list(turns)
+        same = still_measured(measurements, spec, source, parts.open.storage, asked)
+        found = zip(asked, same, strict=True)
     total = changed = 0
     for shard, known in found:
         if most is not None and total >= most:
@@ -95,7 +96,7 @@ def _counted(
         total += count.samples
         yield count
         advance()
-    if measured is not None and changed:
+    if measurements is not None and changed:
         warn_user(
             f"{changed:,} of {len(listed):,} shards of `{source.name}` are not as `stats` has them, and were counted "
             "again; `wdspec stats SPEC` measures them"

@@ -113,7 +113,7 @@ class _Measuring:
             self.found, self.faults = self.job.run(workers.make(), kept=self._keep, told=tell)
 
     def _keep(self, measurements: Measurements) -> None:
-        text = measurements.text.encode()
+        text = measurements.text
         if text != self._text:
             save(self.path, text)
             self._text = text
@@ -137,17 +137,17 @@ class _Measuring:
             said = f"{counted(len(rows), 'shard')} not as measured" if rows else "as measured"
             yield f"{self.path}: {said}"
             return
-        sources = self.found.sources
+        sources, shards = self.found.sources, self.found.shards
         yield Table(
             ("source", "shards>", "samples>", "damaged>", "bytes>", "a shard>"),
             [
                 (
                     name,
-                    f"{len(source.shards):,}",
+                    f"{source.measured:,}",
                     f"{source.samples:,}",
-                    f"{sum(len(shard.lost) for shard in source.shards.values()):,}",
+                    f"{sum(len(shard.lost) for shard in shards[name].values()):,}",
                     size(source.bytes),
-                    _range(source.shards.values()),
+                    _range(shards[name].values()),
                 )
                 for name, source in sources.items()
             ],
@@ -179,6 +179,8 @@ class _Measuring:
 
     def as_json(self) -> dict[str, Any]:
         """The same for programs: totals, and what was not measured."""
+        from wdspec.spec.compose.measurements import LEVELS
+
         outdated = self.job.outdated
         if self.found is None:
             return {
@@ -190,10 +192,8 @@ class _Measuring:
             "file": self.path,
             "read": len(outdated.tasks) - len(self.faults),
             "unchanged": self.unchanged,
-            "sources": {
-                name: {**source.about(), "shards": len(source.shards)}
-                for name, source in self.found.sources.items()
-            },
+            "levels": LEVELS,
+            "sources": {name: source.as_json() for name, source in self.found.sources.items()},
             "faults": [fault._asdict() for fault in self.faults],
         }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from hashlib import blake2b
 from importlib.metadata import version
 from typing import Any
@@ -20,6 +19,9 @@ from wdspec.spec.problems.problems import Problems
 from wdspec.spec.tree.nodes import Node
 
 FORMAT = 1
+_SHARDS = b'\n "shards": {\n'
+"""Where a file goes on with the shards; no text in JSON holds a line end."""
+_END = b"\n }\n}\n"
 LEVELS = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 """The quantiles that are kept, from the least to the greatest."""
 
@@ -88,35 +90,29 @@ class MeasuredSource:
     """Where the first of them led, without secrets."""
     reading: str
     """A digest of what decides which samples a shard has (`reading_of_shards`)."""
-    count: int
-    """Shards that were listed, measured or not."""
-    shards: Mapping[str, MeasuredShard]
-    """By the URL in the spec, in the order in which they were listed."""
+    listed: int
+    """Shards that there were,"""
+    measured: int
+    """and of these, those that could be measured."""
+    samples: int
+    """Of the shards that were measured,"""
+    bytes: int
+    """likewise."""
     fields: Mapping[str, Spread] = field(default_factory=dict)
     """Of all of them together."""
 
     @property
     def is_whole(self) -> bool:
         """Whether all shards were measured."""
-        return len(self.shards) == self.count
+        return self.measured == self.listed
 
-    @cached_property
-    def samples(self) -> int:
-        """Samples of the shards that were measured."""
-        return sum(shard.samples for shard in self.shards.values())
-
-    @cached_property
-    def bytes(self) -> int:
-        """Bytes of their files."""
-        return sum(shard.bytes for shard in self.shards.values())
-
-    def about(self) -> dict[str, Any]:
-        """All but the shards, as JSON."""
+    def as_json(self) -> dict[str, Any]:
         return {
             "asked": self.asked,
             "via": self.via,
             "reading": self.reading,
-            "count": self.count,
+            "listed": self.listed,
+            "measured": self.measured,
             "samples": self.samples,
             "bytes": self.bytes,
             "fields": fields_as_json(self.fields),
@@ -124,10 +120,16 @@ class MeasuredSource:
 
     @classmethod
     def of_json(cls, said: Mapping[str, Any]) -> MeasuredSource:
-        shards = {str(url): MeasuredShard.of_json(each) for url, each in said["shards"].items()}
-        fields = fields_of_json(said["fields"])
-        asked = tuple(map(str, said["asked"]))
-        return cls(asked, str(said["via"]), str(said["reading"]), int(said["count"]), shards, fields)
+        return cls(
+            tuple(map(str, said["asked"])),
+            str(said["via"]),
+            str(said["reading"]),
+            int(said["listed"]),
+            int(said["measured"]),
+            int(said["samples"]),
+            int(said["bytes"]),
+            fields_of_json(said["fields"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -135,22 +137,35 @@ class Measurements:
     """The sources of a spec, as they were measured, by name."""
 
     sources: Mapping[str, MeasuredSource]
+    shards: Mapping[str, Mapping[str, MeasuredShard]]
+    """By source, then by the URL in the spec, in the order in which they were listed."""
     split: str | None = None
     environment: str | None = None
 
     @classmethod
-    def of_text(cls, text: bytes) -> Measurements:
-        """Those in the bytes of a file.
+    def totals(cls, text: bytes) -> Measurements:
+        """Those in the bytes of a file, without its shards, which are most of it.
 
         Raises:
             UsageError: it is none that `wdspec stats` has written, or of another format.
         """
+        head, found, rest = text.partition(_SHARDS)
+        is_as_written = found and rest.endswith(_END)
+        return cls.of_text(head.rstrip().removesuffix(b",") + b"}" if is_as_written else text)
+
+    @classmethod
+    def of_text(cls, text: bytes) -> Measurements:
+        """The same with its shards."""
         try:
             said = json.loads(text)
             if said["stats"] != FORMAT:
                 raise UsageError(f"it was written by another wdspec, in format {said['stats']}")
             sources = {str(name): MeasuredSource.of_json(each) for name, each in said["sources"].items()}
-            return cls(sources, said.get("split"), said.get("environment"))
+            shards = {
+                str(name): {str(url): MeasuredShard.of_json(each) for url, each in of_source.items()}
+                for name, of_source in said.get("shards", {}).items()
+            }
+            return cls(sources, shards, said.get("split"), said.get("environment"))
         except UsageError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -161,15 +176,15 @@ class Measurements:
         """Those in a file.
 
         Raises:
-            UsageError: as `of_text`.
+            UsageError: as `totals`.
             OSError: it cannot be read.
         """
         with open(path, "rb") as file:
             return cls.of_text(file.read(MOST_BESIDE))
 
     @property
-    def text(self) -> str:
-        """The file: one line for each shard, so that differences read well."""
+    def text(self) -> bytes:
+        """The file: one line for each source and shard, so that differences read well."""
         head = {
             "stats": FORMAT,
             "wdspec": version("wdspec"),
@@ -177,19 +192,18 @@ class Measurements:
             "environment": self.environment,
             "levels": LEVELS,
         }
-        sources = ",\n".join(
-            f"  {json.dumps(name)}: {{\n   {json.dumps(source.about())[1:-1]},\n"
-            f'   "shards": {{\n{_lines(source)}\n   }}\n  }}'
-            for name, source in sorted(self.sources.items())
+        sources = _lines(2, {name: source.as_json() for name, source in sorted(self.sources.items())})
+        shards = ",\n".join(
+            f"  {json.dumps(name)}: {{\n{_lines(3, {url: each.as_json() for url, each in of_source.items()})}\n  }}"
+            for name, of_source in sorted(self.shards.items())
         )
-        return f'{{\n {json.dumps(head)[1:-1]},\n "sources": {{\n{sources}\n }}\n}}\n'
+        top = f'{{\n {json.dumps(head)[1:-1]},\n "sources": {{\n{sources}\n }},'
+        return top.encode() + _SHARDS + shards.encode() + _END
 
     def of(self, spec: Spec, source: Source) -> MeasuredSource | None:
         """What was measured of a source, where a shard's samples are found as they were then."""
-        measured = self.sources.get(source.name)
-        return (
-            measured if measured is not None and measured.reading == reading_of_shards(spec, source) else None
-        )
+        found = self.sources.get(source.name)
+        return found if found is not None and found.reading == reading_of_shards(spec, source) else None
 
 
 def reading_of_shards(spec: Spec, source: Source) -> str:
@@ -221,7 +235,7 @@ def fill_in_measurements(
     path, named = found
     leaves = [leaf for leaf in leaves if leaf.model is not None]
     try:
-        measurements = library.beside(path, MOST_BESIDE, Measurements.of_text)
+        measurements = library.beside(path, MOST_BESIDE, Measurements.totals)
         if measurements.split != spec.split:
             raise UsageError(f"it is of the split `{measurements.split}`")
     except (OSError, ValueError, UsageError) as error:
@@ -279,9 +293,5 @@ def _warn(node: Node, message: str, problems: Problems) -> None:
     problems.add("W104", node, message, "`wdspec stats SPEC` measures it")
 
 
-def _lines(source: MeasuredSource) -> str:
-    return ",\n".join(_line(url, shard) for url, shard in source.shards.items())
-
-
-def _line(url: str, shard: MeasuredShard) -> str:
-    return f"    {json.dumps(url)}: {json.dumps(shard.as_json())}"
+def _lines(depth: int, said: Mapping[str, Any]) -> str:
+    return ",\n".join(f"{' ' * depth}{json.dumps(name)}: {json.dumps(each)}" for name, each in said.items())
