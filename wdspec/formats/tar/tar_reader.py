@@ -17,6 +17,7 @@ from wdspec.formats.tar.headers import BODILESS, PAX, ZERO_BLOCK, Numbers, byte_
 from wdspec.formats.tar.member_fields import SuffixTree
 from wdspec.formats.tar.members import Member, member_at
 from wdspec.formats.tar.sample_keys import splitter
+from wdspec.formats.tar.sample_runs import SampleRuns
 from wdspec.formats.tar.shard_end import check_end
 from wdspec.spec.language.sample_options import KeyRule
 
@@ -90,6 +91,8 @@ class TarSamples(RawSamples):
             tree = SuffixTree(self._field_of, template)
             node = tree.root
             stride, residue = self._stride, self._residue
+            runs = SampleRuns(split, tree, template, stride, residue)
+            searched = b""  # the window that a run was looked for in
             seen: set[bytes] = set()
             index = self.next_index - 1
             sample: dict[str, Any] = {}
@@ -151,6 +154,16 @@ class TarSamples(RawSamples):
                                 self.next_offset = base + at if extended < 0 else extended
                                 self.next_index = index + 1
                                 yield sample
+                            if dotted and member is None and buffer is not searched and runs.patience:
+                                searched = buffer
+                                like = len(node.suffixes), file_tail, file_sum
+                                run = runs.find(buffer, base, at, index + 1, like, seen)
+                                if run is not None:
+                                    for self.next_offset, self.next_index, sample in run.samples:
+                                        yield sample
+                                    key, index, at = run.key, index + run.length, run.end
+                                    mine, prefix, extended = False, None, -1
+                                    continue
                             key = new_key
                             index += 1
                             mine = index % stride == residue
