@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--peers", type=Path, help="folder of an environment with peers, made if it is missing"
     )
+    parser.add_argument(
+        "--data", type=Path, help="folder in which the data stays; by default a temporary one"
+    )
     parser.add_argument("--json", type=Path, help="file for all figures; what is in it stays")
     parser.add_argument(
         "--page", type=Path, help="file for the page of docs; the plot gets its name with .svg"
@@ -98,8 +102,10 @@ def main() -> None:
     turns, seconds = (1, 0.02) if options.quick else (options.turns, options.seconds)
     timed = [row for row in rows if row in ROWS]
     python, missing = (sys.executable, {}) if options.quick or not timed else installed(options.peers)
-    with tempfile.TemporaryDirectory(prefix="wdspec-benchmark-") as text:
-        folder = Path(text)
+    with ExitStack() as stack:
+        temporary = tempfile.TemporaryDirectory(prefix="wdspec-benchmark-")
+        folder = options.data or Path(stack.enter_context(temporary))
+        folder.mkdir(parents=True, exist_ok=True)
         names = {name for row in timed for name in collections_of(ROWS[row].data, ROWS[row].kind)}
         make_data(folder, size, sorted(names))
         for row in rows:

@@ -103,8 +103,10 @@ def collections_of(data: str, kind: str) -> list[str]:
 
 
 def make_data(folder: Path, size: float, names: Iterable[str]) -> None:
-    """Writes collections; `size` is 1 for the table."""
+    """Writes collections, but those that are there; `size` is 1 for the table."""
     for name in names:
+        if (folder / f"{name}.json").exists():
+            continue
         make, megabytes, shards = COLLECTIONS[name]
         samples = write_shards(folder, name, make(24 if size >= 1 else 2), megabytes * size, shards)
         (folder / f"{name}.json").write_text(json.dumps(samples), encoding="utf-8")

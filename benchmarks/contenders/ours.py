@@ -102,6 +102,8 @@ def cached(row: Row, folder: Path) -> Counts:
     return counts
 
 
+SCALED = ("raw-text", "raw-jpg", "mix", "text-2", "npy16-2", "jpg40-2")
+"""Rows that are also read from many times the data."""
 IN_ORDER = {"order": "sequential", "shuffle": 0}
 OURS = {
     SPEC: Contender(
@@ -117,7 +119,9 @@ OURS = {
         ),
     ),
     "wdspec, stages": Contender("", of_kinds(raw=stages_raw)),
-    "wdspec, all pixels": Contender("", of_kinds(crop=partial(batches, options="+dct_scaling=false"))),
+    "wdspec, all pixels": Contender(
+        "", of_kinds("jpg40-2", "jpg400-2", crop=partial(batches, options="+dct_scaling=false"))
+    ),
     "wdspec, shuffled": Contender("", of_kinds(far=far)),
     **{
         f"wdspec, {count} source{'s' * (count > 1)}": Contender("", of_kinds(sources=partial(sources, count)))
@@ -128,7 +132,7 @@ OURS = {
     ),
     **{
         f"wdspec, {times} times the data": Contender(
-            "", of_kinds(**{kind: partial(read, times=times) for kind, read in readers.items()})
+            "", of_kinds(*SCALED, **{kind: partial(read, times=times) for kind, read in readers.items()})
         )
         for times in (10, 100)
         for readers in [{"raw": raw, "mix": mix, "batch": batches, "crop": batches}]

@@ -28,9 +28,13 @@ class Contender:
     """Whether it makes files of its own first, which are not to be timed."""
 
 
-def of_kinds(**reads: Read) -> dict[str, Read]:
-    """Row → how it is read, by the kinds of rows."""
-    return {name: reads[row.kind] for name, row in ROWS.items() if row.kind in reads}
+def of_kinds(*only: str, **reads: Read) -> dict[str, Read]:
+    """Row → how it is read, by the kinds of rows; of some rows only, if any are named."""
+    return {
+        name: reads[row.kind]
+        for name, row in ROWS.items()
+        if row.kind in reads and (not only or name in only)
+    }
 
 
 def again_and_again(epoch: Callable[[], Any], size: Callable[[Any], int] = lambda item: 1) -> Counts:

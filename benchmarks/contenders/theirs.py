@@ -19,7 +19,7 @@ from benchmarks.contenders.shared import (
     of_kinds,
     sound,
 )
-from benchmarks.rows import BATCH, ROWS, Row
+from benchmarks.rows import BATCH, Row
 from benchmarks.samples import repeated, samples_in, shards_of
 
 
@@ -135,6 +135,7 @@ THEIRS = {
         for count in (1, 5, 50)
     },
     "torchdata over webdataset": Contender(
-        "torchdata", {name: torchdata_batches for name, row in ROWS.items() if row.workers}
+        "torchdata",
+        of_kinds("text-2", "npy16-2", "jpg40-2", batch=torchdata_batches, crop=torchdata_batches),
     ),
 }
