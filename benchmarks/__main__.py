@@ -81,7 +81,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--page", type=Path, help="file for the page of docs; the plot gets its name with .svg"
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.turns < 1 or options.seconds <= 0:
+        parser.error("there is at least one turn, and it takes some seconds")
+    for path in (options.json, options.page):
+        if path and not path.absolute().parent.is_dir():  # not after an hour
+            parser.error(f"there is no folder for {path}")
+    return options
 
 
 def main() -> None:
@@ -103,8 +109,9 @@ def main() -> None:
     timed = [row for row in rows if row in ROWS]
     python, missing = (sys.executable, {}) if options.quick or not timed else installed(options.peers)
     with ExitStack() as stack:
-        temporary = tempfile.TemporaryDirectory(prefix="wdspec-benchmark-")
-        folder = options.data or Path(stack.enter_context(temporary))
+        folder = options.data or Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="wdspec-benchmark-"))
+        )
         folder.mkdir(parents=True, exist_ok=True)
         names = {name for row in timed for name in collections_of(ROWS[row].data, ROWS[row].kind)}
         make_data(folder, size, sorted(names))

@@ -82,7 +82,7 @@ def ratio(target: Target, rates: Rates) -> Asked | None:
     found = own_rate / other_rate if by_clock else target.cores * _cost(other) / _cost(own)
     than = target.than + (f" of {than_row}" if target.than_row else "")
     spread = ", on two cores" if target.cores == 2 else ", by the clock" if by_clock else ""
-    return Asked(f"{target.row}: {target.who} by {than}{spread}", found, target.least)
+    return Asked(f"{target.row}: {target.who} by {than}{spread}", found, target.least, why=target.why)
 
 
 def write_page(path: Path, results: Mapping[str, Any], refused: Mapping[str, str]) -> None:
@@ -94,9 +94,9 @@ def write_page(path: Path, results: Mapping[str, Any], refused: Mapping[str, str
     """
     rates: Rates = results["rates"]
     others = [Table.of_json(each) for tables in results["tables"].values() for each in tables]
-    found = [(target, asked) for target in TARGETS if (asked := ratio(target, rates)) is not None]
-    asked = [each for _, each in found] + [each for table in others for each in table.asked]
-    why = [f"- {each.what}: {target.why}" for target, each in found if target.why and not each.met]
+    asked = [found for target in TARGETS if (found := ratio(target, rates)) is not None]
+    asked += [each for table in others for each in table.asked]
+    why = [f"- {each.what}: {each.why}" for each in asked if each.why and not each.met]
     turns = sorted({len(runs) for row in rates.values() for runs in row.values()})
     told = (
         f"Made by `python -m benchmarks` on {date.today():%d %B %Y}, on {results['machine']}. Other work may have "

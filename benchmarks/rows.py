@@ -98,7 +98,7 @@ class Target:
     by: str = "processor time"
     """Or `the clock`, where a line decides."""
     why: str = ""
-    """What keeps it, as a profile shows."""
+    """What keeps it, as a profile shows; said where it is not met."""
 
 
 TARGETS = [

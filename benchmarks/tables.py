@@ -20,6 +20,8 @@ class Asked:
     least: bool = True
     """Whether more is better."""
     unit: str = "x"
+    why: str = ""
+    """What keeps it, as a profile shows; said where it is not met."""
 
     @property
     def met(self) -> bool:
