@@ -25,8 +25,6 @@ class Row:
     """`http` or `s3`: the shards are read from there."""
     beside: str = "webdataset"
     """Whose figures the others' are divided by."""
-    warm: float = 0.25
-    """Of the seconds measured, before the clock starts."""
 
 
 ROWS = {
@@ -47,14 +45,12 @@ ROWS = {
         "text",
         "sources",
         beside="wdspec, 1 source",
-        warm=1,
     ),
     "sources-jpg": Row(
         "samples of 40 KB as bytes, shuffled, from one source and from many, one process",
         "jpg40",
         "sources",
         beside="wdspec, 1 source",
-        warm=1,
     ),
     "http-text": Row(
         "samples of 0.7 KB as bytes, from a server 20 ms away that sends 50 MB/s, shards of 5 MB, one process",
