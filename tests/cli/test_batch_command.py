@@ -11,6 +11,7 @@ from shardmaking import UNEVEN, write_shard, write_uneven_sources
 import wdspec
 from wdspec.cli.trace import header_parts
 from wdspec.cli.trace.step_trace import trace_step
+from wdspec.compiler import blueprint
 from wdspec.fields.sample_fields import SampleFields
 
 
@@ -104,7 +105,7 @@ def one_source(folder, **more):
 def test_no_sample_is_decoded_where_headers_suffice(folder, monkeypatch):
     monkeypatch.setattr(SampleFields, "__call__", lambda *_: pytest.fail("decoded"))
     spec = wdspec.load(one_source(folder))
-    assert not header_parts.needs_samples(spec, spec.sources[0])
+    assert not header_parts.needs_samples(spec, blueprint(spec).parts["a"])
     assert len(trace_step(spec, 30, ranks=2, workers=2).samples) == 8
 
 
@@ -203,3 +204,21 @@ def test_samples_that_a_stage_made_are_named_so(folder, tmp_path):
     assert out.count("made by `stage`") == 2
     out, _ = within("preview", "s.yaml", "-n", "1", "--samples", "2", folder=tmp_path)
     assert "preview.html" in out
+
+
+def test_a_step_that_is_skipped_says_so_and_others_are_where_they_were(folder, tmp_path):
+    plain, skipping = (
+        one_source(folder, elastic={"ranks": 1, "workers": 2}, **more) for more in ({}, {"skip": "3..6"})
+    )
+    before, after = (trace_step(wdspec.load(spec), 5) for spec in (plain, skipping))
+    assert (before.is_skipped, after.is_skipped) == (False, True)
+    assert after.samples == before.samples
+    assert trace_step(wdspec.load(skipping), 7) == trace_step(wdspec.load(plain), 7)
+    with wdspec.loader(plain, num_workers=0) as loader:
+        items = iter(loader)
+        [next(items) for _ in range(9)]
+        state = loader.state_dict()
+    assert not trace_step(wdspec.load(skipping), 5, state=state).is_skipped  # the run had it
+    (tmp_path / "s.yaml").write_text(json.dumps(skipping))
+    out, _ = within("batch", "s.yaml", "--step", "5", folder=tmp_path)
+    assert "this step is skipped" in out

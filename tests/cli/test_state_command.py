@@ -158,3 +158,17 @@ def test_what_is_no_state_is_refused(tmp_path, write, says):
     file = tmp_path / "state"
     write(file)
     assert says in run(file)
+
+
+def test_it_shows_what_was_skipped_and_what_will_be(spec, tmp_path):
+    file = tmp_path / "state.json"
+    with wdspec.loader({**spec, "skip": ["2..3", 9]}, rank=0, world_size=1) as loader:
+        list(itertools.islice(loader, 3))
+        loader.skip_steps(7, 8)
+        file.write_text(json.dumps(loader.state_dict()))
+    said = run(file)
+    assert "3 global batches were given, 48 samples" in said
+    assert "skipped 2 besides: 2 to 3" in said
+    assert "to be skipped 7 to 8, as the training loop said" in said
+    told = json.loads(run(file, "--format", "json"))[0]
+    assert (told["skipped"], told["to_skip"]) == ([[2, 3]], [[7, 8]])

@@ -142,6 +142,7 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "top output.dir": ({}, {"output": "out/"}),
     "top output.from": ({"output": {"from": "a", "to": "b"}}, {"output": {"from": "c", "to": "b"}}),
     "top output.to": ({"output": {"from": "a", "to": "b"}}, {"output": {"from": "a", "to": "c"}}),
+    "top skip": ({}, {"skip": "3..4"}),
     "top allow": ({}, {"allow": ["pickle"]}),
     "top stats": ({}, {"stats": "nowhere.json"}),
     "top limit": ({"epoch": "pass"}, {"epoch": "pass", "limit": 11}),

@@ -7,7 +7,7 @@ processes, in this process; a few run real ones. What the cases cover is counted
 import itertools
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
@@ -21,6 +21,8 @@ from wdspec.planning.live_shares import LiveShares
 from wdspec.planning.topology import Seat
 from wdspec.running.run import Run
 from wdspec.running.states.run_state import merge_states
+from wdspec.spec.language.steps.skipped_steps import StepRange
+from wdspec.spec.language.steps.step_ranges import StepRanges
 from wdspec.spec.loading import load
 from wdspec.testing import difference
 
@@ -62,6 +64,12 @@ class Case:
     legs: tuple[Leg, ...]
     sets: dict[int, dict[str, int]]
     """Global batch -> the shares that the training loop sets for it and those behind."""
+    skips: tuple[tuple[int, int], ...] = ()
+    """Steps that the spec skips: first, and behind the last."""
+    told: tuple[tuple[int, int], ...] = ()
+    """For each leg, how far on the loop skips steps when it has begun, and how many."""
+    forgets: bool = False
+    """Whether the spec of later legs says nothing of the steps that were skipped before."""
 
 
 def divisors(n):
@@ -163,8 +171,8 @@ def cases(draw, fewest_workers=0, most_workers=6, most_legs=5, most_steps=8):
         )
         for _ in range(draw(st.integers(2, most_legs)))
     ]
-    sets = {}
-    if kind != "pass" and (spec["mix"] or {}).get("draw") != "round_robin" and draw(st.booleans()):
+    sets, skips = {}, kind != "pass" and draw(st.booleans())
+    if kind != "pass" and (spec["mix"] or {}).get("draw") != "round_robin" and not skips:
         steps = (spec["mix"] or {}).get("schedule", [])
         tops = [source["name"] for source in dataset]
         # Those that the spec never gives a share cannot get one. Of steps before one batch only the last counts.
@@ -172,7 +180,13 @@ def cases(draw, fewest_workers=0, most_workers=6, most_legs=5, most_steps=8):
         for at in draw(st.sets(st.integers(0, sum(leg.steps for leg in legs) - 1), min_size=1, max_size=4)):
             chosen = draw(st.permutations(tops))[: draw(st.integers(1, len(tops)))]
             sets[at] = {name: draw(st.integers(1, 5)) for name in chosen}
-    return Case(spec, ranks, workers, tuple(legs), sets)
+    if not skips:
+        return Case(spec, ranks, workers, tuple(legs), sets)
+    far, most = sum(leg.steps for leg in legs), draw(st.sampled_from([1, 4, 12]))
+    skips = draw(st.lists(st.tuples(st.integers(0, far), st.integers(1, most)), max_size=3))
+    told = draw(st.lists(st.tuples(st.integers(0, 6), st.integers(0, most)), min_size=1, max_size=len(legs)))
+    skips = StepRanges.of((first, first + count) for first, count in skips).ranges
+    return Case(spec, ranks, workers, tuple(legs), sets, skips, tuple(told), draw(st.booleans()))
 
 
 def features(parts, case):
@@ -199,6 +213,7 @@ def features(parts, case):
         and any(Run.of(parts, Seat(0, leg.ranks), 0).items_per_step > 1 for leg in case.legs),
         "no batch": parts.spec.batch is None,
         "shares set": bool(case.sets),
+        "steps skipped by the spec": bool(case.skips),
     }
 
 
@@ -214,6 +229,8 @@ MUST_COVER = (
     "a schedule",
     "several batches a step",
     "shares set",
+    "steps skipped by the spec",
+    "steps skipped by the loop",
 )
 """What at least a tenth of the cases have each."""
 
@@ -242,18 +259,29 @@ def take(loader, items, pauses=(), sets=None):
     return taken
 
 
-def run(parts, legs, make, sets):
-    """The global steps that the legs of a run read, each rank by rank, handing on nothing but JSON text."""
-    steps, state = [], None
-    for leg in legs:
+def run(parts, case, make):
+    """The global steps that the legs of a run read, each rank by rank, handing on nothing but JSON text; and which
+    steps are skipped on the way."""
+    steps, state, skipped = [], None, StepRanges(case.skips)
+    sets, length = case.sets, Run.of(parts, Seat(), 0).plan.epoch_batches
+    for leg, told in itertools.zip_longest(case.legs, case.told, fillvalue=(0, 0)):
         rows, states = [], []
+        at = 0 if state is None else json.loads(state)["batch"]
+        to_come = StepRanges(case.skips).within(at) if case.forgets else StepRanges(case.skips)
+        parts = replace(parts, spec=parts.spec.model_copy(update={"skip": as_written(to_come)}))
+        more = StepRanges.of([(at + told[0], at + sum(told))])
+        skipped |= more
         for rank in range(leg.ranks):
             seat = Seat(rank, leg.ranks)
             loader = make(parts, seat, leg)
             try:
                 if state is not None:
                     loader.load_state_dict(json.loads(state))
+                for first, stop in more.ranges:
+                    loader.skip_steps(first, stop - 1)
                 each = loader.run.items_per_step
+                begun = loader.epoch * length
+                assert len(loader) == each * sum(step not in skipped for step in range(begun, begun + length))
                 here = to_set(sets, len(steps), leg.steps, each)
                 items = take(loader, leg.steps * each, leg.pauses, here)
                 rows.append([items[at : at + each] for at in range(0, len(items), each)])
@@ -262,7 +290,11 @@ def run(parts, legs, make, sets):
                 loader.close()
         steps += [[samples_of(row) for row in step] for step in zip(*rows, strict=True)]
         state = json.dumps(merge_states(states))
-    return [list(itertools.chain.from_iterable(step)) for step in steps]
+    return [list(itertools.chain.from_iterable(step)) for step in steps], skipped
+
+
+def as_written(steps):
+    return tuple(StepRange(first=first, last=stop - 1) for first, stop in steps.ranges)
 
 
 def to_set(sets, first, steps, each):
@@ -294,14 +326,18 @@ def samples_of(items):
     return [(*row, True)[:3] for row in found]
 
 
-def without_a_break(parts, steps, sets):
-    """The same steps read by one process, without Loader, states or batches."""
+def without_a_break(parts, steps, sets, skipped):
+    """The same steps read by one process, all of them, without Loader, states or batches."""
     run = Run.of(parts, Seat(), 0)
     reader, read = run.reader(), []
-    for number in range(steps):
+    numbers = itertools.count()
+    while len(read) < steps:
+        number = next(numbers)
         if number in sets:
             reader.draw_by(run.segments([LiveShares(number, sets[number])]))
-        read.append([(s["__key__"], s["noise"], s.get("__mask__", True)) for s in reader.batch(number)])
+        batch = [(s["__key__"], s["noise"], s.get("__mask__", True)) for s in reader.batch(number)]
+        if not any(first <= number < stop for first, stop in skipped.ranges):
+            read.append(batch)
     return read
 
 
@@ -311,8 +347,9 @@ def check(case, folder, make, census):
     census.update(name for name, holds in features(parts, case).items() if holds)
     steps = sum(leg.steps for leg in case.legs)
     census.update({"global batches": steps, "resumes": len(case.legs) - 1})
-    expected = without_a_break(parts, steps, case.sets)
-    seen = run(parts, case.legs, make, case.sets)
+    seen, skipped = run(parts, case, make)
+    census["steps skipped by the loop"] += skipped != StepRanges(case.skips)
+    expected = without_a_break(parts, steps, case.sets, skipped)
     for number, (wanted, got) in enumerate(zip(expected, seen, strict=True)):
         assert difference(wanted, got, f"global batch {number}") is None
 

@@ -47,7 +47,7 @@ def test_a_worker_goes_on_from_its_state(worker):
     assert len(rest) == 7
 
 
-KEYS = ("format", "version", "worker", "workers", "first", "batch", "given", "shares", "run", "ranks")
+KEYS = ("format", "version", "worker", "workers", "first", "batch", "given", "shares", "skip", "run", "ranks")
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -57,6 +57,8 @@ KEYS = ("format", "version", "worker", "workers", "first", "batch", "given", "sh
 def test_every_key_that_is_gone_or_replaced_is_named_as_damage(worker, key, value):
     state, rest = saved(worker)
     assert set(state) == set(KEYS)
+    if (key, value) == ("skip", "gone"):  # states from before steps could be skipped lack it
+        value = "gone, and more"
     if value == "gone":
         del state[key]
     else:

@@ -19,6 +19,7 @@ CODES = all_codes()
 
 A = "dataset:\n  - shards: a.tar\n"
 
+SKIPS = [("E217", 8), ("E217", 14), ("E217", 18), ("E202", 23), ("E202", 28), ("E217", 34)]
 BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("extends: nowhere.yaml\n" + A, [("E001", 1, 10)]),
     ("name: a\x07b\n" + A, [("E004", 1, 8)]),
@@ -134,6 +135,14 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ),
     ("epoch: pass\nto_tuple: [jpg, txt]\n" + A, [("E312", 2, 11)]),
     ("epoch: {pass: drop}\nto_tuple: [jpg, txt]\n" + A + "    select: m:f\n", [("E312", 2, 11)]),
+    ("epoch: pass\nskip: 3\n" + A, [("E312", 2, 1)]),
+    (
+        "skip: [5..3, -1, 3-5, 1.5, true, 7..]\n" + A,
+        [(code, 1, at) for code, at in SKIPS],
+    ),
+    ("skip: []\n" + A, [("E214", 1, 7)]),
+    ("skip: [0..10, 20, {from: 3, to: 5}]\n" + A, [("E202", 1, 19)]),
+    ("skip: [20..30, 1..4, 4..9, 25]\n" + A, [("E317", 1, 22), ("E317", 1, 28)]),
     ("epoch: 10\nto_tuple: [jpg, __mask__]\n" + A, [("E308", 2, 17)]),
     ("epoch: {pass: drop, samples: 3}\n" + A, [("E207", 1, 21)]),
     ("epoch: {pass: whole}\n" + A, [("E203", 1, 15)]),
@@ -240,6 +249,8 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("batch: 8\nepoch: 16\ndataset:\n  - shards: 'a-{000..099}.tar'\n", [("W352", 2, 8)]),
     ("batch: {global_size: 512}\ndataset:\n  - shards: a.tar\n", [("W353", 1, 9)]),
     ("batch: 256\ndataset:\n  - {shards: a.tar, shuffle: 100}\n", [("W354", 3, 30)]),
+    ("skip: 8..23\nbatch: 4\nelastic: {ranks: 2}\nepoch: 64\n" + A, [("W355", 1, 7)]),
+    ("skip: [0..4, 5..9]\nbatch: 4\nepoch: {batches: 10}\n" + A, [("W355", 1, 7)]),
     ("elastic: {ranks: 8, workers: 4}\ndataset:\n  - shards: 'a-{00..15}.tar'\n", [("W361", 3, 5)]),
     ("dataset:\n  - {shards: 'a-{00..15}.tar.gz', interleave: 8}\n", [("W362", 2, 14)]),
     ("cache: {dir: cache, size: 500}\ndataset:\n  - shards: 's3://b/a-{000..099}.tar'\n", [("W363", 1, 27)]),

@@ -22,6 +22,7 @@ BEYOND = {
     "E210": "ranges that run backwards, and factors as text",
     "E212": "what is a regex to Python",
     "E216": "keys that other keys leave no place for",
+    "E217": "ranges of steps that run backwards",
     "E301": "sources without a share beside those with one",
     "E302": "shares that do not sum to 1",
     "E306": "epochs shorter than a batch",
@@ -29,6 +30,7 @@ BEYOND = {
     "E308": "fields that no source has",
     "E312": "what has no place in a pass",
     "E315": "decoders of fields that no source has",
+    "E317": "ranges of steps that overlap",
     "E316": "functions and collations of fields that no source has",
 }
 """What JSON Schema cannot say: it would have to look at two values at once, or at more than their form."""

@@ -73,3 +73,7 @@ def rng_of_another_shard(sample):
 def rng_in_a_thread(sample):
     with ThreadPoolExecutor(1) as pool:
         return {**sample, "noise": pool.submit(wdspec.sample_rng, sample).result().random()}
+
+
+def backwards(samples):
+    yield from reversed(list(samples))

@@ -36,6 +36,7 @@ errors: {max_rate: 0.001}
 loader: {workers: 8, prefetch: 4, pin_memory: true, timeout: 5m}
 allow: [pickle]
 limit: 10000
+skip: [1200..1260, 5]
 environments:
   laptop: {rewrite: [{from: "gs://", to: "./data/"}], epoch: 2048, sources: {archive: {shuffle: 10}}}
 """

@@ -77,6 +77,26 @@ class Reader:
             self.fail(error)
             raise
 
+    def pass_over(self, number: int) -> None:
+        """Goes on behind global batch J, which nobody gets: its samples are read, and decoded only where it takes that
+        to know which of them a source leaves out.
+
+        Raises:
+            WdspecError: as `batch`.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            with self._lent:
+                k, m = self.plan.slot_of_batch(number)
+                for rank in self.ranks:
+                    stream = self._slot(rank, k)
+                    assert not isinstance(stream, PassStream), "a pass gives every sample"
+                    stream.pass_over(m)
+        except BaseException as error:
+            self.fail(error)
+            raise
+
     @property
     def is_one_by_one(self) -> bool:
         """Whether a global batch is one sample, of one slot, that nothing but decoding was done to."""

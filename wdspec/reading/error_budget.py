@@ -45,7 +45,7 @@ class Budget:
         self.skipped: Counter[str] = Counter()
         """Skips by cause."""
         self.dropped: Counter[str] = Counter()
-        """Samples left out as the spec asks (`select`, `missing: skip`); these are no errors."""
+        """Samples left out as the spec asks (`select`, `missing: skip`, `skip`); these are no errors."""
         self.delivered = 0
         self.passes = self.shards = self.copies = self.bytes = 0
         """See `PackedCounts`."""

@@ -66,6 +66,16 @@ class SlotStream:
         take = self._next
         return [take[source]() for source in self._ahead[at : at + b]]
 
+    def pass_over(self, m: int) -> None:
+        """Goes on behind the slot's m-th batch, whose samples are not finished where that can be avoided."""
+        for stream in self._streams:
+            stream.passes(True)
+        try:
+            self.take(m)
+        finally:
+            for stream in self._streams:
+                stream.passes(False)
+
     def one_by_one(self, m: int) -> Iterator[Sample]:
         """The samples of the batches from m on, of one sample each; after each the slot stands behind it.
 

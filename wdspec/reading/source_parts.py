@@ -20,6 +20,11 @@ class SourceParts:
     transform: Transform
     errors: Errors
 
+    @property
+    def chooses(self) -> bool:
+        """Whether it takes the samples themselves to know which of them are left out."""
+        return self.transform.select is not None or self.transform.missing == "skip" or bool(self.errors.skip)
+
 
 @dataclass(frozen=True)
 class LiveSource:

@@ -12,7 +12,7 @@ from wdspec.planning.delays import ReleaseOrder
 from wdspec.planning.stream_state import Lane, StreamState, write_last
 from wdspec.reading.lanes import Lanes
 from wdspec.reading.source_parts import LiveSource
-from wdspec.reading.transform import Sample
+from wdspec.reading.transform import Sample, passing
 
 log = logging.getLogger("wdspec")
 
@@ -33,7 +33,8 @@ class SourceStream:
         plan = source.plan
         self._plan, self._slot, self._budget = plan, slot, source.budget
         self._delays, self._key = plan.delays, plan.delays.key(slot)
-        self._process = source.process(slot)
+        self._finish = self._process = source.process(slot)
+        self._passed = passing(self._finish, source.budget, source.parts.chooses)
         self._stretches = state.stretches
         width = next((each.lanes for each in state.stretches if each.until > state.ordinal), plan.interleave)
         self._lanes = Lanes(source, slot, state.turn, state.lanes, width, self._note_ended)
@@ -83,6 +84,10 @@ class SourceStream:
     def __iter__(self) -> Iterator[Sample]:
         return self._ordered() if self._is_ordered else self._shuffled()
 
+    def passes(self, passes: bool) -> None:
+        """Whether the samples that come are passed over from here on, so that nobody has to finish them."""
+        self._process = self._passed if passes else self._finish
+
     def close(self) -> None:
         """Closes the open shards."""
         self._lanes.close()
@@ -94,11 +99,11 @@ class SourceStream:
 
     def _ordered(self) -> Iterator[Sample]:
         """Nothing is held: each sample is given as it is read."""
-        process, lanes = self._process, self._lanes
+        lanes = self._lanes
         while True:
             while (run := lanes.run()) is not None:
                 for self._read, raw in enumerate(run, self._read + 1):  # noqa: B020 - where the stream stands
-                    sample = process(raw, self._read)
+                    sample = self._process(raw, self._read)
                     if sample is not None:
                         self._gave = True
                         yield sample
@@ -112,7 +117,7 @@ class SourceStream:
 
     def _shuffled(self) -> Iterator[Sample]:
         """Pass by pass of the slot; the last samples of each come out in the order of their releases."""
-        process, held, take = self._process, self._held, self._held.pop
+        held, take = self._held, self._held.pop
         while not self._is_ordered:
             releasing = ReleaseOrder(self._delays, self._key, self._read, self._last, self._stretches)
             begun = self._read
@@ -130,7 +135,7 @@ class SourceStream:
                 coming = releasing.upto(self._read)
                 for ordinal in self._with_rest(coming, releasing) if ended else coming:
                     self._last = ordinal
-                    sample = process(take(ordinal), ordinal + 1)
+                    sample = self._process(take(ordinal), ordinal + 1)
                     if sample is not None:
                         self._gave = True
                         if ended and not held:

@@ -172,6 +172,28 @@ class Transform:
         return project
 
 
+def passing(process: Process, budget: Budget, chooses: bool) -> Process:
+    """What is done with samples of a slot that are passed over, in place of `process`.
+
+    Args:
+        chooses: whether it takes `process` to know which samples are dropped: those use up no draw.
+    """
+    dropped = budget.dropped
+
+    def pass_over(raw: Sample, ordinal: int) -> Sample:
+        dropped["skip"] += 1
+        return raw
+
+    def choose(raw: Sample, ordinal: int) -> Sample | None:
+        sample = process(raw, ordinal)
+        if sample is not None:
+            budget.delivered -= 1
+            dropped["skip"] += 1
+        return sample
+
+    return choose if chooses else pass_over
+
+
 def _decoding(fields: SampleFields, budget: Budget, process: Process) -> Process:
     """The function of a slot where samples are decoded, and nothing else; `process` is for what cannot be decoded."""
     dropped, untouched = budget.dropped, fields.untouched

@@ -28,10 +28,11 @@ from wdspec.planning.live_shares import LiveShares, still_said
 from wdspec.planning.schedule import ScheduleSegment
 from wdspec.running.run import Run
 from wdspec.running.states.run_state import Checkpoint, State, make_state, read_state
+from wdspec.spec.language.steps.step_ranges import StepRanges
 from wdspec.system.per_process import Owner, PerProcess
 
 Step = tuple[list[Any], Mapping[int, bytes]]
-"""The items of one global batch, and the states after it of the slots that it was taken from."""
+"""The items of one global batch, none if it is skipped, and the states after it of the slots that it was taken from."""
 
 FORKED = "this iteration was begun by another process, before a fork; let each process begin one of its own"
 OLDER = (
@@ -66,6 +67,7 @@ class Cursor:
         """Iterations begun, and states loaded: the newest iteration has this number."""
         self._table = dict(checkpoint.table)
         self._set_live(checkpoint.shares)
+        self._set_skipped(checkpoint)
         self._stride = stride
         self._loaded = False
         """Whether a state was loaded and no iteration begun since."""
@@ -78,7 +80,7 @@ class Cursor:
     @property
     def checkpoint(self) -> Checkpoint:
         """Where this stands, after the last item given."""
-        return Checkpoint(self.batch, self.table, self.given, self.live)
+        return Checkpoint(self.batch, self.table, self.given, self.live, self.noted_steps)
 
     @property
     def live(self) -> tuple[LiveShares, ...]:
@@ -91,9 +93,31 @@ class Cursor:
         return self._segments
 
     @property
+    def noted_steps(self) -> StepRanges:
+        """The steps that were skipped up to here, and those that are to be because the loop says so, not the spec."""
+        if not self._skipped:
+            return self._skipped
+        return self._skipped.within(0, self.batch) | self._to_skip.within(self.batch)
+
+    @property
+    def skipped(self) -> StepRanges:
+        """The steps that were skipped up to here, and all that will be."""
+        return self._skipped
+
+    @property
     def next_step(self) -> int:
         """J of the first global batch of which nothing was given."""
         return self.batch + bool(self.given)
+
+    @property
+    def standing(self) -> int:
+        """J of the step that an iteration goes on with: behind its epoch, if what is left of that is skipped."""
+        return self._standing(self.batch)
+
+    def _standing(self, batch: int) -> int:
+        length, end = self.run.plan.epoch_batches, self.run.epoch_end(batch)
+        is_over = length and end and batch % length and self._skipped.following(batch) >= end
+        return end if end and is_over else batch
 
     def begin(self) -> int:
         """The number of a new iteration, which ends all older ones."""
@@ -124,6 +148,8 @@ class Cursor:
                 self._table.update(states)
             self.batch += self._stride
             self.given = 0
+            if not items:
+                continue
             yield items[-1]
             # Before more is taken: persistent workers serve a newer iteration through the same iterator.
             if iteration != self.iterations:
@@ -150,6 +176,13 @@ class Cursor:
         self.batch, self.given = checkpoint.batch, checkpoint.given
         self._table = dict(checkpoint.table)
         self._set_live(checkpoint.shares)
+        self._set_skipped(checkpoint)
+
+    def skip(self, steps: StepRanges) -> None:
+        """Leaves out these steps, none of which was given; an iteration under way ends."""
+        self._to_skip |= steps
+        self._skipped |= steps
+        self.iterations += 1
 
     def set_shares(self, shares: Mapping[str, float], start: int) -> None:
         """Has global batches from J = `start` on drawn by these shares, whatever was set for later ones before."""
@@ -159,6 +192,11 @@ class Cursor:
     def _set_live(self, live: tuple[LiveShares, ...]) -> None:
         self._segments = self.run.segments(live)
         self._live = live
+
+    def _set_skipped(self, checkpoint: Checkpoint) -> None:
+        """Of the spec's ranges those have a say that are not behind: what was skipped there the checkpoint knows."""
+        self._to_skip = checkpoint.skipped.within(checkpoint.batch)
+        self._skipped = checkpoint.skipped | self.run.skipped.within(checkpoint.batch)
 
     def state_dict(self) -> State:
         """The state after the last item given."""
@@ -176,11 +214,11 @@ class Cursor:
     def check_epoch(self, epoch: int) -> None:
         """Raises a UsageError unless the next batch is of this epoch; one pass is like another."""
         length = self.run.plan.epoch_batches
-        if self.run.plan.finite is not None or self.run.epoch_of(self.batch) == epoch:
+        if self.run.plan.finite is not None or self.run.epoch_of(self.standing) == epoch:
             return
         if length is None:
             raise UsageError("this stream is endless and has no epochs; give `epoch:` in the spec")
-        at, inside = divmod(self.batch, length)
+        at, inside = divmod(self.standing, length)
         middle = inside or self.given
         raise UsageError(
             f"set_epoch({epoch}) checks, it does not seek: the stream stands at batch {inside} of epoch {at}; "

@@ -26,6 +26,7 @@ from wdspec.running.reading_cursor import ReadingCursor
 from wdspec.running.run import Run
 from wdspec.running.states.run_state import Checkpoint, State, entries_of, read_state
 from wdspec.running.states.state_checks import VERSION, WORKER_FORMAT, damaged, rank_state, stamp
+from wdspec.spec.language.steps.step_ranges import StepRanges
 
 
 class SingleProcessIteration(Iterator[Any]):
@@ -53,8 +54,8 @@ class SingleProcessIteration(Iterator[Any]):
         """Whether the epoch that was begun has no more items."""
         run, cursor = self._cursor.run, self._cursor
         has_given = cursor.batch > self._began
-        ends = has_given and not cursor.given and run.epoch_end(cursor.batch - 1) == cursor.batch
-        return {"at_end": self._at_end or ends}
+        end = run.epoch_end(cursor.batch - 1) if has_given and not cursor.given else None
+        return {"at_end": self._at_end or (end is not None and end <= cursor.standing)}
 
     def load_state_dict(self, state: Mapping[str, bool]) -> None:
         """Goes on from there; the dataset has loaded its own state before."""
@@ -82,7 +83,8 @@ class WorkerCursor(ReadingCursor):
         begun: WorkerCounters,
         options: DataLoaderOptions,
     ) -> None:
-        super().__init__(run, checkpoint._replace(batch=checkpoint.batch + worker), workers)
+        super().__init__(run, checkpoint, workers)
+        self.batch += worker
         self._worker, self._workers = worker, workers
         self._begun, self._own = begun, begun.slot()
         self._options = options
@@ -133,11 +135,26 @@ class WorkerCursor(ReadingCursor):
                 "DataLoader would give the next epoch in the wrong order; use wdspec.loader(spec, num_workers=…), or "
                 "change the epoch"
             )
+        if (uneven := self._uneven_skip()) is not None:
+            return (
+                f"{uneven.count} steps are to be skipped ({uneven}), which is no multiple of {self._workers} workers "
+                "taking turns, so that what comes behind would be in another order; use wdspec.loader(spec, "
+                "num_workers=…), or skip a multiple"
+            )
         if self.run.items_per_step > 1 and self._workers > 1:
             return (
                 f"a step gives this rank {self.run.items_per_step} items, and {self._workers} workers taking turns "
                 "would give them in another order; use wdspec.loader(spec, num_workers=…)"
             )
+        return None
+
+    def _uneven_skip(self) -> StepRanges | None:
+        """Steps in the midst of the coming iteration that some workers would skip more of than others."""
+        first = self._first if self._ended is None else self._ended
+        end = self.run.epoch_end(self._standing(first))
+        for begin, stop in self._skipped.within(first, end).ranges:
+            if stop != end and (stop - begin) % self._workers:
+                return StepRanges(((begin, stop),))
         return None
 
     def _items(self, iteration: int, refusal: str | None) -> Iterator[Any]:
@@ -150,7 +167,7 @@ class WorkerCursor(ReadingCursor):
         """Stays here: `read` went to where the iteration begins."""
 
     def _end(self) -> int | None:
-        return self.run.epoch_end(self._first)
+        return self.run.epoch_end(self._standing(self._first))
 
     def _reads(self, slot: int) -> bool:
         return (slot % self.run.plan.topology.workers - self._first) % self._workers == self._worker
@@ -165,7 +182,8 @@ class WorkerCursor(ReadingCursor):
         """What this worker needs to go on: JSON values, for a DataLoader that keeps one for each worker."""
         run, own = self.run, {slot: state for slot, state in self.table.items() if self._reads(slot)}
         shares = shares_as_text(self.live)
-        where = {"batch": self.batch, "given": self.given, "shares": shares}
+        skip = self.noted_steps.as_text()
+        where = {"batch": self.batch, "given": self.given, "shares": shares, "skip": skip}
         stamped = stamp({**where, "items": run.items_per_step, "digest": run.digest})
         return {
             "format": WORKER_FORMAT,

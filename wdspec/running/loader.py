@@ -171,8 +171,9 @@ class Loader(Resumable):
             elif isinstance(parcel, WdspecError):
                 raise parcel
             else:
-                self._tally.batches += 1
-                yield opened(parcel)
+                step = opened(parcel)
+                self._tally.batches += bool(step[0])
+                yield step
                 if self._outdated:
                     return
 

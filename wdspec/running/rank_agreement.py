@@ -25,6 +25,7 @@ from wdspec.errors import UsageError
 from wdspec.planning.order_digest import EXPAND_UP_TO, differences, digest
 from wdspec.processes.seat import initialised_distributed
 from wdspec.running.run import Run
+from wdspec.spec.language.steps.step_ranges import StepRanges
 from wdspec.system.user_warnings import warn_user
 from wdspec.urls.sequence import ShardUrl, UrlSequence
 
@@ -53,7 +54,8 @@ def check_ranks_agree(run: Run) -> None:
         UsageError: another rank differs; names the first source and shard, or the option, that does.
     """
     shards = {source.name: _texts(source.shards) for source in run.plan.sources}
-    _compare_ranks(run, "", json.loads(run.order), shards)
+    skipped = {"skip": str(run.skipped)} if run.skipped else {}
+    _compare_ranks(run, "", {**json.loads(run.order), **skipped}, shards)
 
 
 def check_shares_agree(run: Run, start: int, shares: Mapping[str, float]) -> None:
@@ -65,6 +67,17 @@ def check_shares_agree(run: Run, start: int, shares: Mapping[str, float]) -> Non
         UsageError: another rank has set others, or after another batch.
     """
     _compare_ranks(run, "shares", {"from global batch": start, "shares": dict(shares)}, {})
+
+
+def check_skips_agree(run: Run, batch: int, steps: StepRanges) -> None:
+    """Compares steps that the training loop skips, and where it says so, with those of the ranks that came before.
+
+    Does nothing unless torch.distributed is initialised. A rank that never skips any is found where states are merged.
+
+    Raises:
+        UsageError: another rank skips others, or says so after another batch.
+    """
+    _compare_ranks(run, "steps to skip", {"before global batch": batch, "skip": str(steps)}, {})
 
 
 def _compare_ranks(run: Run, what: str, said: dict[str, Any], shards: dict[str, list[str]]) -> None:
@@ -151,6 +164,11 @@ def _difference(
     if "from global batch" in order:
         return (
             f"rank {rank} ('now') sets other shares than rank {other} ('was'):\n  {lines}\nset the same on all ranks, "
+            "after the same batch"
+        )
+    if "before global batch" in order:
+        return (
+            f"rank {rank} ('now') skips other steps than rank {other} ('was'):\n  {lines}\nskip the same on all ranks, "
             "after the same batch"
         )
     return f"rank {rank} ('now') has another spec than rank {other} ('was'):\n  {lines}\n{remedy}"

@@ -65,7 +65,7 @@ class ReadingCursor(Cursor):
 
     def items(self, iteration: int | None = None) -> Iterator[Any]:
         """The items of an iteration; its number, as for `iterate`."""
-        if not self._own_reader().is_one_by_one:
+        if not self._own_reader().is_one_by_one or self._skipped.within(self.batch):
             yield from self.iterate(self._steps(), iteration)
             return
         iteration = self._entered(iteration)
@@ -91,7 +91,7 @@ class ReadingCursor(Cursor):
 
     def _end(self) -> int | None:
         """J of the batch that the iteration ends before."""
-        return self.run.epoch_end(self.batch)
+        return self.run.epoch_end(self.standing)
 
     def _own_reader(self) -> Reader:
         """The reader, which stands where this does."""
@@ -112,12 +112,17 @@ class ReadingCursor(Cursor):
     def _steps(self) -> Iterator[Step]:
         run, end, reader = self.run, self._end(), self._own_reader()
         read, assemble = reader.batch, run.assemble
+        skipped = self._skipped.within(self.batch) or None
         unnoted: dict[int, bytes] = {}
         if self._unfinished is not None and self._unfinished[0] == self.batch:
             yield self._unfinished[1]
         is_single = run.items_per_step == 1
         while end is None or self.batch < end:
             batch = self.batch
+            if skipped is not None and batch in skipped:
+                reader.pass_over(batch)
+                yield [], unnoted if is_single else reader.states(batch)
+                continue
             samples = read(batch)
             try:
                 items = assemble(batch, samples)

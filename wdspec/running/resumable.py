@@ -10,9 +10,10 @@ from wdspec.errors import UsageError
 from wdspec.planning.live_shares import LiveShares, checked_shares
 from wdspec.planning.plan import Plan
 from wdspec.running.cursor import Cursor
-from wdspec.running.rank_agreement import check_shares_agree
+from wdspec.running.rank_agreement import check_shares_agree, check_skips_agree
 from wdspec.running.run import Run
 from wdspec.running.states.run_state import State
+from wdspec.spec.language.steps.step_ranges import StepRanges
 
 
 class Resumable(ABC):
@@ -40,15 +41,22 @@ class Resumable(ABC):
     def __len__(self) -> int:
         """Items of a whole epoch on this rank, the same on every rank: batches with `batch`, else samples.
 
+        Where steps are skipped, those of the epoch of the next batch, without these.
+
         Raises:
             TypeError: the spec has no `epoch:`.
         """
-        return self.plan.require_epoch() * self.run.items_per_step
+        length = self.plan.require_epoch()
+        skipped = self.cursor.skipped
+        if skipped:
+            begun = self.epoch * length
+            length -= skipped.within(begun, begun + length).count
+        return length * self.run.items_per_step
 
     @property
     def epoch(self) -> int:
         """The epoch of the next batch, from 0."""
-        return self.run.epoch_of(self.cursor.batch)
+        return self.run.epoch_of(self.cursor.standing)
 
     def set_epoch(self, epoch: int) -> None:
         """Checks that the next iteration gives this epoch, or the rest of it; never seeks.
@@ -105,6 +113,44 @@ class Resumable(ABC):
         check_shares_agree(run, start, given)
         cursor.set_shares(given, start)
         return start
+
+    def skip_steps(self, first: int, last: int | None = None) -> None:
+        """Leaves out a range of steps to come, as `skip` in the spec does; what comes behind is as it would have been.
+
+        For a loop that goes back to a state from before a spike of the loss, and on without the batches around it. An
+        iteration under way ends. States hold what is set, also for the steps to come, on any topology.
+
+        Args:
+            first, last: numbers of global batches, as `state_dict()["batch"]` counts them, both included; one step
+                without `last`. All ranks leave out the same after the same batch.
+
+        Raises:
+            UsageError: no such range, or one that was given already; `epoch: pass`; another rank of torch.distributed
+                leaves out other steps.
+
+        Example:
+            >>> import wdspec
+            >>> with wdspec.loader("examples/specs/digits.yaml", split="train", num_workers=0) as loader:
+            ...     state = loader.state_dict()
+            ...     keys = [batch["__key__"] for batch in loader]
+            ...     loader.load_state_dict(state)
+            ...     loader.skip_steps(3, 5)
+            ...     [batch["__key__"] for batch in loader] == keys[:3] + keys[6:]
+            True
+        """
+        run, cursor, last = self.run, self.cursor, first if last is None else last
+        run.check_skippable()
+        if type(first) is not int or type(last) is not int or not 0 <= first <= last:
+            raise UsageError(
+                f"steps are skipped from one number to another, from 0 on, not {first!r} to {last!r}"
+            )
+        if first < cursor.next_step:
+            raise UsageError(
+                f"step {first:,} was given already: the next one is {cursor.next_step:,}; load a state from before it"
+            )
+        steps = StepRanges(((first, last + 1),))
+        check_skips_agree(run, cursor.batch, steps)
+        cursor.skip(steps)
 
     def state_dict(self) -> State:
         """The state after the last item given: JSON values, a few bytes a slot and source; `wdspec state` shows it.

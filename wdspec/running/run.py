@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from wdspec.errors import UsageError
 from wdspec.planning.live_shares import LiveShares, live_segments
 from wdspec.planning.order_digest import describe_order, describe_samples, digest
 from wdspec.planning.plan import Plan, make_plan
@@ -18,6 +19,8 @@ from wdspec.reading.batches.batch_maker import BatchMaker
 from wdspec.reading.collate import as_tuple
 from wdspec.reading.transform import Sample
 from wdspec.running.blueprint import Blueprint
+from wdspec.spec.language.steps.skipped_steps import steps_in
+from wdspec.spec.language.steps.step_ranges import StepRanges
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,16 @@ class Run:
         """
         batch = self.blueprint.spec.batch
         return 1 if batch is not None and not batch.accumulate else len(self.ranks)
+
+    @cached_property
+    def skipped(self) -> StepRanges:
+        """The steps that the spec leaves out."""
+        return steps_in(self.blueprint.spec.skip)
+
+    def check_skippable(self) -> None:
+        """Raises a UsageError if steps of it cannot be left out."""
+        if self.plan.finite is not None:
+            raise UsageError("steps cannot be skipped with `epoch: pass`, which gives every sample once")
 
     # Hashing long lists of shards takes time, so these are computed once.
 

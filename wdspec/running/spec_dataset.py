@@ -87,12 +87,20 @@ class SpecDataset(Resumable, IterableDataset[Any]):
             self._begun.clear()
 
     def set_shares(self, shares: Mapping[str, float], *, after: int = 0) -> int:
+        self._check_alone("draw by other shares")
+        return super().set_shares(shares, after=after)
+
+    def skip_steps(self, first: int, last: int | None = None) -> None:
+        self._check_alone("skip steps")
+        super().skip_steps(first, last)
+
+    def _check_alone(self, what: str) -> None:
+        """Raises a UsageError where workers of a DataLoader read this, which cannot be told anything."""
         if get_worker_info() is not None or self._begun.any():
             raise UsageError(
-                "workers of a DataLoader read this, and cannot be told of other shares; use wdspec.loader(spec, "
+                f"workers of a DataLoader read this, and cannot be told to {what}; use wdspec.loader(spec, "
                 "num_workers=…)"
             )
-        return super().set_shares(shares, after=after)
 
     def stats(self) -> RunStats:
         """What was read so far in this process: of each source delivered, dropped, skipped, and more.

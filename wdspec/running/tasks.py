@@ -2,8 +2,9 @@
 
 A DataLoader's rotation starts at worker 0 whenever iteration starts, at batch J₀ say, so worker w serves
 J₀+w, J₀+w+W, … and needs the slots k with (k - J₀) mod W = w: other ones after a resume or an odd epoch. So
-workers own nothing across iterations. A task is (numbers, table, segments): the table, sent with the first W tasks
-only, holds the states of that worker's slots; the segments, sent where they have changed, are the shares that were set.
+workers own nothing across iterations. A task is (numbers, table, segments, skipped): the table, sent with the first W
+tasks only, holds the states of that worker's slots; the segments, sent where they have changed, are the shares that
+were set; of batches that are skipped nothing but states comes back.
 What comes back holds the states after each batch.
 
     parent:   table ─▶ ([J₀], table₀) ([J₀+1], table₁) ([J₀+2, …], ·) …    workers:  restore(table), batch(J), states
@@ -35,7 +36,7 @@ from wdspec.running.run_stats import Counts, Tally
 from wdspec.running.worker_processes import memory_peak
 
 Segments = tuple[ScheduleSegment, ...]
-Task = tuple[range, "dict[int, bytes] | None", "Segments | None"]
+Task = tuple[range, "dict[int, bytes] | None", "Segments | None", tuple[int, ...]]
 Failure = WdspecError | ExceptionWrapper
 """What a batch could not be read for; others than ours with the traceback, as torch raises them."""
 
@@ -52,7 +53,7 @@ class Delivery:
     """What a worker returns for a task."""
 
     parcels: Sequence[Parcel | Step]
-    """For each batch its items, and the states after it; within one process as they are."""
+    """For each batch its items, none if it is skipped, and the states after it; within one process as they are."""
     failure: Failure | None = None
     """Why those of the task that come behind are missing."""
     seconds: float = 0.0
@@ -65,6 +66,8 @@ class Delivery:
     """and what that has counted so far, of the sources that were read since its last delivery."""
     opened: int = 0
     """Bytes of parcels that were opened already."""
+    has_skipped: bool = False
+    """Whether there are batches among them that were skipped, so that it took less than others will."""
 
     @property
     def size(self) -> int:
@@ -96,7 +99,7 @@ class Pace:
     def note(self, delivery: Delivery) -> None:
         """Takes the cost of a delivery into account."""
         count = len(delivery.parcels)
-        if not count:
+        if not count or delivery.has_skipped:
             return
         weight = 0.25 if self._size else 1.0
         self._seconds += weight * (delivery.seconds / count - self._seconds)
@@ -121,7 +124,8 @@ class TaskSampler(Sampler[Task]):
 
     def __iter__(self) -> Iterator[Task]:
         run, first, table = self.cursor.run, self.cursor.batch, dict(self.cursor.table)
-        workers, k_of, end = self.workers, run.plan.topology.workers, run.epoch_end(first)
+        workers, k_of, end = self.workers, run.plan.topology.workers, run.epoch_end(self.cursor.standing)
+        skipped = self.cursor.skipped.within(first)
         number = self.sent = first
         known: dict[int, Segments] = {}
         while end is None or number < end:
@@ -136,7 +140,8 @@ class TaskSampler(Sampler[Task]):
                 numbers = range(number + worker, number + worker + steps * workers, workers)
                 segments, told = self.cursor.segments, known.get(worker)
                 known[worker], self.sent = segments, max(self.sent, numbers[-1] + 1)
-                yield numbers, own, None if segments is told else segments
+                passed = tuple(each for each in numbers if each in skipped) if skipped else ()
+                yield numbers, own, None if segments is told else segments, passed
             number += steps * workers
 
 
@@ -150,7 +155,7 @@ class TaskDataset(Dataset[Any]):
         """Of the reader: no other of this run has it, but by a chance of 2⁻⁶⁴."""
 
     def __getitem__(self, task: Task) -> Delivery:
-        numbers, table, segments = task
+        numbers, table, segments, skipped = task
         begun = time.perf_counter()
         parcels: list[Parcel | Step] = []
         failure: Failure | None = None
@@ -163,7 +168,12 @@ class TaskDataset(Dataset[Any]):
             if segments is not None:
                 self._reader.draw_by(segments)
             for number in numbers:
-                step = self.run.assemble(number, self._reader.batch(number)), self._reader.states(number)
+                if number in skipped:
+                    self._reader.pass_over(number)
+                    items = []
+                else:
+                    items = self.run.assemble(number, self._reader.batch(number))
+                step = items, self._reader.states(number)
                 parcels.append(Parcel(step) if is_sent else step)
         except WdspecError as error:
             # Whole to the training process, where torch would print its traceback into another.
@@ -173,7 +183,15 @@ class TaskDataset(Dataset[Any]):
                 raise
             failure = ExceptionWrapper(where="in a worker of a Loader")
         counts = self._reader.counts() if is_sent and self._reader is not None else {}
-        return Delivery(parcels, failure, time.perf_counter() - begun, memory_peak(), self._number, counts)
+        return Delivery(
+            parcels,
+            failure,
+            time.perf_counter() - begun,
+            memory_peak(),
+            self._number,
+            counts,
+            has_skipped=bool(skipped),
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None}

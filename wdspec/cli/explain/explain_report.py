@@ -31,6 +31,7 @@ from wdspec.importing import file_of_module
 from wdspec.listed_spec import functions_of
 from wdspec.planning.plan import Plan
 from wdspec.spec.language.models import Spec
+from wdspec.spec.language.steps.skipped_steps import steps_in
 from wdspec.urls.sequence import ShardUrl
 
 
@@ -66,6 +67,9 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
     else:
         yield "batch", "none: yields single samples"
     yield "epoch", _epoch(explanation)
+    if spec.skip:
+        skipped = steps_in(spec.skip)
+        yield "skip", f"steps {skipped}: {counted(skipped.count, 'global batch', 'global batches')}"
     yield "draw", draw_in_words(plan)
     if plan.schedule:
         yield "schedule", _schedule(explanation)

@@ -14,6 +14,7 @@ from wdspec.formats.blocks import CHUNK
 from wdspec.planning.plan import Plan
 from wdspec.planning.topology import Topology
 from wdspec.spec.language.models import Spec
+from wdspec.spec.language.steps.skipped_steps import steps_in
 
 PER_UNENDING = 1000
 """Samples for which the expected draws are given where the spec has no epoch."""
@@ -227,6 +228,7 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "epoch": None
         if plan.epoch_batches is None
         else {"batches_per_rank": plan.epoch_batches, "samples": plan.epoch_samples},
+        "skip": [[first, stop - 1] for first, stop in steps_in(explanation.spec.skip).ranges],
         "expected_of": plan.epoch_samples or PER_UNENDING,
         "sources": [{**asdict(each), "passes": each.passes} for each in explanation.sources],
         "slots": [asdict(each) for each in explanation.slots],

@@ -59,7 +59,9 @@ def batch(
         raise click.UsageError(f"there is no rank {rank}; there are {trace.samples[-1].rank + 1}")
     if form == "json":
         listed = [_as_json(sample, decoded) for sample in kept]
-        print_json({"step": trace.batch, "epoch": trace.epoch, "samples": listed})
+        print_json(
+            {"step": trace.batch, "epoch": trace.epoch, "skipped": trace.is_skipped, "samples": listed}
+        )
     else:
         show(*_parts(trace, kept, decoded))
 
@@ -79,6 +81,8 @@ def _parts(trace: Trace, samples: list[TracedSample], decoded: bool) -> Iterator
     ]
     headings = ("rank>", "#>", "source", "key", "shard", "index>", "byte>")
     yield Table(headings, rows, title=f"step {trace.batch:,}, epoch {trace.epoch:,}")
+    if trace.is_skipped:
+        yield "this step is skipped (`skip`): nobody gets these samples"
     padding = sum(each.is_padding for each in samples)
     if padding:
         yield f"{padding:,} of these only fill up the batch (`__mask__` is false)"

@@ -34,6 +34,7 @@ def state(file: str, form: str) -> None:
 
 def _parts(title: str, told: dict[str, Any]) -> Iterator[Part]:
     given, items = told["given_of_step"]
+    skipped = sum(last - first + 1 for first, last in told["skipped"])
     epoch = "endless"
     if told["epoch_batches"]:
         epoch = f"{told['epoch']}, {told['epoch_batch']:,} of its {counted(told['epoch_batches'], 'batch', 'batches')}"
@@ -44,7 +45,16 @@ def _parts(title: str, told: dict[str, Any]) -> Iterator[Part]:
     goes_on = f"{_shown(usual)} ranks{more}, with {_shown(told['legal_workers'])} workers each"
     rows = [
         ("version", str(told["version"])),
-        ("batch", f"{told['batch']:,} global batches were given, {counted(told['samples'], 'sample')}"),
+        (
+            "batch",
+            f"{told['batch'] - skipped:,} global batches were given, {counted(told['samples'], 'sample')}",
+        ),
+        *([("skipped", f"{skipped:,} besides: {_steps(told['skipped'])}")] if skipped else []),
+        *(
+            [("to be skipped", f"{_steps(told['to_skip'])}, as the training loop said")]
+            if told["to_skip"]
+            else []
+        ),
         *([("inside a step", f"{given} of a rank's {items} items of the next one, too")] if given else []),
         ("epoch", epoch),
         ("topology", f"{all_ranks} ranks x {told['elastic']['workers']} workers"),
@@ -69,6 +79,10 @@ def _parts(title: str, told: dict[str, Any]) -> Iterator[Part]:
         "slots that read it>": lambda each: number(each["slots"]),
     }
     yield table_of(told["sources"], columns, "what the sources have given")
+
+
+def _steps(ranges: list[list[int]]) -> str:
+    return ", ".join(f"{first:,} to {last:,}" if first < last else f"{first:,}" for first, last in ranges)
 
 
 def _shares(shares: dict[str, float]) -> str:

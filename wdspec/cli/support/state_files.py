@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from wdspec.errors import UsageError
+from wdspec.spec.language.steps.step_ranges import StepRanges
 
 
 def states_in(file: str) -> list[tuple[str, Mapping[str, Any]]]:
@@ -47,7 +48,7 @@ def described(saved: Mapping[str, Any]) -> dict[str, Any]:
     """
     from wdspec.planning.topology import legal_workers, legal_world_sizes
     from wdspec.running.states.samples_given import samples_given
-    from wdspec.running.states.state_checks import check_undamaged, ranks_of
+    from wdspec.running.states.state_checks import check_undamaged, ranks_of, skipped_steps
 
     check_undamaged(saved)
     order, ranks, batch = json.loads(saved["order"]), ranks_of(saved), saved["batch"]
@@ -61,12 +62,12 @@ def described(saved: Mapping[str, Any]) -> dict[str, Any]:
         }
         for name, counts in samples_given(saved).items()
     }
-    set_since = json.loads(saved["shares"])
+    set_since, skipped = json.loads(saved["shares"]), skipped_steps(saved)
     epoch, inside = divmod(batch, saved["epoch_batches"]) if saved["epoch_batches"] else (0, batch)
     return {
         "version": saved["version"],
         "batch": batch,
-        "samples": batch * topology["ranks"] * per_slot,
+        "samples": (batch - skipped.within(0, batch).count) * topology["ranks"] * per_slot,
         "given_of_step": [saved["given"], saved["items"]],
         "epoch": epoch,
         "epoch_batch": inside,
@@ -79,11 +80,18 @@ def described(saved: Mapping[str, Any]) -> dict[str, Any]:
         "digest": saved["digest"],
         "seed": order["seed"],
         "shares": [{"batch": start, "shares": shares} for start, shares in set_since],
+        "skipped": _ends(skipped.within(0, batch)),
+        "to_skip": _ends(skipped.within(batch)),
         "sources": [
             {"source": name, "share": order["sources"][name]["share"], **counts}
             for name, counts in sources.items()
         ],
     }
+
+
+def _ends(steps: StepRanges) -> list[list[int]]:
+    """The first and the last step of each range."""
+    return [[first, stop - 1] for first, stop in steps.ranges]
 
 
 def _read(file: str) -> Any:

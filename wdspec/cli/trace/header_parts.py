@@ -11,26 +11,18 @@ from wdspec.reading.shard_opener import ShardOpener
 from wdspec.reading.source_parts import SourceParts
 from wdspec.reading.transform import Process, Transform
 from wdspec.reading.user_steps import MapSteps
-from wdspec.spec.language.models import Source, Spec
+from wdspec.spec.language.models import Spec
 
 
 def header_parts(spec: Spec, parts: Mapping[str, SourceParts]) -> dict[str, SourceParts]:
     """The parts of the sources of a spec; those whose samples are left out only by what is in them stay as they
     are."""
-    return {
-        source.name: parts[source.name] if needs_samples(spec, source) else _by_headers(parts[source.name])
-        for source in spec.sources
-    }
+    return {name: part if needs_samples(spec, part) else _by_headers(part) for name, part in parts.items()}
 
 
-def needs_samples(spec: Spec, source: Source) -> bool:
+def needs_samples(spec: Spec, parts: SourceParts) -> bool:
     """Whether it takes the samples themselves to know which of them are left out."""
-    return (
-        spec.stage is not None
-        or source.select is not None
-        or source.missing == "skip"
-        or bool(source.errors.skip)
-    )
+    return spec.stage is not None or parts.chooses
 
 
 def _by_headers(parts: SourceParts) -> SourceParts:

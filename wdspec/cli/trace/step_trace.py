@@ -57,6 +57,8 @@ class Trace(NamedTuple):
     """J of the global batch, counted from the beginning of the run."""
     epoch: int
     samples: list[TracedSample]
+    is_skipped: bool
+    """Whether the run leaves it out, so that these come to nobody."""
 
 
 def trace_step(
@@ -91,11 +93,10 @@ def trace_step(
     listed = blueprint(spec)
     run = Run.of(listed, Seat(0, 1), 1)
     number = _number(run, step, epoch)
-    checkpoint = Checkpoint()
-    if state is not None:
-        checkpoint = read_state(state, run)
-        if checkpoint.batch > number:
-            checkpoint = _begun_anew(checkpoint)
+    checkpoint = Checkpoint() if state is None else read_state(state, run)
+    is_skipped = number in Cursor(run, checkpoint).skipped
+    if checkpoint.batch > number:
+        checkpoint = _begun_anew(checkpoint)
     cursor = Cursor(run, checkpoint)
     scouting = Run(
         Blueprint(spec, listed.shards, header_parts(spec, listed.parts), listed.counts), run.plan, run.seat
@@ -115,7 +116,7 @@ def trace_step(
         reader.close()
     seat = Seat(0, run_ranks)
     seat.places(run.plan.topology, run.plan.batching.shared)
-    return Trace(number, run.epoch_of(number), list(_placed(samples, run_ranks, listed)))
+    return Trace(number, run.epoch_of(number), list(_placed(samples, run_ranks, listed)), is_skipped)
 
 
 def _begun_anew(checkpoint: Checkpoint) -> Checkpoint:

@@ -76,6 +76,10 @@ class StagedSlot:
             self._skipped -= 1
         return [next(self._outputs) for _ in range(self._per_slot)]
 
+    def pass_over(self, m: int) -> None:
+        """Goes on behind the next b samples, which the stage has to make."""
+        self.take(m)
+
     def pack(self) -> bytes:
         """The state after the last batch taken."""
         slot, at = self._point

@@ -27,7 +27,16 @@ from wdspec.planning.plan import SourcePlan
 from wdspec.planning.stream_state import StreamState, pack_slot, unpack_slot
 from wdspec.running.run import Run
 from wdspec.running.states.slot_columns import encode
-from wdspec.running.states.state_checks import FORMAT, VERSION, check_undamaged, ranks_of, read_entry, stamp
+from wdspec.running.states.state_checks import (
+    FORMAT,
+    VERSION,
+    check_undamaged,
+    ranks_of,
+    read_entry,
+    skipped_steps,
+    stamp,
+)
+from wdspec.spec.language.steps.step_ranges import StepRanges
 from wdspec.system.user_warnings import warn_user
 
 State = dict[str, Any]
@@ -44,6 +53,8 @@ class Checkpoint(NamedTuple):
     """Items of that step already given."""
     shares: tuple[LiveShares, ...] = ()
     """What was set of shares: those that hold, and those that will."""
+    skipped: StepRanges = StepRanges()
+    """The steps before it that were skipped, and those behind that were set to be, not by the spec."""
 
 
 def make_state(run: Run, checkpoint: Checkpoint) -> State:
@@ -61,6 +72,7 @@ def make_state(run: Run, checkpoint: Checkpoint) -> State:
         "samples": run.samples,
         "sources": list(run.sources),
         "shares": shares_as_text(checkpoint.shares),
+        "skip": checkpoint.skipped.as_text(),
     }
     return {**state, "ranks": entries_of(run, checkpoint.table, stamp(state))}
 
@@ -143,7 +155,7 @@ def read_state(
     if "pass" in before and "pass" not in now:
         anew = pack_slot([StreamState()] * len(run.sources))
         table = {r * workers + k: anew for r in run.ranks for k in range(min(state["batch"], workers))}
-    return Checkpoint(state["batch"], table, given, _live(state, run, before, now))
+    return Checkpoint(state["batch"], table, given, _live(state, run, before, now), skipped_steps(state))
 
 
 def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
@@ -180,6 +192,12 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
                 f"the ranks were given different shares: {first['shares']} (ranks {ranks_of(first)}) and "
                 f"{part['shares']} (ranks {ranks_of(part)}), as [global batch, shares]; set the same on all ranks, "
                 "after the same batch"
+            )
+        if skipped_steps(part) != skipped_steps(first):
+            raise UsageError(
+                f"the ranks skip different steps: {skipped_steps(first) or 'none'} (ranks {ranks_of(first)}) and "
+                f"{skipped_steps(part) or 'none'} (ranks {ranks_of(part)}); skip the same on all ranks, after the same "
+                "batch"
             )
     entries: dict[str, str] = {}
     for part in parts:

@@ -11,6 +11,7 @@ from wdspec.errors import UsageError
 from wdspec.planning.live_shares import shares_as_text, shares_from_text
 from wdspec.planning.order_digest import digest
 from wdspec.running.states.slot_columns import Slot, decode
+from wdspec.spec.language.steps.step_ranges import StepRanges
 
 FORMAT, VERSION = "wdspec-state", 4
 WORKER_FORMAT = "wdspec-worker-state"
@@ -36,6 +37,8 @@ def check_undamaged(state: Any) -> None:
             "with the release that wrote the state, or begin the data anew: no state, another `seed`"
         )
     for name, is_right in _KINDS.items():
+        if name not in state and name in _OPTIONAL:
+            continue
         if name not in state:
             raise damaged(f"`{name}` is missing")
         if not is_right(state[name]):
@@ -73,9 +76,17 @@ def _order(text: str, written: str) -> dict[str, Any]:
 def stamp(state: Mapping[str, Any]) -> str:
     """What the entry of every canonical rank begins with: what has to be the same on all ranks."""
     own: str = state["digest"]
-    if state["shares"] != NO_SHARES:
-        own = digest({"order": own, "shares": state["shares"]})
+    said = {"shares": state["shares"]} if state["shares"] != NO_SHARES else {}
+    if skipped := skipped_steps(state):
+        said["skip"] = skipped.as_text()
+    if said:
+        own = digest({"order": own, **said})
     return f"{state['batch']}.{state['given']}.{state['items']}.{own[:8]}:"
+
+
+def skipped_steps(state: Mapping[str, Any]) -> StepRanges:
+    """The steps that a state says were skipped, and are to be; states from before steps could be have no entry."""
+    return StepRanges.from_text(state.get("skip", "[]"))
 
 
 def ranks_of(state: Mapping[str, Any]) -> list[int]:
@@ -149,6 +160,13 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 63
 
 
+def _are_steps(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and StepRanges.from_text(value).as_text() == value
+    except (TypeError, ValueError):
+        return False
+
+
 def _are_shares(value: Any) -> bool:
     try:
         return isinstance(value, str) and shares_as_text(shares_from_text(value)) == value
@@ -166,6 +184,9 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "order": lambda value: isinstance(value, str),
     "sources": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
     "shares": _are_shares,
+    "skip": _are_steps,
     "shared": lambda value: _is_count(value) and value > 0,
     "ranks": lambda value: isinstance(value, Mapping) and len(value) > 0,
 }
+_OPTIONAL = ("skip",)
+"""What states may lack that were written before there was such a thing."""

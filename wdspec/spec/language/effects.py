@@ -22,7 +22,8 @@ class Affects(NamedTuple):
     what: Literal["order", "samples", "neither"]
     """`order`: which samples come, and when. A state does not fit a spec that differs in it.
     `samples`: what is in them. A run may go on with a change, and warns of it.
-    `neither`: where bytes come from, how fast, how an epoch is cut, what happens to failures."""
+    `neither`: where bytes come from, how fast, how an epoch is cut, which steps are left out, what happens to
+    failures."""
     order_if_skipping: bool = False
     """With `missing: skip` it chooses the samples, too, since it asks for fields."""
     only: str = ""

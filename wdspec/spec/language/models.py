@@ -29,6 +29,7 @@ from wdspec.spec.language.options import (
 from wdspec.spec.language.sample_options import Decoding, KeyRule, KeyRuleOrWord, RenameTargets, Scale
 from wdspec.spec.language.steps.batch_options import Batch, read_batch
 from wdspec.spec.language.steps.expectations import Expectations
+from wdspec.spec.language.steps.skipped_steps import SkippedSteps
 from wdspec.spec.language.steps.stage_option import StageOrNone
 from wdspec.spec.language.steps.user_calls import Calls
 from wdspec.spec.language.value_types import (
@@ -229,9 +230,10 @@ class Spec(Discreet):
         description="Samples in an epoch over all ranks together, or `{batches: n}` global batches, or `pass`: every "
         "sample once. Endless if left out.",
     )
-    elastic: Elastic | None = Field(
-        None, description="The canonical topology. By default that of the first run."
+    skip: SkippedSteps = Field(
+        (), description="Steps to leave out, counted as `wdspec batch` does: `1200..1260`, or a list."
     )
+    elastic: Elastic | None = Field(None, description="The canonical topology; by default the first run's.")
     rewrite: tuple[RewriteRule, ...] = Field(
         (), description="Rules that rewrite URLs; the first that changes a URL wins."
     )

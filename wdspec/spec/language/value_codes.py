@@ -92,6 +92,13 @@ VALUE_CODES = table(
         "dataset:\n  - shards: a.tar\n    extensions: .jpg txt\n",
     ),
     Code(
+        "E217",
+        "no range of steps",
+        "Steps are counted from 0 over all epochs, as `wdspec batch` counts them; a range has both its ends: "
+        "`1200..1260` is 61 steps.",
+        "skip: 1260..1200\ndataset:\n  - shards: a.tar\n",
+    ),
+    Code(
         "E219",
         "a setting that AIStore cannot have",
         "The address of a gateway is an http or https URL without a user or password; AIStore serves buckets of `gs`, "

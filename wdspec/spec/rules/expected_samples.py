@@ -29,6 +29,17 @@ def epoch_samples(composed: Composed) -> int | None:
     return epoch.batches * each if known and each and epoch.batches else None
 
 
+def epoch_steps(composed: Composed) -> int | None:
+    """The global batches of an epoch; None where it is endless, a pass, or depends on the ranks."""
+    epoch, samples, each = composed.spec.epoch, epoch_samples(composed), global_batch(composed)
+    if epoch is not None and epoch.batches:
+        return epoch.batches
+    is_known = composed.spec.elastic is not None or bool(
+        composed.spec.batch and composed.spec.batch.global_size
+    )
+    return samples // each if samples and each and is_known else None
+
+
 def known_shares(composed: Composed) -> Iterator[tuple[Draft, float]]:
     """The share of the whole mix that each source has, where probabilities and weights alone decide it."""
     lists = {id(sources.drafts[0]): sources for sources in composed.lists if sources.drafts}

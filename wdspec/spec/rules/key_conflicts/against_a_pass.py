@@ -11,22 +11,21 @@ from wdspec.spec.tree.nodes import MapNode
 @rule(
     "E312",
     "against a pass",
-    "`epoch: pass` gives every sample once, source after source: shares, `mix` and drawing with replacement "
-    "have no place in it. What fills up the last batch is marked in `__mask__`, which a tuple must not leave "
-    "out.",
+    "`epoch: pass` gives every sample once, source after source: shares, `mix`, `skip` and drawing with "
+    "replacement have no place in it. What fills up the last batch is marked in `__mask__`, which a tuple must not "
+    "leave out.",
     bad="epoch: pass\ndataset:\n  - {shards: a.tar, weight: 1}\n",
     good="epoch: pass\ndataset:\n  - {shards: a.tar}\n",
 )
 def against_a_pass(composed: Composed) -> Findings:
-    """Shares, mixes and drawing with replacement; tuples in which padding looks like samples."""
+    """Shares, mixes, skipped steps and drawing with replacement; tuples in which padding looks like samples."""
     if not composed.is_pass:
         return
     holders = [composed.top]
     for draft in composed.every_draft:
         yield from (_refused(key, draft.node) for key in draft.stated_shares)
         holders += [draft.node] if draft.children is not None else []
-    if composed.top.get("stage") is not None:
-        yield _refused("stage", composed.top)
+    yield from (_refused(key, composed.top) for key in ("stage", "skip") if composed.top.get(key) is not None)
     yield from (_refused("mix", holder) for holder in holders if holder.get("mix") is not None)
     for leaf, source in composed.models:
         if source.order == "resampled":
