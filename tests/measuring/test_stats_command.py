@@ -188,6 +188,7 @@ def test_unchanged_shards_are_not_read_again_and_those_that_are_gone_are_forgott
     assert "as measured" in within("stats", "s.yaml", "--check")[0]
     opened.clear()
     assert measure("--update")["read"] == len(opened) == 5
+    assert "give one of them" in within("stats", "s.yaml", "--update", "--check", code=2)[1]
 
 
 def test_another_way_to_read_shards_measures_them_again(folder, opened):
@@ -214,7 +215,7 @@ def test_a_shard_that_cannot_be_measured_is_named_and_its_source_has_no_numbers(
     said, _ = within("validate", "s.yaml")
     assert "W104 the source `a`, `b` has shards that could not be measured" in said
     with pytest.raises(
-        UsageError, match="needs the size of every source; name a file that `wdspec stats SPEC` writes"
+        UsageError, match="needs the size of every source; `wdspec stats SPEC` measures it into"
     ):
         wdspec.plan("s.yaml")
     (folder / "a-001.tar").write_bytes(whole)
@@ -231,6 +232,10 @@ def test_damage_that_is_skipped_is_counted_as_reading_does(folder):
     measure()
     shard = json.loads((folder / "s.stats.json").read_text())["shards"]["a"]["a-001.tar"]
     assert (shard["samples"], shard["lost"]) == (2, [0])
+    (folder / "b-001.tar").unlink()
+    found = measure()
+    assert (found["read"], found["sources"]["b"]["samples"]) == (1, 10)
+    assert measure()["read"] == 1, "nobody says that it is gone for good"
 
 
 def test_an_ended_run_keeps_what_was_measured(folder, monkeypatch, opened):

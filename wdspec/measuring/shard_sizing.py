@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from array import array
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from wdspec.errors import ShardError
 from wdspec.formats.raw_samples import Unread
 from wdspec.measuring.spreads import spread_of
 from wdspec.reading.counting import count_shard
@@ -13,6 +15,7 @@ from wdspec.reading.error_budget import Budget
 from wdspec.reading.shard_opener import ShardOpener
 from wdspec.spec.compose.measurements import MeasuredShard
 from wdspec.spec.language.options import Errors
+from wdspec.stores.store import ObjectStat
 from wdspec.urls.sequence import ShardUrl
 
 MOST_FIELDS = 50
@@ -43,7 +46,11 @@ def size_up(task: SizingTask) -> Sizing:
     """
     try:
         bare = replace(task.open, storage=replace(task.open.storage, cache=None))
-        stat = bare.storage.stat(task.shard)  # before it is read: what changes meanwhile is found next time
+        stat = ObjectStat()
+        with suppress(ShardError):  # which reading will say, as the spec's `errors` has it
+            stat = bare.storage.stat(
+                task.shard
+            )  # before it is read: what changes meanwhile is found next time
         sizes = _Sizes()
         count = count_shard(bare, task.shard, Budget(task.errors, task.source).without_log(), sizes.take)
         fields = {name: spread_of(found) for name, found in sorted(sizes.fields.items())}

@@ -79,8 +79,8 @@ def _size(source: Source, by: str, shard_count: Sizer) -> int:
     size = source.samples if by == "samples" else source.bytes
     if size is None:
         raise UsageError(
-            f"`mix: {{by: {by}}}` needs the size of every source; name a file that `wdspec stats SPEC` writes (`stats: "
-            f"FILE`), give `{by}:` to it, or mix by shards",
+            f"`mix: {{by: {by}}}` needs the size of every source; `wdspec stats SPEC` measures it into the file that "
+            f"`stats:` names (what that lacks, `wdspec validate` says); or give `{by}:` to it, or mix by shards",
             source=source.name,
         )
     return size

@@ -54,6 +54,8 @@ def stats(
     """
     from wdspec.lockfiles.lock_file import beside_spec, locked_splits
 
+    if check and update:
+        raise click.UsageError("--check reads nothing, and --update everything; give one of them")
     splits = locked_splits(choice.file, choice.split)
     if output is not None and len(splits) > 1:
         raise click.UsageError(f"each of {len(splits)} splits has a file of its own; choose one with --split")
