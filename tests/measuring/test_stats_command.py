@@ -13,6 +13,7 @@ import damage
 import numpy as np
 import pytest
 from commandline import within
+from PIL import Image
 from shardmaking import write_shard, write_source
 
 import wdspec
@@ -442,6 +443,57 @@ def test_copies_elsewhere_are_the_same_by_their_size(folder, opened):
     with open("copies/a-000.tar", "ab") as file:
         file.write(bytes(512))
     assert "1 shard read, 4 as they were" in within("stats", "s.yaml", "--jobs", "0", **rule)[0]
+
+
+def picture(height, width):
+    buffer = io.BytesIO()
+    Image.new("RGB", (width, height)).save(buffer, "png")
+    return buffer.getvalue()
+
+
+def test_lengths_are_those_of_decoded_values_and_stay_measured(folder, opened):
+    samples = [
+        (f"k{n}", {"txt": "ä".encode() * n, "png": picture(4 + n, 7), "json": json.dumps([0] * n).encode()})
+        for n in range(1, 5)
+    ]
+    write_shard(folder / "a-000.tar", samples)
+    write_shard(folder / "a-001.tar", samples[:2])
+    source = '{name: a, shards: "a-{000..001}.tar", extensions: txt png json cls, missing: none, decode: {png: rgb8}}'
+    (folder / "s.yaml").write_text(f"wdspec: 1\ndataset:\n  - {source}\n")
+    assert "lengths" not in measure()["sources"]["a"]
+    found = measure("--lengths")
+    assert found["read"] == 2
+    lengths = {
+        name: (each["count"], each["quantiles"][-1])
+        for name, each in found["sources"]["a"]["lengths"].items()
+    }
+    assert lengths == {"json": (6, 4), "png[0]": (6, 8), "png[1]": (6, 7), "png[2]": (6, 3), "txt": (6, 4)}
+    assert found["sources"]["a"]["fields"]["txt"]["quantiles"][-1] == 8
+    shard = json.loads((folder / "s.stats.json").read_text())["shards"]["a"]["a-000.tar"]
+    assert shard["lengths"]["txt"]["mean"] == 2.5
+    opened.clear()
+    assert (measure()["read"], measure("--lengths")["read"], opened) == (0, 0, [])
+    write_shard(folder / "a-001.tar", samples[:3])
+    assert measure()["sources"]["a"]["lengths"]["txt"]["count"] == 7
+    assert "png[0]" in within("stats", "s.yaml", "--jobs", "0")[0]
+    (folder / "s.yaml").write_text((folder / "s.yaml").read_text().replace("rgb8", "l8"))
+    found = measure()
+    assert (found["read"], "lengths" in found["sources"]["a"]) == (0, False)
+    assert measure("--lengths")["read"] == 2
+
+
+def test_what_cannot_be_decoded_is_a_fault_and_functions_are_found_beside_the_spec(folder):
+    (folder / "of_stats.py").write_text("def twice(sample):\n    return {'txt': sample['txt'] * 2}\n")
+    text = 'wdspec: 1\ndataset: [{name: a, shards: "a-*.tar", map: of_stats:twice}]\n'
+    (folder / "s.yaml").write_text(text)
+    assert list(measure("--lengths")["sources"]["a"]["lengths"]) == ["txt"]
+    write_shard(folder / "a-001.tar", [("k", {"txt": b"\xff"})])
+    (fault,) = measure("--lengths", code=1)["faults"]
+    assert (fault["shard"], "cannot decode as txt" in fault["why"]) == ("a-001.tar", True)
+    (folder / "s.yaml").write_text(text.replace("twice", "thrice"))
+    assert "of_stats" in measure("--lengths", code=1)["faults"][0]["why"]
+    _, said = within("stats", "s.yaml", "--lengths", "--jobs", "0", code=1, WDS_SECURE="1")
+    assert "which WDS_SECURE=1 forbids" in said
 
 
 def test_no_secret_is_kept(folder):

@@ -6,7 +6,6 @@ import json
 import os
 import sqlite3
 from dataclasses import asdict
-from hashlib import blake2b
 
 import numpy as np
 
@@ -14,7 +13,6 @@ from wdspec.checking.shards.data_problem import DataProblem
 from wdspec.checking.shards.shard_facts import Hashes, SampleFacts, ShardFacts
 from wdspec.checking.shards.shard_look import ShardLook
 from wdspec.errors import UsageError
-from wdspec.spec.language.models import Source, Spec
 
 _APPLICATION = 0x77647363
 _VERSION = 1
@@ -22,19 +20,6 @@ _TABLE = """CREATE TABLE shards (
     source TEXT, url TEXT, reading TEXT, in_full INTEGER, looks INTEGER, size INTEGER, validator TEXT, samples TEXT,
     problems TEXT, hidden TEXT, keys BLOB, contents BLOB, look_hashes BLOB, seconds REAL, PRIMARY KEY (source, url)
 ) WITHOUT ROWID"""
-_NOT_READING = {
-    "shards",
-    "where",
-    "probability",
-    "weight",
-    "upsample",
-    "shuffle",
-    "interleave",
-    "order",
-    "samples",
-    "bytes",
-}
-"""Keys of a source that say nothing of what is in its samples."""
 
 
 class ReportFile:
@@ -133,15 +118,6 @@ class ReportFile:
             facts.seconds,
         )
         self._database.execute(f"INSERT OR REPLACE INTO shards VALUES ({', '.join('?' * len(row))})", row)
-
-
-def reading_of(spec: Spec, source: Source) -> str:
-    """A digest of all that the spec says of how the samples of a source are read; of functions, the names alone."""
-    said = [
-        source.model_dump(mode="json", exclude=_NOT_READING),
-        spec.model_dump(mode="json", include={"map", "fields", "to_tuple", "allow", "seed"}),
-    ]
-    return blake2b(json.dumps(said, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
 
 
 def _hashes(data: bytes) -> Hashes:

@@ -10,12 +10,13 @@ from wdspec.checking.judgements.checked_data import CheckedData, CheckedSource, 
 from wdspec.checking.judgements.hash_file import HashSpool
 from wdspec.checking.judging import judged
 from wdspec.checking.locked_shards import LockedShards
-from wdspec.checking.report_file import ReportFile, reading_of
+from wdspec.checking.report_file import ReportFile
 from wdspec.checking.shards.data_problem import DataProblem
 from wdspec.checking.shards.shard_facts import ShardFacts
 from wdspec.checking.shards.shard_look import ShardLook, look_at
 from wdspec.lockfiles.lock_file import check_harmless
 from wdspec.offline.engines import Engine
+from wdspec.spec.compose.reading_digests import reading_of
 from wdspec.spec.language.models import Spec
 
 Told = Callable[[ShardLook, ShardFacts], None]

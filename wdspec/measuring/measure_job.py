@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
+from uuid import uuid4
 
 from wdspec.listed_spec import ListedSpec
 from wdspec.lockfiles.lock_file import check_harmless
@@ -19,8 +21,8 @@ from wdspec.spec.compose.measurements import (
     MeasuredSource,
     Measurements,
     Spread,
-    reading_of_shards,
 )
+from wdspec.spec.compose.reading_digests import reading_of, reading_of_shards
 from wdspec.spec.language.models import Source, Spec
 from wdspec.urls.sequence import ShardUrl
 
@@ -56,6 +58,8 @@ class MeasureJob:
     Args:
         spec: the spec; shares have no say, all of its sources are measured.
         before: what was measured at another time; None for nothing.
+        lengths: whether samples are decoded, too, for the lengths of values; else only of sources of which that was
+            done before, and that are still decoded so.
         asking: shows progress, while stores are asked about shards that were measured.
 
     Raises:
@@ -67,25 +71,35 @@ class MeasureJob:
         self,
         spec: Spec,
         before: Measurements | None,
+        *,
+        lengths: bool = False,
         asking: Asking = lambda coming, count, source: iter(coming),
     ) -> None:
         self._spec = spec
         self._listed = ListedSpec.of(spec.of(spec.sources))
         self._known: dict[str, dict[str, MeasuredShard]] = {}
+        self._job = uuid4().hex
+        self._decoding: dict[str, str] = {}
+        """Of sources whose values are measured: how."""
         self.outdated = Outdated([], [])
         for source in spec.sources:
             shards = self._listed.shards[source.name]
             check_harmless(source.name, shards.parts, "the file")
             known = self._known[source.name] = {}
-            if before is None or before.of(spec, source) is None:
-                self.outdated.tasks.extend(self._task(source, shard) for shard in shards)
+            then = None if before is None else before.of(spec, source)
+            has_lengths = then is not None and then.decoding == reading_of(spec, source)
+            if lengths or has_lengths:
+                self._decoding[source.name] = reading_of(spec, source)
+            if before is None or then is None or (lengths and not has_lengths):
+                self.outdated.tasks.extend(self._task(source, *each) for each in enumerate(shards))
                 continue
             coming = still_measured(before, spec, source, self._listed.storages[source.name], shards)
-            for shard, same in zip(shards, asking(coming, len(shards), source.name), strict=True):
+            watched = asking(coming, len(shards), source.name)
+            for number, (shard, same) in enumerate(zip(shards, watched, strict=True)):
                 if same is None:
-                    self.outdated.tasks.append(self._task(source, shard))
+                    self.outdated.tasks.append(self._task(source, number, shard))
                 else:
-                    known[shard.text] = same
+                    known[shard.text] = same if has_lengths else replace(same, lengths={})
             texts = set(shards.texts())
             were = before.shards.get(source.name, ())
             self.outdated.gone.extend((source.name, text) for text in were if text not in texts)
@@ -148,17 +162,27 @@ class MeasureJob:
             len(shards),
             sum(shard.samples for shard in shards.values()),
             sum(shard.bytes for shard in shards.values()),
-            _of_all(shards),
+            _of_all(shard.fields for shard in shards.values()),
+            _of_all(shard.lengths for shard in shards.values()),
+            self._decoding.get(source.name, ""),
         )
 
-    def _task(self, source: Source, shard: ShardUrl) -> SizingTask:
-        parts = self._listed.parts[source.name]
-        return SizingTask(source.name, shard, parts.open, parts.errors)
+    def _task(self, source: Source, number: int, shard: ShardUrl) -> SizingTask:
+        return SizingTask(
+            source.name,
+            number,
+            shard,
+            self._listed.parts[source.name],
+            self._spec.seed,
+            source.name in self._decoding,
+            os.getcwd(),
+            self._job,
+        )
 
 
-def _of_all(shards: Mapping[str, MeasuredShard]) -> dict[str, Spread]:
+def _of_all(spreads: Iterable[Mapping[str, Spread]]) -> dict[str, Spread]:
     found: dict[str, list[Spread]] = {}
-    for shard in shards.values():
-        for name, spread in shard.fields.items():
+    for of_shard in spreads:
+        for name, spread in of_shard.items():
             found.setdefault(name, []).append(spread)
     return {name: pooled(spreads) for name, spreads in sorted(found.items())}

@@ -1,34 +1,45 @@
-"""One shard at work: its samples counted, and the sizes of its files, from headers alone."""
+"""One shard at work: its samples counted, and the sizes of its files, from headers alone; or its values, too."""
 
 from __future__ import annotations
 
+import sys
+import warnings
 from array import array
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from wdspec.errors import ShardError
+from wdspec.errors import ShardError, WdspecError
 from wdspec.formats.raw_samples import Unread
 from wdspec.measuring.spreads import spread_of
+from wdspec.offline.shard_work import samples_in_order
 from wdspec.reading.counting import count_shard
 from wdspec.reading.error_budget import Budget
-from wdspec.reading.shard_opener import ShardOpener
-from wdspec.spec.compose.measurements import MeasuredShard
-from wdspec.spec.language.options import Errors
+from wdspec.reading.source_parts import SourceParts
+from wdspec.spec.compose.measurements import MeasuredShard, Spread
 from wdspec.stores.store import ObjectStat
 from wdspec.urls.sequence import ShardUrl
 
 MOST_FIELDS = 50
-"""Suffixes of a shard that are told apart; where names hold numbers behind a dot there is no end of them."""
+"""Fields of a shard that are told apart; where names hold numbers behind a dot there is no end of them."""
 
 
 class SizingTask(NamedTuple):
     """Everything that a process on any machine needs to measure one shard; pickles."""
 
     source: str
+    number: int
+    """Its index among the shards of the source."""
     shard: ShardUrl
-    open: ShardOpener
-    errors: Errors
+    parts: SourceParts
+    seed: int
+    lengths: bool
+    """Whether samples are read and decoded, too, as training does."""
+    directory: str
+    """Joins `sys.path`, last: the user's modules may lie there."""
+    job: str
+    """Of each job another text, as for `samples_in_order`."""
 
 
 class Sizing(NamedTuple):
@@ -45,35 +56,88 @@ def size_up(task: SizingTask) -> Sizing:
     No copy is made in a cache, for headers are a small part of the bytes.
     """
     try:
-        bare = replace(task.open, storage=replace(task.open.storage, cache=None))
+        parts = task.parts
+        bare = replace(parts.open, storage=replace(parts.open.storage, cache=None))
         stat = ObjectStat()
         with suppress(ShardError):  # which reading will say, as the spec's `errors` has it
             stat = bare.storage.stat(
                 task.shard
             )  # before it is read: what changes meanwhile is found next time
         sizes = _Sizes()
-        count = count_shard(bare, task.shard, Budget(task.errors, task.source).without_log(), sizes.take)
-        fields = {name: spread_of(found) for name, found in sorted(sizes.fields.items())}
+        count = count_shard(bare, task.shard, Budget(parts.errors, task.source).without_log(), sizes.take)
+        lengths = _lengths(task) if task.lengths else {}
         return Sizing(
             MeasuredShard(
                 count.samples,
                 sizes.total,
                 stat.size,
                 stat.validator,
-                fields,
+                sizes.columns.spreads,
+                lengths,
                 count.marks,
                 tuple(sorted(count.lost)),
             )
         )
     except Exception as error:
-        return Sizing(None, str(error) or type(error).__name__)
+        said = str(error) if isinstance(error, WdspecError) else f"{type(error).__name__}: {error}"
+        return Sizing(None, " ".join(said.split()))
+
+
+class _Columns:
+    """Numbers by field."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, array[int]] = {}
+
+    def add(self, name: str, number: int) -> None:
+        """Notes a number; of more than so many fields those that come later are left out."""
+        if name in self._found:
+            self._found[name].append(number)
+        elif len(self._found) < MOST_FIELDS:
+            self._found[name] = array("q", [number])
+
+    @property
+    def spreads(self) -> dict[str, Spread]:
+        """How large they are."""
+        return {name: spread_of(numbers) for name, numbers in sorted(self._found.items())}
+
+
+def _lengths(task: SizingTask) -> dict[str, Spread]:
+    if task.directory not in sys.path:
+        sys.path.append(task.directory)
+    columns, budget = _Columns(), Budget(task.parts.errors, task.source).without_log()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what the spec allows
+        for sample in samples_in_order(task.parts, task.shard, task.number, task.seed, task.job, budget):
+            for name, value in sample.items():
+                if not name.startswith("__"):
+                    for part, length in lengths_of(name, value):
+                        columns.add(part, length)
+    return columns.spreads
+
+
+def lengths_of(name: str, value: Any) -> Iterator[tuple[str, int]]:
+    """The lengths of a value, each with its name: characters of a text, entries of a list, sides of an array.
+
+    The sides of arrays, tensors and images are `name[0]`, `name[1]`, …, height before width; of the parts of a tuple,
+    as sound is decoded to, each has its own. Bytes, numbers and maps have none: the sizes of files are measured anyway.
+    """
+    if isinstance(value, (str, list)):
+        yield name, len(value)
+    elif hasattr(value, "shape") and hasattr(value, "dtype"):
+        yield from ((f"{name}[{axis}]", int(side)) for axis, side in enumerate(value.shape))
+    elif hasattr(value, "mode") and isinstance(getattr(value, "size", None), tuple):
+        yield from ((f"{name}[{axis}]", side) for axis, side in enumerate(value.size[::-1]))
+    elif isinstance(value, tuple):
+        for number, part in enumerate(value):
+            yield from lengths_of(f"{name}.{number}", part)
 
 
 class _Sizes:
     """The sizes of the files of a shard, by suffix."""
 
     def __init__(self) -> None:
-        self.fields: dict[str, array[int]] = {}
+        self.columns = _Columns()
         self.total = 0
 
     def take(self, sample: dict[str, Any]) -> None:
@@ -88,8 +152,4 @@ class _Sizes:
             else:
                 continue
             self.total += size
-            suffix = name[1:].lower()
-            if suffix in self.fields:
-                self.fields[suffix].append(size)
-            elif len(self.fields) < MOST_FIELDS:
-                self.fields[suffix] = array("q", [size])
+            self.columns.add(name[1:].lower(), size)

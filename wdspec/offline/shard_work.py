@@ -7,7 +7,8 @@ import sys
 import threading
 import time
 import traceback
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any, NamedTuple
 
 from wdspec.errors import WdspecError
@@ -17,6 +18,7 @@ from wdspec.reading.piece import Piece
 from wdspec.reading.source_parts import SourceParts
 from wdspec.reading.user_steps import MapSteps
 from wdspec.system.per_process import PerProcess
+from wdspec.urls.sequence import ShardUrl
 from wdspec.writing.writer_choice import open_writer
 
 
@@ -113,25 +115,41 @@ def process_shard(work: ShardWork) -> ShardDone:
     started = time.monotonic()
     task, parts, options = work.task, work.parts, work.options
     budget = Budget(parts.errors, task.source)
-    maps = _maps.value.of(work.job)
-    generators = maps.generators if parts.transform.has_functions else None
-    lent: AbstractContextManager[object] = generators or nullcontext()
-    process = parts.transform.build(budget, options.seed, task.number, maps, parts.open)
-    opened = parts.open(Piece(task.shard), on_error=lambda error: budget(error, "shard", url=task.shard.text))
-    try:
+    with closing(samples_in_order(parts, task.shard, task.number, options.seed, work.job, budget)) as samples:
         output = options.outputs.output(task.output)
         with open_writer(output, name=task.output, allow_pickle=options.allow_pickle) as writer:
-            for raw in opened:
-                with lent:
-                    sample = process(raw, opened.next_index - 1)
-                if sample is not None:
-                    _write(writer, sample, budget)
+            for sample in samples:
+                _write(writer, sample, budget)
                 if options.limit is not None and writer.count >= options.limit:
                     break
-    finally:
-        opened.close()
     dropped, skipped = sum(budget.dropped.values()), sum(budget.skipped.values())
     return ShardDone(writer.count, dropped, skipped, writer.size, time.monotonic() - started)
+
+
+def samples_in_order(
+    parts: SourceParts, shard: ShardUrl, number: int, seed: int, job: str, budget: Budget
+) -> Generator[dict[str, Any]]:
+    """The samples of a shard, through the steps of its source; whoever closes this closes the shard.
+
+    Args:
+        parts: of the source.
+        shard: of this source, with its number there.
+        number: see above.
+        seed: of the spec.
+        job: as `ShardWork` has it.
+        budget: what happens to errors.
+    """
+    maps = _maps.value.of(job)
+    generators = maps.generators if parts.transform.has_functions else None
+    lent: AbstractContextManager[object] = generators or nullcontext()
+    process = parts.transform.build(budget, seed, number, maps, parts.open)
+    opened = parts.open(Piece(shard), on_error=lambda error: budget(error, "shard", url=shard.text))
+    with closing(opened):
+        for raw in opened:
+            with lent:
+                sample = process(raw, opened.next_index - 1)
+            if sample is not None:
+                yield sample
 
 
 def _write(writer: Any, sample: dict[str, Any], budget: Budget) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from wdspec.system.progress import progress, with_progress
 if TYPE_CHECKING:
     from wdspec.measuring.measure_job import Fault, MeasureJob
     from wdspec.measuring.shard_sizing import Sizing, SizingTask
-    from wdspec.spec.compose.measurements import MeasuredShard, Measurements
+    from wdspec.spec.compose.measurements import MeasuredShard, Measurements, Spread
 
 SUMMARY = "Measure the shards of a spec: samples, bytes, sizes of fields."
 SUFFIX = ".stats.json"
@@ -37,13 +37,24 @@ MOST_SHOWN = 20
     metavar="FILE",
     help="Where to write; by default what `stats:` in the spec names, else SPEC.stats.json beside it.",
 )
+@click.option(
+    "--lengths",
+    is_flag=True,
+    help="Also read and decode all samples, for the lengths of texts and lists and the sides of images.",
+)
 @click.option("--update", is_flag=True, help="Read all shards again, not only those that changed.")
 @click.option(
     "--check", is_flag=True, help="Write nothing and read nothing; end with 1 if shards are not as measured."
 )
 @choosing_engine
 def stats(
-    choice: SpecChoice, form: str, output: str | None, update: bool, check: bool, workers: EngineChoice
+    choice: SpecChoice,
+    form: str,
+    output: str | None,
+    lengths: bool,
+    update: bool,
+    check: bool,
+    workers: EngineChoice,
 ) -> int:
     """Measure the shards of a spec by their headers: samples and bytes of each shard, sizes of its fields.
 
@@ -71,7 +82,7 @@ def stats(
                 "write `stats:` within each split"
             )
         written[path] = name
-        done = _Measuring(path, spec, update)
+        done = _Measuring(path, spec, update, lengths)
         if not check:
             done.run(workers)
         code = max(code, done.code)
@@ -87,12 +98,12 @@ def stats(
 class _Measuring:
     """One spec and its file."""
 
-    def __init__(self, path: str, spec: Any, update: bool) -> None:
+    def __init__(self, path: str, spec: Any, update: bool, lengths: bool) -> None:
         from wdspec.measuring.measure_job import MeasureJob
 
         self.path = path
         before, self._text = (None, b"") if update else _before(path, spec.split)
-        self.job: MeasureJob = MeasureJob(spec, before, _asking)
+        self.job: MeasureJob = MeasureJob(spec, before, lengths=lengths, asking=_asking)
         self.unchanged = self.job.unchanged
         self.found: Measurements | None = None
         self.faults: list[Fault] = []
@@ -154,20 +165,9 @@ class _Measuring:
                 for name, source in sources.items()
             ],
         )
-        yield Table(
-            ("source", "field", "in samples>", "mean>", "least>", "5 %>", "50 %>", "95 %>", "greatest>"),
-            [
-                (
-                    name,
-                    field,
-                    f"{spread.count:,}",
-                    size(spread.mean),
-                    *(size(spread.quantiles[at]) for at in (0, 2, 4, 6, 8)),
-                )
-                for name, source in sources.items()
-                for field, spread in source.fields.items()
-            ],
-        )
+        yield _spreads("field", {name: source.fields for name, source in sources.items()}, size)
+        if any(source.lengths for source in sources.values()):
+            yield _spreads("length of", {name: source.lengths for name, source in sources.items()}, number)
         if self.faults:
             shown = [(fault.source, fault.shard, fault.why) for fault in self.faults[:MOST_SHOWN]]
             yield Table(("source", "shard", "why"), shown, title=f"not measured: {len(self.faults):,}")
@@ -198,6 +198,23 @@ class _Measuring:
             "sources": {name: source.as_json() for name, source in self.found.sources.items()},
             "faults": [fault._asdict() for fault in self.faults],
         }
+
+
+def _spreads(what: str, found: Mapping[str, Mapping[str, Spread]], shown: Callable[[float], str]) -> Table:
+    return Table(
+        ("source", what, "values>", "mean>", "least>", "5 %>", "50 %>", "95 %>", "greatest>"),
+        [
+            (
+                source,
+                field,
+                f"{spread.count:,}",
+                shown(spread.mean),
+                *(shown(spread.quantiles[at]) for at in (0, 2, 4, 6, 8)),
+            )
+            for source, fields in found.items()
+            for field, spread in fields.items()
+        ],
+    )
 
 
 def _range(shards: Iterable[MeasuredShard]) -> str:

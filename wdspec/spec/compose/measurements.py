@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from importlib.metadata import version
 from typing import Any
 
 from wdspec.errors import UsageError
 from wdspec.spec.compose.draft import Draft
-from wdspec.spec.compose.effective_values import effective_etl
+from wdspec.spec.compose.reading_digests import reading_of_shards
 from wdspec.spec.compose.spec_files import MOST_BESIDE, Library, reason_of
 from wdspec.spec.language.models import Source, Spec
 from wdspec.spec.problems.message_words import listed
@@ -28,10 +27,10 @@ LEVELS = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 
 @dataclass(frozen=True)
 class Spread:
-    """How large the values of a field are."""
+    """How large the files of a field are, in bytes, or how long its values."""
 
     count: int
-    """Samples that have it."""
+    """How many there are."""
     mean: float
     quantiles: tuple[int, ...]
     """One for each of `LEVELS`."""
@@ -51,6 +50,8 @@ class MeasuredShard:
     """what changes with them, as the store said when they were read."""
     fields: Mapping[str, Spread] = field(default_factory=dict)
     """Bytes, by the suffix of a file, in lower case."""
+    lengths: Mapping[str, Spread] = field(default_factory=dict)
+    """Of decoded values, by field, where they were asked for."""
     marks: tuple[tuple[int, int], ...] = ()
     """As `ShardCount` has them."""
     lost: tuple[int, ...] = ()
@@ -61,7 +62,8 @@ class MeasuredShard:
             "bytes": self.bytes,
             "size": self.size,
             "validator": self.validator,
-            "fields": fields_as_json(self.fields),
+            "fields": spreads_as_json(self.fields),
+            "lengths": spreads_as_json(self.lengths),
             "marks": self.marks,
             "lost": self.lost,
         }
@@ -74,7 +76,8 @@ class MeasuredShard:
             int(said["bytes"]),
             said.get("size"),
             said.get("validator"),
-            fields_of_json(said.get("fields", {})),
+            spreads_of_json(said.get("fields", {})),
+            spreads_of_json(said.get("lengths", {})),
             tuple((int(index), int(offset)) for index, offset in said.get("marks", ())),
             tuple(map(int, said.get("lost", ()))),
         )
@@ -99,7 +102,11 @@ class MeasuredSource:
     bytes: int
     """likewise."""
     fields: Mapping[str, Spread] = field(default_factory=dict)
-    """Of all of them together."""
+    """Of all of them together,"""
+    lengths: Mapping[str, Spread] = field(default_factory=dict)
+    """likewise."""
+    decoding: str = ""
+    """Of shards whose values were measured, a digest of all that decides what these are (`reading_of`)."""
 
     @property
     def is_whole(self) -> bool:
@@ -115,7 +122,10 @@ class MeasuredSource:
             "measured": self.measured,
             "samples": self.samples,
             "bytes": self.bytes,
-            "fields": fields_as_json(self.fields),
+            "fields": spreads_as_json(self.fields),
+            **(
+                {"lengths": spreads_as_json(self.lengths), "decoding": self.decoding} if self.decoding else {}
+            ),
         }
 
     @classmethod
@@ -128,7 +138,9 @@ class MeasuredSource:
             int(said["measured"]),
             int(said["samples"]),
             int(said["bytes"]),
-            fields_of_json(said["fields"]),
+            spreads_of_json(said["fields"]),
+            spreads_of_json(said.get("lengths", {})),
+            str(said.get("decoding", "")),
         )
 
 
@@ -206,20 +218,6 @@ class Measurements:
         return found if found is not None and found.reading == reading_of_shards(spec, source) else None
 
 
-def reading_of_shards(spec: Spec, source: Source) -> str:
-    """A digest of what a spec says that decides which samples a shard of a source has."""
-    etl = effective_etl(spec, source)
-    said = [
-        source.key.model_dump(mode="json"),
-        source.format,
-        source.tar.end,
-        source.empty,
-        source.errors.skips("shard"),
-        None if etl is None else etl.model_dump(mode="json"),
-    ]
-    return blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=8).hexdigest()
-
-
 def fill_in_measurements(
     spec: Spec, node: Node | None, library: Library, leaves: Iterable[Draft], problems: Problems
 ) -> str | None:
@@ -266,15 +264,15 @@ def fill_in_measurements(
     return path
 
 
-def fields_as_json(fields: Mapping[str, Spread]) -> dict[str, Any]:
-    """Of each field how many samples have it, and the mean and quantiles of its bytes."""
+def spreads_as_json(fields: Mapping[str, Spread]) -> dict[str, Any]:
+    """Of each field how many there are, their mean and quantiles."""
     return {
         name: {"count": spread.count, "mean": round(spread.mean, 1), "quantiles": spread.quantiles}
         for name, spread in fields.items()
     }
 
 
-def fields_of_json(said: Mapping[str, Any]) -> dict[str, Spread]:
+def spreads_of_json(said: Mapping[str, Any]) -> dict[str, Spread]:
     """The inverse.
 
     Raises:
