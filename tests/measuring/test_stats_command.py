@@ -288,6 +288,18 @@ def test_shares_go_by_what_was_measured_and_states_are_bound_to_it(folder):
         loader.load_state_dict(state)
 
 
+def test_explain_knows_the_sizes_and_fields_of_remote_shards(folder, monkeypatch):
+    measure()
+    monkeypatch.setattr(
+        "wdspec.cli.explain.survey_spec.measure", lambda *of_source: None
+    )  # as of remote shards
+    (folder / "s.yaml").write_text(SPEC.replace('a-*.tar"', 'a-*.tar", decode: {png: rgb8}'))
+    said = json.loads(within("explain", "s.yaml", "--format", "json")[0])
+    a, b = said["sources"]
+    assert (a["held_bytes"], b["held_bytes"]) == pytest.approx((60 * 440 / 60, 20 * 130 / 20), rel=0.01)
+    assert any("W504 `decode: {png: rgb8}` decodes nothing" in warning for warning in said["warnings"])
+
+
 def test_shares_go_by_bytes_and_temperature(folder):
     (folder / "s.yaml").write_text(SPEC.replace("by: samples", "by: bytes, temperature: 2"))
     found = measure()["sources"]
@@ -424,6 +436,22 @@ def test_validating_parses_no_shard_and_a_file_that_was_laid_out_anew_is_read_to
     (folder / "s.stats.json").write_text(json.dumps(said, indent=4))
     assert [source.samples for source in wdspec.load("s.yaml").sources] == [60, 20]
     assert measure()["read"] == 0
+
+
+def test_shards_of_a_server_are_known_by_their_etag(folder, nginx, opened):
+    write_source(nginx.root, "far", shards=2, samples=5)
+    (folder / "s.yaml").write_text(
+        f"wdspec: 1\ndataset: [{{name: far, shards: '{nginx.url}/far-{{000..001}}.tar'}}]\n"
+    )
+    assert measure()["sources"]["far"]["samples"] == 10
+    shards = json.loads((folder / "s.stats.json").read_text())["shards"]["far"]
+    assert all(shard["validator"].strip() and shard["size"] for shard in shards.values())
+    opened.clear()
+    assert measure()["unchanged"] == 2
+    assert opened == []
+    write_shard(nginx.root / "far-001.tar", [("k", {"txt": b"x"})])
+    found = measure()
+    assert (found["read"], found["sources"]["far"]["samples"]) == (1, 6)
 
 
 def test_copies_elsewhere_are_the_same_by_their_size(folder, opened):

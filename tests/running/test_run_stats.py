@@ -137,6 +137,20 @@ def test_what_a_compiled_dataset_leaves_out_is_counted_behind_stages(tmp_path):
         assert len(list(dataset)) == 5
     stats = dataset.stages[0].stats()
     assert (stats.batches, stats.sources["c"].skipped) == (10, {"FieldError": 8})
+    assert stats.sources["c"].passes == 2
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_ended_passes_are_counted_also_where_some_workers_have_nothing_of_them(tmp_path, workers):
+    write_shard(tmp_path / "c.tar", [(f"k{n}", {"cls": b"1"}) for n in range(7)])
+    source = {"name": "c", "shards": str(tmp_path / "c.tar")}
+    elastic = {"ranks": 1, "workers": workers}
+    with wdspec.loader({"dataset": [source], "batch": 4, "epoch": "pass", "elastic": elastic}) as loader:
+        next(iter(loader))
+        assert loader.stats().sources["c"].passes < 1
+    with wdspec.loader({"dataset": [source], "batch": 4, "epoch": "pass", "elastic": elastic}) as loader:
+        assert len(list(loader)) == 2
+        assert loader.stats().sources["c"].passes == 1
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -167,6 +167,7 @@ class PassStream:
         self._slot = finite.topology.slot(rank, worker)
         self._range = finite.slot_range(rank, worker)
         self._size = finite.per_slot
+        self._last = (self._range[1] - self._range[0]) // self._size - 1
         self._next = -1
         self._samples: Iterator[Sample | None] = iter(())
 
@@ -179,6 +180,9 @@ class PassStream:
             self._samples = self._reading.samples(*self._range, m * self._size, self._slot)
         self._next = m + 1
         taken = list(islice(self._samples, self._size))
+        if m == self._last:
+            for source in self._reading.sources:
+                source.budget.passes += 1
         real: Sample | None = None
         for sample in taken:
             if sample is not None:
@@ -231,10 +235,10 @@ class Spare:
 
 _TORN = "the sample is damaged, as counting found: its key comes back, or a member comes twice"
 _FEWER = (
-    "the shard has {} samples, but {} were declared or counted; correct `samples`, or leave it out, and change "
-    "no shard while it is read"
+    "the shard has {} samples, but {} were declared or counted; correct `samples`, or leave it out, write `stats` anew "
+    "with `wdspec stats SPEC`, and change no shard while it is read"
 )
 _MORE = (
-    "the shard goes on after the {} samples that were declared or counted; correct `samples`, or leave it out, "
-    "and change no shard while it is read"
+    "the shard goes on after the {} samples that were declared or counted; correct `samples`, or leave it out, write "
+    "`stats` anew with `wdspec stats SPEC`, and change no shard while it is read"
 )

@@ -75,7 +75,7 @@ class Loader(Resumable):
         self._cursor = Cursor(run)
         self._tasks = TaskSampler(self._cursor, num_workers)
         self._log: StatsLog | None = None
-        self._tally = Tally(len(run.ranks) * run.plan.topology.workers)
+        self._tally = Tally(run.slots)
         self._outdated = False
         """Whether workers were asked for batches by other shares than were set since."""
         self._running: Callable[[], Any] = lambda: None

@@ -37,7 +37,7 @@ class ReadingCursor(Cursor):
         self._count_anew()
 
     def _count_anew(self) -> None:
-        self._tally = Tally(len(self.run.ranks) * self.run.plan.topology.workers)
+        self._tally = Tally(self.run.slots)
         self._counted_from = self.batch
 
     def stats(self) -> RunStats:

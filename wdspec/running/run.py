@@ -83,6 +83,14 @@ class Run:
         if self.plan.finite is not None:
             raise UsageError("steps cannot be skipped with `epoch: pass`, which gives every sample once")
 
+    @property
+    def slots(self) -> int:
+        """How many slots this rank reads; of a pass with fewer batches than workers only those that have one."""
+        finite, slots = self.plan.finite, self.plan.topology.workers
+        if finite is not None:
+            slots = min(slots, finite.batches)
+        return len(self.ranks) * slots
+
     # Hashing long lists of shards takes time, so these are computed once.
 
     @cached_property

@@ -12,6 +12,7 @@ from wdspec.formats.compression.decompressed_file import decompressed
 from wdspec.formats.suffixes import format_of
 from wdspec.formats.tar.members import iter_members
 from wdspec.formats.tar.sample_keys import splitter
+from wdspec.spec.compose.measurements import MeasuredSource
 from wdspec.spec.language.models import Source
 from wdspec.storage.storage import Storage
 from wdspec.stores.local.local_files import open_file
@@ -63,6 +64,18 @@ def measure(
         return _measured(path, source, field_of)
     except WdspecError as error:
         return error.at(source=source.name, url=shards[0].text)
+
+
+def measured_before(totals: MeasuredSource, field_of: Callable[[str], str | None]) -> Measure | None:
+    """The same from what `wdspec stats` has found out about all shards of a source."""
+    if not totals.samples:
+        return None
+    wanted = (
+        spread.count * spread.mean for name, spread in totals.fields.items() if field_of(name) is not None
+    )
+    return Measure(
+        totals.samples / totals.measured, sum(wanted) / totals.samples, suffixes=frozenset(totals.fields)
+    )
 
 
 def _measured(path: str, source: Source, field_of: Callable[[str], str | None]) -> Measure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from wdspec.cli.explain.data_checks import Advice, advice_on_data
@@ -14,15 +15,16 @@ from wdspec.cli.explain.explanation import (
     PlannedRun,
     Turn,
 )
-from wdspec.cli.explain.sample_sizes import Measure, measure
+from wdspec.cli.explain.sample_sizes import Measure, measure, measured_before
 from wdspec.cli.explain.wording import explained_fields, fields_in_words, steps_in_words
-from wdspec.errors import MissingShardError, WdspecError
+from wdspec.errors import MissingShardError, UsageError, WdspecError
 from wdspec.fields.sample_fields import SampleFields
 from wdspec.listed_spec import ListedSpec
 from wdspec.planning.epoch_length import batching
 from wdspec.planning.plan import Plan, SourcePlan
 from wdspec.planning.topology import Seat, Topology
 from wdspec.processes.seat import find_seat
+from wdspec.spec.compose.measurements import Measurements
 from wdspec.spec.language.models import Source, Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
@@ -62,6 +64,7 @@ def explain_spec(
     planned = {source.name: source for source in plan.sources}
     advice: list[Advice] = []
     measures: dict[str, Measure] = {}
+    measurements = _measurements(spec)
     leaves: dict[str, ExplainedSource] = {}
     for source in spec.sources:
         fields = SampleFields.of(
@@ -82,7 +85,10 @@ def explain_spec(
                 if not isinstance(measured, MissingShardError):  # W501 says so of all that are missing
                     advice.append(Advice("W502", str(measured), source))
                 measured = None
-            elif measured is not None:
+            totals = None if measurements is None else measurements.of(spec, source)
+            if measured is None and totals is not None:
+                measured = measured_before(totals, fields.field_of)
+            if measured is not None:
                 measures[source.name] = measured
             leaf = _planned(leaf, planned[source.name], plan, measured)
         leaves[source.name] = leaf
@@ -96,6 +102,13 @@ def explain_spec(
         tuple(_slots(plan, slots)),
         (*advice, *(advice_on_data(listed, measures) if probe else ())),
     )
+
+
+def _measurements(spec: Spec) -> Measurements | None:
+    """What `wdspec stats` has found out about the sources, if the spec says where that is."""
+    with suppress(OSError, UsageError):  # of which W104 warns
+        return None if spec.stats is None else Measurements.read(spec.stats, shards=False)
+    return None
 
 
 def _run(spec: Spec, ranks: int | None, workers: int | None) -> PlannedRun:

@@ -184,15 +184,16 @@ class Measurements:
             raise UsageError("it is no file that `wdspec stats` has written") from None
 
     @classmethod
-    def read(cls, path: str) -> Measurements:
-        """Those in a file.
+    def read(cls, path: str, *, shards: bool = True) -> Measurements:
+        """Those in a file, with its shards or without.
 
         Raises:
             UsageError: as `totals`.
             OSError: it cannot be read.
         """
         with open(path, "rb") as file:
-            return cls.of_text(file.read(MOST_BESIDE))
+            text = file.read(MOST_BESIDE)
+        return cls.of_text(text) if shards else cls.totals(text)
 
     @property
     def text(self) -> bytes:
