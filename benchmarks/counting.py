@@ -24,7 +24,7 @@ from wdspec.compiler import blueprint
 from wdspec.planning.topology import Seat
 from wdspec.running.run import Run
 from wdspec.running.run_stats import Tally
-from wdspec.running.tasks import SECONDS
+from wdspec.running.workers.tasks import SECONDS
 
 
 def main() -> None:

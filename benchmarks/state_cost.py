@@ -27,9 +27,9 @@ from benchmarks.tables import Asked, Table, show
 from wdspec.compiler import blueprint
 from wdspec.planning.topology import Seat
 from wdspec.running.loader import Loader
-from wdspec.running.parcels import Parcel
 from wdspec.running.run import Run
-from wdspec.running.tasks import Delivery, TaskDataset, opened
+from wdspec.running.workers.parcels import Parcel
+from wdspec.running.workers.tasks import Delivery, TaskDataset, opened
 
 
 class StatelessDataset(TaskDataset):

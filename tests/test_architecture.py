@@ -18,7 +18,10 @@ QUESTIONS = {
     "How is it decided which source the next sample comes from?": ("planning/draws.py", "class Draws"),
     "Where is a state made into JSON?": ("running/states/run_state.py", "def make_state"),
     "What refuses a state of another spec?": ("running/states/run_state.py", "def read_state"),
-    "Where does the worker process of a loader begin?": ("running/worker_processes.py", "class WorkerStart"),
+    "Where does the worker process of a loader begin?": (
+        "running/workers/worker_processes.py",
+        "class WorkerStart",
+    ),
     "What decides how long a store that fails is asked again?": ("streams/retrying.py", "class RetryPolicy"),
     "What ends a read that hangs?": ("streams/watchdog.py", "class Watch"),
     "Where are rewrite rules applied to a URL?": ("storage/resolution.py", "def locate"),

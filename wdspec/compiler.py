@@ -181,6 +181,7 @@ def loader(
         blueprint(checked, lock),
         _seat(rank, world_size, mesh, dim),
         workers,
+        threads=options.kind == "threads",
         **{**arguments, **torch_arguments},
     )
     check_ranks_agree(made.run)

@@ -12,8 +12,8 @@ from shardmaking import keys, reference, write_source
 import wdspec
 from wdspec.reading.batches.padding import Padded
 from wdspec.running import tasks
-from wdspec.running.parcels import INLINE, Parcel
-from wdspec.running.tasks import Delivery, Pace
+from wdspec.running.workers.parcels import INLINE, Parcel
+from wdspec.running.workers.tasks import Delivery, Pace
 from wdspec.spec.loading import load
 
 BATCHES = 60

@@ -15,8 +15,8 @@ import torch
 from shardmaking import keys, reference, write_source
 
 import wdspec
-from wdspec.running import worker_processes
-from wdspec.running.tasks import Delivery
+from wdspec.running.workers import worker_processes
+from wdspec.running.workers.tasks import Delivery
 from wdspec.spec.loading import load
 
 BATCHES = 12

@@ -19,14 +19,15 @@ from torch.utils.data import DataLoader
 from wdspec.errors import UsageError, WdspecError
 from wdspec.planning.keys import key64
 from wdspec.planning.topology import Seat
-from wdspec.running import worker_processes as workers
 from wdspec.running.blueprint import Blueprint
 from wdspec.running.cursor import Cursor, Step
-from wdspec.running.parcels import Parcel
 from wdspec.running.resumable import Resumable
 from wdspec.running.run import Run
 from wdspec.running.run_stats import RunStats, StatsLog, Tally
-from wdspec.running.tasks import Failure, TaskDataset, TaskSampler, opened
+from wdspec.running.workers import worker_processes as workers
+from wdspec.running.workers.parcels import Parcel
+from wdspec.running.workers.tasks import Failure, TaskDataset, TaskSampler, opened
+from wdspec.running.workers.worker_threads import AHEAD, WorkerThreads
 from wdspec.spec.language.value_types import MOST_WORKERS
 from wdspec.suggestions import did_you_mean
 
@@ -40,11 +41,12 @@ _OURS = {
     "dataset": "the spec says what is read",
     "workers": "write num_workers=, as for torch's DataLoader (`loader.workers` in a spec, `--workers` in commands)",
 }
+_OF_PROCESSES = frozenset({"worker_init_fn", "multiprocessing_context"})
 _TORCHS = frozenset(inspect.signature(DataLoader).parameters)
 
 
 class Loader(Resumable):
-    """Batches (or samples) of a spec, read by worker processes, epoch after epoch.
+    """Batches (or samples) of a spec, read by worker processes, or threads, epoch after epoch.
 
     Iterating gives the rest of the current epoch; leaving early loses and repeats nothing: the next iteration
     goes on with the next batch. With `epoch: pass` every iteration is a whole pass, the same each time; only one
@@ -58,7 +60,15 @@ class Loader(Resumable):
         WdspecError: while iterating, whatever is wrong with shards or samples, as in one process.
     """
 
-    def __init__(self, blueprint: Blueprint, seat: Seat, num_workers: int, **torch_arguments: Any) -> None:
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        seat: Seat,
+        num_workers: int,
+        *,
+        threads: bool = False,
+        **torch_arguments: Any,
+    ) -> None:
         for name in torch_arguments:
             if name in _OURS or name not in _TORCHS:
                 remedy = (
@@ -84,6 +94,19 @@ class Loader(Resumable):
         generator = torch_arguments.pop("generator", None)
         if generator is None:  # torch's own default would take a number from the user's global generator
             generator = torch.Generator().manual_seed(key64(blueprint.spec.seed, "loader", seat.rank) >> 1)
+        self._threads: WorkerThreads | None = None
+        if threads and num_workers:
+            for name in _OF_PROCESSES & torch_arguments.keys():
+                raise UsageError(f"`{name}` is for worker processes; leave out `loader: {{kind: threads}}`")
+            torch_arguments.pop("persistent_workers", None)
+            self._threads = WorkerThreads(
+                run,
+                num_workers,
+                torch_arguments.pop("prefetch_factor", None) or AHEAD,
+                torch_arguments.pop("timeout", 0),
+                torch_arguments.get("pin_memory", False) and torch.cuda.is_available(),
+            )
+            num_workers = 0
         self._words: Connection | None = None
         if num_workers:
             self._words, to = multiprocessing.Pipe(duplex=False)
@@ -145,8 +168,11 @@ class Loader(Resumable):
         if not self._loader.persistent_workers:
             self._settle()
         self._tally.begin()
-        running, self._outdated = workers.iterate(self._loader), False
-        self._running = weakref.ref(running)
+        if self._threads is not None:
+            running, self._outdated = self._threads.deliveries(self._tasks), False
+        else:
+            running, self._outdated = workers.iterate(self._loader), False
+            self._running = weakref.ref(running)
         # Of each worker what it delivered and what was not asked for yet; they take turns, batch by batch.
         waiting: list[deque[Parcel | Step | Failure]] = [deque() for _ in range(self._tasks.workers)]
         for worker in cycle(range(len(waiting))):
@@ -161,6 +187,7 @@ class Loader(Resumable):
                     self._log.tick(self.stats)
                 if self._loader.num_workers:
                     peaks[worker] = delivery.memory_peak
+                if self._loader.num_workers or self._threads is not None:
                     self._tasks.pace.note(delivery)
                 waiting[worker].extend(delivery.parcels)
                 if delivery.failure is not None:
@@ -182,7 +209,7 @@ class Loader(Resumable):
 
         Counting takes less than a hundredth of the time of reading; asking takes some microseconds a source.
         """
-        self._dataset.add_to(self._tally)
+        (self._threads or self._dataset).add_to(self._tally)
         return self._tally.stats([source.name for source in self.plan.sources])
 
     def log_stats(self, file: str | None = None, *, every: float = 60.0) -> None:
@@ -208,7 +235,7 @@ class Loader(Resumable):
         """Ends the worker processes and closes open shards; iterating again starts new ones."""
         self._cursor.begin()  # so that an iteration under way ends
         self._end_workers()
-        self._dataset.close()
+        (self._threads or self._dataset).close()
 
     def _settle(self) -> None:
         """Keeps what workers have counted that end; a reader of this process goes on."""
@@ -217,6 +244,8 @@ class Loader(Resumable):
 
     def _end_workers(self) -> None:
         self._settle()
+        if self._threads is not None:
+            self._threads.end()
         running, self._loader._iterator = self._running(), None
         if running is not None:
             workers.end(running)

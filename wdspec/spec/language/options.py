@@ -207,10 +207,15 @@ Allowances = Annotated[
 
 
 class LoaderOptions(Model):
-    """Arguments of the torch DataLoader."""
+    """Workers, and arguments of the torch DataLoader."""
 
     # Not the order: without `elastic` the first run's workers become canonical, and states remember them.
-    workers: AffectsNeither[Workers] = Field(0, description="Worker processes for each rank.")
+    workers: AffectsNeither[Workers] = Field(0, description="Worker processes, or threads, for each rank.")
+    kind: AffectsNeither[Literal["processes", "threads"]] = Field(
+        "processes",
+        description="`threads` has workers read in this process: nothing is sent and none is started, but only what "
+        "lets go of the interpreter, as decoding does, goes on side by side. For specs without functions of one's own.",
+    )
     prefetch: AffectsNeither[Positive | None] = Field(
         None, description="Batches each worker prepares ahead; of small ones, deliveries of several."
     )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wdspec.spec.compose.draft import Composed
 from wdspec.spec.language.vocabulary import SECURE_REFUSES
 from wdspec.spec.rules.decoder_names import decoder_names
+from wdspec.spec.rules.function_places import user_functions
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.tree.nodes import ListNode, MapNode, Node
 
@@ -22,38 +21,23 @@ def secure_mode_refusals(composed: Composed) -> Findings:
     if not composed.variant.secure:
         return
     for holder in (composed.top, *(leaf.node for leaf in composed.leaves)):
-        for key in ("map", "select", "stage", "allow"):
-            if holder.get(key) is not None:
-                yield _refused(holder.key(key), f"`{key}`")
+        if holder.get("allow") is not None:
+            yield _refused(holder.key("allow"), "`allow`")
         rewrite = holder.get("rewrite")
         for item in rewrite.items if isinstance(rewrite, ListNode) else ():
             yield from _programs(item.get("to") if isinstance(item, MapNode) else None)
-    batch = composed.top.get("batch")
-    collate = batch.get("collate") if isinstance(batch, MapNode) else None
-    if collate is not None:
-        for at in _functions(collate):
-            yield _refused(at, "the function of `collate`")
+    for at, what in user_functions(composed):
+        yield _refused(at, what)
     output = composed.top.get("output")
     for place in (output.get("dir"), output.get("to")) if isinstance(output, MapNode) else (output,):
         yield from _programs(place)
     for leaf in composed.leaves:
         for at, name in decoder_names(leaf):
-            if ":" in name or name in SECURE_REFUSES:
+            if name in SECURE_REFUSES:
                 yield _refused(at, f"the decoder `{name}`")
         shards = leaf.node.get("shards")
         for text in shards.items if isinstance(shards, ListNode) else (shards,):
             yield from _programs(text)
-
-
-def _functions(collate: Node) -> Iterator[Node]:
-    """What names functions in `collate`: the whole, or the ways of fields."""
-    ways = [collate]
-    if isinstance(collate, MapNode) and "call" not in collate.entries:
-        ways = [entry.value for entry in collate.entries.values()]
-    for way in ways:
-        text = getattr(way.get("call") if isinstance(way, MapNode) else way, "value", None)
-        if isinstance(text, str) and ":" in text:
-            yield way
 
 
 def _programs(node: Node | None) -> Findings:

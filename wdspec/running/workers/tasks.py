@@ -30,10 +30,10 @@ from wdspec.errors import WdspecError
 from wdspec.planning.schedule import ScheduleSegment
 from wdspec.reading.batch_reader import Reader
 from wdspec.running.cursor import Cursor, Step
-from wdspec.running.parcels import Parcel
 from wdspec.running.run import Run
 from wdspec.running.run_stats import Counts, Tally
-from wdspec.running.worker_processes import memory_peak
+from wdspec.running.workers.parcels import Parcel
+from wdspec.running.workers.worker_processes import memory_peak
 
 Segments = tuple[ScheduleSegment, ...]
 Task = tuple[range, "dict[int, bytes] | None", "Segments | None", tuple[int, ...]]

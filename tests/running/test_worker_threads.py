@@ -1,0 +1,185 @@
+"""`loader: {kind: threads}`: the batches, states and errors of worker processes, from threads of this process."""
+
+import gc
+import json
+import threading
+import time
+
+import pytest
+import torch
+from shardmaking import write_source
+
+import wdspec
+from wdspec.errors import ShardError, SpecError, UsageError
+from wdspec.running.workers import worker_threads
+from wdspec.running.workers.tasks import TaskDataset
+
+
+@pytest.fixture
+def make(tmp_path):
+    """A spec of two sources, with what is asked for."""
+    for name, shards in (("a", 5), ("b", 2)):
+        write_source(tmp_path, name, shards, 23)
+
+    def spec(kind="threads", workers=2, source=(), **keys):
+        return {
+            "seed": 3,
+            "dataset": [
+                {
+                    "name": name,
+                    "shards": f"{tmp_path}/{name}-{{000..00{shards - 1}}}.tar",
+                    "decode": "cls",
+                    **dict(source),
+                }
+                for name, shards in (("a", 5), ("b", 2))
+            ],
+            "batch": 4,
+            "epoch": {"batches": 12},
+            "elastic": {"ranks": 2, "workers": 6},
+            "loader": {"workers": workers, "kind": kind},
+            **keys,
+        }
+
+    return spec
+
+
+def read(loader, epochs=2):
+    return [(batch["txt"], batch["cls"].tolist()) for _ in range(epochs) for batch in loader]
+
+
+def reading_threads():
+    return [each for each in threading.enumerate() if each.name == worker_threads._NAME]
+
+
+def all_ended(within=10):
+    deadline = time.monotonic() + within
+    while reading_threads() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return not reading_threads()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize(
+    "keys",
+    [{}, {"epoch": "pass"}, {"batch": {"size": 4, "accumulate": True}}, {"defaults": {"shuffle": 30}}],
+    ids=lambda keys: next(iter(keys), "plain"),
+)
+def test_batches_are_those_of_one_process(make, workers, keys):
+    with (
+        wdspec.loader(make("processes", 0, **keys)) as alone,
+        wdspec.loader(make("threads", workers, **keys)) as loader,
+    ):
+        assert read(loader) == read(alone)
+        assert {name: each.delivered > 0 for name, each in loader.stats().sources.items()} == {
+            "a": True,
+            "b": True,
+        }
+    assert all_ended()
+
+
+def test_states_go_from_processes_to_threads_and_back_in_mid_epoch(make):
+    with wdspec.loader(make("processes", 0)) as alone:
+        expected = read(alone)
+    said, state = [], None
+    for number, (kind, workers) in enumerate(
+        [("threads", 2), ("processes", 2), ("threads", 1), ("threads", 3)]
+    ):
+        with wdspec.loader(make(kind, workers)) as loader:
+            if state is not None:
+                loader.load_state_dict(json.loads(state))
+            steps = iter(loader)
+            for _ in range(5 if number < 2 else 1):
+                batch = next(steps)
+                said.append((batch["txt"], batch["cls"].tolist()))
+            state = json.dumps(loader.state_dict())
+            if number == 3:
+                said += [(batch["txt"], batch["cls"].tolist()) for batch in steps]
+                said += read(loader, 1)
+    assert said == expected
+
+
+def test_leaving_early_loses_and_repeats_nothing_and_shares_may_be_set(make):
+    found = {}
+    for kind, workers in (("processes", 0), ("threads", 2)):
+        with wdspec.loader(make(kind, workers, epoch={"batches": 30})) as loader:
+            rows = []
+            for turn in range(6):
+                for batch in loader:
+                    rows.append(batch["__source__"])
+                    if len(rows) % 5 == 0:
+                        break
+                if turn == 2:
+                    loader.set_shares({"a": 0.1, "b": 0.9})
+            found[kind] = rows, loader.shares
+    assert found["threads"] == found["processes"]
+    assert len(found["threads"][0]) == 30
+
+
+def test_what_is_wrong_in_a_shard_is_raised_as_it_is_and_the_next_iteration_goes_on(make, tmp_path):
+    whole = (tmp_path / "a-002.tar").read_bytes()
+    (tmp_path / "a-002.tar").write_bytes(whole[:3000])
+    with wdspec.loader(make()) as loader:
+        with pytest.raises(ShardError, match=r"a-002\.tar"):
+            read(loader, 20)
+        (tmp_path / "a-002.tar").write_bytes(whole)
+        assert next(iter(loader))["cls"].dtype == torch.int64
+    assert all_ended()
+
+
+def test_a_batch_that_does_not_come_in_time_is_an_error_and_a_thread_that_is_stuck_is_left_alone(
+    make, monkeypatch
+):
+    with wdspec.loader(make("processes", 0)) as alone:
+        expected = read(alone)
+    held, serve = threading.Event(), TaskDataset.__getitem__
+
+    def hang(self, task):
+        if not held.is_set():
+            held.wait(30)
+        return serve(self, task)
+
+    monkeypatch.setattr(worker_threads, "_END_WITHIN", 0.1)
+    with wdspec.loader(make(), timeout=0.2) as loader:
+        with monkeypatch.context() as hanging:
+            hanging.setattr(TaskDataset, "__getitem__", hang)
+            with pytest.raises(RuntimeError, match=r"no batch came within 0\.2 s"):
+                next(iter(loader))
+        held.set()
+        assert all_ended()
+    with wdspec.loader(make()) as loader:
+        assert read(loader) == expected
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_nothing_is_left_of_an_iteration_that_was_left(make, is_closed):
+    loader = wdspec.loader(make())
+    steps = iter(loader)
+    next(steps)
+    assert len(reading_threads()) == 2
+    if is_closed:
+        loader.close()
+        with pytest.raises(UsageError):
+            next(steps)
+    del loader, steps
+    gc.collect()
+    assert all_ended()
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"map": "json:dumps"},
+        {"source": {"select": "os:stat"}},
+        {"batch": {"size": 4, "collate": {"txt": "json:dumps"}}},
+    ],
+)
+def test_functions_are_refused_before_anything_is_read(make, keys):
+    with pytest.raises(
+        SpecError, match=r"E318 .* cannot run in reading threads\n  = leave out `kind: threads`"
+    ):
+        wdspec.loader(make(**keys))
+
+
+def test_what_is_for_processes_is_refused(make):
+    with pytest.raises(UsageError, match="`worker_init_fn` is for worker processes; leave out `loader:"):
+        wdspec.loader(make(), worker_init_fn=print)
