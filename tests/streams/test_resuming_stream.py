@@ -168,3 +168,36 @@ def test_a_cut_after_every_few_bytes_is_no_progress():
     stream = ResumingStream(Store(data, range(1, 1000)), "u", RetryPolicy(budget=0.05, delay=0.001))
     with pytest.raises(ShardError, match="given up"):
         stream.read()
+
+
+LIMITED = RetryPolicy(budget=0.1, brief=0.05, delay=0.001, longest_delay=0.002)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("validator", ["v1", None])
+def test_what_is_read_again_is_no_progress_however_much_it_is(validator):
+    """A server without ranges that always cuts at the same place, far behind the bytes that count as progress."""
+    cuts = [3_000_000] * 100_000
+    store = Store(cuts=cuts, validator=validator, ranges=False)
+    with pytest.raises(ShardError, match=r"given up after \d+ attempts"):
+        ResumingStream(store, "u", LIMITED).readall()
+    assert len(store.asked) < 1000
+
+
+@pytest.mark.timeout(20)
+def test_an_object_that_stays_another_one_is_given_up_however_much_of_it_comes():
+    store = Store(cuts=[3_000_000], validator=None)
+    stream = ResumingStream(store, "u", LIMITED)
+    assert stream.read(10) == DATA[:10]
+    store.data = DATA[:2_999_999] + b"?" + DATA[3_000_000:]
+    with pytest.raises(ShardError, match="changed while it was read: other bytes than before"):
+        stream.readall()
+
+
+def test_bytes_that_were_not_read_before_are_progress_also_behind_a_seek_back():
+    store = Store(cuts=[number * 1_200_000 for number in range(1, 5)])
+    stream = ResumingStream(store, "u", RetryPolicy(budget=0.02, delay=0.012, longest_delay=0.012))
+    for _ in range(2):
+        stream.seek(0)
+        assert stream.readall() == DATA
+        store.cuts = [number * 1_200_000 for number in range(1, 5)]

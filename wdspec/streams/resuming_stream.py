@@ -75,6 +75,7 @@ class ResumingStream(RawStream):
         self._proof = ReadBefore()
         self._at = 0  # offset in the object of what the response's body gives next
         self._position = 0
+        self._furthest = 0  # offset that has been read up to: what is read again is no progress
         self._piece = b""  # bytes just read, from `_piece_at` on: the beginning is looked at, then read again
         self._piece_at = 0
         self._refusal: ShardError | None = None
@@ -106,6 +107,7 @@ class ResumingStream(RawStream):
                 raise ShardError("the store does not say how long this object is", location=self._url)
             offset += total
         self._position = offset
+        self._furthest = min(self._furthest, offset)
         return offset
 
     def read(self, size: int = -1) -> bytes:
@@ -179,7 +181,10 @@ class ResumingStream(RawStream):
 
     def _pull(self, response: RangeResponse, size: int, needed: bool) -> bytes:
         data = response.body.read(size)
-        self._retries.progressed(len(data))
+        reached = self._at + len(data)
+        if reached > self._furthest:
+            self._retries.progressed(reached - max(self._at, self._furthest))
+            self._furthest = reached
         if self._first is not None and self._first.validator is None and not self._proof.takes(data):
             raise TransientError(f"{_CHANGED}: other bytes than before; {_START_AGAIN}", brief=True)
         if data:
