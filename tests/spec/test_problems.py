@@ -142,6 +142,12 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ),
     ("skip: []\n" + A, [("E214", 1, 7)]),
     ("skip: [0..10, 20, {from: 3, to: 5}]\n" + A, [("E202", 1, 19)]),
+    (
+        "loader: {kind: threads}\nmap: m:f\nbatch: {size: 2, collate: {txt: m:f}}\n"
+        + A
+        + "    select: m:f\n    decode: {txt: m:f}\n",
+        [("E318", 2, 1), ("E318", 3, 27), ("E318", 6, 5), ("E318", 7, 19)],
+    ),
     ("skip: [20..30, 1..4, 4..9, 25]\n" + A, [("E317", 1, 22), ("E317", 1, 28)]),
     ("epoch: 10\nto_tuple: [jpg, __mask__]\n" + A, [("E308", 2, 17)]),
     ("epoch: {pass: drop, samples: 3}\n" + A, [("E207", 1, 21)]),
