@@ -15,7 +15,7 @@ from wdspec.checking.shards.shard_look import ShardLook
 from wdspec.errors import UsageError
 
 _APPLICATION = 0x77647363
-_VERSION = 1
+_VERSION = 2
 _TABLE = """CREATE TABLE shards (
     source TEXT, url TEXT, reading TEXT, in_full INTEGER, looks INTEGER, size INTEGER, validator TEXT, samples TEXT,
     problems TEXT, hidden TEXT, keys BLOB, contents BLOB, look_hashes BLOB, seconds REAL, PRIMARY KEY (source, url)

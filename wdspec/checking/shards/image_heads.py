@@ -11,9 +11,10 @@ from PIL import Image
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_MODES = {0: "L", 2: "RGB", 3: "P", 4: "LA", 6: "RGBA"}
+_FRAME = struct.Struct(">HHB")
 _JPEG_MODES = {1: "L", 3: "RGB", 4: "CMYK"}
-_NO_FRAME = frozenset((0xC4, 0xC8, 0xCC))
-"""Markers among those of frames that are none: tables."""
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+"""Markers of frames; the others among them are those of tables."""
 
 
 class ImageHead(NamedTuple):
@@ -46,17 +47,17 @@ def image_head(data: bytes) -> ImageHead | None:
 
 
 def _jpeg(data: bytes) -> ImageHead | None:
-    at, end = 2, len(data)
-    while at + 9 < end:
+    at, end = 2, len(data) - 9
+    while at < end:
         if data[at] != 0xFF:
             return None
         marker = data[at + 1]
         if marker == 0xFF:  # padding
             at += 1
-            continue
-        if 0xC0 <= marker <= 0xCF and marker not in _NO_FRAME:
-            height, width, parts = struct.unpack_from(">HHB", data, at + 5)
+        elif marker not in _FRAMES:
+            at += 2 + (data[at + 2] << 8 | data[at + 3])
+        else:
+            height, width, parts = _FRAME.unpack_from(data, at + 5)
             # Data of the image never holds the marker of the end; some writers put other things behind it.
             return ImageHead(_JPEG_MODES.get(parts, "?"), width, height, data.rfind(b"\xff\xd9", at) < 0)
-        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
     return None

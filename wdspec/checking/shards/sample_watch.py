@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from wdspec.checking.shards.sample_hashes import content_hash, key_hash, largest, look_hash
+from wdspec.checking.shards.sample_hashes import content_hashes, content_part, key_hashes, largest, look_hash
 from wdspec.checking.shards.shard_facts import Hashes, SampleFacts, SamplePlace, Seen, merge
 from wdspec.checking.shards.value_briefs import brief, is_large
-from wdspec.checking.shards.value_columns import FieldWatch
+from wdspec.checking.shards.value_columns import FieldWatch, Rows
 from wdspec.decoders.image_formats import IMAGE_FIELDS
 
 MOST_ROWS = 256
 """Samples held at most, to be looked at together."""
-_NONE = bytes(8)
 
 TellOf = Callable[[str, str, SamplePlace, str], None]
 """(code, message, sample, field) -> None."""
@@ -34,30 +33,44 @@ class SampleWatch:
         self.facts = SampleFacts()
         self._shard, self._tell, self._wants_looks = shard, tell, looks
         self._keys: list[str | None] = []
-        self._contents: list[bytes] = []
+        self._parts: list[bytes] = []
+        """Of the largest fields of samples whose contents are not hashed yet,"""
+        self._sizes: list[int] = []
+        """and how large those are."""
+        self._contents: list[Hashes] = []
         self._looks: dict[int, int] = {}
         self._largest: dict[tuple[str, ...], str | None] = {}
         self._watches: dict[str, FieldWatch] = {}
         self._large: dict[tuple[str, ...], list[tuple[str, bool]]] = {}
         """By layout: the fields that are held in short, and whether they are images."""
-        self._held: dict[tuple[str, ...], list[tuple[Mapping[str, Any], SamplePlace]]] = {}
+        self._held: dict[tuple[str, ...], list[tuple[Mapping[str, Any], int, int, str]]] = {}
+        """By layout: samples, each with its index, offset and key."""
         self._rows = 0
 
-    def raw(self, raw: Mapping[str, Any], index: int, offset: int) -> SamplePlace:
-        """Notes a sample as the shard has it; returns its place."""
-        names, key = tuple(raw), raw["__key__"]
+    def raw(self, raw: Mapping[str, Any], index: int) -> None:
+        """Notes a sample as the shard has it."""
+        names = tuple(raw)
         if names not in self._largest:
             self._largest[names] = largest(raw)
         while len(self._keys) < index:  # samples that were lost
             self._keys.append(None)
-            self._contents.append(_NONE)
-        self._keys.append(key)
+            self._parts.append(b"")
+            self._sizes.append(0)
+        self._keys.append(raw["__key__"])
         name = self._largest[names]
-        data = raw[name] if name is not None else None
-        self._contents.append(content_hash(data) if type(data) is bytes else _NONE)
+        data = raw[name] if name is not None else b""
+        if type(data) is not bytes:
+            data = b""
+        self._parts.append(content_part(data))
+        self._sizes.append(len(data))
+        if len(self._parts) >= MOST_ROWS:
+            self._hash_parts()
+
+    def place(self, index: int, offset: int, key: str) -> SamplePlace:
+        """Where a sample of the shard is."""
         return SamplePlace(self._shard, index, offset, key)
 
-    def decoded(self, sample: Mapping[str, Any], raw: Mapping[str, Any], place: SamplePlace) -> None:
+    def decoded(self, sample: Mapping[str, Any], raw: Mapping[str, Any], index: int, offset: int) -> None:
         """Notes a sample as its source delivers it."""
         names = tuple(sample)
         large = self._large.get(names)
@@ -72,9 +85,12 @@ class SampleWatch:
             for name, is_image in large:
                 value = sample[name]
                 if is_image and self._wants_looks and is_large(value) and (hashed := look_hash(value)):
-                    self._looks.setdefault(place.number, hashed)
+                    self._looks.setdefault(index, hashed)
                 sample[name] = brief(value, _file_of(raw, name) if is_image else None)
-        self._held.setdefault(names, []).append((sample, place))
+        held = self._held.get(names)
+        if held is None:
+            held = self._held[names] = []
+        held.append((sample, index, offset, raw["__key__"]))
         self._rows += 1
         if self._rows == MOST_ROWS:
             self.flush()
@@ -82,31 +98,40 @@ class SampleWatch:
     def flush(self) -> None:
         """Looks at what is held."""
         for names, held in self._held.items():
-            samples, places = zip(*held, strict=True)
+            samples = [each[0] for each in held]
             shown = [name for name in names if not name.startswith("__")]
-            merge(self.facts.layouts, {" ".join(shown): Seen(len(held), places[0])})
-
-            def tell(code: str, message: str, row: int, field: str, places: Any = places) -> None:
-                self._tell(code, message, places[row], field)
-
+            merge(self.facts.layouts, {" ".join(shown): Seen(len(held), self.place(*held[0][1:]))})
+            rows = Rows(lambda row, held=held: self.place(*held[row][1:]), self._tell)  # type: ignore[misc]
             for name in shown:
                 watch = self._watches.get(name)
                 if watch is None:
-                    watch = self._watches[name] = FieldWatch(name, self.facts.fields, tell)
-                watch.tell = tell
-                watch.look([sample[name] for sample in samples], places, range(len(held)))
+                    watch = self._watches[name] = FieldWatch(name, self.facts.fields)
+                watch.look([sample[name] for sample in samples], rows, range(len(held)))
         self.facts.delivered += self._rows
         self._held.clear()
         self._rows = 0
 
+    def finish(self) -> SampleFacts:
+        """Looks at what is held, and gives what was gathered; nothing comes behind."""
+        self.flush()
+        for watch in self._watches.values():
+            watch.finish()
+        return self.facts
+
     def hashes(self) -> tuple[Hashes, Hashes, Hashes]:
         """Of keys, of contents, and of looks, by index."""
-        hashed = [_NONE if key is None else key_hash(key) for key in self._keys]
-        keys, contents = (np.frombuffer(b"".join(each), np.uint64) for each in (hashed, self._contents))
+        self._hash_parts()
+        keys, contents = key_hashes(self._keys), np.concatenate([*self._contents, np.zeros(0, np.uint64)])
         looks = np.zeros(len(keys) if self._looks else 0, np.uint64)
         for index, look in self._looks.items():
             looks[index] = look
         return keys, contents, looks
+
+    def _hash_parts(self) -> None:
+        if self._parts:
+            self._contents.append(content_hashes(self._parts, self._sizes))
+            self._parts.clear()
+            self._sizes.clear()
 
 
 def _file_of(raw: Mapping[str, Any], name: str) -> Any:

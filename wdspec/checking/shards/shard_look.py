@@ -6,7 +6,7 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from typing import Any, NamedTuple
 
 from wdspec.checking.shards.data_problem import DataProblem
@@ -96,11 +96,11 @@ class _Reading:
     def __init__(self, look: ShardLook) -> None:
         self.look, self.url = look, look.shard.text
         self.facts = ShardFacts()
-        self._place: SamplePlace | None = None
-        """The sample that is being decoded."""
+        self._at: tuple[str, int] | None = None
+        """Key and offset of the sample that is being decoded."""
         self._members: Blocks | None = None
         generators = _maps.value.generators if look.parts.transform.has_functions else None
-        self._lent: AbstractContextManager[object] = generators or nullcontext()
+        self._lent: AbstractContextManager[object] | None = generators
 
     def run(self) -> None:
         """Looks for the shard, and reads it."""
@@ -121,9 +121,8 @@ class _Reading:
         try:
             self._samples(watch, budget)
         finally:
-            watch.flush()
+            facts.samples = watch.finish()
             facts.keys, facts.contents, facts.looks = watch.hashes()
-            facts.samples = watch.facts
             facts.samples.samples = len(facts.keys)
             facts.samples.dropped = sum(budget.dropped.values())
             if self._members is not None:
@@ -132,7 +131,7 @@ class _Reading:
     def note(self, error: Exception, cause: str, **place: Any) -> None:
         """Notes an error of reading, with the member and offset, as far as they can be found."""
         problem = DataProblem.of(error, cause, **{"source": self.look.source, "url": self.url, **place})
-        at = self._place
+        at = self._at
         if cause != "shard" and at is not None:
             problem = DataProblem(
                 problem.code,
@@ -140,9 +139,9 @@ class _Reading:
                 problem.source,
                 problem.shard,
                 problem.member,
-                problem.key or at.key,
+                problem.key or at[0],
                 problem.field,
-                at.offset if problem.offset is None else problem.offset,
+                at[1] if problem.offset is None else problem.offset,
             )
         self._add(problem)
 
@@ -204,21 +203,24 @@ class _Reading:
     def _read(
         self, opened: RawSamples, watch: SampleWatch, process: Process | None, torn: bool
     ) -> Process | None:
-        offset = opened.next_offset
+        following = opened.next_offset
         for raw in opened:
-            place = watch.raw(raw, opened.next_index - 1, offset)
-            offset = opened.next_offset
+            index, offset, following = opened.next_index - 1, following, opened.next_offset
+            watch.raw(raw, index)
             if torn:
                 torn = False
                 continue
-            if b"" in raw.values():
-                self._empty(raw, place)
+            if not all(raw.values()):
+                self._empty(raw, watch.place(index, offset, raw["__key__"]))
             if process is None:
                 continue
-            self._place = place
+            self._at = raw["__key__"], offset
             try:
-                with self._lent:
-                    sample = process(raw, place.number)
+                if self._lent is None:
+                    sample = process(raw, index)
+                else:
+                    with self._lent:
+                        sample = process(raw, index)
             except WdspecError as error:  # mistakes: no sample can be made
                 self._mistake(error)
                 process = None
@@ -226,8 +228,8 @@ class _Reading:
                 self.note(error, "map")
             else:
                 if sample is not None:
-                    watch.decoded(sample, raw, place)
-        self._place = None
+                    watch.decoded(sample, raw, index, offset)
+        self._at = None
         return process
 
     def _process(self, budget: _Noting) -> Process | None:

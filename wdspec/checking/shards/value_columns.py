@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from operator import eq
-from typing import Any
+from operator import eq, mul
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from wdspec.checking.shards.image_heads import ImageHead
 from wdspec.checking.shards.shard_facts import (
     CLASS_NAMES,
     MOST_CLASSES,
@@ -18,11 +19,23 @@ from wdspec.checking.shards.shard_facts import (
     Kinds,
     SamplePlace,
     Seen,
+    merge,
 )
 from wdspec.checking.shards.value_briefs import Brief
 
-Tell = Callable[[str, str, int, str], None]
-"""(code, message, row of the sample, field) -> None."""
+
+class Rows(NamedTuple):
+    """The samples that values are of, by their rows."""
+
+    place: Callable[[int], SamplePlace]
+    """Where the sample of a row is: made only of the few that are named."""
+    tell_of: Callable[[str, str, SamplePlace, str], None]
+    """(code, message, place, field) -> None."""
+
+    def tell(self, code: str, message: str, row: int, field: str) -> None:
+        """Tells of a value that is wrong by itself."""
+        self.tell_of(code, message, self.place(row), field)
+
 
 LONGEST_CLASS = 64
 """Characters of a text that may be the name of a class."""
@@ -33,88 +46,126 @@ _NO_NUMBER = (
 )
 
 
+class KindCounts:
+    """Counts kinds of values of one shard, with the first place of each.
+
+    Args:
+        into: takes the counts in the end, by the text of each kind.
+        most: kinds; of more those that come later are left out.
+    """
+
+    def __init__(self, into: Kinds, most: int) -> None:
+        self._into, self._most = into, most
+        self._times: Counter[Any] = Counter()
+        self._first: dict[Any, SamplePlace] = {}
+
+    @property
+    def kinds(self) -> int:
+        """How many there are."""
+        return len(self._first)
+
+    def add(self, seen: Sequence[Any], samples: Rows, rows: Sequence[int]) -> None:
+        """Counts what was seen in the samples of these rows."""
+        self._times.update(seen)
+        if len(self._times) > len(self._first) < self._most:
+            for row, kind in zip(rows, seen, strict=True):
+                if kind not in self._first:
+                    self._first[kind] = samples.place(row)
+
+    def finish(self) -> None:
+        """Puts the counts where they belong."""
+        own = ((kind, Seen(self._times[kind], first)) for kind, first in self._first.items())
+        named = ((kind if isinstance(kind, str) else _shaped(*kind), seen) for kind, seen in own)
+        for name, seen in named:
+            merge(self._into, {name: seen}, self._most)
+
+
 class FieldWatch:
     """Gathers what one field of a shard shows.
 
     Args:
         name: of the field.
         facts: of all fields, by name: entries of JSON are added as `json.label`.
-        tell: is told of values that are wrong by themselves.
     """
 
-    def __init__(self, name: str, facts: dict[str, FieldFacts], tell: Tell) -> None:
-        self.name, self._all, self.tell = name, facts, tell
+    def __init__(self, name: str, facts: dict[str, FieldFacts]) -> None:
+        self.name, self._all = name, facts
         self._facts = facts.setdefault(name, FieldFacts())
         last = name.rpartition(".")[2].lower()
         self._is_class = last in CLASS_NAMES
         self._last: Any = None
         self._inner: dict[str, FieldWatch] = {}
+        own = self._facts
+        self._kinds, self._modes = KindCounts(own.kinds, MOST_KINDS), KindCounts(own.modes, MOST_KINDS)
+        self._sizes = KindCounts(own.sizes, MOST_SIZES)
+        self._counted = None if own.classes is None else KindCounts(own.classes, MOST_CLASSES + 1)
 
-    def look(self, values: Sequence[Any], places: Sequence[SamplePlace], rows: Sequence[int]) -> None:
-        """Takes in values in the order of the shard, with the places of their samples and their rows for `tell`."""
+    def finish(self) -> None:
+        """Puts what was counted into the facts."""
+        for tally in (self._kinds, self._modes, self._sizes, self._counted):
+            if tally is not None:
+                tally.finish()
+        if self._counted is None:
+            self._facts.classes = None
+        for inner in self._inner.values():
+            inner.finish()
+
+    def look(self, values: Sequence[Any], samples: Rows, rows: Sequence[int]) -> None:
+        """Takes in values in the order of the shard, with the rows of their samples."""
         types = set(map(type, values))
         if len(types) > 1:
             for kind in types:
                 own = [at for at, value in enumerate(values) if type(value) is kind]
-                self._look([values[at] for at in own], [places[at] for at in own], [rows[at] for at in own])
+                self._look([values[at] for at in own], samples, [rows[at] for at in own])
         else:
-            self._look(values, places, rows)
+            self._look(values, samples, rows)
 
-    def _look(self, values: Sequence[Any], places: Sequence[SamplePlace], rows: Sequence[int]) -> None:
+    def _look(self, values: Sequence[Any], samples: Rows, rows: Sequence[int]) -> None:
         first = values[0]
-        facts = self._facts
         if isinstance(first, Brief):
-            self._briefs(values, places, rows)
+            self._briefs(values, samples, rows)
         elif isinstance(first, (bool, int, np.integer)):
-            self._see(facts.kinds, [type(first).__name__] * len(values), places)
-            self._classes(values, places, rows)
+            self._kinds.add([type(first).__name__] * len(values), samples, rows)
+            self._classes(values, samples, rows)
         elif isinstance(first, (float, np.floating)):
-            self._see(facts.kinds, [type(first).__name__] * len(values), places)
+            self._kinds.add([type(first).__name__] * len(values), samples, rows)
             for row, value in zip(rows, values, strict=True):
                 if not np.isfinite(value):
-                    self.tell("D208", _NO_NUMBER, row, self.name)
+                    samples.tell("D208", _NO_NUMBER, row, self.name)
         elif isinstance(first, (str, bytes, list, tuple, dict)):
-            self._see(facts.kinds, [type(first).__name__] * len(values), places)
+            self._kinds.add([type(first).__name__] * len(values), samples, rows)
             self._lengths(list(map(len, values)))
             if isinstance(first, str):
-                self._names(values, places, rows)
+                self._names(values, samples, rows)
             elif isinstance(first, dict):
-                self._entries(values, places, rows)
+                self._entries(values, samples, rows)
         else:
-            self._see(facts.kinds, [type(first).__name__] * len(values), places)
+            self._kinds.add([type(first).__name__] * len(values), samples, rows)
 
-    def _briefs(self, values: Sequence[Brief], places: Sequence[SamplePlace], rows: Sequence[int]) -> None:
-        facts = self._facts
-        self._see(facts.kinds, [value.kind for value in values], places)
-        sizes = [value.size for value in values if value.size is not None]
-        if sizes:
-            self._lengths(sizes)
-        for row, (_, size, head, is_finite) in zip(rows, values, strict=True):
-            if not is_finite:
-                self.tell("D208", _NO_NUMBER, row, self.name)
-            if head is not None and head.is_cut and size is not None:
-                message = f"the image ends before its format does, at byte {size:,}"
-                self.tell("D212", message, row, self.name)
-        found = [(value.head, place) for value, place in zip(values, places, strict=True) if value.head]
-        if found:
-            heads, own = zip(*found, strict=True)
-            self._see(facts.modes, [head.mode for head in heads], own)
-            self._see(facts.sizes, [(head.width, head.height) for head in heads], own, MOST_SIZES)
-            sides = [min(head.width, head.height) for head in heads]
-            areas = [head.width * head.height for head in heads]
-            low, high = min(sides), max(areas)
-            facts.extend((low, own[sides.index(low)]), (high, own[areas.index(high)]))
+    def _briefs(self, values: Sequence[Brief], samples: Rows, rows: Sequence[int]) -> None:
+        kinds, sizes, heads, finite = zip(*values, strict=True)
+        self._kinds.add(kinds, samples, rows)
+        known = [size for size in sizes if size is not None]
+        if known:
+            self._lengths(known)
+        for at in [] if all(finite) else [at for at, is_finite in enumerate(finite) if not is_finite]:
+            samples.tell("D208", _NO_NUMBER, rows[at], self.name)
+        own = rows if None not in heads else [row for row, head in zip(rows, heads, strict=True) if head]
+        if own:
+            self._heads([head for head in heads if head is not None], samples, own)
+        for at in [at for at, head in enumerate(heads) if head is not None and head.is_cut]:
+            if sizes[at] is not None:
+                message = f"the image ends before its format does, at byte {sizes[at]:,}"
+                samples.tell("D212", message, rows[at], self.name)
 
-    def _see(
-        self, kinds: Kinds, seen: Sequence[Any], places: Sequence[SamplePlace], most: int = MOST_KINDS
-    ) -> None:
-        for kind, count in Counter(seen).items():
-            text = kind if isinstance(kind, str) else _shaped(*kind)
-            known = kinds.get(text)
-            if known is not None:
-                kinds[text] = Seen(known.times + count, known.first)
-            elif len(kinds) < most:
-                kinds[text] = Seen(count, places[seen.index(kind)])
+    def _heads(self, heads: Sequence[ImageHead], samples: Rows, rows: Sequence[int]) -> None:
+        modes, widths, heights, _ = zip(*heads, strict=True)
+        self._modes.add(modes, samples, rows)
+        self._sizes.add(list(zip(widths, heights, strict=True)), samples, rows)
+        sides, areas = list(map(min, widths, heights)), list(map(mul, widths, heights))
+        low, high = min(sides), max(areas)
+        smallest, largest = (samples.place(rows[at]) for at in (sides.index(low), areas.index(high)))
+        self._facts.extend((low, smallest), (high, largest))
 
     def _lengths(self, lengths: list[int]) -> None:
         count, total, low, high = self._facts.lengths
@@ -122,46 +173,45 @@ class FieldWatch:
         low = min(low, least) if count else least
         self._facts.lengths = (count + len(lengths), total + sum(lengths), low, max(high, max(lengths)))
 
-    def _classes(self, values: Sequence[Any], places: Sequence[SamplePlace], rows: Sequence[int]) -> None:
+    def _classes(self, values: Sequence[Any], samples: Rows, rows: Sequence[int]) -> None:
         facts = self._facts
         if self._is_class and min(values) < 0:
             row = next(at for at, value in enumerate(values) if value < 0)
-            self.tell(
+            samples.tell(
                 "D209",
                 f"the class {values[row]} is below 0: no loss takes it for an index",
                 rows[row],
                 self.name,
             )
-        if facts.classes is None:
+        counted = self._counted
+        if counted is None:
             return
         facts.alike += sum(map(eq, values, values[1:])) + (self._last is not None and values[0] == self._last)
         facts.pairs += len(values) - (self._last is None)
         self._last = values[-1]
-        self._see(facts.classes, [str(value) for value in values], places, MOST_CLASSES + 1)
-        if len(facts.classes) > MOST_CLASSES:
-            facts.classes = None
+        counted.add(list(map(str, values)), samples, rows)
+        if counted.kinds > MOST_CLASSES:
+            self._counted = None
 
-    def _names(self, values: Sequence[str], places: Sequence[SamplePlace], rows: Sequence[int]) -> None:
+    def _names(self, values: Sequence[str], samples: Rows, rows: Sequence[int]) -> None:
         """Short texts of which many are equal may be names of classes."""
-        if self._facts.classes is None:
+        if self._counted is None:
             return
-        if max(map(len, values)) > LONGEST_CLASS or len(self._facts.classes) > MOST_NAMES:
-            self._facts.classes = None
+        if max(map(len, values)) > LONGEST_CLASS or self._counted.kinds > MOST_NAMES:
+            self._counted = None
             return
-        self._classes(values, places, rows)
+        self._classes(values, samples, rows)
 
-    def _entries(self, values: Sequence[Any], places: Sequence[SamplePlace], rows: Sequence[int]) -> None:
-        for entry in CLASS_NAMES:
+    def _entries(self, values: Sequence[Any], samples: Rows, rows: Sequence[int]) -> None:
+        present = set().union(*values)
+        for entry in CLASS_NAMES if not present.isdisjoint(CLASS_NAMES) else ():
             own = [at for at, value in enumerate(values) if isinstance(value.get(entry), (int, str))]
             if own:
                 name = f"{self.name}.{entry}"
                 watch = self._inner.get(entry)
                 if watch is None:
-                    watch = self._inner[entry] = FieldWatch(name, self._all, self.tell)
-                watch.tell = self.tell
-                watch.look(
-                    [values[at][entry] for at in own], [places[at] for at in own], [rows[at] for at in own]
-                )
+                    watch = self._inner[entry] = FieldWatch(name, self._all)
+                watch.look([values[at][entry] for at in own], samples, [rows[at] for at in own])
 
 
 def _shaped(shape: Any, dtype: Any) -> str:
