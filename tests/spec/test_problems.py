@@ -146,7 +146,7 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
         "loader: {kind: threads}\nmap: m:f\nbatch: {size: 2, collate: {txt: m:f}}\n"
         + A
         + "    select: m:f\n    decode: {txt: m:f}\n",
-        [("E318", 2, 1), ("E318", 3, 27), ("E318", 6, 5), ("E318", 7, 19)],
+        [("E318", 2, 1), ("E318", 3, 33), ("E318", 6, 5), ("E318", 7, 19)],
     ),
     ("skip: [20..30, 1..4, 4..9, 25]\n" + A, [("E317", 1, 22), ("E317", 1, 28)]),
     ("epoch: 10\nto_tuple: [jpg, __mask__]\n" + A, [("E308", 2, 17)]),
