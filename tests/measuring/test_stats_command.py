@@ -424,6 +424,22 @@ def test_each_split_has_a_file_of_its_own(folder):
         in within("validate", "s.yaml")[0]
     )
     assert "the splits `train` and `val` name one file" in within("stats", "s.yaml", "--jobs", "0", code=2)[1]
+    said = within("stats", "s.yaml#train", "--jobs", "0", code=1)[1]
+    assert "`x.json` is of the split `val`, and each split has a file of its own" in said
+    assert Measurements.read("x.json").split == "val"
+
+
+def test_no_other_file_is_overwritten_but_one_that_is_damaged(folder):
+    for name, text in (("s.yaml", SPEC), ("data.json", '{"a": 1}')):
+        (folder / name).write_text(text)
+        said = within("stats", "s.yaml", "--jobs", "0", "-o", name, "--update", code=1)[1]
+        assert f"`{name}` is no file of `wdspec stats`; give another name" in said
+        assert (folder / name).read_text() == text
+    measure()
+    (folder / "s.stats.json").write_text((folder / "s.stats.json").read_text()[:-100])
+    assert measure()["read"] == 5
+    (folder / "s.stats.json").write_text("")
+    assert measure()["read"] == 5
 
 
 def test_validating_parses_no_shard_and_a_file_that_was_laid_out_anew_is_read_too(folder, monkeypatch):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from wdspec.measuring.measure_job import Fault, MeasureJob
     from wdspec.measuring.shard_sizing import Sizing, SizingTask
     from wdspec.spec.compose.measurements import MeasuredShard, Measurements, Spread
+    from wdspec.spec.language.models import Spec
 
 SUMMARY = "Measure the shards of a spec: samples, bytes, sizes of fields."
 SUFFIX = ".stats.json"
@@ -70,18 +71,19 @@ def stats(
     splits = locked_splits(choice.file, choice.split)
     if output is not None and len(splits) > 1:
         raise click.UsageError(f"each of {len(splits)} splits has a file of its own; choose one with --split")
-    written: dict[str, str | None] = {}
-    documents, code = [], 0
+    specs: dict[str, Spec] = {}
     for name in splits:
         spec = replace(choice, split=name).load()
         named = spec.stats and os.path.relpath(spec.stats)
         path = output or named or beside_spec(choice.file, name, SUFFIX)
-        if path in written:
+        if path in specs:
             raise click.UsageError(
-                f"the splits `{written[path]}` and `{name}` name one file with `stats:`, and each has one of its own; "
-                "write `stats:` within each split"
+                f"the splits `{specs[path].split}` and `{name}` name one file with `stats:`, and each has one of its "
+                "own; write `stats:` within each split"
             )
-        written[path] = name
+        specs[path] = spec
+    documents, code = [], 0
+    for path, spec in specs.items():
         done = _Measuring(path, spec, update, lengths)
         if not check:
             done.run(workers)
@@ -98,12 +100,12 @@ def stats(
 class _Measuring:
     """One spec and its file."""
 
-    def __init__(self, path: str, spec: Any, update: bool, lengths: bool) -> None:
+    def __init__(self, path: str, spec: Spec, update: bool, lengths: bool) -> None:
         from wdspec.measuring.measure_job import MeasureJob
 
         self.path = path
-        before, self._text = (None, b"") if update else _before(path, spec.split)
-        self.job: MeasureJob = MeasureJob(spec, before, lengths=lengths, asking=_asking)
+        before, self._text = _before(path, spec.split)
+        self.job: MeasureJob = MeasureJob(spec, None if update else before, lengths=lengths, asking=_asking)
         self.unchanged = self.job.unchanged
         self.found: Measurements | None = None
         self.faults: list[Fault] = []
@@ -113,7 +115,13 @@ class _Measuring:
         tasks = self.job.outdated.tasks
         with ExitStack() as stack:
             bar = stack.enter_context(
-                progress("shards", len(tasks), samples=("{:,} samples", 0), rate=("{}/s of files", "0 B"))
+                progress(
+                    "shards",
+                    len(tasks),
+                    drawn=bool(tasks),
+                    samples=("{:,} samples", 0),
+                    rate=("{}/s of files", "0 B"),
+                )
             )
             begun, samples, total = time.monotonic(), 0, 0
 
@@ -227,17 +235,30 @@ def _range(shards: Iterable[MeasuredShard]) -> str:
 
 
 def _before(path: str, split: str | None) -> tuple[Measurements | None, bytes]:
-    """What is there, as a value and as it stands; nothing for what is none, which is to be written anew."""
+    """What is there, as a value and as it stands; nothing for one that is damaged, which is to be written anew.
+
+    Raises UsageError for what is another file.
+    """
     from wdspec.errors import UsageError
     from wdspec.spec.compose.measurements import Measurements
 
     try:
         with open(path, "rb") as file:
             text = file.read()
-        found = Measurements.of_text(text)
-    except (FileNotFoundError, UsageError):
+    except FileNotFoundError:
         return None, b""
-    return (found, text) if found.split == split else (None, b"")
+    try:
+        found = Measurements.of_text(text)
+    except UsageError:
+        if text.strip() and b'"stats":' not in text[:100]:
+            raise UsageError(f"`{path}` is no file of `wdspec stats`; give another name") from None
+        return None, b""
+    if found.split != split:
+        raise UsageError(
+            f"`{path}` is of the split `{found.split}`, and each split has a file of its own; write `stats:` within "
+            "each split, or give another name with -o"
+        )
+    return found, text
 
 
 def _asking(
