@@ -300,6 +300,15 @@ def test_explain_knows_the_sizes_and_fields_of_remote_shards(folder, monkeypatch
     assert any("W504 `decode: {png: rgb8}` decodes nothing" in warning for warning in said["warnings"])
 
 
+def test_a_lock_holds_when_shards_are_measured_later(folder):
+    (folder / "s.yaml").write_text(SPEC.replace("mix: {by: samples}\n", ""))
+    within("lock", "s.yaml")
+    measure()
+    assert wdspec.load("s.yaml").sources[0].samples == 60
+    wdspec.plan("s.yaml", lock="s.lock.json")
+    within("validate", "s.yaml", "--locked")
+
+
 def test_shares_go_by_bytes_and_temperature(folder):
     (folder / "s.yaml").write_text(SPEC.replace("by: samples", "by: bytes, temperature: 2"))
     found = measure()["sources"]

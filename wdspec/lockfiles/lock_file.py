@@ -147,7 +147,8 @@ class Lock:
             locked = self.sources.get(name)
             if locked is not None and locked.asked != tuple(source.shards or ()):
                 yield f"the source `{name}` asks for other shards than it did"
-            elif locked is not None and _about(source) != _about(locked):
+            # Numbers that were measured are bound to states by the shares that they make, and change without the spec.
+            elif locked is not None and _about(source, spec.stats) != _about(locked, spec.stats):
                 yield f"the source `{name}` has another license, homepage, revision or number of samples"
 
     def shards(self, spec: Spec, name: str = "the lock") -> dict[str, UrlSequence]:
@@ -199,8 +200,8 @@ def _lasting(said: ObjectStat) -> tuple[int | None, str | None]:
     return said.size, None if (said.validator or "").startswith("mtime ") else said.validator
 
 
-def _about(holder: Source | LockedSource) -> tuple[Any, ...]:
-    return holder.samples, holder.license, holder.homepage, holder.revision
+def _about(holder: Source | LockedSource, stats: str | None) -> tuple[Any, ...]:
+    return None if stats else holder.samples, holder.license, holder.homepage, holder.revision
 
 
 def _run_as_json(run: ShardRun) -> dict[str, Any]:
