@@ -221,6 +221,40 @@ def test_a_change_of_sources_is_found_named_and_can_be_allowed(shards, change, s
         assert len(keys(loader)) == 5
 
 
+@pytest.mark.parametrize("given", [3, 16, 31])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.append({**d[1], "name": "x", "weight": 0.02}),
+        lambda d: d[0].update(weight=3),
+        lambda d: d.pop(1),
+        lambda d: d[0].update(shuffle=60),
+        lambda d: d[0].update(interleave=2),
+    ],
+    ids=["a source", "a share", "a source less", "shuffle", "interleave"],
+)
+def test_a_change_that_is_allowed_repeats_and_loses_nothing_of_the_others(shards, change, given):
+    """Whole passes over a source of 85 samples, of which a part was read before the change."""
+
+    def of_a(batches):
+        return [
+            (url, key)
+            for batch in batches
+            for url, key, source in zip(batch["__url__"], batch["__key__"], batch["__source__"], strict=True)
+            if source == "a"
+        ]
+
+    with wdspec.loader({**changed_sources(shards, lambda d: None), "epoch": {"batches": 200}}) as loader:
+        found = of_a(itertools.islice(loader, given))
+        state = through_json(loader.state_dict())
+    with wdspec.loader({**changed_sources(shards, change), "epoch": {"batches": 200}}) as loader:
+        loader.load_state_dict(state, allow_changed=True)
+        found += of_a(loader)
+    assert len(found) >= 2 * 85
+    assert len(set(found[:85])) == 85
+    assert len(set(found[85:170])) == 85
+
+
 def test_a_change_of_samples_only_warns(shards):
     with wdspec.loader(make_spec(shards), rank=0, world_size=1) as loader:
         state = loader.state_dict()

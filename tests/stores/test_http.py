@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import gzip
 import os
+import socket
+import ssl
+import threading
 
 import pytest
 from servers.echo import EchoServer
@@ -122,6 +127,79 @@ def test_a_certificate_must_be_trusted(server):
         read(f"{server.url}/data.bin".replace("http", "https"))
     with pytest.raises(ShardError, match=r"certificates in `/nowhere` cannot be read"):
         read(f"{server.tls_url}/data.bin", settings=HttpSettings(ca_file="/nowhere"))
+
+
+def test_a_certificate_of_another_host_is_an_error_at_once(server):
+    with pytest.raises(
+        ShardError, match=r"not trusted: IP address mismatch.*; name the host as the certificate does, not"
+    ):
+        read(
+            f"{server.tls_url}/data.bin".replace("localhost", "127.0.0.1"),
+            settings=HttpSettings(ca_file=str(server.certificate)),
+        )
+
+
+@contextlib.contextmanager
+def accepting(serve):
+    """A server on a port of its own: what it does with each connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def run():
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listening.accept()
+                    with contextlib.suppress(OSError), connection:
+                        serve(connection)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        yield f"https://localhost:{listening.getsockname()[1]}/data.bin"
+        listening.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+
+
+def test_a_certificate_that_is_no_longer_valid_is_an_error_at_once(tmp_path):
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    years = [datetime.datetime(year, 1, 1, tzinfo=datetime.UTC) for year in (2020, 2021)]
+    made = x509.CertificateBuilder(name, name, key.public_key(), 7, *years)
+    made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+    certificate = made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    plain = serialization.NoEncryption()
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    (tmp_path / "all.pem").write_bytes(private + certificate)
+    (tmp_path / "ca.pem").write_bytes(certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "all.pem")
+    with (
+        accepting(lambda connection: context.wrap_socket(connection, server_side=True).close()) as url,
+        pytest.raises(
+            ShardError, match=r"not trusted: certificate has expired; whoever runs the server has to renew it"
+        ),
+    ):
+        read(url, settings=HttpSettings(ca_file=str(tmp_path / "ca.pem")))
+
+
+def test_a_handshake_that_is_cut_is_tried_again_for_a_while():
+    count = 0
+
+    def cut(connection):
+        nonlocal count
+        count += 1
+        connection.recv(100)
+
+    with (
+        accepting(cut) as url,
+        pytest.raises(
+            ShardError, match=r"given up after \d+ attempts in .*the connection to localhost:\d+ broke"
+        ),
+    ):
+        read(url, retry_policy=RetryPolicy(budget=0.1, delay=0.01, brief=0.1))
+    assert count > 1
 
 
 def test_logins_come_from_the_url_or_from_netrc(server, tmp_path):

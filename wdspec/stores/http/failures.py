@@ -11,6 +11,14 @@ from urllib3 import exceptions
 from wdspec.errors import ShardError
 from wdspec.streams.retrying import RetryPolicy, TransientError
 
+_REMEDY = "if it was made by an authority of your own, name that authority's file in SSL_CERT_FILE"
+_REMEDIES = {
+    9: "it will be valid later: is the clock of this machine right?",
+    10: "whoever runs the server has to renew it, if the clock of this machine is right",
+    62: "name the host as the certificate does",
+    64: "name the host as the certificate does, not its address",
+}
+"""By the number that OpenSSL gives to what is wrong with a certificate."""
 _E = TypeVar("_E", bound=BaseException)
 _OBJECT = re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>:? ?|\w+\(host='[^']*', port=[^)]*\): ?")
 
@@ -29,10 +37,9 @@ def classified(error: Exception, host: str, retry_policy: RetryPolicy, answers: 
     """
     certificate = _cause(error, ssl.SSLCertVerificationError)
     if certificate is not None:
-        return ShardError(
-            f"the certificate of {host} is not trusted: {certificate.verify_message or certificate}; if it was made by "
-            "an authority of your own, name that authority's file in SSL_CERT_FILE"
-        )
+        said = certificate.verify_message or str(certificate)
+        remedy = _REMEDIES.get(certificate.verify_code, _REMEDY)
+        return ShardError(f"the certificate of {host} is not trusted: {said}; {remedy}")
     secure = _cause(error, ssl.SSLError)
     if secure is not None and secure.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"):
         return ShardError(f"{host} does not speak TLS; is it `http:` instead of `https:`?")
