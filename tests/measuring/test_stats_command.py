@@ -214,7 +214,7 @@ def test_a_shard_that_cannot_be_measured_is_named_and_its_source_has_no_numbers(
     assert "warning: the numbers of a, b are not used" in out
     assert "s.stats.json: 3 shards read" in out
     said, _ = within("validate", "s.yaml")
-    assert "W104 the source `a`, `b` has shards that could not be measured" in said
+    assert "W104 not all shards could be measured: `a`, `b`" in said
     with pytest.raises(
         UsageError, match="needs the size of every source; `wdspec stats SPEC` measures it into"
     ):
@@ -379,9 +379,13 @@ def test_a_pass_counts_by_itself_where_the_file_is_gone(folder):
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("name: b", "name: c", "the source `c` was not measured"),
-        ("a-*.tar", "a-0*.tar", "the source `a` asks for other shards than were measured"),
-        ("{name: b", "{name: b, tar: {end: lenient}", "the source `b` has another `key`, `format`, `tar`"),
+        ("name: b", "name: c", "sources that were not measured: `c`"),
+        ("a-*.tar", "a-0*.tar", "other shards are asked for than were measured: `a`"),
+        (
+            "{name: b",
+            "{name: b, tar: {end: lenient}",
+            "another `key`, `format`, `tar`, `empty`, `errors` or `etl` than they were measured with: `b`",
+        ),
         (
             "s.stats",
             "t.stats",
@@ -529,6 +533,10 @@ def test_lengths_are_those_of_decoded_values_and_stay_measured(folder, opened):
     write_shard(folder / "a-001.tar", samples[:3])
     assert measure()["sources"]["a"]["lengths"]["txt"]["count"] == 7
     assert "png[0]" in within("stats", "s.yaml", "--jobs", "0")[0]
+    shutil.copytree(folder, folder / "elsewhere")
+    shown = within("stats", "elsewhere/s.yaml", "--jobs", "0")[0]
+    assert "0 shards read, 2 as they were" in shown
+    assert "png[0]" in shown
     (folder / "s.yaml").write_text((folder / "s.yaml").read_text().replace("rgb8", "l8"))
     found = measure()
     assert (found["read"], "lengths" in found["sources"]["a"]) == (0, False)

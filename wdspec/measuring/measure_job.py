@@ -22,7 +22,7 @@ from wdspec.spec.compose.measurements import (
     Measurements,
     Spread,
 )
-from wdspec.spec.compose.reading_digests import reading_of, reading_of_shards
+from wdspec.spec.compose.reading_digests import decoding_of, reading_of_shards
 from wdspec.spec.language.models import Source, Spec
 from wdspec.urls.sequence import ShardUrl
 
@@ -87,9 +87,9 @@ class MeasureJob:
             check_harmless(source.name, shards.parts, "the file")
             known = self._known[source.name] = {}
             then = None if before is None else before.of(spec, source)
-            has_lengths = then is not None and then.decoding == reading_of(spec, source)
+            has_lengths = then is not None and then.decoding == decoding_of(spec, source)
             if lengths or has_lengths:
-                self._decoding[source.name] = reading_of(spec, source)
+                self._decoding[source.name] = decoding_of(spec, source)
             if before is None or then is None or (lengths and not has_lengths):
                 self.outdated.tasks.extend(self._task(source, *each) for each in enumerate(shards))
                 continue

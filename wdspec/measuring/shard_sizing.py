@@ -59,10 +59,9 @@ def size_up(task: SizingTask) -> Sizing:
         parts = task.parts
         bare = replace(parts.open, storage=replace(parts.open.storage, cache=None))
         stat = ObjectStat()
-        with suppress(ShardError):  # which reading will say, as the spec's `errors` has it
-            stat = bare.storage.stat(
-                task.shard
-            )  # before it is read: what changes meanwhile is found next time
+        # Before it is read: what changes meanwhile is found next time. What fails, reading says as `errors` has it.
+        with suppress(ShardError):
+            stat = bare.storage.stat(task.shard)
         sizes = _Sizes()
         count = count_shard(bare, task.shard, Budget(parts.errors, task.source).without_log(), sizes.take)
         lengths = _lengths(task) if task.lengths else {}

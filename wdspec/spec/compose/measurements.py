@@ -106,7 +106,7 @@ class MeasuredSource:
     lengths: Mapping[str, Spread] = field(default_factory=dict)
     """likewise."""
     decoding: str = ""
-    """Of shards whose values were measured, a digest of all that decides what these are (`reading_of`)."""
+    """Of shards whose values were measured, a digest of all that decides what these are (`decoding_of`)."""
 
     @property
     def is_whole(self) -> bool:
@@ -246,14 +246,14 @@ def fill_in_measurements(
         assert leaf.model is not None
         measured = measurements.sources.get(leaf.name)
         if measured is None:
-            misfits.setdefault("was not measured", []).append(leaf.name)
+            misfits.setdefault("sources that were not measured", []).append(leaf.name)
         elif measured.asked != tuple(leaf.model.shards or ()):
-            misfits.setdefault("asks for other shards than were measured", []).append(leaf.name)
+            misfits.setdefault("other shards are asked for than were measured", []).append(leaf.name)
         elif measurements.of(spec, leaf.model) is None:
-            what = "has another `key`, `format`, `tar`, `empty`, `errors` or `etl` than it was measured with"
+            what = "another `key`, `format`, `tar`, `empty`, `errors` or `etl` than they were measured with"
             misfits.setdefault(what, []).append(leaf.name)
         elif not measured.is_whole:
-            misfits.setdefault("has shards that could not be measured", []).append(leaf.name)
+            misfits.setdefault("not all shards could be measured", []).append(leaf.name)
         else:
             numbers = {"samples": measured.samples, "bytes": measured.bytes}
             stated = {key: getattr(leaf.model, key) for key in numbers}
@@ -261,7 +261,7 @@ def fill_in_measurements(
                 update={key: number for key, number in numbers.items() if stated[key] is None}
             )
     for what, names in misfits.items():
-        _warn(node, f"the source {listed(names)} {what}", problems)
+        _warn(node, f"{what}: {listed(names)}", problems)
     return path
 
 

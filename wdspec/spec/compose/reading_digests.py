@@ -21,6 +21,7 @@ _NOT_READING = {
     "bytes",
 }
 """Keys of a source that say nothing of what is in its samples."""
+_DECODING = {"extensions", "missing", "rename", "decode", "scale", "scaleprob", "select", "map", "tags"}
 
 
 def reading_of(spec: Spec, source: Source) -> str:
@@ -44,3 +45,13 @@ def reading_of_shards(spec: Spec, source: Source) -> str:
         None if etl is None else etl.model_dump(mode="json"),
     ]
     return blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def decoding_of(spec: Spec, source: Source) -> str:
+    """A digest of that, and of what is done to samples, wherever shards and the spec lie; of functions, the names."""
+    said = [
+        reading_of_shards(spec, source),
+        source.model_dump(mode="json", include=_DECODING),
+        spec.model_dump(mode="json", include={"map", "fields", "to_tuple", "seed"}),
+    ]
+    return blake2b(json.dumps(said, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
