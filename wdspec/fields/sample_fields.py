@@ -47,9 +47,9 @@ class SampleLayout:
     """What to call the decoder of a field in a message."""
 
     @property
-    def is_untouched(self) -> bool:
-        """Whether nothing is done to it."""
-        return self.moves is None and not self.absent and not self.plain and not self.images
+    def is_in_place(self) -> bool:
+        """Whether every entry keeps its name and its place, and none is added: fields are decoded, or not even that."""
+        return self.moves is None and not self.absent
 
 
 class SampleFields:
@@ -108,8 +108,8 @@ class SampleFields:
         self.source: str | None = None
         """What messages call the source."""
         self._layouts: dict[tuple[str, ...], SampleLayout | FieldError | Literal["skip"]] = {}
-        self.untouched: set[tuple[str, ...]] = set()
-        """Of the layouts remembered those that nothing is done to."""
+        self.in_place: dict[tuple[str, ...], tuple[Step, ...]] = {}
+        """Of the layouts remembered those decoded in place, and how where there is neither factor nor numbers."""
         self._unmatched = set(self.rules.fields)
         self._tried = 0
 
@@ -212,10 +212,10 @@ class SampleFields:
         elif sum(map(len, names)) <= MAX_LAYOUT_TEXT:
             if len(self._layouts) >= MAX_LAYOUTS:
                 self._layouts.clear()
-                self.untouched.clear()
+                self.in_place.clear()
             self._layouts[names] = decided
-            if isinstance(decided, SampleLayout) and decided.is_untouched:
-                self.untouched.add(names)
+            if isinstance(decided, SampleLayout) and decided.is_in_place:
+                self.in_place[names] = decided.plain
         return decided
 
     def _try(self, names: Sequence[str]) -> None:
@@ -249,7 +249,7 @@ class SampleFields:
         return {
             **self.__dict__,
             "_layouts": {},
-            "untouched": set(),
+            "in_place": {},
             "_unmatched": set(self.rules.fields),
             "_tried": 0,
         }

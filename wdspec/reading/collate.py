@@ -41,7 +41,7 @@ def stack(values: list[Any]) -> Any:
     values of unequal shape or type stay a list.
     """
     kind = type(values[0])
-    if any(type(value) is not kind for value in values):
+    if len(set(map(type, values))) > 1:
         return values
     if kind in (int, float, bool):
         try:

@@ -196,14 +196,20 @@ def passing(process: Process, budget: Budget, chooses: bool) -> Process:
 
 def _decoding(fields: SampleFields, budget: Budget, process: Process) -> Process:
     """The function of a slot where samples are decoded, and nothing else; `process` is for what cannot be decoded."""
-    dropped, untouched = budget.dropped, fields.untouched
+    dropped, in_place = budget.dropped, fields.in_place
 
     def decode(raw: Sample, ordinal: int) -> Sample | None:
-        if tuple(raw) in untouched:
-            budget.delivered += 1
-            return raw
+        steps = in_place.get(tuple(raw))
         try:
-            sample = fields(raw)
+            if steps is None:
+                sample = fields(raw)
+            elif steps:
+                sample = raw.copy()
+                for name, read in steps:
+                    if (data := sample[name]).__class__ is bytes:
+                        sample[name] = read(data)
+            else:
+                sample = raw
         except Exception:
             return process(raw, ordinal)  # again, and what is wrong is dealt with
         if sample is None:

@@ -26,7 +26,7 @@ from wdspec.running.run import Run
 from wdspec.running.run_stats import RunStats, StatsLog, Tally
 from wdspec.running.workers import worker_processes as workers
 from wdspec.running.workers.parcels import Parcel
-from wdspec.running.workers.tasks import Failure, TaskDataset, TaskSampler, opened
+from wdspec.running.workers.tasks import Failure, TaskDataset, TaskLoader, TaskSampler, opened
 from wdspec.running.workers.worker_threads import AHEAD, WorkerThreads
 from wdspec.spec.language.value_types import MOST_WORKERS
 from wdspec.suggestions import did_you_mean
@@ -112,7 +112,7 @@ class Loader(Resumable):
             self._words, to = multiprocessing.Pipe(duplex=False)
             then = torch_arguments.get("worker_init_fn")
             torch_arguments["worker_init_fn"] = workers.WorkerStart(then, to)
-        self._loader: DataLoader[Any] = DataLoader(
+        self._loader = TaskLoader(
             self._dataset,
             batch_size=None,
             sampler=self._tasks,

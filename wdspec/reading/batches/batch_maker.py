@@ -72,7 +72,7 @@ class BatchMaker:
             )
         first = samples[0]
         width = len(first)
-        if any(len(sample) != width for sample in samples):
+        if set(map(len, samples)) != {width}:
             raise unlike(samples)
         self._check(first)
         try:

@@ -22,8 +22,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch._utils import ExceptionWrapper
-from torch.utils.data import Dataset, Sampler, get_worker_info
+from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from wdspec.errors import WdspecError
@@ -205,3 +206,14 @@ class TaskDataset(Dataset[Any]):
         """Closes open shards of this process."""
         if self._reader is not None:
             self._reader.close()
+
+
+class TaskLoader(DataLoader[Any]):
+    """torch's DataLoader over a `TaskDataset`; without workers it is passed by, as it takes 70 µs a task."""
+
+    def __iter__(self) -> Any:
+        if self.num_workers:
+            return super().__iter__()
+        pins = self.pin_memory and torch.accelerator.is_available()
+        deliveries = map(self.dataset.__getitem__, self.sampler)
+        return (delivery.pin_memory() if pins else delivery for delivery in deliveries)
