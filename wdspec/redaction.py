@@ -19,10 +19,10 @@ HIDDEN = "***"
 Span = tuple[int, int]
 
 _HARMLESS = re.compile(
-    r"(?i)alt|comp|delimiter|download|etl_name|etl_pipeline|expires|format|generation|latest-ver|limit|list-|"
-    r"type|max-keys|namespace|offset|page|part|partnumber|prefix|provider|raw|restype|rev|revision|se|"
-    r"shard|size|sp|split|spr|sr|st|sv|timeout|uploads|version|versionid|x-amz-algorithm|x-amz-date|x-amz-|"
-    r"expires|x-amz-signedheaders|x-goog-algorithm|x-goog-date|x-goog-expires|x-goog-signedheaders|x-id"
+    r"(?i)alt|comp|delimiter|download|etl_name|etl_pipeline|expires|format|generation|latest-ver|limit|"
+    r"list-type|max-keys|namespace|offset|page|part|partnumber|prefix|provider|raw|restype|rev|revision|se|"
+    r"shard|size|sp|split|spr|sr|st|sv|timeout|uploads|version|versionid|x-amz-algorithm|x-amz-date|"
+    r"x-amz-expires|x-amz-signedheaders|x-goog-algorithm|x-goog-date|x-goog-expires|x-goog-signedheaders|x-id"
 )
 """Keys of queries whose values say which bytes are meant, or until when, and open nothing."""
 
@@ -43,6 +43,9 @@ _PLAIN_VALUE = re.compile(r"[\w.,:/+ -]{0,64}")
 _PLAIN_NAME = re.compile(r"[\w.~\[\]-]{1,40}")
 _COMMAND = re.compile(r"(?i)(?<!\w)pipe:(?=[^\s`])[^\n]*")
 _WORD = re.compile(r"(?:'[^']*(?:'|$)|\"(?:\\.|[^\"\\])*(?:\"|$)|\\.|[^\s'\"\\;|&<>()])+|[;|&<>()]+")
+_MADE = re.compile(r"\$\(|`")
+_WORD_OF_MADE = re.compile(r"[^\s'\"`$()|;&<>=:]{4,}")
+"""What a shell makes of a secret is some of its words."""
 _ASSIGNED = re.compile(r"[^=]+(?==)")
 _PLAIN_FLAGS = re.compile(r"-[fsSLvkqcdzxjJrnigE0-9]+|-{1,2}|--[\w-]+|-\w")
 _PATH = re.compile(
@@ -64,12 +67,9 @@ def redacted_urls(text: str) -> str:
     return _without(text, _secrets(text, in_prose=False))
 
 
-def masked(line: str) -> str:
-    """A line of a spec with a `*` for each character of a secret, so that its columns stay where they are."""
-    characters = list(line)
-    for start, end in _secrets(line, in_prose=True):
-        characters[start:end] = "*" * (end - start)
-    return "".join(characters)
+def secrets_in(text: str) -> list[Span]:
+    """From where to where the secrets of a text go, in order, none within another."""
+    return _secrets(text, in_prose=True)
 
 
 def printable(text: str) -> str:
@@ -135,6 +135,7 @@ def _forms_of(sent: str) -> Iterator[str]:
     found = [sent[start:end] for start, end in _secrets(sent, in_prose=True)]
     if not found and re.fullmatch(r"[^\s:]+", sent):
         found = [sent]  # a token
+    found += [word for secret in found if _MADE.search(secret) for word in _WORD_OF_MADE.findall(secret)]
     for secret in found:
         _, colon, password = secret.partition(":")
         for part in (secret, password) if colon else (secret,):
@@ -150,7 +151,7 @@ def _secrets(text: str, in_prose: bool) -> list[Span]:
         return []
     found = list(_in_urls(text))
     for match in _COMMAND.finditer(text):
-        found += _in_command(text, match.start() + len("pipe:"), match.end())
+        found += secrets_of_command(text, match.start() + len("pipe:"), match.end())
     for match in _QUERY_ALONE.finditer(text):
         found += _in_query(text, match.end(), _end_of_token(text, match.end()))
     if in_prose:
@@ -219,7 +220,7 @@ def _in_query(text: str, start: int, end: int) -> Iterator[Span]:
         yield (first + len(name) + 1 if named else first), last
 
 
-def _in_command(text: str, start: int, end: int) -> Iterator[Span]:
+def secrets_of_command(text: str, start: int, end: int) -> Iterator[Span]:
     """The values of options and variables, and what looks like a login or drawn at random."""
     option = ""
     for match in _WORD.finditer(text, start, end):
@@ -233,7 +234,7 @@ def _in_command(text: str, start: int, end: int) -> Iterator[Span]:
             option = "" if word in ("-", "--") else word
             continue
         if word[0] in "'\"" and " " in plain and option in ("", "-c"):
-            yield from _in_command(text, at + 1, match.end())  # of another shell
+            yield from secrets_of_command(text, at + 1, match.end())  # of another shell
         elif "://" in word or word[0] in ";|&<>()":
             pass  # `_in_urls` has seen to it
         elif assigned:

@@ -7,8 +7,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import wdspec
+from wdspec.cli.support.value_summary import value_meaning
 from wdspec.errors import ShardError
-from wdspec.redaction import answered, harmless, masked, printable, redacted, redacted_urls
+from wdspec.masking import masked
+from wdspec.redaction import answered, harmless, printable, redacted, redacted_urls
 
 LETTERS = "abcXYZ019"
 _names = st.text("abcdefgh_-.", min_size=1, max_size=12).filter(lambda name: len(name) > 3).map("k".__add__)
@@ -100,6 +103,7 @@ WHOLE = [
     "http://[::1]:80/a@b.tar", "hf://datasets/user/repo@v1/a.tar", "sftp://user@host/a.tar",
     "pipe:cat /data/a-000.tar | gzip -dc", "pipe:aws s3 cp s3://bucket/a.tar -", "pipe:ssh host cat /data/a.tar",
     "pipe:bash -c 'set -o pipefail; cat a.tar | tail -n 3'", "pipe:curl -fsSL https://host/a.tar",
+    "https://host/box?list-type=2&X-Amz-Expires=900&max-keys=7",
     "AIS_READ_TIMEOUT=20, epoch 5, key 000123", "is it `http:`? `pipe:` runs a program", "set FSSPEC_GCS_TOKEN=anon",
     "`token_file: ~/.config/ais/cli/auth.token`", "the regex `(?i)gs://(.*)` of `rewrite`",
 ]  # fmt: skip
@@ -153,3 +157,23 @@ def test_a_cause_says_the_same_without_its_secrets():
     assert str(same.__cause__) == "http://host/?sig=***"
     plain = ValueError("nothing")
     assert harmless(plain) is plain
+
+
+@pytest.mark.parametrize("form", [form for form in IN_URLS if "{name}" not in form])
+def test_a_source_is_not_named_after_a_secret(form):
+    url = form.format("Qz7/Zq3")
+    spec = wdspec.load({"dataset": [{"shards": url}], "epoch": 1})
+    assert "Zq3" not in spec.dataset[0].name
+
+
+@pytest.mark.parametrize("value", ["{}", ["{}"], {"url": "{}"}], ids=["text", "list", "map"])
+@pytest.mark.parametrize(
+    "url", ["http://user:Qz7%s@host/" % ("x" * 300), 'pipe:curl -H "X-Api: Qz7" http://host/']
+)
+def test_a_value_is_redacted_before_it_is_cut_or_written_as_json(value, url):
+    filled = url if value == "{}" else [url] if isinstance(value, list) else {"url": url}
+    assert "Qz7" not in value_meaning(filled).preview
+
+
+def test_what_a_shell_makes_of_a_secret_is_hidden_in_what_a_program_says():
+    assert "Qz7Zq3" not in answered("> X-Key: Qz7Zq3", 'pipe:curl -H "$(echo X-Key: Qz7Zq3)" http://host/')

@@ -134,10 +134,11 @@ def _distribution(
 ) -> list[dict[str, Any]]:
     """The place of a source, its shards in there, and the files of each field in the shards."""
     texts = [each.text for each in islice(shards, _MOST_NAMES + 1)]
-    place = _place(texts)
+    place = _place([redacted_urls(text) for text in texts])
     name = _name(source.name)
     if len(texts) > _MOST_NAMES and isinstance(shards, UrlSequence):
         texts = [run.prefix + getattr(run.texts, "pattern", run.texts[0]) for run in shards.parts]
+    shown = [redacted_urls(text) for text in texts]
     listing = hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
     about = f"; revision {source.revision}" if source.revision else ""
     origin = {
@@ -145,7 +146,7 @@ def _distribution(
         "@id": name,
         "name": name,
         "description": f"Where the shards of `{source.name}` are{about}. The checksum is of the list of their names.",
-        "contentUrl": redacted_urls(place),
+        "contentUrl": place,
         "encodingFormat": "application/x-directory",
         "sha256": listing,
     }
@@ -156,7 +157,7 @@ def _distribution(
         "description": f"{len(shards):,} shards",
         "containedIn": {"@id": name},
         "encodingFormat": "application/x-tar",
-        "includes": [redacted_urls(text[len(place) :]) for text in texts],
+        "includes": [text[len(place) :] for text in shown],
     }
     files = [
         {

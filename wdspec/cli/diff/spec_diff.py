@@ -12,10 +12,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from wdspec.cli.explain.explanation import ExplainedSource, Explanation
+from wdspec.cli.support.json_output import without_secrets
 from wdspec.lockfiles.lock_file import Lock
 from wdspec.lockfiles.looking import difference
 from wdspec.planning.order_digest import EXPAND_UP_TO, describe_order, describe_samples, differences
-from wdspec.redaction import redacted_urls
 from wdspec.spec.language.models import Source
 from wdspec.urls.sequence import UrlSequence
 
@@ -194,4 +194,5 @@ def _flat(value: Any, key: str = "") -> dict[str, str]:
         return {name: text for part in parts for name, text in part.items()}
     if value is None or value == []:
         return {}
-    return {key: redacted_urls(value if isinstance(value, str) else json.dumps(value))}
+    value = without_secrets(value)
+    return {key: value if isinstance(value, str) else json.dumps(value)}

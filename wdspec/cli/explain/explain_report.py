@@ -30,6 +30,7 @@ from wdspec.cli.support.tables import (
 from wdspec.importing import file_of_module
 from wdspec.listed_spec import functions_of
 from wdspec.planning.plan import Plan
+from wdspec.redaction import redacted_urls
 from wdspec.spec.language.models import Spec
 from wdspec.spec.language.steps.skipped_steps import steps_in
 from wdspec.urls.sequence import ShardUrl
@@ -222,7 +223,8 @@ def _alike(shards: Sequence[ShardUrl]) -> bool:
 
 
 def _file_name(url: str) -> str:
-    return url.rstrip("/").rpartition("/")[2]
+    """The last part of what may be shown of a URL: cut first, a secret would no longer be told."""
+    return redacted_urls(url).rstrip("/").rpartition("/")[2]
 
 
 def _turn(turn: Turn, in_full: bool) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from wdspec.cli.support.json_output import without_secrets
 from wdspec.fields.codecs.images.image_decoder import ImageDecoder
 from wdspec.fields.decode_rules import DecodeRules, FieldDecoder, Unpacked
 from wdspec.fields.sample_fields import SampleFields
@@ -79,7 +80,7 @@ def steps_in_words(source: Source) -> str:
     if source.map:
         steps.append(f"map {calls_in_words(source.map)}")
     if source.tags:
-        steps.append(f"tags {json.dumps(source.tags, ensure_ascii=False, default=str)}")
+        steps.append(f"tags {json.dumps(without_secrets(source.tags), ensure_ascii=False, default=str)}")
     if source.missing != "error":
         steps.append(f"missing: {source.missing}")
     return ", ".join(steps)
@@ -96,7 +97,7 @@ def calls_in_words(calls: Iterable[Call]) -> str:
 
 
 def _arguments(named: dict[str, Any]) -> str:
-    return f"({', '.join(f'{k}={v!r}' for k, v in named.items())})" if named else ""
+    return f"({', '.join(f'{k}={without_secrets(v)!r}' for k, v in named.items())})" if named else ""
 
 
 def _decoders(name: str, suffixes: Iterable[str], rules: DecodeRules) -> str:

@@ -106,7 +106,7 @@ def preview_of(
     batch: list[tuple[str, ValueMeaning]] = []
     if spec.batch is not None:
         try:
-            batch = [(name, _harmless(value_meaning(column))) for name, column in columns_of(spec)]
+            batch = [(name, value_meaning(column)) for name, column in columns_of(spec)]
         except WdspecError as error:
             problems.append(f"the first batch: {error}")
     return SpecPreview(title, explanation, sources, batch, [redacted_urls(each) for each in problems])
@@ -134,10 +134,6 @@ def _source(
     return SourcePreview(
         explained, shown, len(files), [*_of_files(files), *_of_fields(done)], list(dict.fromkeys(problems))
     )
-
-
-def _harmless(meaning: ValueMeaning) -> ValueMeaning:
-    return meaning._replace(preview=redacted_urls(meaning.preview))
 
 
 def _read(spec: Spec, count: int, problems: list[str]) -> list[Sample]:

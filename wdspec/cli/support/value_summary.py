@@ -6,11 +6,14 @@ import json
 import math
 from typing import Any, NamedTuple
 
+from wdspec.cli.support.json_output import without_secrets
 from wdspec.cli.support.tables import counted, size
+from wdspec.redaction import redacted_urls
 
 PREVIEW = 60
 """Characters of a preview."""
 _MOST_ELEMENTS = 10_000_000
+_MOST_CHARACTERS = 10_000
 
 
 class ValueMeaning(NamedTuple):
@@ -30,7 +33,9 @@ def value_meaning(value: Any) -> ValueMeaning:
     if value is None or isinstance(value, (bool, int, float)):
         return ValueMeaning(name, "", shortened(repr(value)))
     if isinstance(value, str):
-        return ValueMeaning(name, counted(len(value), "character"), shortened(value))
+        return ValueMeaning(
+            name, counted(len(value), "character"), shortened(redacted_urls(value[:_MOST_CHARACTERS]))
+        )
     if isinstance(value, (bytes, bytearray, memoryview)):
         return ValueMeaning(name, size(len(value)), shortened(repr(bytes(value[: PREVIEW + 1]))[2:-1]))
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
@@ -63,7 +68,7 @@ def shortened(text: str) -> str:
 
 def _json(value: Any) -> str:
     try:
-        return json.dumps(value, ensure_ascii=False, default=_inner)
+        return json.dumps(without_secrets(value), ensure_ascii=False, default=_inner)
     except (TypeError, ValueError):  # keys that are no text, or a circle
         return repr(value)
 

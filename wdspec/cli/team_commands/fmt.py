@@ -11,6 +11,7 @@ import click
 from wdspec.cli.support.lint_settings import lint_settings
 from wdspec.cli.support.spec_discovery import find_specs
 from wdspec.cli.support.tables import counted
+from wdspec.masking import masked
 from wdspec.outputs.local_output import save
 from wdspec.redaction import printable
 from wdspec.spec.compose.spec_files import STANDARD_INPUT, STANDARD_INPUT_NAME
@@ -50,7 +51,8 @@ def fmt(paths: tuple[str, ...], check: bool, show_diff: bool, exclude: tuple[str
         differs = done.text != text
         changed += differs
         if show_diff:
-            lines = unified_diff(text.splitlines(), done.text.splitlines(), name, name, lineterm="")
+            before, after = (masked(each).splitlines() for each in (text, done.text))
+            lines = unified_diff(before, after, name, name, lineterm="")
             for line in lines:
                 click.echo(printable(line))
         elif file == STANDARD_INPUT and not check:

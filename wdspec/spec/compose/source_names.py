@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from wdspec.redaction import redacted_urls
 from wdspec.spec.problems.problems import Problems
 from wdspec.spec.tree.nodes import ListNode, MapNode, Node, Scalar
 
@@ -42,10 +43,10 @@ def default_name(entry: MapNode) -> str:
     if isinstance(shards, ListNode) and shards.items:
         shards = shards.items[0]
     text = shards.value if isinstance(shards, Scalar) and isinstance(shards.value, str) else ""
-    parts = text.split("::")[0].split("/")
+    parts = redacted_urls(text.split("::")[0]).split("/")  # names are shown, logged and saved
     for part in reversed(parts):
         cut = _PATTERN.split(part, maxsplit=1)[0] if _PATTERN.search(part) else _SUFFIX.sub("", part)
-        name = cut.strip("-_.@$ ")[:_LONGEST]
+        name = cut.strip("-_.@$#? ")[:_LONGEST]
         if name and not name.endswith(":"):
             return name
     return "source"

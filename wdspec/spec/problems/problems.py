@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from wdspec.errors import SpecError
-from wdspec.redaction import masked, redacted_urls
+from wdspec.masking import masked
+from wdspec.redaction import redacted_urls
 from wdspec.spec.problems.codes import is_error
 from wdspec.spec.tree.nodes import Node, Position
 
@@ -104,7 +105,7 @@ class Problems:
         length: int | None = None,
     ) -> None:
         """Notes a problem at a node, or at another column of the node's line."""
-        line = node.origin.line(node.line) if node.line else None
+        line = node.origin.shown(node.line) if node.line else None
         at = node.column if column is None else column
         size = node.length if length is None else length
         self.note(Problem(code, message, hint, node.origin.name, node.line, at, size, line))

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import is_
 from typing import Any, NamedTuple
 
+from wdspec.masking import masked_line
+
 _LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML takes for the end of a line
 
 
@@ -50,6 +52,10 @@ class Origin:
         if self._lines is None:
             self._lines = [] if self._text is None else _LINE_END.split(self._text)
         return self._lines[number - 1] if 1 <= number <= len(self._lines) else None
+
+    def shown(self, number: int) -> str | None:
+        """The same line with a `*` for each character of a secret."""
+        return None if self.line(number) is None or not self._lines else masked_line(self._lines, number - 1)
 
 
 class Node:
