@@ -2,12 +2,20 @@
 
 import itertools
 import threading
+from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch.distributed as distributed
+from shardmaking import write_source
 
+from wdspec.compiler import blueprint
 from wdspec.errors import UsageError
-from wdspec.running.rank_agreement import compare
+from wdspec.planning.topology import Seat
+from wdspec.running import rank_agreement
+from wdspec.running.loader import Loader
+from wdspec.running.rank_agreement import check_ranks_agree, compare
+from wdspec.spec.loading import load
 
 ORDER = {"seed": 1, "sources": {"a": {"share": "1", "shards": "3:x"}}}
 SHARDS = {"a": ["a-0.tar", "a-1.tar", "a-2.tar"]}
@@ -116,3 +124,29 @@ def test_other_comparisons_are_left_alone():
     store = Patient()
     compare(store, "k", 0, 2, *describe())
     compare(store, "other", 0, 2, *describe(seed=2))
+
+
+def test_ranks_that_skip_other_steps_find_out(tmp_path, monkeypatch):
+    spec = {"dataset": [{"name": "a", "shards": write_source(tmp_path, "a")}], "batch": 2}
+    store = Patient()
+
+    def loader_of(rank, **more):
+        group = SimpleNamespace(_get_default_store=lambda: store)
+        world = SimpleNamespace(get_rank=lambda: rank, get_world_size=lambda: 2, distributed_c10d=group)
+        monkeypatch.setattr(rank_agreement, "initialised_distributed", lambda: world)
+        monkeypatch.setattr(rank_agreement, "_comparisons", Counter())
+        return Loader(blueprint(load({**spec, **more})), Seat(rank, 2), 0)
+
+    check_ranks_agree(loader_of(0, skip=["3..5", 9]).run)
+    check_ranks_agree(loader_of(1, skip=[9, "3..4", 5]).run)
+    with pytest.raises(
+        UsageError, match=r"rank 1 \('now'\) has another spec .*\n  skip: was \"3 to 5, 9\", now \"3 to 5\""
+    ):
+        check_ranks_agree(loader_of(1, skip="3..5").run)
+    loader_of(0).skip_steps(3, 5)
+    loader_of(1).skip_steps(3, 5)
+    with pytest.raises(
+        UsageError,
+        match=r"rank 1 \('now'\) skips other steps than rank 0 .*\n  skip: was \"3 to 5\", now \"4\"",
+    ):
+        loader_of(1).skip_steps(4)
