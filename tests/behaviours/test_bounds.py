@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import io
+import json
 import lzma
 import tracemalloc
 
@@ -38,6 +39,48 @@ def spec(**more):
 def test_a_spec_beyond_reason_is_refused(more):
     with pytest.raises(wdspec.SpecError):
         wdspec.load(spec(**more))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"extends": "a\0b"},
+        {"extends": ["a\0b"]},
+        {"vars": {"a\0b": 1}},
+        {"splits": {"a\0b": spec()}},
+        {"rewrite": [{"from": "a", "to": "a\0b"}]},
+        {"dataset": [{"name": "z", "dataset": "a\0b"}]},
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("written", [dict, "yaml"], ids=["dict", "file"])
+def test_a_nul_character_is_a_problem_wherever_it_stands(more, written, tmp_path):
+    given = {**spec(), **more}
+    if written == "yaml":
+        given = tmp_path / "spec.yaml"
+        given.write_text(json.dumps({**spec(), **more}))
+    with pytest.raises(wdspec.SpecError, match="E004"):
+        wdspec.load(given)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        wdspec.load,
+        wdspec.loader,
+        wdspec.DBCache,
+        lambda path: wdspec.loader(spec(epoch=1), lock=path),
+        lambda path: wdspec.WebDataset("a.tar", cache_dir=path),
+    ],
+)
+def test_a_nul_character_in_the_name_of_a_file_is_an_error(call):
+    with pytest.raises(wdspec.UsageError, match=r"NUL|x00"):
+        call("a\0b")
+
+
+def test_limits_are_written_out():
+    with pytest.raises(wdspec.SpecError, match="at most 1,000,000, but"):
+        wdspec.load(spec(batch=1_000_001))
 
 
 def test_a_global_batch_is_bounded_by_what_a_rank_holds():

@@ -90,7 +90,7 @@ class Lock:
             UsageError: it is none, was made by a newer wdspec, or was changed by hand; or this is no path.
             OSError: it cannot be read.
         """
-        if not isinstance(path, (str, os.PathLike)):
+        if not isinstance(path, (str, os.PathLike)) or "\0" in os.fspath(path):
             raise UsageError(f"`lock` is the path of a file that `wdspec lock` wrote, not {path!r}")
         with open(path, "rb") as file:
             return cls.of_text(file.read(), os.fspath(path))

@@ -233,6 +233,8 @@ class _Reading:
         if not isinstance(source, (str, os.PathLike)):
             raise UsageError(f"a spec is a path, a dict or a Spec, not a {type(source).__name__}")
         name = os.fspath(source)
+        if "\0" in name:
+            raise UsageError(f"no file has a name with a NUL character: {name!r}")
         path = os.path.expanduser(name)
         if "#" in name and not os.path.exists(path):
             name, _, split = name.rpartition("#")
@@ -253,7 +255,7 @@ class _Reading:
         nodes: dict[str, Node] = {}
         for name, value in vars.items():
             origin = Origin(f"the variable {name}", self.directory, None)
-            if isinstance(value, str) and value:
+            if isinstance(value, str) and value and "\0" not in value:
                 nodes[name] = Scalar(origin, 0, 0, typed(value), text=value)
             else:
                 node = from_python(value, origin, self.problems)

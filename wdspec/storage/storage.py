@@ -239,6 +239,8 @@ def _cache(settings: CacheSettings | None, source: Source | None) -> ShardCache 
             lenient_end=source.tar.end == "lenient",
             may_be_empty=source.empty == "allow",
         )
+    if "\0" in settings.directory:
+        raise UsageError(f"no directory has a name with a NUL character: {settings.directory!r}")
     return ShardCache(CacheNames(settings.directory), rules)
 
 

@@ -75,6 +75,8 @@ class DBCache(Stage):
     ) -> None:
         if size < 1:
             raise UsageError(f"a sample cache holds at least one sample, not {size}")
+        if dbname is not None and "\0" in os.fspath(dbname):
+            raise UsageError(f"no file has a name with a NUL character: {os.fspath(dbname)!r}")
         self.path = None if dbname is None else os.path.abspath(dbname)
         self.size, self.shuffle, self.seed = size, shuffle, seed
 

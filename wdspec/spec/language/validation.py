@@ -74,7 +74,7 @@ def _note(detail: Any, node: MapNode, problems: Problems) -> None:
         words, key = _BOUNDS[kind]
         number = f"{given:g}" if isinstance(given, float) else shown(given).removeprefix("the number ")
         bound = context[key]
-        limit = f"{bound:g}" if abs(bound) < 1e15 else f"{bound:.0e}"
+        limit = f"{bound:,.15g}" if abs(bound) < 1e15 else f"{bound:.0e}"
         problems.add("E204", at, f"`{name}` must be {words} {limit}, but this is {number}", advice)
     elif kind in ("too_short", "string_too_short"):
         problems.add("E214", at, f"`{name}` is empty", "fill it in, or leave the key out")

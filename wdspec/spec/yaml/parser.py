@@ -148,6 +148,10 @@ class _Builder:
         mark, end = event.start_mark, event.end_mark
         style, value = event.style or "", event.value
         self._check_tag(event)
+        if "\0" in value:  # written as `"\\0"`
+            hint = "no name, path or URL can have one: remove it"
+            self.problems.add("E004", self._at(event), "this text holds a NUL character", hint)
+            return _Refused(self.origin, mark.line + 1, mark.column + 1, None)
         one_line = mark.line == end.line
         width = max(1, end.column - mark.column) if one_line else 1
         quotes = 1 if style in ("'", '"') else 0

@@ -75,6 +75,10 @@ class _Reader:
                 message = f"a key must be text, but this is a {type(key).__name__}"
                 self.problems.add("E012", Scalar(at, 0, 0, None), message, "put it in quotes")
                 continue
+            if "\0" in key:
+                hint = "no name can have one: remove it"
+                self.problems.add("E004", Scalar(at, 0, 0, None), "this key holds a NUL character", hint)
+                continue
             entries[str(key)] = MapEntry(Scalar(at, 0, 0, str(key)), self.read(item, at.name, depth + 1))
         return MapNode(origin, 0, 0, entries)
 
