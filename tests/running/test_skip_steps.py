@@ -7,6 +7,7 @@ import itertools
 import json
 
 import pytest
+import torch.distributed.checkpoint as dcp
 from rotating import rotating_loader
 from shardmaking import keys, write_shard, write_source
 from torch.utils.data import DataLoader
@@ -19,7 +20,10 @@ from wdspec.running.states.state_checks import stamp
 from wdspec.spec.loading import load
 from wdspec.testing import assert_resumable
 
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+    pytest.mark.filterwarnings("ignore:torch.distributed is"),
+]
 
 
 @pytest.fixture
@@ -263,6 +267,17 @@ def test_workers_of_a_dataloader_skip_only_what_keeps_their_turns(spec):
     keys(DataLoader(pipeline, batch_size=None, num_workers=1))
     with pytest.raises(wdspec.UsageError, match=r"workers of a DataLoader .* cannot be told to skip steps"):
         pipeline.skip_steps(14)
+
+
+def test_a_distributed_checkpoint_holds_what_was_skipped(spec, whole, tmp_path):
+    with wdspec.loader({**spec, "skip": "1..2"}, num_workers=0) as loader:
+        loader.skip_steps(5, 6)
+        seen = [batch["__key__"] for batch in itertools.islice(loader, 2)]
+        dcp.save({"data": loader}, checkpoint_id=tmp_path / "checkpoint")
+    with wdspec.loader(spec, num_workers=0) as loader:
+        dcp.load({"data": loader}, checkpoint_id=tmp_path / "checkpoint")
+        seen += [batch["__key__"] for batch in loader]
+    assert seen == [whole[0], *whole[3:5], *whole[7:12]]
 
 
 def test_ranks_that_skip_different_steps_are_found_when_states_meet(spec):

@@ -36,8 +36,8 @@ Step = tuple[list[Any], Mapping[int, bytes]]
 
 FORKED = "this iteration was begun by another process, before a fork; let each process begin one of its own"
 OLDER = (
-    "this iteration cannot go on: a newer iteration has begun, or a state was loaded, or what it reads was closed; "
-    "iterate again"
+    "this iteration cannot go on: a newer iteration has begun, or a state was loaded, or other steps are skipped now, "
+    "or what it reads was closed; iterate again"
 )
 
 
