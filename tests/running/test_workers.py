@@ -298,6 +298,21 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.parametrize(
+    "context", ["forkserver", multiprocessing.get_context("forkserver"), multiprocessing.get_context("fork")]
+)
+def test_a_server_that_forks_workers_imports_once_what_they_need(spec, monkeypatch, context):
+    from multiprocessing import forkserver
+
+    server = forkserver.ForkServer()
+    server.set_forkserver_preload(["__main__", "json"])
+    monkeypatch.setattr(forkserver, "_forkserver", server)
+    for _ in range(2):
+        wdspec.loader(spec, num_workers=1, multiprocessing_context=context).close()
+    wanted = ["wdspec.running.loader"] if "fork" != getattr(context, "_name", "") else []
+    assert server._preload_modules == ["__main__", "json", *wanted]
+
+
 @pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.long)])
 def test_workers_can_be_spawned_under_the_main_guard(tmp_path, method):
     script, text = tmp_path / "train.py", tmp_path / "spec.yaml"

@@ -112,6 +112,7 @@ class Loader(Resumable):
             self._words, to = multiprocessing.Pipe(duplex=False)
             then = torch_arguments.get("worker_init_fn")
             torch_arguments["worker_init_fn"] = workers.WorkerStart(then, to)
+            workers.warm_forkserver(torch_arguments.get("multiprocessing_context"))
         self._loader = TaskLoader(
             self._dataset,
             batch_size=None,

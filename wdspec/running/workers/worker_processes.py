@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import multiprocessing
 import multiprocessing.connection
 import os
 import resource
@@ -36,6 +37,7 @@ _CAUSES = {
     "or smaller batches need less, and a container can be given more (`--shm-size`)",
     "SIGSEGV": "; a library crashed, perhaps a decoder: PYTHONFAULTHANDLER=1 shows where",
 }
+_NEEDED = "wdspec.running.loader"
 _MEMORY_UNIT = 1 if sys.platform == "darwin" else 1024
 """Bytes, of what getrusage counts memory in."""
 
@@ -75,6 +77,23 @@ class WorkerStart:
         """Sends an error to the training process and ends this one, for no exception can end the read that hangs."""
         self.words.send(error)
         os._exit(0)  # torch then finds the worker gone at a moment when its error can be caught
+
+
+def warm_forkserver(context: Any) -> None:
+    """Has the server that forks workers import what they need once, where each would take seconds to import it.
+
+    Args:
+        context: as DataLoader takes it: how workers are started, or a context of multiprocessing; None is the default.
+    """
+    if context is None:
+        context = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    method = context if isinstance(context, str) else context.get_start_method()
+    if method == "forkserver":
+        from multiprocessing import forkserver
+
+        server: Any = forkserver._forkserver  # where what was set before is
+        if _NEEDED not in server._preload_modules:
+            server.set_forkserver_preload([*server._preload_modules, _NEEDED])
 
 
 def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
