@@ -309,7 +309,7 @@ def test_a_server_that_forks_workers_imports_once_what_they_need(spec, monkeypat
     monkeypatch.setattr(forkserver, "_forkserver", server)
     for _ in range(2):
         wdspec.loader(spec, num_workers=1, multiprocessing_context=context).close()
-    wanted = ["wdspec.running.loader"] if "fork" != getattr(context, "_name", "") else []
+    wanted = ["wdspec.running.loader"] if getattr(context, "_name", "") != "fork" else []
     assert server._preload_modules == ["__main__", "json", *wanted]
 
 
