@@ -86,7 +86,9 @@ def warm_forkserver(context: Any) -> None:
         context: as DataLoader takes it: how workers are started, or a context of multiprocessing; None is the default.
     """
     if context is None:
-        context = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+        context = (
+            multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+        )
     method = context if isinstance(context, str) else context.get_start_method()
     if method == "forkserver":
         from multiprocessing import forkserver
