@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders import CONTENDERS
-from benchmarks.peers import REFUSED, installed
+from benchmarks.peers import installed
 from benchmarks.places import served
 from benchmarks.report import machine, rate_table, ratio, write_page
 from benchmarks.rows import ROWS, TARGETS
@@ -66,7 +66,9 @@ def output_of(command: list[str], more: Mapping[str, str], seconds: float) -> li
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="two rows of little data, one turn, few peers")
-    parser.add_argument("--rows", nargs="+", choices=[*ROWS, *TABLES], metavar="ROW")
+    parser.add_argument(
+        "--rows", nargs="*", choices=[*ROWS, *TABLES], metavar="ROW", help="none: writes the page anew"
+    )
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, metavar="WHO")
     parser.add_argument("--hundredfold", action="store_true", help="also a hundred times the data")
     parser.add_argument("--turns", type=int, default=5, help="measurements of each contender (default: 5)")
@@ -93,7 +95,9 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # users' programs are compiled once
-    rows = options.rows or (["raw-text", "text-2"] if options.quick else [*ROWS, *TABLES])
+    rows = options.rows
+    if rows is None:
+        rows = ["raw-text", "text-2"] if options.quick else [*ROWS, *TABLES]
     contenders = options.contenders or [
         name
         for name, each in CONTENDERS.items()
@@ -103,7 +107,8 @@ def main() -> None:
     results: dict[str, Any] = {"rates": {}, "tables": {}}
     if options.json and options.json.exists():
         results = json.loads(options.json.read_text(encoding="utf-8"))
-    results["machine"] = machine()
+    if rows or "machine" not in results:
+        results["machine"] = machine()
     size = 0.01 if options.quick else 1.0
     turns, seconds = (1, 0.02) if options.quick else (options.turns, options.seconds)
     timed = [row for row in rows if row in ROWS]
@@ -134,7 +139,7 @@ def main() -> None:
         if (asked := ratio(target, results["rates"])) is not None:
             print(": ".join(asked.cells()))
     if options.page:
-        write_page(options.page, results, REFUSED)
+        write_page(options.page, results)
     failed = [
         f"{row}: {name}: {run['error']}"
         for row in timed

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.contenders import CONTENDERS
-from benchmarks.rows import ROWS
+from benchmarks.rows import BATCHED, ROWS
 
 WARM = 0.25
 """Of the seconds measured, before the clock starts."""
@@ -58,7 +58,7 @@ def main() -> None:
     while time.perf_counter() < until:
         next(counts)
     processor, start = processor_seconds(), time.perf_counter()
-    samples, block = 0, 16 if ROWS[row].kind == "raw" else 1
+    samples, block = 0, 1 if ROWS[row].kind in BATCHED else 16
     until = start + seconds
     while (now := time.perf_counter()) < until or not samples:
         for _ in range(block):

@@ -25,8 +25,6 @@ IMPORTS = {"streaming": "from benchmarks.contenders.converted import streaming; 
 """How a package is imported, where not by its name alone."""
 UNFIT = "torchvision"
 """mosaicml-streaming takes it along, built for another torch than a CPU's, so that no import of it works."""
-REFUSED: dict[str, str] = {}
-"""Who is not measured, and why."""
 DEFAULT = Path.home() / ".cache" / "wdspec-benchmark-peers"
 
 

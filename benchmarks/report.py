@@ -85,12 +85,11 @@ def ratio(target: Target, rates: Rates) -> Asked | None:
     return Asked(f"{target.row}: {target.who} by {than}{spread}", found, target.least, why=target.why)
 
 
-def write_page(path: Path, results: Mapping[str, Any], refused: Mapping[str, str]) -> None:
+def write_page(path: Path, results: Mapping[str, Any]) -> None:
     """The page of docs, and the plot beside it.
 
     Args:
         results: `rates`, `tables` (row → tables as JSON), and in words the `machine`.
-        refused: who is not measured, and why.
     """
     rates: Rates = results["rates"]
     others = [Table.of_json(each) for tables in results["tables"].values() for each in tables]
@@ -121,8 +120,6 @@ def write_page(path: Path, results: Mapping[str, Any], refused: Mapping[str, str
         lines += ["", f"## {row}"]
         for table in tables:
             lines += ["", *Table.of_json(table).markdown()]
-    if refused:
-        lines += ["", "Not measured: " + "; ".join(f"{name}, {why}" for name, why in refused.items()) + "."]
     path.write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 

@@ -77,6 +77,8 @@ ROWS = {
         place="http",
     ),
 }
+BATCHED = ("mix", "batch", "crop")
+"""Kinds of rows whose items are batches."""
 
 
 @dataclass(frozen=True)
