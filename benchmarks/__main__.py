@@ -112,7 +112,8 @@ def main() -> None:
     size = 0.01 if options.quick else 1.0
     turns, seconds = (1, 0.02) if options.quick else (options.turns, options.seconds)
     timed = [row for row in rows if row in ROWS]
-    python, missing = (sys.executable, {}) if options.quick or not timed else installed(options.peers)
+    packages = {CONTENDERS[name].package for name in contenders if CONTENDERS[name].rows.keys() & set(timed)}
+    python, missing = (sys.executable, {}) if options.quick else installed(options.peers, packages)
     with ExitStack() as stack:
         folder = options.data or Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="wdspec-benchmark-"))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import venv
+from collections.abc import Collection
 from importlib.metadata import version
 from pathlib import Path
 
@@ -28,8 +29,8 @@ UNFIT = "torchvision"
 DEFAULT = Path.home() / ".cache" / "wdspec-benchmark-peers"
 
 
-def installed(folder: Path | None) -> tuple[str, dict[str, str]]:
-    """The interpreter of the environment, made if it is missing, and which peers could not be installed, and why."""
+def installed(folder: Path | None, packages: Collection[str]) -> tuple[str, dict[str, str]]:
+    """The interpreter of the environment, made if it is missing, and which packages could not be installed, and why."""
     folder = folder or DEFAULT
     python = folder / "bin" / "python"
     if not python.exists():
@@ -41,9 +42,8 @@ def installed(folder: Path | None) -> tuple[str, dict[str, str]]:
     with tempfile.TemporaryDirectory() as place:
         kept = Path(place) / "kept.txt"
         kept.write_text(f"torch=={version('torch')}\n", encoding="utf-8")  # no peer may bring another one
-        for package, wanted in PEERS.items():
-            if _imports(python, package) is None:
-                continue
+        for package in _lacking(python, packages):
+            wanted = PEERS[package]
             print(f"installing {wanted}", file=sys.stderr)
             done = subprocess.run(
                 [python, "-m", "pip", "install", "-q", "-c", kept, *wanted.split()],
@@ -56,6 +56,14 @@ def installed(folder: Path | None) -> tuple[str, dict[str, str]]:
             if error is not None:
                 missing[package] = f"not installed: {error}"
     return str(python), missing
+
+
+def _lacking(python: Path, packages: Collection[str]) -> list[str]:
+    """Which packages are not there, in the order in which they are installed."""
+    program = "import sys\nfrom importlib.util import find_spec\nprint(*(n for n in sys.argv[1:] if not find_spec(n)))"
+    tops = {package.partition(".")[0]: package for package in PEERS if package in packages}
+    done = subprocess.run([python, "-c", program, *tops], capture_output=True, text=True, check=True)
+    return [tops[name] for name in done.stdout.split()]
 
 
 def _imports(python: Path, package: str) -> str | None:

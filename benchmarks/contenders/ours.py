@@ -12,8 +12,8 @@ from benchmarks.contenders.shared import Contender, Counts, again_and_again, bat
 from benchmarks.rows import BATCH, SIDE, SOURCES, SPEC, Row
 from benchmarks.samples import repeated, samples_in, shards_of
 
-OPENED = 50
-"""Samples of each of many sources before the clock starts."""
+OPENED = 200
+"""Samples of each of many sources before the clock starts: more than the first block that is read of a shard has."""
 ENDLESS = 10**12
 """Samples of an epoch."""
 
