@@ -12,8 +12,10 @@ from benchmarks.contenders.shared import Contender, Counts, again_and_again, bat
 from benchmarks.rows import BATCH, SIDE, SOURCES, SPEC, Row
 from benchmarks.samples import repeated, samples_in, shards_of
 
-OPENED = 200
-"""Samples of each of many sources before the clock starts: more than the first block that is read of a shard has."""
+OPENED = {"text": 200, "jpg40": 64}
+"""Samples of each of many sources before the clock starts: more than it holds, and than a block has that is read."""
+HELD = 4000
+"""Samples before it starts where there are few: all that is to be held for shuffling is read by then."""
 ENDLESS = 10**12
 """Samples of an epoch."""
 
@@ -85,7 +87,7 @@ def sources(count: int, row: Row, folder: Path, **mixing: Any) -> Counts:
     }
     counts = again_and_again(lambda: wdspec.compile(spec))
     yield next(counts)
-    next(islice(counts, OPENED * count - 1, None))  # each source is opened, and holds what it is to hold
+    next(islice(counts, max(HELD, OPENED[row.data] * count) - 1, None))
     yield from counts
 
 
