@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import resource
+import signal
 import sys
 import time
 import warnings
@@ -80,6 +81,7 @@ def main() -> None:
         ),
         flush=True,
     )
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else torch would raise for the workers that end now
     for process in workers():  # which would keep the pipe open
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
