@@ -52,8 +52,9 @@ def peak_memory(process: psutil.Process) -> float:
 
 
 def spend(counts: Counts, seconds: float, row: Row) -> int:
-    """How many samples come in so many seconds of the processor, for which a busy machine takes longer; where shards are
-    far away, of the clock.
+    """How many samples come in so many seconds of the processor, for which a busy machine takes longer.
+
+    Where shards are far away they are seconds of the clock.
     """
     samples, block = 0, 1 if row.kind in BATCHED else 16
     start, begun = time.perf_counter(), processor_seconds()
