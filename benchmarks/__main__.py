@@ -5,7 +5,7 @@
     python -m benchmarks --rows raw-text  # some rows; --contenders "wdspec, a spec" webdataset for some contenders
 
 Every measurement is a process of its own, and contenders take turns: A B C, A B C, … With --json FILE what was found
-is kept there after each row; another call measures other rows, or the same anew, and its page has them all.
+is kept there after each row; another call measures other rows and contenders, or the same anew, and its page has all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders import CONTENDERS
-from benchmarks.peers import installed
+from benchmarks.peers import installed, lacking
 from benchmarks.places import served
 from benchmarks.report import machine, rate_table, ratio, write_page
 from benchmarks.rows import ROWS, TARGETS
@@ -113,7 +113,10 @@ def main() -> None:
     turns, seconds = (1, 0.02) if options.quick else (options.turns, options.seconds)
     timed = [row for row in rows if row in ROWS]
     packages = {CONTENDERS[name].package for name in contenders if CONTENDERS[name].rows.keys() & set(timed)}
-    python, missing = (sys.executable, {}) if options.quick else installed(options.peers, packages)
+    # What is here runs here: peers take older versions of what all of us need along.
+    peers = [] if options.quick else lacking(Path(sys.executable), packages)
+    python, missing = installed(options.peers, peers) if peers else (sys.executable, {})
+    pythons = {name: python if each.package in peers else sys.executable for name, each in CONTENDERS.items()}
     with ExitStack() as stack:
         folder = options.data or Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="wdspec-benchmark-"))
@@ -124,13 +127,15 @@ def main() -> None:
         for row in rows:
             if row in TABLES:
                 command = [sys.executable, "-m", f"benchmarks.{TABLES[row]}", "--json"]
-                found = output_of(command + ["--quick"] * options.quick, {}, 900)
-                results["tables"][row] = [each for each in found if "error" not in each]
-                for each in found:
+                made = output_of(command + ["--quick"] * options.quick, {}, 900)
+                results["tables"][row] = [each for each in made if "error" not in each]
+                for each in made:
                     print("\n".join(Table.of_json(each).markdown()) if "error" not in each else each["error"])
             else:
                 who = [name for name in contenders if row in CONTENDERS[name].rows]
-                results["rates"][row] = measured(python, row, who, missing, folder, turns, seconds)
+                found = results["rates"].get(row, {})
+                found |= measured(pythons, row, who, missing, folder, turns, seconds)
+                results["rates"][row] = {name: found[name] for name in CONTENDERS if name in found}
                 print("\n".join(rate_table(row, results["rates"][row]).markdown()))
             print(flush=True)
             results["rates"] = {name: results["rates"][name] for name in ROWS if name in results["rates"]}
@@ -153,7 +158,7 @@ def main() -> None:
 
 
 def measured(
-    python: str,
+    pythons: Mapping[str, str],
     row: str,
     contenders: list[str],
     missing: Mapping[str, str],
@@ -165,7 +170,7 @@ def measured(
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
 
     def run(name: str, seconds: float) -> dict[str, Any]:
-        command = [python, "-m", "benchmarks.one_run", row, name, str(folder), str(seconds)]
+        command = [pythons[name], "-m", "benchmarks.one_run", row, name, str(folder), str(seconds)]
         run: dict[str, Any] = output_of(command, far, 600)[-1]
         return run
 

@@ -42,7 +42,7 @@ def installed(folder: Path | None, packages: Collection[str]) -> tuple[str, dict
     with tempfile.TemporaryDirectory() as place:
         kept = Path(place) / "kept.txt"
         kept.write_text(f"torch=={version('torch')}\n", encoding="utf-8")  # no peer may bring another one
-        for package in _lacking(python, packages):
+        for package in lacking(python, packages):
             wanted = PEERS[package]
             print(f"installing {wanted}", file=sys.stderr)
             done = subprocess.run(
@@ -58,8 +58,8 @@ def installed(folder: Path | None, packages: Collection[str]) -> tuple[str, dict
     return str(python), missing
 
 
-def _lacking(python: Path, packages: Collection[str]) -> list[str]:
-    """Which packages are not there, in the order in which they are installed."""
+def lacking(python: Path, packages: Collection[str]) -> list[str]:
+    """Which packages an environment has not, in the order in which they are installed."""
     program = "import sys\nfrom importlib.util import find_spec\nprint(*(n for n in sys.argv[1:] if not find_spec(n)))"
     tops = {package.partition(".")[0]: package for package in PEERS if package in packages}
     done = subprocess.run([python, "-c", program, *tops], capture_output=True, text=True, check=True)
