@@ -134,6 +134,7 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "top epoch.pass": ({"epoch": {"pass": "pad"}}, {"epoch": {"pass": "drop"}}),
     "top elastic.ranks": ({}, {"elastic": {"ranks": 4, "workers": 1}}),
     "top elastic.workers": ({}, {"elastic": {"ranks": 2, "workers": 2}}),
+    "top loader.kind": ({}, {"loader": {"kind": "threads"}}),
     "top loader.workers": ({}, {"loader": {"workers": 2}}),
     "top loader.prefetch": ({}, {"loader": {"prefetch": 2}}),
     "top loader.pin_memory": ({}, {"loader": {"pin_memory": True}}),

@@ -37,7 +37,7 @@ class Counted:
 
     source = "measured"
     next_offset = next_index = 0
-    is_copy = False
+    is_copy = chooses = False
 
     def __init__(self, numbers=()):
         self.numbers = numbers
