@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import io
-import os
 import threading
 
 import pytest
+from forked import in_child
 
 from wdspec.system.file_locks import LockFile, lock_open_file
 from wdspec.system.per_process import KeyedValues, PerProcess
 from wdspec.system.raw_stream import RawStream
-
-
-def in_child(check):
-    """Whether `check` holds in a forked child."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os._exit(0 if check() else 1)
-        except BaseException:
-            os._exit(2)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def test_a_forked_child_makes_its_own_value_and_is_shown_its_parent_s():

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, Protocol, runtime_checkable
 
-from wdspec.errors import ShardError
+from wdspec.errors import ShardError, UsageError
 from wdspec.streams.background_fetcher import background_fetcher
-from wdspec.streams.resuming_stream import NEAR, PIECE
-from wdspec.system.per_process import PerProcess
+from wdspec.streams.resuming_stream import FORKED, NEAR, PIECE
+from wdspec.system.per_process import Owner, PerProcess
 from wdspec.system.raw_stream import RawStream
 
 BUDGET = 64 * 1024 * 1024
@@ -44,6 +44,7 @@ class ReadAhead(RawStream):
 
     def __init__(self, inner: BinaryIO) -> None:
         self._inner = inner
+        self._owner = Owner()
         self.lock = threading.Lock()
         """Held by whoever reads the inner stream."""
         self._arrived = threading.Condition()
@@ -169,6 +170,8 @@ class ReadAhead(RawStream):
 
     def _take(self) -> bytes:
         """The next piece; b"" at the end. Raises what the inner stream raised."""
+        if self._owner.is_other:
+            raise UsageError(FORKED)
         while True:
             with self._arrived:
                 if self._pieces:

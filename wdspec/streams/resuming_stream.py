@@ -7,13 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from wdspec.errors import ShardError
+from wdspec.errors import ShardError, UsageError
 from wdspec.streams.read_before import ReadBefore
 from wdspec.streams.retrying import Retries, RetryPolicy, TransientError
+from wdspec.system.per_process import Owner
 from wdspec.system.raw_stream import RawStream
 
 PIECE = 256 * 1024
 _CHANGED, _START_AGAIN = "the object changed while it was read", "start again from a saved state"
+FORKED = (
+    "this stream was opened by another process, before a fork, and both would read from one connection; let each "
+    "process open its own"
+)
 NEAR = 1024 * 1024
 """Bytes that are read and dropped rather than asked anew for: a request costs as much as this many."""
 
@@ -65,10 +70,12 @@ class ResumingStream(RawStream):
     Raises:
         ShardError: on `read` or `seek`, when retries are used up, or the object changed meanwhile.
         MissingShardError: there is no such object.
+        UsageError: this process was forked from the one that opened it.
     """
 
     def __init__(self, fetch: Fetch, url: str, policy: RetryPolicy) -> None:
         self._fetch, self._url = fetch, url
+        self._owner = Owner()
         self._retries = Retries(policy, url)
         self._response: RangeResponse | None = None
         self._first: RangeResponse | None = None  # what it says of the object holds for all
@@ -122,6 +129,8 @@ class ResumingStream(RawStream):
         return data
 
     def close(self) -> None:
+        if self._owner.is_other:
+            self._response = None  # the connection is its parent's
         self._drop()
         super().close()
 
@@ -142,6 +151,8 @@ class ResumingStream(RawStream):
 
     def _next_piece(self, size: int) -> bytes:
         """Bytes from the position on; b"" at the end of the object."""
+        if self._owner.is_other:
+            raise UsageError(FORKED)
         while True:
             try:
                 data = self._attempt(min(size, PIECE))

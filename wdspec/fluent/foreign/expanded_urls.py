@@ -15,8 +15,12 @@ from wdspec.fluent.stages.shard_mix import MultiShardSample
 from wdspec.outputs.output import Output
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
+from wdspec.system.per_process import Owner
 from wdspec.urls.rewrite import rewrite
 from wdspec.urls.sequence import ShardUrl
+
+_of_parents: list[Output] = []
+"""Outputs that a fork brought here: dropped, what is buffered in them would be written a second time."""
 
 
 def expand_urls(urls: Urls) -> list[str]:
@@ -52,7 +56,7 @@ def gopen(url: str, mode: str = "rb", bufsize: int = 8192, **options: Any) -> An
         options: what webdataset's programs give to its own openers (`verbose`, `ignore_errors`, …); ours need none.
 
     Raises:
-        UsageError: another mode.
+        UsageError: another mode; on reading or writing, this process was forked from the one that opened it.
         ShardError: it cannot be read, or written.
     """
     if url == "-":
@@ -78,19 +82,29 @@ class _Read(io.RawIOBase):
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
+        self._owner = Owner()
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any, /) -> int:
+        _check(self._owner)
         data = self._stream.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def close(self) -> None:
-        if not self.closed:
+        if not self.closed and not self._owner.is_other:
             self._stream.close()
         super().close()
+
+
+def _check(owner: Owner) -> None:
+    if owner.is_other:
+        raise UsageError(
+            "this file was opened by another process, before a fork, and both would go on from one place in it; let "
+            "each process open its own"
+        )
 
 
 class _Written:
@@ -98,11 +112,13 @@ class _Written:
 
     def __init__(self, output: Output) -> None:
         self._output: Output | None = output
+        self._owner = Owner()
 
     def write(self, data: bytes) -> int:
         """Takes more bytes."""
         if self._output is None:
             raise ValueError("I/O operation on closed file")
+        _check(self._owner)
         self._output.write(data)
         return len(data)
 
@@ -111,8 +127,9 @@ class _Written:
 
     def close(self) -> None:
         """Makes what was written appear."""
-        output, self._output = self._output, None
-        if output is not None:
+        if self._output is not None:
+            _check(self._owner)
+            output, self._output = self._output, None
             output.commit()
 
     def __enter__(self) -> _Written:
@@ -123,10 +140,12 @@ class _Written:
     ) -> None:
         if kind is None:
             self.close()
-        elif self._output is not None:
-            self._output.abort()
-            self._output = None
+        else:
+            self.__del__()
 
     def __del__(self) -> None:
-        if self._output is not None:
-            self._output.abort()
+        output, self._output = self._output, None
+        if output is not None and self._owner.is_other:
+            _of_parents.append(output)
+        elif output is not None:
+            output.abort()
