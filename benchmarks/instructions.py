@@ -94,7 +94,7 @@ def main() -> None:
     if options.append:
         python = ".".join(map(str, sys.version_info[:2]))
         with open(HISTORY, "a", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
+            writer = csv.writer(file, lineterminator="\n")
             writer.writerows(
                 [options.append, python, name, f"{figure:.1f}"] for name, figure in found.items()
             )

@@ -75,7 +75,9 @@ class ReadingCursor(Cursor):
             samples: Iterator[Any] = reader.one_by_one(self.batch, stride)
             if entries is not None:
                 samples = map(partial(as_tuple, entries=entries), samples)
-            for item in islice(samples, None if end is None else len(range(self.batch, end, stride))):
+            if end is not None:
+                samples = islice(samples, len(range(self.batch, end, stride)))
+            for item in samples:
                 self.batch += stride
                 yield item
                 if iteration != self.iterations:

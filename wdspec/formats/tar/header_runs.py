@@ -17,9 +17,6 @@ from wdspec.formats.tar.headers import NAME
 FEWEST = 64
 """Members from which on numpy's cost for each call is small beside what it saves."""
 
-DENSITY = 16
-"""Blocks for each header, beyond which members are large: what is cut out is best used before more is cut."""
-
 _WORD, _HEAD, _TAIL, _MAGIC = 8, 148, 156, 256
 _NAME = np.dtype([("name", f"S{NAME}"), ("rest", f"V{BLOCK - NAME}")])
 _COLUMNS = np.concatenate([np.arange(124, 136), np.arange(148, 156)])
@@ -52,7 +49,7 @@ def headers_from(buffer: bytes, at: int, tail: bytes, tail_sum: int) -> HeaderRu
     words = (len(buffer) - at) // BLOCK * (BLOCK // _WORD)
     blocks = np.frombuffer(buffer, "<u8", words, at).reshape(-1, BLOCK // _WORD)
     likely = np.flatnonzero(blocks[:, _MAGIC // _WORD] == np.frombuffer(tail, "<u8", 1, _MAGIC - _TAIL)[0])
-    if len(likely) < max(FEWEST, len(blocks) // DENSITY) or likely[0]:
+    if len(likely) < FEWEST or likely[0]:
         return None
     found = blocks.take(likely, axis=0)
     places = found.view(np.uint8)

@@ -65,12 +65,12 @@ class SampleRuns:
             buffer, base: the window, and its offset in the shard.
             at: where in the window the sample begins.
             index: of the sample in the shard.
-            like: how many members the sample before has, and `tail` and `tail_sum` of an ordinary one.
+            like: bytes of a sample in the mean so far; `tail` and `tail_sum` of an ordinary member.
             seen: the keys that came before; takes those of the run.
         """
         self.patience -= 1
-        members, tail, tail_sum = like
-        if members * 2 * FEWEST > (len(buffer) - at) // BLOCK:
+        size, tail, tail_sum = like
+        if size * FEWEST > len(buffer) - at:
             return None
         headers = headers_from(buffer, at, tail, tail_sum)
         if headers is None:

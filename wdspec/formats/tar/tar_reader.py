@@ -79,7 +79,8 @@ class TarSamples(RawSamples):
         self._only_sizes = only_sizes
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        base, at, buffer, end = self.next_offset, 0, b"", 0
+        begun = base = self.next_offset
+        at, buffer, end = 0, b"", 0
         key: bytes | None = None
         try:
             blocks = Blocks(self._file, base, self._told)
@@ -156,7 +157,7 @@ class TarSamples(RawSamples):
                                 yield sample
                             if dotted and member is None and buffer is not searched and runs.patience:
                                 searched = buffer
-                                like = len(node.suffixes), file_tail, file_sum
+                                like = (base + at - begun) // len(seen), file_tail, file_sum
                                 run = runs.find(buffer, base, at, index + 1, like, seen)
                                 if run is not None:
                                     for self.next_offset, self.next_index, sample in run.samples:
