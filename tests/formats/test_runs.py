@@ -138,3 +138,18 @@ def test_nearly_all_samples_of_a_regular_shard_are_read_at_once(pack, runs):
     data = pack([(f"{n:05}.{suffix}", bytes(300)) for n in range(1000) for suffix in ("txt", "json")])
     assert len(trace(data)) == 1001
     assert sum(runs) > 900
+
+
+def test_a_file_that_comes_twice_where_a_run_ends_is_found(pack, monkeypatch):
+    for number in range(60, 100):
+        names = [f"{n:05}.txt" for n in range(100)]
+        data = pack([(name, b"x") for name in sorted([*names, names[number]])])
+        asked = one_by_one(monkeypatch, data)
+        assert trace(data) == asked
+        assert "duplicate member" in asked[-2]
+
+
+def test_a_shard_may_begin_with_files_of_no_sample(pack, runs, monkeypatch):
+    data = pack([("README", b""), *((f"{n:05}.txt", b"x") for n in range(200))])
+    assert trace(data) == one_by_one(monkeypatch, data)
+    assert sum(runs) > 100

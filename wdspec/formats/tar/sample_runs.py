@@ -77,9 +77,10 @@ class SampleRuns:
             return None
         endings = self._endings(headers.names)
         fields, keys = self._fields(endings), self._keys(headers.names, endings)
-        count, stop = len(keys), len(keys) * len(endings)
-        if not fields or count < FEWEST or len(set(keys)) < count or not seen.isdisjoint(keys):
+        if not fields or len(keys) <= FEWEST or len(set(keys)) < len(keys) or not seen.isdisjoint(keys):
             return None
+        keys.pop()  # of the last sample, more may follow
+        count, stop = len(keys), len(keys) * len(endings)
         seen.update(keys)
         self.patience = _PATIENCE
         first = (self._residue - index) % self._stride
@@ -136,7 +137,7 @@ class SampleRuns:
         return fields
 
     def _keys(self, names: list[bytes], endings: list[bytes]) -> list[bytes]:
-        """The keys of the samples that have these endings and are whole."""
+        """The keys of the samples that have these endings; the last one may have others, too."""
         if not endings:
             return []
         width = len(endings)
@@ -153,4 +154,4 @@ class SampleRuns:
             first = endings[0]
             whole = (self._split(key + first) == (key, first[1:]) for key in keys)
             keys = keys[: next((place for place, is_whole in enumerate(whole) if not is_whole), count)]
-        return keys[:-1]
+        return keys

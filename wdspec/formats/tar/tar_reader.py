@@ -157,7 +157,7 @@ class TarSamples(RawSamples):
                                 yield sample
                             if dotted and member is None and buffer is not searched and runs.patience:
                                 searched = buffer
-                                like = (base + at - begun) // len(seen), file_tail, file_sum
+                                like = (base + at - begun) // max(1, len(seen)), file_tail, file_sum
                                 run = runs.find(buffer, base, at, index + 1, like, seen)
                                 if run is not None:
                                     for self.next_offset, self.next_index, sample in run.samples:
