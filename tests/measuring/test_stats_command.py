@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pickle
+import re
 import shutil
 import tarfile
 import warnings
@@ -393,6 +394,10 @@ def test_a_pass_counts_by_itself_where_the_file_is_gone(folder):
         ),
         ("s.stats.json", "s.yaml", "in s.yaml: it is no file that `wdspec stats` has written"),
         ("s.stats.json", "old.json", "in old.json: it was written by another wdspec, in format 9"),
+        ("s.stats.json", "below.json", "in below.json: it is no file that `wdspec stats` has written"),
+        ("s.stats.json", "flag.json", "in flag.json: it is no file that `wdspec stats` has written"),
+        ("s.stats.json", "endless.json", "in endless.json: it is no file that `wdspec stats` has written"),
+        ("s.stats.json", "nan.json", "in nan.json: it is no file that `wdspec stats` has written"),
         ("s.stats.json", "cut.json", "in cut.json: it is no file that `wdspec stats` has written"),
         ("s.stats.json", "deep.json", "in deep.json: it is no file"),
         ("s.stats.json", ".", "nothing was measured that could be used in .: is a directory"),
@@ -402,6 +407,9 @@ def test_what_the_file_does_not_give_is_warned_of(folder, old, new, says):
     measure()
     text = (folder / "s.stats.json").read_text()
     (folder / "old.json").write_text(text.replace('"stats": 1', '"stats": 9'))
+    for name, number in (("below", "-60"), ("flag", "true"), ("endless", "1e999")):
+        (folder / f"{name}.json").write_text(text.replace('"samples": 60', f'"samples": {number}'))
+    (folder / "nan.json").write_text(re.sub('"mean": [0-9.]+', '"mean": NaN', text))
     (folder / "cut.json").write_text(text[:-40])
     (folder / "deep.json").write_text("[" * 100_000)
     (folder / "s.yaml").write_text(SPEC.replace(old, new))
@@ -453,6 +461,14 @@ def test_no_other_file_is_overwritten_but_one_that_is_damaged(folder):
     assert measure()["read"] == 5
     (folder / "s.stats.json").write_text("")
     assert measure()["read"] == 5
+
+
+def test_a_pipe_or_device_is_no_file_of_measurements(folder):
+    os.mkfifo(folder / "pipe.json")
+    said = within("stats", "s.yaml", "--jobs", "0", "-o", "pipe.json", code=1)[1]
+    assert "`pipe.json` cannot be read: it is not a regular file; give another name" in said
+    with pytest.raises(OSError, match="not a regular file"):
+        Measurements.read("pipe.json")
 
 
 def test_validating_parses_no_shard_and_a_file_that_was_laid_out_anew_is_read_too(folder, monkeypatch):

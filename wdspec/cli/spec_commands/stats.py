@@ -241,12 +241,14 @@ def _before(path: str, split: str | None) -> tuple[Measurements | None, bytes]:
     """
     from wdspec.errors import UsageError
     from wdspec.spec.compose.measurements import Measurements
+    from wdspec.spec.compose.spec_files import MOST_BESIDE, read_from_disk, reason_of
 
     try:
-        with open(path, "rb") as file:
-            text = file.read()
+        text = read_from_disk(path, True, MOST_BESIDE)
     except FileNotFoundError:
         return None, b""
+    except OSError as error:
+        raise UsageError(f"`{path}` cannot be read: {reason_of(error)}; give another name") from None
     try:
         found = Measurements.of_text(text)
     except UsageError:

@@ -11,7 +11,7 @@ from typing import Any
 from wdspec.errors import UsageError
 from wdspec.spec.compose.draft import Draft
 from wdspec.spec.compose.reading_digests import reading_of_shards
-from wdspec.spec.compose.spec_files import MOST_BESIDE, Library, reason_of
+from wdspec.spec.compose.spec_files import MOST_BESIDE, Library, read_from_disk, reason_of
 from wdspec.spec.language.models import Source, Spec
 from wdspec.spec.problems.message_words import listed
 from wdspec.spec.problems.problems import Problems
@@ -72,14 +72,14 @@ class MeasuredShard:
     @classmethod
     def of_json(cls, said: Mapping[str, Any]) -> MeasuredShard:
         return cls(
-            int(said["samples"]),
-            int(said["bytes"]),
+            _count(said["samples"]),
+            _count(said["bytes"]),
             said.get("size"),
             said.get("validator"),
             spreads_of_json(said.get("fields", {})),
             spreads_of_json(said.get("lengths", {})),
-            tuple((int(index), int(offset)) for index, offset in said.get("marks", ())),
-            tuple(map(int, said.get("lost", ()))),
+            tuple((_count(index), _count(offset)) for index, offset in said.get("marks", ())),
+            tuple(map(_count, said.get("lost", ()))),
         )
 
 
@@ -134,10 +134,10 @@ class MeasuredSource:
             tuple(map(str, said["asked"])),
             str(said["via"]),
             str(said["reading"]),
-            int(said["listed"]),
-            int(said["measured"]),
-            int(said["samples"]),
-            int(said["bytes"]),
+            _count(said["listed"]),
+            _count(said["measured"]),
+            _count(said["samples"]),
+            _count(said["bytes"]),
             spreads_of_json(said["fields"]),
             spreads_of_json(said.get("lengths", {})),
             str(said.get("decoding", "")),
@@ -180,7 +180,7 @@ class Measurements:
             return cls(sources, shards, said.get("split"), said.get("environment"))
         except UsageError:
             raise
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             raise UsageError("it is no file that `wdspec stats` has written") from None
 
     @classmethod
@@ -191,9 +191,7 @@ class Measurements:
             UsageError: as `totals`.
             OSError: it cannot be read.
         """
-        with open(path, "rb") as file:
-            text = file.read(MOST_BESIDE)
-        return cls.of_text(text) if shards else cls.totals(text)
+        return (cls.of_text if shards else cls.totals)(read_from_disk(path, True, MOST_BESIDE))
 
     @property
     def text(self) -> bytes:
@@ -256,10 +254,8 @@ def fill_in_measurements(
             misfits.setdefault("not all shards could be measured", []).append(leaf.name)
         else:
             numbers = {"samples": measured.samples, "bytes": measured.bytes}
-            stated = {key: getattr(leaf.model, key) for key in numbers}
-            leaf.model = leaf.model.model_copy(
-                update={key: number for key, number in numbers.items() if stated[key] is None}
-            )
+            lacking = {key: numbers[key] for key in numbers if getattr(leaf.model, key) is None}
+            leaf.model = leaf.model.model_copy(update=lacking)
     for what, names in misfits.items():
         _warn(node, f"{what}: {listed(names)}", problems)
     return path
@@ -277,15 +273,22 @@ def spreads_of_json(said: Mapping[str, Any]) -> dict[str, Spread]:
     """The inverse.
 
     Raises:
-        ValueError: other quantiles than those of `LEVELS`.
+        ValueError: other quantiles than those of `LEVELS`, or no counts.
     """
     fields = {}
     for name, each in said.items():
-        quantiles = tuple(map(int, each["quantiles"]))
-        if len(quantiles) != len(LEVELS):
-            raise ValueError("other quantiles")
-        fields[str(name)] = Spread(int(each["count"]), float(each["mean"]), quantiles)
+        quantiles, mean = tuple(map(_count, each["quantiles"])), float(each["mean"])
+        if len(quantiles) != len(LEVELS) or not 0 <= mean < 1 << 63:
+            raise ValueError("other quantiles, or no mean")
+        fields[str(name)] = Spread(_count(each["count"]), mean, quantiles)
     return fields
+
+
+def _count(said: Any) -> int:
+    """A number as this writes it: shares would silently go by any other."""
+    if type(said) is not int or not 0 <= said < 1 << 63:
+        raise ValueError("no count")
+    return said
 
 
 def _warn(node: Node, message: str, problems: Problems) -> None:

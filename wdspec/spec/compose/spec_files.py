@@ -186,7 +186,7 @@ def read_from_disk(path: str, only_regular: bool, most: int = MAX_BYTES) -> byte
     """The bytes of a file, as `ReadFile` says; a spec on the command line may also be a pipe."""
     kind = os.stat(path).st_mode
     if only_regular and not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
-        raise OSError(errno.EINVAL, "it is not a regular file")
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
     with open(path, "rb") as file:
         return file.read(most + 1)
 
