@@ -1,7 +1,10 @@
 """Regexes of specs and variables never take for ever: they are refused before, or their texts are."""
 
 import contextlib
+import re
+import signal
 import time
+from random import Random
 
 import pytest
 
@@ -23,12 +26,25 @@ from wdspec.urls.rewrite import parse_rules, rewrite
         "(?:[a-z]+)*!",
         "(a.*)*b",
         r"(\w+\s?)*$",
+        "(a{1,15}){1,15}b",
+        "((a{0,15}){0,15}){0,15}b",
+        "(a?b?a?)*$",
+        "(x)?(?(1)(a+)+|(a+)+)$",
+        "(?i)([b]+B)*$",
+        "(?i:a+A)*$",
+        r"(?s)(?:.|\n)*x",
+        "(a*xa*)*$",
+        "(?:ab*|b)*$",
+        "((/[^/]+)*x)*$",
+        "(?=(a+)+$)x",
+        "(a?){26}a{26}$",
+        "(?i)(k+\u212a)*$",
     ],
 )
 def test_what_repeats_a_repeat_is_refused(regex):
     assert nested_repeat(regex)
     with pytest.raises(UrlError, match="repeat inside a repeat"):
-        parse_rules(f"{regex}=x")
+        parse_rules(f"{regex.replace('=', chr(92) + '=')}=x")
     with pytest.raises(wdspec.SpecError, match="E212"):
         wdspec.load({"dataset": [{"shards": "a.tar"}], "rewrite": [{"from": regex, "to": "x"}]})
 
@@ -46,6 +62,16 @@ def test_what_repeats_a_repeat_is_refused(regex):
         r"gs://((?:.|\n)*)",
         "(?i)X.*",
         r"(\d{3}-)*\d+",
+        r"^gs://bucket/(.*)$",
+        r".*/([0-9]+)\.tar",
+        r"(?:train|test|val)-(\d+)\.tar",
+        r"(?:[^/]+/)*([^/]+)\.(jpg|jpeg|png)",
+        r"([^.]+)\.((?:[^.]+\.)*[^.]+)",
+        r"https?://(?:www\.)?host(?::\d+)?/(.*)",
+        r"(?i)(?:k+/)*x",
+        r"(?:\w+-)*\w+",
+        r"(?:[a-z]+\d+)*x",
+        r"(?:a++)+b",
     ],
 )
 def test_others_are_taken_and_fast_on_any_text_that_passes(regex):
@@ -64,4 +90,52 @@ def test_many_open_repeats_bound_the_length():
     check_length(".*.*.*x", "a" * 500)
     with pytest.raises(UrlError, match="3 open repeats"):
         check_length(".*.*.*x", "a" * 5000)
+    with pytest.raises(UrlError, match="67,108,864 other choices"):
+        check_length("a?" * 26 + "a" * 26 + "$", "a" * 26)
     check_length("[^/]*/[^/]*/[^/]*/x", "a" * 100_000)
+
+
+PIECES = ["a", "b", "x", "[ab]", "[^b]", ".", "a", "b", "(?=a)", "$", "\\b", "(?i:A)", "(a)"]
+
+
+def drawn(random, depth):
+    """A regex of few characters, so that its parts often meet."""
+    if depth == 0 or random.random() < 0.3:
+        return random.choice(PIECES)
+    parts = [drawn(random, depth - 1) for _ in range(random.randint(1, 3))]
+    inner = random.choice(["", "|"]).join(parts)
+    return f"(?:{inner}){random.choice(['', '', '*', '+', '?', '*?', '{0,3}', '{2}', '{2,15}', '*+', '+?'])}"
+
+
+def late(number, frame):
+    raise TimeoutError
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(20))
+def test_no_regex_that_passes_takes_long(seed):
+    random = Random(seed)
+    before = signal.signal(signal.SIGVTALRM, late)
+    taken = 0
+    try:
+        for _ in range(2000):
+            regex = "".join(drawn(random, 3) for _ in range(random.randint(1, 3))) + random.choice(
+                ["", "$", "!"]
+            )
+            if nested_repeat(regex):
+                continue
+            taken += 1
+            for piece in ("a", "b", "ab", "ax", "aab", "abb", "xab"):
+                text = (piece * 40)[:40] + "c"
+                with contextlib.suppress(UrlError):
+                    check_length(regex, text)
+                    signal.setitimer(signal.ITIMER_VIRTUAL, 5)
+                    try:
+                        re.match(regex, text)
+                    except TimeoutError:
+                        pytest.fail(f"{regex!r} is busy with {text!r}")
+                    finally:
+                        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    finally:
+        signal.signal(signal.SIGVTALRM, before)
+    assert taken > 200
