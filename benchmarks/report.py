@@ -11,7 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rows import ROWS, TARGETS, Target
+from benchmarks.rows import ROWS, TARGETS, WHY, Target
 from benchmarks.tables import Asked, Table, grid
 
 Runs = Sequence[Mapping[str, Any]]
@@ -82,7 +82,12 @@ def ratio(target: Target, rates: Rates) -> Asked | None:
     found = own_rate / other_rate if by_clock else target.cores * _cost(other) / _cost(own)
     than = target.than + (f" of {than_row}" if target.than_row else "")
     spread = ", on two cores" if target.cores == 2 else ", by the clock" if by_clock else ""
-    return Asked(f"{target.row}: {target.who} by {than}{spread}", found, target.least, why=target.why)
+    return Asked(
+        f"{target.row}: {target.who} by {than}{spread}",
+        found,
+        target.least,
+        why=WHY.get((target.row, target.than), ""),
+    )
 
 
 def write_page(path: Path, results: Mapping[str, Any]) -> None:

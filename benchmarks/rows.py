@@ -95,8 +95,6 @@ class Target:
     """Over which the processor time of `who` is spread, where that of `than` is not."""
     by: str = "processor time"
     """Or `the clock`, where a line decides."""
-    why: str = ""
-    """What keeps it, as a profile shows; said where it is not met."""
 
 
 TARGETS = [
@@ -122,3 +120,26 @@ TARGETS = [
     Target("http-jpg", SPEC, 0.95, "limit: the line", by="the clock"),
     Target("s3-jpg", SPEC, 1, "boto3, objects whole", by="the clock"),
 ]
+WHY = {
+    (
+        "raw-text",
+        "webdataset",
+    ): "the tar reader, which cuts samples out of a window all at once, takes three fifths",
+    ("raw-text", "wdspec, stages"): "it keeps where the run stands at every sample",
+    ("raw-jpg", "webdataset"): "more than half is what `cat` takes: copying 40 KB",
+    (
+        "mix",
+        "webdataset",
+    ): "the tar reader and the two fields' decoders take a quarter each, collating an eighth",
+    ("text-2", SPEC): "the hand-over takes a fifth; the two rows took no turns with each other",
+    ("text-2", "webdataset"): "decoding, shuffling and collating a text take as long as reading it",
+    ("jpg40-2", "webdataset"): "bare decoding, which does nothing else, does not come to it either",
+    ("jpg40-2", "limit: bare decoding"): "the hand-over of 9.6 MB a batch, new pages above all",
+    ("sources-text", "wdspec, 1 source"): "samples are drawn one by one, and blocks to shuffle are smaller",
+    ("sources-jpg", "wdspec, 1 source"): "no function is called more often, and each takes a little longer",
+    (
+        "s3-jpg",
+        "boto3, objects whole",
+    ): "moto, its proxy and much else shared the machine; alone (object_stores.py) 1.02x",
+}
+"""What keeps a target, as a profile shows; said where it is not met."""

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.contenders import CONTENDERS  # noqa: E402 - as the command finds it
 from benchmarks.places import served  # noqa: E402
 from benchmarks.report import machine, rate_table, ratio, write_page  # noqa: E402
-from benchmarks.rows import BATCH, BATCHED, ROWS, SPEC, TARGETS, Target  # noqa: E402
+from benchmarks.rows import BATCH, BATCHED, ROWS, SPEC, TARGETS, WHY, Target  # noqa: E402
 from benchmarks.samples import COLLECTIONS, make_data  # noqa: E402
 from benchmarks.tables import Asked, Table  # noqa: E402
 
@@ -73,6 +73,7 @@ def test_what_is_asked_is_of_rows_and_contenders_that_there_are():
     for target in TARGETS:
         assert target.row in CONTENDERS[target.who].rows
         assert (target.than_row or target.row) in CONTENDERS[target.than].rows
+    assert WHY.keys() <= {(target.row, target.than) for target in TARGETS}
 
 
 def test_a_quick_run_prints_tables_writes_the_page_and_adds_to_what_was_found(tmp_path):
