@@ -22,6 +22,11 @@ from wdspec.planning.keys import key64
 from wdspec.planning.shard_order import ShardOrder
 from wdspec.planning.topology import Topology
 
+LARGE = 4096
+MOST_PADDED = 10
+"""A batch of more than `LARGE` samples a rank is not padded to more than so many times the samples of the pass: each
+one that is padding takes the memory of a sample once it is collated."""
+
 
 class ShardCount(NamedTuple):
     """What counting one shard found."""
@@ -148,7 +153,8 @@ def plan_pass(
         limit: the pass ends after so many samples.
 
     Raises:
-        UsageError: there are no samples, or with `drop` fewer than one global batch.
+        UsageError: there are no samples, or with `drop` fewer than one global batch, or a large batch of hardly more
+            than padding.
     """
     samples = sum(count.samples for count in counts)
     if limit is not None:
@@ -161,5 +167,11 @@ def plan_pass(
         raise UsageError(
             f"a pass of {samples:,} samples is shorter than one global batch of {size:,}, so that `drop` leaves "
             "nothing; lower `batch`, or write `epoch: pass`, which pads the last batch"
+        )
+    if per_slot > LARGE and size > MOST_PADDED * samples:
+        enough = -(-samples // topology.ranks)
+        raise UsageError(
+            f"a pass of {samples:,} samples would be padded to one batch of {size:,}: memory and time would go to "
+            f"padding; lower `batch`, {enough:,} a rank {'holds' if enough == 1 else 'hold'} them all"
         )
     return Pass(counts, samples, batches, topology, per_slot)
