@@ -149,6 +149,7 @@ class Unpicklable:
         (lambda file: None, "cannot be read: No such file"),
         (lambda file: file.mkdir(), "format_utils dcp_to_torch"),
         (lambda file: file.write_text("{}"), "no state of wdspec"),
+        (lambda file: file.write_text("[" * 100_000), "is no JSON, and no checkpoint of torch"),
         (lambda file: file.write_text("{"), "is no JSON, and no checkpoint"),
         (lambda file: file.write_text('{"format": "wdspec-state"}'), "`version` is missing"),
         (lambda file: torch.save({"x": Unpicklable()}, file), "without unpickling"),

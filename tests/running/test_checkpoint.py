@@ -357,6 +357,12 @@ def of_slots(change):
             "not have the digest",
         ),
         (lambda state: state.update(order="{"), "does not have the digest that was written with it"),
+        (
+            lambda state: state.update(order="[" * 100_000),
+            "does not have the digest that was written with it",
+        ),
+        (lambda state: state.update(skip="[" * 100_000), "`skip` is '[[["),
+        (lambda state: state.update(shares="[" * 100_000), "`shares` is '[[["),
         (lambda state: state["sources"].pop(), "`order` has others"),
         (lambda state: state.update(batch="3"), "`batch` is '3'"),
         (lambda state: state.update(given=1), "1 of 1 items"),

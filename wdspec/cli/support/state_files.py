@@ -107,7 +107,7 @@ def _read(file: str) -> Any:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     try:
         return json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if not data.startswith(b"PK"):
             raise UsageError(f"{file} is no JSON, and no checkpoint of torch: {error}") from None
     return _tensors(file)

@@ -45,7 +45,7 @@ def check_undamaged(state: Any) -> None:
             raise damaged(f"`{name}` is {str(state[name])[:60]!r}")
     try:
         order = _order(state["order"], state["digest"])
-    except ValueError:
+    except (ValueError, RecursionError):
         raise damaged("`order` does not have the digest that was written with it") from None
     if state["given"] and state["given"] >= state["items"]:
         raise damaged(f"{state['given']} of {state['items']} items were given of a step")
@@ -145,7 +145,7 @@ def rank_state(state: Any, items: int) -> dict[str, Any]:
             )
     try:
         order, digest, samples, sources = json.loads(state["run"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         raise damaged("`run` is missing, or is not what was written") from None
     described = {"items": items, "order": order, "digest": digest, "samples": samples, "sources": sources}
     return {**state, "format": FORMAT, "epoch_batches": None, "shared": 1, **described}
@@ -163,14 +163,14 @@ def _is_count(value: Any) -> bool:
 def _are_steps(value: Any) -> bool:
     try:
         return isinstance(value, str) and StepRanges.from_text(value).as_text() == value
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return False
 
 
 def _are_shares(value: Any) -> bool:
     try:
         return isinstance(value, str) and shares_as_text(shares_from_text(value)) == value
-    except (TypeError, ValueError, AttributeError, UsageError):
+    except (TypeError, ValueError, AttributeError, RecursionError, UsageError):
         return False
 
 
