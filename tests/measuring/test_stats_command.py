@@ -301,6 +301,14 @@ def test_explain_knows_the_sizes_and_fields_of_remote_shards(folder, monkeypatch
     assert any("W504 `decode: {png: rgb8}` decodes nothing" in warning for warning in said["warnings"])
 
 
+def test_explain_gets_along_with_samples_of_no_shards(folder, monkeypatch):
+    measure()
+    text = (folder / "s.stats.json").read_text()
+    (folder / "s.stats.json").write_text(re.sub(r'"(listed|measured)": \d+', r'"\1": 0', text))
+    monkeypatch.setattr("wdspec.cli.explain.survey_spec.measure", lambda *of_source: None)
+    assert "75.00 %" in within("explain", "s.yaml")[0]
+
+
 def test_a_lock_holds_when_shards_are_measured_later(folder):
     (folder / "s.yaml").write_text(SPEC.replace("mix: {by: samples}\n", ""))
     within("lock", "s.yaml")

@@ -54,6 +54,13 @@ def test_size_by_samples_needs_them_declared():
         shares(a, source("c"), mix=MixOptions(by="samples"))
 
 
+@pytest.mark.parametrize("temperature", [0.001, 1e-320])
+def test_sizes_beyond_all_numbers_are_refused(temperature):
+    mix = MixOptions(by="bytes", temperature=temperature)
+    with pytest.raises(UsageError, match=r"nearer to 1, or set `cap`.*source a"):
+        shares(source("a", bytes=10**15), source("b", bytes=10**12), mix=mix)
+
+
 def test_nested_mixes_multiply_out():
     inner = Source(
         name="in", dataset=(source("x", weight=3.0), source("y", weight=1.0)), probability=0.5, base="/"

@@ -150,6 +150,26 @@ def test_a_batch_that_does_not_come_in_time_is_an_error_and_a_thread_that_is_stu
         assert read(loader) == expected
 
 
+def test_an_interrupt_while_threads_start_leaves_none_behind(make, monkeypatch):
+    with wdspec.loader(make(workers=3)) as loader:
+        whole = read(loader)
+    start, begun = threading.Thread.start, []
+
+    def interrupted(thread):
+        begun.append(thread)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+        start(thread)
+
+    with wdspec.loader(make(workers=3)) as loader:
+        monkeypatch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(iter(loader))
+        monkeypatch.undo()
+        assert all_ended()
+        assert read(loader) == whole
+
+
 @pytest.mark.parametrize("is_closed", [True, False])
 def test_nothing_is_left_of_an_iteration_that_was_left(make, is_closed):
     loader = wdspec.loader(make())

@@ -28,7 +28,8 @@ def effective_shares(
             named has none.
 
     Raises:
-        UsageError: all shares are 0, or `mix.by` is `samples` or `bytes` and not known of a source.
+        UsageError: all shares are 0, or `mix.by` is `samples` or `bytes` and not known of a source, or `temperature`
+            leads beyond the numbers that can be calculated with.
     """
     shares: dict[str, Fraction] = {}
     for source, share in zip(dataset, _within(dataset, mix, shard_count, given), strict=True):
@@ -68,7 +69,14 @@ def _amount(source: Source, mix: MixOptions, shard_count: Sizer) -> Fraction:
         size = min(size, mix.cap)
     if mix.temperature is None or mix.temperature == 1:
         return Fraction(size) * upsample
-    return Fraction(math.pow(size, 1 / mix.temperature)) * upsample
+    try:
+        return Fraction(math.pow(size, 1 / mix.temperature)) * upsample
+    except OverflowError:
+        raise UsageError(
+            f"{size:,} ^ (1 / {mix.temperature:g}) is no number that can be calculated with; give `temperature` "
+            "nearer to 1, or set `cap`",
+            source=source.name,
+        ) from None
 
 
 def _size(source: Source, by: str, shard_count: Sizer) -> int:

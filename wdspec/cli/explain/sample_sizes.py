@@ -68,7 +68,7 @@ def measure(
 
 def measured_before(totals: MeasuredSource, field_of: Callable[[str], str | None]) -> Measure | None:
     """The same from what `wdspec stats` has found out about all shards of a source."""
-    if not totals.samples:
+    if not totals.samples or not totals.measured:
         return None
     wanted = (
         spread.count * spread.mean for name, spread in totals.fields.items() if field_of(name) is not None

@@ -56,6 +56,8 @@ class WorkerThreads:
         self._reading = threads
         asked: deque[_Thread] = deque()
         try:
+            for thread in threads:
+                thread.start()
             for number in range(self._ahead * len(threads)):
                 _ask(threads[number % len(threads)], coming, asked)
             while asked:
@@ -108,6 +110,9 @@ class _Thread:
         self._done: SimpleQueue[Delivery | BaseException] = SimpleQueue()
         self._stopped = False
         self._thread = threading.Thread(target=self._serve, args=(reader, pins), name=_NAME, daemon=True)
+
+    def start(self) -> None:
+        """Begins; apart, so that whatever breaks in on it knows of all that are to be stopped."""
         self._thread.start()
 
     def take(self, timeout: float) -> Delivery:
@@ -130,7 +135,8 @@ class _Thread:
 
     def ended(self, within: float) -> bool:
         """Whether it has ended, or does so within some seconds."""
-        self._thread.join(within)
+        if self._thread.ident is not None:  # else it has not begun
+            self._thread.join(within)
         return not self._thread.is_alive()
 
     def _serve(self, reader: TaskDataset, pins: bool) -> None:
