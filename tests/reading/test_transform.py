@@ -21,7 +21,7 @@ def raw(number, **fields):
 def built(skip=False, fields=None, **transform):
     budget = Budget(Errors(skip=skip), "s")
     transform = Transform(fields or SampleFields(), **transform)
-    return transform.build(budget, seed=3, slot=5, maps=MapSteps()), budget
+    return transform.build(budget, seed=3, slot=5, maps=MapSteps(lends=False)), budget
 
 
 def trace(tmp_path, monkeypatch):
@@ -98,7 +98,7 @@ def test_random_numbers_are_those_of_the_slot_and_the_ordinal():
     def draws(slot, ordinals):
         budget = Budget(Errors(), "s")
         transform = Transform(SampleFields(), maps=(Call(call="picks:jitter"),), own_maps=1)
-        process = transform.build(budget, 3, slot, MapSteps())
+        process = transform.build(budget, 3, slot, MapSteps(lends=False))
         return [process(raw(0), ordinal)["noise"] for ordinal in ordinals]
 
     first = draws(5, range(20))

@@ -11,7 +11,7 @@ from shardmaking import keys, reference, write_source
 
 import wdspec
 from wdspec.reading.batches.padding import Padded
-from wdspec.running import tasks
+from wdspec.running.workers import tasks
 from wdspec.running.workers.parcels import INLINE, Parcel
 from wdspec.running.workers.tasks import Delivery, Pace
 from wdspec.spec.loading import load
