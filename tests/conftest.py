@@ -20,4 +20,6 @@ def numpys_generator() -> Iterator[None]:
     generators = sys.modules.get("numpy.random")
     before = generators and generators.get_bit_generator()
     yield
-    assert generators is None or generators.get_bit_generator() is before, "numpy's generator was not put back"
+    assert generators is None or generators.get_bit_generator() is before, (
+        "numpy's generator was not put back"
+    )
