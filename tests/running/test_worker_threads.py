@@ -200,6 +200,17 @@ def test_functions_are_refused_before_anything_is_read(make, keys):
         wdspec.loader(make(**keys))
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [{"prefetch_factor": n} for n in (-1, 0, True, "2")]
+    + [{"timeout": n} for n in (-1, "2", float("nan"), 1e300)],
+)
+def test_numbers_that_are_none_are_refused(make, arguments):
+    (name,) = arguments
+    with pytest.raises(UsageError, match=f"`{name}` is a number of"):
+        wdspec.loader(make(), **arguments)
+
+
 def test_what_is_for_processes_is_refused(make):
     with pytest.raises(UsageError, match="`worker_init_fn` is for worker processes; leave out `loader:"):
         wdspec.loader(make(), worker_init_fn=print)

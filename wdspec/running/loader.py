@@ -102,7 +102,7 @@ class Loader(Resumable):
             self._threads = WorkerThreads(
                 run,
                 num_workers,
-                torch_arguments.pop("prefetch_factor", None) or AHEAD,
+                AHEAD if (ahead := torch_arguments.pop("prefetch_factor", None)) is None else ahead,
                 torch_arguments.pop("timeout", 0),
                 torch_arguments.get("pin_memory", False) and torch.cuda.is_available(),
             )

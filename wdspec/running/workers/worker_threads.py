@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from queue import Empty, SimpleQueue
 
+from wdspec.errors import UsageError
 from wdspec.running.run import Run
 from wdspec.running.run_stats import Tally
 from wdspec.running.workers.tasks import Delivery, Task, TaskDataset
@@ -34,11 +35,18 @@ class WorkerThreads:
         ahead: tasks that each is given ahead.
         timeout: seconds to wait for a delivery; 0 waits for ever.
         pins: whether deliveries are copied into page-locked memory.
+
+    Raises:
+        UsageError: a number of tasks, or of seconds, that is none.
     """
 
     def __init__(
         self, run: Run, count: int, ahead: int = AHEAD, timeout: float = 0, pins: bool = False
     ) -> None:
+        if type(ahead) is not int or ahead < 1:
+            raise UsageError(f"`prefetch_factor` is a number of deliveries from 1 on, not {ahead!r}")
+        if not isinstance(timeout, (int, float)) or not 0 <= timeout <= threading.TIMEOUT_MAX:
+            raise UsageError(f"`timeout` is a number of seconds from 0 on, not {timeout!r}")
         self._run = pickle.dumps(run)
         self._readers = [self._new_reader() for _ in range(count)]
         self._ahead, self._timeout, self._pins = ahead, timeout, pins
