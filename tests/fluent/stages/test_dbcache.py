@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 import wdspec as wds
 from wdspec import FieldError, UsageError
+from wdspec.fluent.stages import dbcache
 
 
 def keys_of(samples):
@@ -39,6 +40,16 @@ def test_the_second_pass_reads_the_cache(dataset, path, tmp_path):
     forget(tmp_path)
     assert list(cached) == first
     assert len(first) == 40
+
+
+def test_one_that_others_hold_is_not_to_be_deleted(dataset, path, monkeypatch):
+    monkeypatch.setattr(dbcache, "_PATIENCE", 0.05)
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(UsageError, match=r"others have held .* locked for 0\.05 s") as raised:
+        next(iter(dataset.compose(wds.DBCache, path, 1000)))
+    assert "delete" not in str(raised.value)
+    holder.close()
 
 
 def test_a_later_run_reads_it_too_and_pickles(dataset, path, tmp_path):

@@ -104,11 +104,13 @@ class DBCache(Stage):
         while True:
             try:
                 return self._opened(path)
-            except (
-                _BusyError
-            ) as error:  # SQLite itself does not wait where it fears that two wait for each other
+            except _BusyError as error:
+                # SQLite itself does not wait where it fears that two wait for each other.
                 if time.monotonic() > deadline:
-                    raise _unusable(path, error) from error
+                    raise UsageError(
+                        f"others have held the sample cache `{path}` locked for {_PATIENCE:g} s ({error}); see whether "
+                        "one of them hangs, or give another name"
+                    ) from error
                 time.sleep(0.02)
 
     def _opened(self, path: str) -> sqlite3.Connection:
