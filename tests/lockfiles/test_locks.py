@@ -54,6 +54,18 @@ def test_a_lock_has_shards_sizes_and_origin(folder, lock):
     assert Lock.read(lock).text == lock.read_text()
 
 
+@pytest.mark.parametrize("more", [(), ("--update",)])
+def test_no_other_file_is_overwritten_but_a_lock_that_is_damaged(folder, lock, more):
+    said = wdspec("lock", "spec.yaml", "-o", "spec.yaml", *more, folder=folder, code=1)[1]
+    assert "`spec.yaml` is no file of `wdspec lock`; give another name" in said
+    assert (folder / "spec.yaml").read_text() == SPEC
+    whole = lock.read_text()
+    for damaged in (whole[:-100], ""):
+        lock.write_text(damaged)
+        wdspec("lock", "spec.yaml", *more, folder=folder)
+        assert lock.read_text() == whole
+
+
 def test_only_sources_that_changed_are_looked_at_again(folder, lock, monkeypatch):
     asked = []
     stat = Storage.stat

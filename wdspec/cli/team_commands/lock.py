@@ -59,7 +59,8 @@ def lock(
             said = f"{counted(len(found), 'shard')} not as locked" if found else "as locked"
             click.echo(printable(f"{path}: {said}"))
             continue
-        made = locked(spec, None if update else _before(path), _shown)
+        before = _before(path)
+        made = locked(spec, None if update else before, _shown)
         save(path, made.text.encode())
         shards = sum(len(each.objects) for each in made.sources.values())
         sizes = [each.size for each in made.sources.values()]
@@ -70,10 +71,18 @@ def lock(
 
 
 def _before(path: str) -> Lock | None:
-    """The lock that is there; None for what is none, which is to be written anew."""
+    """The lock that is there; None for one that is damaged, which is to be written anew. Raises UsageError for what is
+    another file.
+    """
     try:
         return Lock.read(path)
-    except (FileNotFoundError, UsageError):
+    except FileNotFoundError:
+        return None
+    except UsageError:
+        with open(path, "rb") as file:
+            text = file.read(100)
+        if text.strip() and b'"lock":' not in text:
+            raise UsageError(f"`{path}` is no file of `wdspec lock`; give another name") from None
         return None
 
 
