@@ -85,6 +85,7 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     (A + "    scale: 0\n", [("E210", 3, 12)]),
     (A + "    scale: [1, 2, 3]\n", [("E210", 3, 12)]),
     ("loader: {timeout: soon}\n" + A, [("E211", 1, 19)]),
+    ("loader: {timeout: 1.0e+300}\nerrors: {retry: 20000d}\n" + A, [("E204", 1, 19), ("E204", 2, 17)]),
     (A + "    key: {regex: '(.*)'}\n", [("E212", 3, 18)]),
     (A + "rewrite: [{from: 'a(', to: b}, {from: a, to: '\\2'}]\n", [("E212", 3, 18), ("E212", 3, 46)]),
     ("dataset:\n  - shards: a-{0009..0000}.tar\n", [("E213", 2, 15)]),

@@ -37,6 +37,9 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 MOST_WORKERS = 4096
 """Worker processes of one rank: more is a slip of the finger."""
 
+MOST_SECONDS = 1_000_000_000
+"""Of a duration: 31 years. Locks and queues wait for 292 years at most."""
+
 MOST_SAMPLES = 10**6
 """Samples of a batch that one rank holds at once."""
 
@@ -270,12 +273,12 @@ Size = Annotated[
 ]
 Duration = Annotated[
     float,
-    Field(gt=0),
+    Field(gt=0, le=MOST_SECONDS),
     BeforeValidator(read_duration),
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "number", "exclusiveMinimum": 0},
+                {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_SECONDS},
                 text_form(rf"\s*{_AMOUNT}\s*(ms|s|m|h|d)\s*|[+]?{_REAL_TEXT}"),
             ],
             "examples": ["30s", "5m"],
