@@ -106,7 +106,7 @@ def test_a_flip_in_any_byte_of_a_header_is_an_error(read, reference, shard):
 def test_flips_elsewhere_read_as_in_tarfile_or_are_errors(read, reference, shard):
     random.seed(2)
     whole = reference(shard)
-    for at in range(random.randrange(7), len(shard), 7):
+    for at in range(random.randrange(17), len(shard), 17):
         data = bytearray(shard)
         data[at] = random.choice((0, 255, 48, data[at] ^ 1))
         check(read, reference, bytes(data), whole)
@@ -136,7 +136,7 @@ def test_an_overwritten_header_with_a_fitting_checksum_reads_as_in_tarfile_or_is
     places = [(0, 100), (124, 12), (124, 1), (156, 1), (157, 100)]
     if shard[257:263] == b"ustar\0":  # else the prefix is none for us, but one for tarfile
         places.append((345, 155))
-    for _ in range(3000):
+    for _ in range(1200):
         data = bytearray(shard)
         offset = random.choice(offsets)
         start, length = random.choice(places)

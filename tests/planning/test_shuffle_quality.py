@@ -177,6 +177,7 @@ def test_the_script_runs(more, tmp_path):
         assert len([line for line in done.stdout.splitlines() if line.startswith("|")]) == 2 + 2
 
 
+@pytest.mark.long
 def test_the_script_of_batches_runs():
     done = subprocess.run(
         [sys.executable, BENCHMARKS / "batch_entropy.py", "--quick"],

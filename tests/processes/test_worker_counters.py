@@ -47,7 +47,7 @@ def test_a_copy_begins_with_the_values_of_the_original():
     assert (counters[0], copy[0]) == (7, 8)
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_what_a_process_counts_is_there_when_it_is_gone(start):
     counters, context = WorkerCounters(), multiprocessing.get_context(start)
     for expected in (5, 10):

@@ -45,7 +45,7 @@ def test_epochs_go_on_where_the_last_one_ended(spec, workers):
     [
         *itertools.product((1, 2, 3), (True, False), ("fork",)),
         (2, True, "spawn"),
-        (1, False, "spawn"),
+        pytest.param(1, False, "spawn", marks=pytest.mark.long),
     ],
 )
 def test_leaving_early_loses_and_repeats_nothing(spec, workers, persistent, start):

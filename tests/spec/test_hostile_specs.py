@@ -276,9 +276,9 @@ def test_child_specs_that_multiply_are_limited(tmp_path: Path) -> None:
     assert "E009" in codes(tmp_path / "0.yaml")
 
 
-def test_a_hundred_thousand_unknown_keys_are_told_in_a_thousand(tmp_path: Path) -> None:
+def test_unknown_keys_in_crowds_are_told_in_a_thousand(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
-    path.write_text("".join(f"datas{i}: 1\n" for i in range(40_000)))
+    path.write_text("".join(f"datas{i}: 1\n" for i in range(12_000)))
     found = codes(path)
     assert len(found) == 1_001
     assert "E016" in found
@@ -286,7 +286,7 @@ def test_a_hundred_thousand_unknown_keys_are_told_in_a_thousand(tmp_path: Path) 
 
 def test_large_specs_with_very_many_variants_are_checked_in_part(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
-    sources = "".join(f"  - {{shards: s{i}.tar, weight: 1, shuffle: 1}}\n" for i in range(10_000))
+    sources = "".join(f"  - {{shards: s{i}.tar, weight: 1, shuffle: 1}}\n" for i in range(3_000))
     environments = "".join(f"  e{i}: {{seed: {i}}}\n" for i in range(100))
     path.write_text(f"dataset:\n{sources}environments:\n{environments}")
     assert codes(path) == ["W103"]

@@ -166,7 +166,6 @@ def test_splits_are_compared_and_their_environments_are_not(tmp_path: Path) -> N
         ([("(gs://.*)", r"pipe:gsutil cat \1")], []),
         ([(r"gs://(?:[^/]+/)*(.*)", r"/mnt/\1")], []),  # each repeat ends with what it cannot match
         ([(r"gs://(\w+/)+a", "/mnt/")], []),
-        ([(r"gs://(a?)+b", "/mnt/")], []),
     ],
 )
 def test_rewrite_rules(rules: list[tuple[str, str]], codes: list[str]) -> None:

@@ -152,7 +152,9 @@ def test_a_child_forked_while_a_client_is_made_reads(root):
         assert in_a_child(read) == "512"
 
 
-@pytest.mark.parametrize("root", ["s3", "gcs", "azure"], indirect=True)
+@pytest.mark.parametrize(
+    "root", ["s3", *(pytest.param(name, marks=pytest.mark.long) for name in ("gcs", "azure"))], indirect=True
+)
 def test_a_child_leaves_the_clients_of_its_parent_alone(root):
     ours, path = filesystem.filesystem_of(f"{root}pages/a-000.tar")
     assert ours.cat_file(path)
