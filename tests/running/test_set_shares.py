@@ -8,7 +8,7 @@ import json
 
 import pytest
 from rotating import rotating_loader
-from shardmaking import keys, write_source
+from shardmaking import keys, spec_of_two
 from torch.utils.data import DataLoader
 
 import wdspec
@@ -22,15 +22,7 @@ from wdspec.testing import assert_resumable
 
 @pytest.fixture
 def spec(tmp_path):
-    return {
-        "dataset": [
-            {"name": name, "shards": write_source(tmp_path, name, 3, 30), "probability": 0.5} for name in "ab"
-        ],
-        "defaults": {"shuffle": 20},
-        "batch": 4,
-        "epoch": {"batches": 12},
-        "elastic": {"ranks": 2, "workers": 2},
-    }
+    return spec_of_two(tmp_path)
 
 
 def expected(spec, batches, sets, rank=0, ranks=1):

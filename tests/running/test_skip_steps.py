@@ -9,7 +9,7 @@ import json
 import pytest
 import torch.distributed.checkpoint as dcp
 from rotating import rotating_loader
-from shardmaking import keys, write_shard, write_source
+from shardmaking import keys, spec_of_two, write_shard
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -28,15 +28,7 @@ pytestmark = [
 
 @pytest.fixture
 def spec(tmp_path):
-    return {
-        "dataset": [
-            {"name": name, "shards": write_source(tmp_path, name, 3, 30), "probability": 0.5} for name in "ab"
-        ],
-        "defaults": {"shuffle": 20},
-        "batch": 4,
-        "epoch": {"batches": 12},
-        "elastic": {"ranks": 2, "workers": 2},
-    }
+    return spec_of_two(tmp_path)
 
 
 def batches(spec, epochs=3, **options):

@@ -36,6 +36,19 @@ def write_source(folder, name, shards=4, samples=10):
     return f"{folder}/{name}-{{000..{shards - 1:03d}}}.tar"
 
 
+def spec_of_two(folder):
+    """A spec that mixes two sources of 90 samples evenly, over two ranks with two workers; their shards are written."""
+    return {
+        "dataset": [
+            {"name": name, "shards": write_source(folder, name, 3, 30), "probability": 0.5} for name in "ab"
+        ],
+        "defaults": {"shuffle": 20},
+        "batch": 4,
+        "epoch": {"batches": 12},
+        "elastic": {"ranks": 2, "workers": 2},
+    }
+
+
 UNEVEN = {"a": (5, 17), "b": (1, 9), "c": (3, 40), "d": (12, 3), "e": (2, 25), "f": (7, 8)}
 """Name of a source -> its shards, and the samples of each."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,14 @@ import numpy as np
 from wdspec.checking.shards.sample_hashes import content_hashes, content_part, key_hashes, largest, look_hash
 from wdspec.checking.shards.shard_facts import Hashes, SampleFacts, SamplePlace, Seen, merge
 from wdspec.checking.shards.value_briefs import brief, is_large
-from wdspec.checking.shards.value_columns import FieldWatch, Rows
+from wdspec.checking.shards.value_columns import FieldWatch, Rows, TellOf
 from wdspec.decoders.image_formats import IMAGE_FIELDS
 
 MOST_ROWS = 256
 """Samples held at most, to be looked at together."""
 
-TellOf = Callable[[str, str, SamplePlace, str], None]
-"""(code, message, sample, field) -> None."""
+_Held = tuple[Mapping[str, Any], int, int, str]
+"""A sample, its index, offset and key."""
 
 
 class SampleWatch:
@@ -43,8 +44,8 @@ class SampleWatch:
         self._watches: dict[str, FieldWatch] = {}
         self._large: dict[tuple[str, ...], list[tuple[str, bool]]] = {}
         """By layout: the fields that are held in short, and whether they are images."""
-        self._held: dict[tuple[str, ...], list[tuple[Mapping[str, Any], int, int, str]]] = {}
-        """By layout: samples, each with its index, offset and key."""
+        self._held: dict[tuple[str, ...], list[_Held]] = {}
+        """By layout."""
         self._rows = 0
 
     def raw(self, raw: Mapping[str, Any], index: int) -> None:
@@ -101,7 +102,7 @@ class SampleWatch:
             samples = [each[0] for each in held]
             shown = [name for name in names if not name.startswith("__")]
             merge(self.facts.layouts, {" ".join(shown): Seen(len(held), self.place(*held[0][1:]))})
-            rows = Rows(lambda row, held=held: self.place(*held[row][1:]), self._tell)  # type: ignore[misc]
+            rows = Rows(partial(self._place_of, held), self._tell)
             for name in shown:
                 watch = self._watches.get(name)
                 if watch is None:
@@ -110,6 +111,9 @@ class SampleWatch:
         self.facts.delivered += self._rows
         self._held.clear()
         self._rows = 0
+
+    def _place_of(self, held: list[_Held], row: int) -> SamplePlace:
+        return self.place(*held[row][1:])
 
     def finish(self) -> SampleFacts:
         """Looks at what is held, and gives what was gathered; nothing comes behind."""

@@ -23,14 +23,16 @@ from wdspec.checking.shards.shard_facts import (
 )
 from wdspec.checking.shards.value_briefs import Brief
 
+TellOf = Callable[[str, str, SamplePlace, str], None]
+"""(code, message, sample, field) -> None."""
+
 
 class Rows(NamedTuple):
     """The samples that values are of, by their rows."""
 
     place: Callable[[int], SamplePlace]
     """Where the sample of a row is: made only of the few that are named."""
-    tell_of: Callable[[str, str, SamplePlace, str], None]
-    """(code, message, place, field) -> None."""
+    tell_of: TellOf
 
     def tell(self, code: str, message: str, row: int, field: str) -> None:
         """Tells of a value that is wrong by itself."""
