@@ -278,6 +278,7 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     (A.rstrip() + "  # wdspec: ignore=E201\n", [("W002", 2, 37)]),
     (A.rstrip() + "  # wdspec: ignore=W101\n", [("W003", 2, 37)]),
     ("mix: {by: equal}\n" + A + "    weight: 1\n", [("W102", 1, 7)]),
+    ("loader: {workers: 2, kind: threads, persistent: false}\n" + A, [("W102", 1, 37)]),
 ]
 ELSEWHERE = {
     "E002": "test_hostile_specs",
@@ -451,3 +452,18 @@ def test_messages_say_what_kind_of_value_was_found(tmp_path: Path, text: str, me
 def test_fields_that_may_be_there_are_no_mistake(here: Path, text: str) -> None:
     (here / "spec.yaml").write_text(text)
     assert "E316" not in {problem.code for problem in check("spec.yaml")[1]}
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("1200-1260", "1200..1260"), ("20-12", "12..20"), ("20..12", "12..20")]
+)
+def test_the_range_that_a_hint_names_is_one(written: str, meant: str) -> None:
+    document = {"skip": written, "dataset": [{"shards": "a.tar"}]}
+    (problem,) = check(document)[1]
+    assert problem.hint == f"write `{meant}`"
+    assert check({**document, "skip": meant})[1] == []
+
+
+def test_how_long_processes_stay_is_no_key_without_effect() -> None:
+    document = {"loader": {"workers": 1, "persistent": False}, "dataset": [{"shards": "a-{0..9}.tar"}]}
+    assert check(document)[1] == []

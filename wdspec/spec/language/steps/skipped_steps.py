@@ -42,7 +42,10 @@ def read_step_range(value: Any) -> Any:
     match = _FORM.fullmatch(value)
     if match is None:
         meant = _MEANT.fullmatch(value)
-        hint = _HINT if meant is None else f"write `{meant[1]}..{meant[3]}`"
+        hint = _HINT
+        if meant is not None:
+            ends = sorted((meant[1], meant[3]), key=int)
+            hint = f"write `{'..'.join(ends)}`"
         refuse("E217", f"{quoted(value)} is no range of steps", hint)
     first, last = int(match[1]), int(match[3] or match[1])
     if last < first:

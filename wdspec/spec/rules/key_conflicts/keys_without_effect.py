@@ -5,6 +5,7 @@ from __future__ import annotations
 from wdspec.spec.compose.draft import Composed
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.schedule_steps import positive_names, steps_with_shares
+from wdspec.spec.tree.nodes import MapNode
 
 
 @rule(
@@ -15,7 +16,7 @@ from wdspec.spec.rules.schedule_steps import positive_names, steps_with_shares
     good="mix: {by: equal}\ndataset:\n  - {shards: a.tar}\n",
 )
 def keys_without_effect(composed: Composed) -> Findings:
-    """Sizes that no share goes by, sources that no step reads, and reading in turn within a pass."""
+    """Sizes that no share goes by, sources that no step reads, reading in turn in a pass, how long threads stay."""
     for sources in composed.lists:
         kind = None if sources.scheduled else sources.share_kinds[0] if sources.drafts else None
         if sources.mix is None or not (sources.scheduled or kind):
@@ -39,3 +40,7 @@ def keys_without_effect(composed: Composed) -> Findings:
         if source.interleave > 1:
             message = "`interleave` has no effect with `epoch: pass`, which reads shard after shard"
             yield Finding(leaf.node.key("interleave"), message, "remove it")
+    loader = composed.top.get("loader")
+    if composed.spec.loader.kind == "threads" and isinstance(loader, MapNode) and loader.get("persistent"):
+        message = "`persistent` has no effect with `kind: threads`, whose readers always stay"
+        yield Finding(loader.key("persistent"), message, "remove it")
