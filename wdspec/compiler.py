@@ -173,8 +173,9 @@ def loader(
     if options.timeout is not None and workers:
         arguments["timeout"] = options.timeout
     if workers:
-        # Persistent workers keep what they hold from one epoch to the next.
-        arguments["persistent_workers"] = True if options.persistent is None else options.persistent
+        if options.kind == "processes":
+            # Persistent workers keep what they hold from one epoch to the next; threads always do.
+            arguments["persistent_workers"] = True if options.persistent is None else options.persistent
         if options.prefetch is not None:
             arguments["prefetch_factor"] = options.prefetch
     made = Loader(

@@ -61,7 +61,7 @@ def counted(index):
 
 
 def kept(index):
-    return {index.entries.content(entry).name for entry in index.entries.by_use()}
+    return {index.entries.content(entry.key, entry.path).name for entry in index.entries.by_use()}
 
 
 def test_a_new_copy_does_not_list_those_that_are_there(index, listings):

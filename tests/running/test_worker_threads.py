@@ -214,3 +214,5 @@ def test_numbers_that_are_none_are_refused(make, arguments):
 def test_what_is_for_processes_is_refused(make):
     with pytest.raises(UsageError, match="`worker_init_fn` is for worker processes; leave out `loader:"):
         wdspec.loader(make(), worker_init_fn=print)
+    with pytest.raises(UsageError, match="`persistent_workers` is for worker processes"):
+        wdspec.loader(make(), persistent_workers=False)

@@ -5,6 +5,7 @@ import logging
 import os
 import tarfile
 import time
+from dataclasses import replace
 
 import pytest
 from servers.aistore_double import AisDouble
@@ -15,6 +16,7 @@ from wdspec.cache.cache_names import CacheNames
 from wdspec.cache.entries import Content, key_of
 from wdspec.cache.index import Index
 from wdspec.cache.shard_cache import ShardCache
+from wdspec.spec.language.aistore import Etl
 from wdspec.storage import changed_objects
 from wdspec.storage.changed_objects import change_since
 from wdspec.storage.storage import Storage
@@ -118,6 +120,13 @@ def test_in_aistore(cached, caplog, url):
             assert not told(caplog)
 
 
+def test_what_an_etl_made_is_compared_with_nothing():
+    cluster = AisCluster(("http://localhost:1",))
+    assert Storage().tells_changes
+    assert Storage(ais=cluster).tells_changes
+    assert not Storage(ais=replace(cluster, etl=Etl(name="upper", deterministic=True))).tells_changes
+
+
 def test_an_object_that_is_gone_is_told_of(cached, caplog, nginx):
     path = nginx.root / "going.tar"
     path.write_bytes(FIRST)
@@ -190,4 +199,4 @@ def test_an_index_of_before_says_nothing_of_its_objects(tmp_path):
     (entry,) = index.entries.by_use()
     with open(entry.path, "w", encoding="utf-8") as file:
         file.write("a.tar\ngs://b/a.tar")
-    assert index.entries.content(entry) == Content("a.tar", "gs://b/a.tar", "")
+    assert index.entries.content(entry.key, entry.path) == Content("a.tar", "gs://b/a.tar", "")

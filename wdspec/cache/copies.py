@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 
 from wdspec.cache.cache_names import Copies
-from wdspec.cache.entries import Entry, key_of
+from wdspec.cache.entries import key_of
 from wdspec.cache.in_use import open_marked
 from wdspec.cache.index import Index
 from wdspec.system.per_process import PerProcess
@@ -37,10 +37,11 @@ class Copy(CopyFile):
         self._touch()
 
     @property
-    def entry(self) -> tuple[int, str]:
+    def made_of(self) -> tuple[int, str]:
         """Its length in bytes, and what the store said of the object that it was made of; see `Content.made_of`."""
         size, entries = os.fstat(self.fileno()).st_size, Index(self._copies.directory).entries
-        content = entries.content(Entry(key := key_of(self._copies.own), size, 0, 0, entries.path(key, size)))
+        key = key_of(self._copies.own)
+        content = entries.content(key, entries.path(key, size))
         return size, "" if content is None else content.made_of
 
     def close(self) -> None:

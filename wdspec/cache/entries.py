@@ -76,15 +76,15 @@ class Entries:
                         found.append(Entry(key, int(size), stat.st_size, stat.st_mtime_ns, each.path))
         return sorted(found, key=lambda entry: entry.used)
 
-    def content(self, entry: Entry) -> Content | None:
+    def content(self, key: str, path: str) -> Content | None:
         """What an index file says; None if it is gone, or damaged."""
         try:
-            with open(entry.path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+            with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
                 name, _, said = file.read().partition("\n")
         except OSError:
             return None
         url, _, made_of = said.partition("\n")
-        return Content(name, url, made_of) if key_of(name) == entry.key else None
+        return Content(name, url, made_of) if key_of(name) == key else None
 
     def add(self, key: str, size: int, text: bytes) -> int:
         """Raises OSError, and then has added nothing."""

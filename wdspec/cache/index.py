@@ -226,7 +226,7 @@ class Index:
             count.total -= size
 
     def _delete_copy(self, entry: Entry) -> bool:
-        content = self.entries.content(entry)
+        content = self.entries.content(entry.key, entry.path)
         if content is None:
             return self._delete_unmade(entry)
         path = os.path.join(self.directory, content.name)
@@ -256,7 +256,7 @@ class Index:
         except OSError:
             return False
         try:
-            content = self.entries.content(entry)
+            content = self.entries.content(entry.key, entry.path)
             if content is not None and os.path.lexists(os.path.join(self.directory, content.name)):
                 return False
             _unlink(self.part(entry.key))

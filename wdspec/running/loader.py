@@ -26,7 +26,7 @@ from wdspec.running.run import Run
 from wdspec.running.run_stats import RunStats, StatsLog, Tally
 from wdspec.running.workers import worker_processes as workers
 from wdspec.running.workers.parcels import Parcel
-from wdspec.running.workers.tasks import Failure, TaskDataset, TaskLoader, TaskSampler, opened
+from wdspec.running.workers.tasks import Failure, TaskDataset, TaskLoader, TaskSampler, opened, pinned
 from wdspec.running.workers.worker_threads import AHEAD, WorkerThreads
 from wdspec.spec.language.value_types import MOST_WORKERS
 from wdspec.suggestions import did_you_mean
@@ -41,7 +41,7 @@ _OURS = {
     "dataset": "the spec says what is read",
     "workers": "write num_workers=, as for torch's DataLoader (`loader.workers` in a spec, `--workers` in commands)",
 }
-_OF_PROCESSES = frozenset({"worker_init_fn", "multiprocessing_context"})
+_OF_PROCESSES = frozenset({"worker_init_fn", "multiprocessing_context", "persistent_workers"})
 _TORCHS = frozenset(inspect.signature(DataLoader).parameters)
 
 
@@ -98,13 +98,12 @@ class Loader(Resumable):
         if threads and num_workers:
             for name in _OF_PROCESSES & torch_arguments.keys():
                 raise UsageError(f"`{name}` is for worker processes; leave out `loader: {{kind: threads}}`")
-            torch_arguments.pop("persistent_workers", None)
             self._threads = WorkerThreads(
                 run,
                 num_workers,
                 AHEAD if (ahead := torch_arguments.pop("prefetch_factor", None)) is None else ahead,
                 torch_arguments.pop("timeout", 0),
-                torch_arguments.get("pin_memory", False) and torch.cuda.is_available(),
+                pinned(torch_arguments.get("pin_memory", False)),
             )
             num_workers = 0
         self._words: Connection | None = None

@@ -62,7 +62,7 @@ def look_for_change(copy: Copy, location: str, url: str, stat: Callable[[], Obje
     asked.again[copy.name] = now + AGAIN
     if 0 <= time.time() - os.fstat(copy.fileno()).st_mtime < AGAIN:
         return
-    size, made_of = copy.entry
+    size, made_of = copy.made_of
     background_fetcher().add(_Question(copy.name, size, made_of, location, url, stat))
 
 

@@ -110,13 +110,16 @@ class Storage(StoreSettings):
         if copies is None or self.cache is None:
             return self.open_location(resolution.location)
         stream = self.cache.open(copies, partial(self.open_location, resolution.location))
-        if isinstance(stream, Copy) and not (
-            self.ais and self.ais.etl
-        ):  # what an ETL makes has no name of its own
+        if isinstance(stream, Copy) and self.tells_changes:
             once = replace(self, retry_policy=replace(self.retry_policy, budget=0.0, brief=0.0))
             stat = partial(once.stat_location, resolution.location)
             look_for_change(stream, resolution.location, resolution.url.text, stat)
         return stream
+
+    @property
+    def tells_changes(self) -> bool:
+        """Whether copies can be compared with what `stat` says: what an ETL makes of objects has no name of its own."""
+        return self.ais is None or self.ais.etl is None
 
     def watched(self, shard: ShardUrl) -> BinaryIO:
         """The bytes of a shard, as `open`; reads that give nothing for too long are ended."""

@@ -85,7 +85,7 @@ def explain_spec(
                 if not isinstance(measured, MissingShardError):  # W501 says so of all that are missing
                     advice.append(Advice("W502", str(measured), source))
                 measured = None
-            totals = None if measurements is None else measurements.of(spec, source)
+            totals = None if measurements is None else measurements.standing_for(spec, source)
             if measured is None and totals is not None:
                 measured = measured_before(totals, fields.field_of)
             if measured is not None:

@@ -12,6 +12,7 @@ from wdspec.checking.shards.data_problem import DataProblem
 from wdspec.cli.reports.checked_spec import CheckedSpec
 from wdspec.cli.reports.document_reports import junit_report
 from wdspec.cli.reports.line_reports import github_report, summary, text_report
+from wdspec.cli.support.json_output import without_secrets
 from wdspec.cli.support.tables import counted
 from wdspec.redaction import redacted_urls
 from wdspec.spec.language.models import Spec
@@ -56,7 +57,7 @@ def as_json(report: CheckReport) -> Iterator[str]:
     """One document: the problems, and what the samples of each source are."""
     yield json.dumps(
         {
-            "problems": [_without_secrets(problem.as_json()) for problem in report.problems],
+            "problems": [without_secrets(problem.as_json()) for problem in report.problems],
             "hidden": dict(report.hidden),
             "sources": {source.name: _about(source) for source in report.collection.own},
         },
@@ -123,7 +124,3 @@ def _about(source: CheckedSource) -> Mapping[str, object]:
             for name, each in facts.fields.items()
         },
     }
-
-
-def _without_secrets(fields: dict[str, object]) -> dict[str, object]:
-    return {name: redacted_urls(value) if isinstance(value, str) else value for name, value in fields.items()}

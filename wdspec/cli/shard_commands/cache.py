@@ -215,7 +215,7 @@ def _listed(index: Index) -> list[tuple[Entry, Content]]:
     return [
         (entry, content)
         for entry in index.entries.by_use()
-        if (content := index.entries.content(entry)) is not None
+        if (content := index.entries.content(entry.key, entry.path)) is not None
         and os.path.exists(os.path.join(index.directory, content.name))
     ]
 
@@ -233,15 +233,16 @@ def _changes(where: str | None) -> dict[str, Callable[[Entry, Content], str | No
 
     def change(storage: Storage, location: str, entry: Entry, content: Content) -> str | None:
         try:
-            change = change_since(content.made_of, entry.size, storage.stat_location(location))
+            seen = change_since(content.made_of, entry.size, storage.stat_location(location))
         except MissingShardError:
-            change = GONE
-        return change and f"the object has changed: {change}"
+            seen = GONE
+        return seen and f"the object has changed: {seen}"
 
     listed = ListedSpec.of(load(where))
     return {
         resolution.copies.path: partial(change, storage, resolution.location)
         for name, storage in listed.storages.items()
+        if storage.tells_changes
         for resolution in map(storage.resolve, listed.shards[name])
         if resolution.copies is not None
     }

@@ -48,7 +48,8 @@ FORMATS = ("text", "json", "github", "junit")
 @click.option(
     "--changed",
     metavar="FILE",
-    help="Read only shards that changed since this report, or since this file of `wdspec lock`.",
+    help="Read only shards that changed since this report, or this file of `wdspec lock`: of them, as --sample and "
+    "--all say.",
 )
 @click.option("--strict", is_flag=True, help="Warnings fail the check too.")
 @click.option("--ignore", metavar="CODE", multiple=True, help="Do not report this code. Repeatable.")

@@ -208,12 +208,17 @@ class TaskDataset(Dataset[Any]):
             self._reader.close()
 
 
+def pinned(wanted: bool) -> bool:
+    """Whether memory is page-locked, as torch decides it: where that is wanted and there is a device to copy to."""
+    return wanted and torch.accelerator.is_available()
+
+
 class TaskLoader(DataLoader[Any]):
     """torch's DataLoader over a `TaskDataset`; without workers it is passed by, as it takes 70 µs a task."""
 
     def __iter__(self) -> Any:
         if self.num_workers:
             return super().__iter__()
-        pins = self.pin_memory and torch.accelerator.is_available()
+        pins = pinned(self.pin_memory)
         deliveries = map(self.dataset.__getitem__, self.sampler)
         return (delivery.pin_memory() if pins else delivery for delivery in deliveries)

@@ -216,6 +216,11 @@ class Measurements:
         found = self.sources.get(source.name)
         return found if found is not None and found.reading == reading_of_shards(spec, source) else None
 
+    def standing_for(self, spec: Spec, source: Source) -> MeasuredSource | None:
+        """The same, where its totals are of just the shards that the spec asks for."""
+        found = self.of(spec, source) if self.split == spec.split else None
+        return found if found is not None and found.asked == tuple(source.shards or ()) else None
+
 
 def fill_in_measurements(
     spec: Spec, node: Node | None, library: Library, leaves: Iterable[Draft], problems: Problems
@@ -235,7 +240,7 @@ def fill_in_measurements(
         measurements = library.beside(path, MOST_BESIDE, Measurements.totals)
         if measurements.split != spec.split:
             raise UsageError(f"it is of the split `{measurements.split}`")
-    except (OSError, ValueError, UsageError) as error:
+    except (OSError, ValueError) as error:  # a UsageError is one
         said = error.message if isinstance(error, UsageError) else reason_of(error)
         _warn(node, f"nothing was measured that could be used in {named}: {said}", problems)
         return path
@@ -270,11 +275,7 @@ def spreads_as_json(fields: Mapping[str, Spread]) -> dict[str, Any]:
 
 
 def spreads_of_json(said: Mapping[str, Any]) -> dict[str, Spread]:
-    """The inverse.
-
-    Raises:
-        ValueError: other quantiles than those of `LEVELS`, or no counts.
-    """
+    """The inverse. Raises ValueError for other quantiles than those of `LEVELS`, or no counts."""
     fields = {}
     for name, each in said.items():
         quantiles, mean = tuple(map(_count, each["quantiles"])), float(each["mean"])
