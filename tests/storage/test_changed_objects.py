@@ -124,7 +124,7 @@ def test_what_an_etl_made_is_compared_with_nothing():
     cluster = AisCluster(("http://localhost:1",))
     assert Storage().tells_changes
     assert Storage(ais=cluster).tells_changes
-    assert not Storage(ais=replace(cluster, etl=Etl(name="upper", deterministic=True))).tells_changes
+    assert not Storage(ais=replace(cluster, etl=Etl(name="to-upper", deterministic=True))).tells_changes
 
 
 def test_an_object_that_is_gone_is_told_of(cached, caplog, nginx):
