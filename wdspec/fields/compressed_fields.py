@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from wdspec.formats.compression.kinds import BY_NAME
+from wdspec.formats.compression.kinds import BY_NAME as COMPRESSIONS
 
 MAX_DECOMPRESSED = 1 << 30
 """Bytes to which one compressed field may grow (1 GiB); beyond, it is taken for a decompression bomb."""
@@ -21,10 +21,10 @@ def unpack(packing: str, data: bytes) -> bytes:
         UsageError: zst, and nothing that reads it is installed.
         EOFError, OSError, zlib.error, lzma.LZMAError, ZstdError: it is not what the suffix says, or damaged.
     """
-    return BY_NAME[packing].decompress(data, MAX_DECOMPRESSED, _MAX_WINDOW)
+    return COMPRESSIONS[packing].decompress(data, MAX_DECOMPRESSED, _MAX_WINDOW)
 
 
-UNPACKERS: dict[str, Callable[[bytes], bytes]] = {name: partial(unpack, name) for name in BY_NAME}
+UNPACKERS: dict[str, Callable[[bytes], bytes]] = {name: partial(unpack, name) for name in COMPRESSIONS}
 """Last part of a suffix → what undoes it."""
 
 
@@ -33,7 +33,7 @@ def unpacked(suffix: str) -> tuple[str, tuple[str, ...]]:
     layers: list[str] = []
     while True:
         shorter, _, last = suffix.rpartition(".")
-        if last not in BY_NAME:
+        if last not in COMPRESSIONS:
             return suffix, tuple(layers)
         suffix = shorter
         layers.append(last)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from wdspec.decoders.libraries import library
-from wdspec.fields.codecs import ffmpeg_streams
-from wdspec.fields.codecs.ffmpeg_streams import read_streams, too_long
+
+from wdspec.fields.codecs.ffmpeg_streams import MAX_SAMPLES, read_streams, too_long
 
 Array = np.ndarray[Any, Any]
 
@@ -48,7 +48,7 @@ def _by_libsndfile(data: bytes) -> tuple[Array, int]:
         raise ValueError("the file is empty")
     with soundfile.SoundFile(_Seekable(data)) as file:
         promised = file.frames
-        if promised * file.channels > ffmpeg_streams.MAX_SAMPLES:
+        if promised * file.channels > MAX_SAMPLES:
             raise too_long(promised * file.channels)
         samples = file.read(dtype="float32", always_2d=True)
         # For mp3 the number is an estimate.

@@ -19,9 +19,9 @@ from typing import Any
 from wdspec.decoders.decoder_options import split_decoder
 from wdspec.decoders.libraries import library
 from wdspec.decoders.table import BY_NAME
-from wdspec.fields.codecs import ffmpeg_streams
+
 from wdspec.fields.codecs.clipping import Clipping, framed
-from wdspec.fields.codecs.ffmpeg_streams import read_streams
+from wdspec.fields.codecs.ffmpeg_streams import MAX_FRAME_BYTES, read_streams
 from wdspec.fields.codecs.images.framing import Framing
 from wdspec.fields.scale import Numbers
 
@@ -103,9 +103,9 @@ def _by_torchcodec(data: bytes) -> Film:
     torch = library("torch", "`video+torchcodec`")
     decoder = codec.VideoDecoder(data, dimension_order="NHWC", num_ffmpeg_threads=1)
     facts = decoder.metadata
-    if len(decoder) * facts.height * facts.width * 3 > ffmpeg_streams.MAX_FRAME_BYTES:
+    if len(decoder) * facts.height * facts.width * 3 > MAX_FRAME_BYTES:
         raise ValueError(
-            f"its frames are more than {ffmpeg_streams.MAX_FRAME_BYTES:,} bytes; read it as `raw`"
+            f"its frames are more than {MAX_FRAME_BYTES:,} bytes; read it as `raw`"
         )
     frames = decoder.get_frames_in_range(0, len(decoder)).data
     about: dict[str, Any] = {"video_fps": facts.average_fps}

@@ -11,7 +11,8 @@ from typing import BinaryIO, NamedTuple
 
 from wdspec.errors import ShardError
 from wdspec.formats.blocks import BLOCK, REFETCH, Blocks
-from wdspec.formats.tar import headers, told_twice
+from wdspec.formats.tar import headers
+from wdspec.formats.tar.told_twice import check_key, check_link, check_name, check_size, same
 from wdspec.formats.tar.headers import ASIDE, BODILESS, HARD_LINK, UNREADABLE, Header, shown
 from wdspec.formats.tar.shard_end import check_end, too_short
 
@@ -102,14 +103,14 @@ def member_at(blocks: Blocks, offset: int) -> Member | None:
                 )
             body = body[: header.size]
             if header.type == headers.LONG_NAME:
-                name = told_twice.same(name, _long(body), "long names")
+                name = same(name, _long(body), "long names")
             elif header.type == headers.LONG_LINK:
-                link = told_twice.same(link, _long(body), "targets")
+                link = same(link, _long(body), "targets")
             else:
                 new_name, new_link, new_size = _pax(body, header.type == headers.GLOBAL_PAX)
                 from_pax = from_pax or new_name is not None
-                name = told_twice.same(name, new_name, "long names")
-                link = told_twice.same(link, new_link, "targets")
+                name = same(name, new_name, "long names")
+                link = same(link, new_link, "targets")
                 size = new_size if size is None else size
         except ShardError as error:
             error.at(offset=at)
@@ -118,11 +119,11 @@ def member_at(blocks: Blocks, offset: int) -> Member | None:
 
     try:
         if name is not None:
-            told_twice.check_name(name, header)
+            check_name(name, header)
         if link is not None:
-            told_twice.check_link(link, header)
+            check_link(link, header)
         if size is not None:
-            told_twice.check_size(size, header)
+            check_size(size, header)
     except ShardError as error:
         error.at(offset=offset)
         raise
@@ -174,7 +175,7 @@ def _pax(body: bytes, is_global: bool) -> tuple[bytes | None, bytes | None, int 
     if any(key.startswith(b"GNU.sparse.") for key in records):
         raise ShardError(SPARSE_ADVICE, code="D115")
     for key in records:
-        told_twice.check_key(key)
+        check_key(key)
     # POSIX: an empty value takes an earlier one back.
     name, link, size = (records.get(key) or None for key in (b"path", b"linkpath", b"size"))
     if is_global:

@@ -6,8 +6,11 @@ import hashlib
 from collections.abc import Mapping
 from typing import Protocol
 
+import logging
 from wdspec.errors import ShardError
-from wdspec.streams.retrying import log
+
+log = logging.getLogger("wdspec")
+
 
 _told: set[str] = set()
 _STANDARD = frozenset({"md5", "sha256", "sha512"})

@@ -8,8 +8,11 @@ from urllib.parse import urlsplit
 
 import urllib3
 
+import logging
 from wdspec.stores.http.exchange import drain
-from wdspec.streams.retrying import log
+
+log = logging.getLogger("wdspec")
+
 
 MAP = "/v1/daemon?what=smap"
 _LARGEST = 16 * 1024 * 1024
