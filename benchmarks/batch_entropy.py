@@ -26,9 +26,9 @@ from pathlib import Path
 import webdataset
 
 import wdspec
-from wdspec.compiler import blueprint
+from wdspec.api import blueprint
 from wdspec.planning.topology import Seat
-from wdspec.running.run import Run
+from wdspec.run.run import Run
 
 CLASSES, BATCH = 10, 64
 

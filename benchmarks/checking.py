@@ -24,11 +24,11 @@ from material import brace_pattern, facts, text_sample, write_shards
 import wdspec
 from wdspec.checking.check_job import listed_for_check
 from wdspec.checking.run_check import check_data
-from wdspec.listed_spec import ListedSpec
 from wdspec.offline.engines import LocalEngine
-from wdspec.reading.error_budget import Budget
-from wdspec.reading.piece import Piece
-from wdspec.reading.user_steps import MapSteps
+from wdspec.read.budget import Budget
+from wdspec.read.shard import Piece
+from wdspec.read.transform import MapSteps
+from wdspec.shards.shards import ListedSpec
 
 PICTURE = picture(224, 224)
 

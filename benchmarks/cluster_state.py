@@ -21,13 +21,13 @@ import time
 from pathlib import Path
 
 import wdspec
-from wdspec.compiler import blueprint
+from wdspec.api import blueprint
 from wdspec.planning.plan import SourcePlan
 from wdspec.planning.stream_state import StreamState, pack_slot
 from wdspec.planning.topology import Seat
-from wdspec.running.cursor import Cursor
-from wdspec.running.run import Run
-from wdspec.running.states.run_state import Checkpoint, merge_states, read_state
+from wdspec.run.cursor import Cursor
+from wdspec.run.run import Run
+from wdspec.run.state import Checkpoint, merge_states, read_state
 
 PER_SHARD = 500
 BYTES = 100_000

@@ -20,11 +20,11 @@ from pathlib import Path
 from material import brace_pattern, text_sample, write_shards
 
 import wdspec
-from wdspec.compiler import blueprint
+from wdspec.api import blueprint
 from wdspec.planning.topology import Seat
-from wdspec.running.run import Run
-from wdspec.running.run_stats import Tally
-from wdspec.running.workers.tasks import SECONDS
+from wdspec.run.run import Run
+from wdspec.run.stats import Tally
+from wdspec.run.tasks import SECONDS
 
 
 def main() -> None:

@@ -25,9 +25,9 @@ from PIL import Image
 from webdataset.autodecode import Decoder as TheirDecoder
 from webdataset.autodecode import ImageHandler
 
-from wdspec.fields.codecs.images.image_decoder import ImageDecoder
-from wdspec.fields.codecs.images.jpeg import simplejpeg
-from wdspec.fields.sample_fields import SampleFields
+from wdspec.fields.codecs.image_decoder import ImageDecoder
+from wdspec.fields.codecs.image_files import simplejpeg
+from wdspec.fields.samples import SampleFields
 from wdspec.planning.keys import uniform
 
 SIZES = {"224×224": (224, 224), "500×375": (500, 375), "1920×1080": (1920, 1080)}

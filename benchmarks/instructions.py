@@ -63,7 +63,7 @@ def per_sample(items: Iterator[Any], size: int = 1) -> float:
 def rows(folder: Path) -> dict[str, float]:
     """What is counted → instructions a sample."""
     import wdspec
-    from wdspec.running.workers.parcels import Parcel
+    from wdspec.run.parcels import Parcel
 
     names = {"a": 0.5, "b": 0.3, "c": 0.2}
     for name in names:

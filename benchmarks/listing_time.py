@@ -4,7 +4,7 @@
     python -m benchmarks.listing_time --quick    # next to nothing: checks that it runs
 
 A glob over 1,000 shards of S3 (moto) that is 20 ms away. Ranks are processes that plan the spec at the same time; what
-is timed of each is `wdspec.plan`, when all is imported.
+is timed of each is `wdspec.planning`, when all is imported.
 """
 
 from __future__ import annotations

@@ -42,10 +42,10 @@ def _proxy(upstream: str, latency: float, rate: float | None, pipe: Connection) 
 
 def ours(urls: list[str]) -> Iterator[bytes]:
     """As the engine reads: each shard opened ahead while the one before is read."""
+    from wdspec.storage.ahead import Ahead
     from wdspec.storage.environment import Environment
     from wdspec.storage.storage import Storage
-    from wdspec.storage.upcoming import Ahead
-    from wdspec.urls.sequence import ShardUrl
+    from wdspec.urls.urls import ShardUrl
 
     ahead = Ahead(Storage.of(Environment.read()))
     shards = [ShardUrl(url, "/") for url in urls]
@@ -204,8 +204,8 @@ def forget_clients() -> None:
     """The next reader finds the store anew."""
     import fsspec
 
-    from wdspec.stores.fsspec import filesystems
-    from wdspec.system.per_process import KeyedValues
+    from wdspec.base.process import KeyedValues
+    from wdspec.stores import filesystems
 
     filesystems._systems.value = KeyedValues()
     fsspec.AbstractFileSystem.clear_instance_cache()

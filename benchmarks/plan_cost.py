@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from benchmarks.tables import Asked, Table, show
 
-IMPORTS = "import wdspec.spec.loading, wdspec.planning.plan, wdspec.storage.shard_listing"
+IMPORTS = "import wdspec.spec.load, wdspec.planning.plan, wdspec.shards.listing"
 PLAN = """
 import pickle
 import wdspec

@@ -29,7 +29,7 @@ import wdspec
 from benchmarks.material import brace_pattern, write_shards
 from benchmarks.rows import BATCH
 from benchmarks.tables import Asked, Table, show
-from wdspec.stores.local import local_store
+from wdspec.stores import local as local_store
 
 WHY = "what was held is read again, up to 3.6 times `shuffle` samples; a fresh loader reads a few hundred"
 """Of a process that has all its modules, and needs no worker."""

@@ -24,12 +24,12 @@ from typing import Any
 import wdspec
 from benchmarks.material import brace_pattern, text_sample, write_shards
 from benchmarks.tables import Asked, Table, show
-from wdspec.compiler import blueprint
+from wdspec.api import blueprint
 from wdspec.planning.topology import Seat
-from wdspec.running.loader import Loader
-from wdspec.running.run import Run
-from wdspec.running.workers.parcels import Parcel
-from wdspec.running.workers.tasks import Delivery, TaskDataset, opened
+from wdspec.run.loader import Loader
+from wdspec.run.parcels import Parcel
+from wdspec.run.run import Run
+from wdspec.run.tasks import Delivery, TaskDataset, opened
 
 
 class StatelessDataset(TaskDataset):

@@ -20,7 +20,7 @@ import wdspec
 from benchmarks.material import brace_pattern, picture_sample, write_shards
 from benchmarks.slow_server import SlowServer
 from benchmarks.tables import Asked, Table, show
-from wdspec.streams.read_ahead import BUDGET
+from wdspec.stores.read_ahead import BUDGET
 
 SOURCES, SHUFFLE, BATCH, SHARDS = 5, 1000, 64, 24
 OVERHEAD = 150e6

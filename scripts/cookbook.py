@@ -10,7 +10,7 @@ from pathlib import Path
 
 from wdspec.cli.spec_commands.head import columns_of
 from wdspec.cli.support.value_summary import value_meaning
-from wdspec.spec.loading import load
+from wdspec.spec.load import load
 
 COOKBOOK = Path(__file__).parents[1] / "docs" / "cookbook"
 RECIPES = sorted(path.stem for path in COOKBOOK.glob("*.md") if path.stem != "README")

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from wdspec.errors import FieldError, tell_place
+from wdspec.base.errors import FieldError, tell_place
 
 PLACE = {"source": "a", "url": "s3://u:hush@b/a.tar", "key": "k1"}
 

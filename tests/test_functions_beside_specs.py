@@ -11,8 +11,8 @@ from commandline import within
 from shardmaking import write_source
 
 import wdspec
-from wdspec.errors import SpecError
-from wdspec.importing import file_of_module
+from wdspec.base.errors import SpecError
+from wdspec.base.user_code import file_of_module
 
 SPEC = """\
 dataset:

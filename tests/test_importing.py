@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from wdspec.errors import FieldError, SpecError
-from wdspec.importing import check_arguments, file_of_module, import_function
+from wdspec.base.errors import FieldError, SpecError
+from wdspec.base.user_code import check_arguments, file_of_module, import_function
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +130,7 @@ def test_a_folder_of_data_beside_the_spec_hides_no_module_of_its_name(
 
 def test_a_spec_error_of_the_users_own_module_says_where_it_came_up(tmp_path: Path) -> None:
     folder = beside(
-        tmp_path / "of_spec", raises_i_py="from wdspec.errors import SpecError\nraise SpecError('no')\n"
+        tmp_path / "of_spec", raises_i_py="from wdspec.base.errors import SpecError\nraise SpecError('no')\n"
     )
     with pytest.raises(SpecError, match="cannot import `raises_i` for `map: raises_i:f`: SpecError: no"):
         import_function("raises_i:f", "map", folder)

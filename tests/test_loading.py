@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from wdspec.errors import SpecError, UsageError
-from wdspec.spec.language.models import Spec
-from wdspec.spec.loading import check, load
+from wdspec.base.errors import SpecError, UsageError
+from wdspec.spec.load import check, load
+from wdspec.spec.spec import Spec
 
 Write = Callable[..., None]
 

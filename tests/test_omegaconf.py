@@ -7,7 +7,7 @@ from omegaconf import OmegaConf
 from shardmaking import write_source
 
 import wdspec
-from wdspec.errors import SpecError
+from wdspec.base.errors import SpecError
 
 CONFIG = r"""
 root: {folder: shards, size: 2}

@@ -8,13 +8,13 @@ import pytest
 
 import wdspec
 from wdspec import Decoder, load
-from wdspec.errors import SpecError, UrlError, UsageError
-from wdspec.fields.sample_fields import SampleFields
-from wdspec.secure import secure_mode
-from wdspec.spec.language.models import Source, Spec
+from wdspec.base.errors import SpecError, UrlError, UsageError
+from wdspec.base.user_code import secure_mode
+from wdspec.fields.samples import SampleFields
+from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-from wdspec.urls.sequence import ShardUrl
+from wdspec.urls.urls import ShardUrl
 
 FORBIDS = ["1", "true", "True", "yes", "on", "ON", "2", " 1 ", "forbid", "truee"]
 ALLOWS = ["", " ", "0", "false", "FALSE", "no", "No", "off", "OFF", " 0 "]

@@ -56,7 +56,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_HOMES[name]), name)
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.partition(".")[0] == "torch":
-            importlib.import_module("wdspec.compiler").require_torch(f"wdspec.{name}")
+            importlib.import_module("wdspec.api").require_torch(f"wdspec.{name}")
         raise
     globals()[name] = value
     return value

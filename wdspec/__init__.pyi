@@ -1,18 +1,18 @@
 """The public names, each with its home: for type checkers, and for `__init__.py`, which imports them on first use."""
 
-from wdspec.compiler import compile as compile
-from wdspec.compiler import loader as loader
-from wdspec.compiler import plan as plan
-from wdspec.errors import DecodingError as DecodingError
-from wdspec.errors import FieldError as FieldError
-from wdspec.errors import MissingShardError as MissingShardError
-from wdspec.errors import ShardError as ShardError
-from wdspec.errors import SpecError as SpecError
-from wdspec.errors import StoreError as StoreError
-from wdspec.errors import UrlError as UrlError
-from wdspec.errors import UsageError as UsageError
-from wdspec.errors import WdspecError as WdspecError
-from wdspec.fields.codecs.images.image_encoder import ImageEncoder as ImageEncoder
+from wdspec.api import compile as compile
+from wdspec.api import loader as loader
+from wdspec.api import plan as plan
+from wdspec.base.errors import DecodingError as DecodingError
+from wdspec.base.errors import FieldError as FieldError
+from wdspec.base.errors import MissingShardError as MissingShardError
+from wdspec.base.errors import ShardError as ShardError
+from wdspec.base.errors import SpecError as SpecError
+from wdspec.base.errors import StoreError as StoreError
+from wdspec.base.errors import UrlError as UrlError
+from wdspec.base.errors import UsageError as UsageError
+from wdspec.base.errors import WdspecError as WdspecError
+from wdspec.fields.codecs.image_encoder import ImageEncoder as ImageEncoder
 from wdspec.fluent import error_handlers
 from wdspec.fluent.datapipeline import DataPipeline as DataPipeline
 from wdspec.fluent.datapipeline import Processor as Processor
@@ -85,19 +85,19 @@ from wdspec.fluent.stages.tar_shards import tar_file_expander as tar_file_expand
 from wdspec.fluent.stages.tar_shards import tarfile_to_samples as tarfile_to_samples
 from wdspec.fluent.stages.tar_shards import url_opener as url_opener
 from wdspec.planning.plan import Plan as Plan
-from wdspec.reading.batches.padding import Padded as Padded
-from wdspec.reading.sample_rng import sample_rng as sample_rng
-from wdspec.running.gathering import gather_state as gather_state
-from wdspec.running.loader import Loader as Loader
-from wdspec.running.states.run_state import merge_states as merge_states
-from wdspec.spec.language.models import Spec as Spec
-from wdspec.spec.loading import load as load
-from wdspec.stores.user_stores import opener as opener
-from wdspec.stores.user_stores import store as store
+from wdspec.read.padding import Padded as Padded
+from wdspec.read.randomness import sample_rng as sample_rng
+from wdspec.run.gathering import gather_state as gather_state
+from wdspec.run.loader import Loader as Loader
+from wdspec.run.state import merge_states as merge_states
+from wdspec.spec.load import load as load
+from wdspec.spec.spec import Spec as Spec
+from wdspec.stores.users import opener as opener
+from wdspec.stores.users import store as store
 from wdspec.webdataset import WebDataset as WebDataset
-from wdspec.writing.record_writer import RecordWriter as RecordWriter
-from wdspec.writing.shard_writer import ShardWriter as ShardWriter
-from wdspec.writing.tar_writer import TarWriter as TarWriter
+from wdspec.write.record_writer import RecordWriter as RecordWriter
+from wdspec.write.shard_writer import ShardWriter as ShardWriter
+from wdspec.write.tar_writer import TarWriter as TarWriter
 
 handlers = error_handlers
 __all__: list[str]

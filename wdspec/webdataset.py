@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from wdspec.compiler import compile
-from wdspec.errors import UsageError
+from wdspec.api import compile
+from wdspec.base.errors import UsageError
+from wdspec.base.redaction import redacted_urls
 from wdspec.fluent.datapipeline import DataPipeline
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.stages.shard_lists import ResampledShards, SimpleShardList, Urls
@@ -17,8 +18,7 @@ from wdspec.fluent.stages.shard_mix import MultiShardSample
 from wdspec.fluent.stages.shard_reader import ShardReader
 from wdspec.fluent.stages.splitting import single_node_only, split_by_worker
 from wdspec.fluent.stages.tar_shards import Rename, Selection, read_tars
-from wdspec.redaction import redacted_urls
-from wdspec.urls.sequence import ShardUrl
+from wdspec.urls.urls import ShardUrl
 
 Splitter = Callable[[Iterable[Any]], Iterator[Any]]
 

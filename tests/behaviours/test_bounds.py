@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import wdspec
-from wdspec.errors import UrlError
-from wdspec.fields import compressed_fields
-from wdspec.fields.codecs.numpy_files import read_numpy
+from wdspec.base.errors import UrlError
+from wdspec.fields import unpack as compressed_fields
+from wdspec.fields.codecs.arrays import read_numpy
 from wdspec.fields.codecs.text import read_integer, write_integer
-from wdspec.formats.compression import kinds
-from wdspec.planning.epoch_length import batching
-from wdspec.spec.loading import check
+from wdspec.formats import compression as kinds
+from wdspec.planning.topology import batching
+from wdspec.spec.load import check
 from wdspec.urls.braces import Braces
 
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wdspec.cache.cache_names import CacheNames, own_name, shared_names
-from wdspec.errors import UsageError
-from wdspec.spec.language.models import Source, Spec
-from wdspec.storage.cache_settings import CacheSettings
+from wdspec.base.errors import UsageError
+from wdspec.cache.names import CacheNames, own_name, shared_names
+from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment
-from wdspec.urls.sequence import ShardUrl
+from wdspec.storage.storage import CacheSettings
+from wdspec.urls.urls import ShardUrl
 
 
 @pytest.mark.parametrize(

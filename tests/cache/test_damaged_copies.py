@@ -13,7 +13,7 @@ from servers.counting import CountingServer
 from shardmaking import write_shard
 
 import wdspec
-from wdspec.errors import FieldError, ShardError
+from wdspec.base.errors import FieldError, ShardError
 
 SAMPLES = [(f"{i:04d}", {"txt": random.Random(i).randbytes(1500).hex().encode()}) for i in range(200)]
 

@@ -5,8 +5,7 @@ import random
 
 import pytest
 
-from wdspec.cache.entries import Content, Entries, key_of
-from wdspec.cache.index import BASE, Index
+from wdspec.cache.index import BASE, Content, Entries, Index, key_of
 
 SIZE = 1000
 

@@ -11,10 +11,9 @@ import cachestores
 import pytest
 from cachestores import Caching, Store, drained, tar_of
 
+from wdspec.cache import fill as filling
 from wdspec.cache import follower
-from wdspec.cache import running_fills as filling
-from wdspec.cache.entries import key_of
-from wdspec.cache.index import Index
+from wdspec.cache.index import Index, key_of
 
 URL = "gs://b/0.tar"
 DATA = tar_of(1_000_000)

@@ -10,7 +10,7 @@ from cachejobs import Job
 from cachestores import bytes_in, tar_of
 from servers.counting import CountingServer
 
-from wdspec.cache.cache_names import own_name
+from wdspec.cache.names import own_name
 
 
 class Shards:

@@ -8,8 +8,8 @@ import threading
 import pytest
 from cachestores import Caching, Store, bytes_in, drained, tar_of
 
+from wdspec.base.errors import MissingShardError, ShardError
 from wdspec.cache import fill as filling_module
-from wdspec.errors import MissingShardError, ShardError
 
 URL = "gs://bucket/a/0.tar"
 DATA = tar_of(3_000_000)

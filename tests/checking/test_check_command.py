@@ -16,8 +16,7 @@ from shardmaking import write_shard, write_source
 import wdspec
 from wdspec.checking import run_check
 from wdspec.offline.engines import LocalEngine
-from wdspec.spec.problems.sample_codes import SAMPLE_CODES
-from wdspec.spec.problems.shard_codes import SHARD_CODES
+from wdspec.spec.data_codes import SAMPLE_CODES, SHARD_CODES
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from commandline import within
 from shardmaking import UNEVEN, write_shard, write_uneven_sources
 
 import wdspec
+from wdspec.api import blueprint
 from wdspec.cli.trace import header_parts
 from wdspec.cli.trace.step_trace import trace_step
-from wdspec.compiler import blueprint
-from wdspec.fields.sample_fields import SampleFields
+from wdspec.fields.samples import SampleFields
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ from commandline import within
 from shardmaking import write_source
 
 import wdspec
+from wdspec.base.process import cores
 from wdspec.cli.bench.spec_bench import Bench, parts_of, trial_count, tries_threads, worker_counts
 from wdspec.cli.bench.trial import Measured, Trial, _timed, measured
 from wdspec.cli.support.spec_options import SpecChoice
-from wdspec.system.cores import cores
 
 
 def figures(rate, own=0.5, bytes=0):

@@ -13,7 +13,7 @@ import pytest
 from commandline import PROGRAM, environment, on_terminal
 from commandline import within as wdspec
 
-from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.formats.tar.reader import TarSamples
 
 
 @pytest.fixture

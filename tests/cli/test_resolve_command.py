@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from wdspec.cli.spec_commands.resolve import resolve
-from wdspec.stores import user_stores as registry
+from wdspec.stores import users as registry
 
 SPEC = """\
 vars: {bucket: gs://pages}

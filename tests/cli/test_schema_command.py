@@ -12,12 +12,12 @@ from click.testing import CliRunner
 
 from wdspec.cli.main import cli
 from wdspec.spec.language import aistore, locations, options
-from wdspec.spec.language.json_schema import json_schema, json_schema_text
-from wdspec.spec.language.known_keys import keys_of
-from wdspec.spec.language.models import Source, Spec
-from wdspec.spec.language.steps import batch_options
-from wdspec.spec.reference_page import reference_text
+from wdspec.spec.language import batch as batch_options
+from wdspec.spec.reference import reference_text
 from wdspec.spec.rules.code_pages import all_codes
+from wdspec.spec.schema import json_schema, json_schema_text
+from wdspec.spec.spec import Source, Spec
+from wdspec.spec.validation import keys_of
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json_schema()

@@ -14,7 +14,7 @@ from servers.aistore_double import AisDouble
 from shardmaking import write_shard, write_source
 
 import wdspec as wds
-from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.formats.tar.reader import TarSamples
 
 
 @pytest.fixture

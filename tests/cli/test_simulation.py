@@ -13,7 +13,7 @@ from wdspec.cli.simulate import simulation
 from wdspec.cli.simulate.coverage import coverage
 from wdspec.cli.simulate.simulation import legal_runs, simulate
 from wdspec.planning.delays import Delays
-from wdspec.planning.finite_pass import ShardCount, SourceCount
+from wdspec.planning.passes import ShardCount, SourceCount
 from wdspec.planning.plan import make_plan
 from wdspec.planning.shard_order import ShardOrder
 from wdspec.planning.topology import Topology, slot_of_batch

@@ -6,12 +6,12 @@ import pytest
 from commandline import within
 from shardmaking import write_shard
 
-import wdspec.system.progress
+import wdspec.base.progress
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(wdspec.system.progress, "is_terminal", lambda: True)
+    monkeypatch.setattr(wdspec.base.progress, "is_terminal", lambda: True)
     fields = [{"cls": b"x"}, {"txt": b"t"}, {"cls": b"1"}, {"cls": b"2"}]
     write_shard(tmp_path / "a.tar", [(f"k{n:02d}", fields[n % 4]) for n in range(20)])
     return tmp_path

@@ -12,8 +12,8 @@ from shardmaking import write_source
 import wdspec
 from wdspec.cli.spec_commands.state import state as command
 from wdspec.cli.support.state_files import described
-from wdspec.running.states.samples_given import samples_given
-from wdspec.running.states.state_checks import read_entry
+from wdspec.run.state import read_entry
+from wdspec.run.stats import samples_given
 
 
 @pytest.fixture(scope="module")

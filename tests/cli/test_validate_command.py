@@ -386,7 +386,7 @@ def test_validating_imports_nothing_heavy(here: Path) -> None:
         )
         loaded = set(done.stdout.rpartition("LOADED")[2].split())
         assert not loaded.intersection(HEAVY)
-        assert "wdspec.spec.language.models" in loaded
+        assert "wdspec.spec.spec" in loaded
 
 
 def test_output_is_plain_in_a_pipe_and_coloured_on_a_terminal(here: Path) -> None:

@@ -19,14 +19,14 @@ from commandline import within as wdspec
 from whole_spec import places
 
 import wdspec as wds
+from wdspec.base.errors import SpecError
 from wdspec.convert import dialect_table
 from wdspec.convert.dialect import Dialect
 from wdspec.convert.dialect_table import DIALECTS, recognised
 from wdspec.convert.given import Given
 from wdspec.convert.new_spec import NewSpec
-from wdspec.errors import SpecError
-from wdspec.spec.loading import check
-from wdspec.urls.sequence import parse_shards
+from wdspec.spec.load import check
+from wdspec.urls.urls import parse_shards
 
 HERE = Path(__file__).parent
 FILES = HERE / "files"

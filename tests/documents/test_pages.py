@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from commandline import wdspec as run
 
-from wdspec.spec.loading import check
+from wdspec.spec.load import check
 
 DOCS = Path(__file__).parents[2] / "docs"
 SPECS = [

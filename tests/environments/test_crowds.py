@@ -8,13 +8,12 @@ import pytest
 from crowds import PROCESSES, at_once
 
 import wdspec
-from wdspec.cache.entries import Content
-from wdspec.cache.index import Index
-from wdspec.errors import UsageError
+from wdspec.base.errors import UsageError
+from wdspec.base.files import LockFile
+from wdspec.cache.index import Content, Index
 from wdspec.fluent.stages import dbcache
-from wdspec.outputs.local_output import LocalOutput
-from wdspec.reading.skip_log import append_line
-from wdspec.system.file_locks import LockFile
+from wdspec.read.budget import append_line
+from wdspec.stores.outputs import LocalOutput
 
 
 @pytest.fixture(params=[0, *(pytest.param(turn, marks=pytest.mark.long) for turn in range(1, 30))])

@@ -7,7 +7,7 @@ import pytest
 from shardmaking import write_shard, write_source
 
 import wdspec
-from wdspec.streams import background_fetcher
+from wdspec.stores import read_ahead as background_fetcher
 
 seen = []
 recording = threading.local()

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from wdspec.cli.spec_commands.resolve import resolve
 from wdspec.spec.language.aistore import AIStore
-from wdspec.spec.language.known_keys import keys_of
-from wdspec.spec.loading import check
+from wdspec.spec.load import check
+from wdspec.spec.validation import keys_of
 
 PAGE = Path(__file__).parents[2].joinpath("docs/aistore.md").read_text()
 BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)

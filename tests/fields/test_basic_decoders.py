@@ -13,14 +13,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from wdspec.decoders.image_formats import FORMAT_OF, IMAGE_FIELDS, IMAGE_FORMATS
-from wdspec.decoders.row import DecoderRow
-from wdspec.decoders.table import BASIC, BY_NAME, IMAGES, MEDIA, ROWS
-from wdspec.errors import FieldError
-from wdspec.fields import compressed_fields as unpacking
-from wdspec.fields.decode_rules import DecodeRules
-from wdspec.fields.sample_fields import SampleFields
-from wdspec.spec.language import vocabulary
+from wdspec.base.errors import FieldError
+from wdspec.fields import unpack as unpacking
+from wdspec.fields.decode import DecodeRules
+from wdspec.fields.samples import SampleFields
+from wdspec.spec.language import values as vocabulary
+from wdspec.spec.language.decoders import (
+    BASIC,
+    BY_NAME,
+    FORMAT_OF,
+    IMAGE_FIELDS,
+    IMAGE_FORMATS,
+    IMAGES,
+    MEDIA,
+    ROWS,
+    DecoderRow,
+)
 
 
 def words(text: str) -> set[str]:

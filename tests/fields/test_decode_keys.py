@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from wdspec.errors import SpecError
-from wdspec.fields import sample_fields as module
-from wdspec.fields.compressed_fields import UNPACKERS
-from wdspec.fields.sample_fields import TRIAL, SampleFields
-from wdspec.spec.language.vocabulary import PACKINGS
-from wdspec.spec.loading import load
+from wdspec.base.errors import SpecError
+from wdspec.fields import samples as module
+from wdspec.fields.samples import TRIAL, SampleFields
+from wdspec.fields.unpack import UNPACKERS
+from wdspec.spec.language.values import PACKINGS
+from wdspec.spec.load import load
 
 
 def problems(tmp_path: Path, text: str) -> list[tuple[int, str]]:

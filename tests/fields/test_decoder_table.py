@@ -15,12 +15,10 @@ from decoded import decode
 from fieldfiles import whole_files
 from PIL import Image
 
-from wdspec.decoders.documentation import with_tables
-from wdspec.decoders.image_formats import FORMAT_OF
-from wdspec.decoders.libraries import EXTRAS
-from wdspec.decoders.table import BASIC, BY_NAME, IMAGES
-from wdspec.errors import UsageError
-from wdspec.spec.language import vocabulary
+from wdspec.base.errors import UsageError
+from wdspec.spec.language import values as vocabulary
+from wdspec.spec.language.decoders import BASIC, BY_NAME, EXTRAS, FORMAT_OF, IMAGES
+from wdspec.spec.reference import with_tables
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "decoders.md"
@@ -28,7 +26,7 @@ PAGE = REPOSITORY / "docs" / "decoders.md"
 
 def test_the_page_is_made_from_the_tables() -> None:
     page = PAGE.read_text()
-    assert page == with_tables(page), "run `python -m wdspec.decoders.documentation docs/decoders.md`"
+    assert page == with_tables(page), "run `python -m wdspec.spec.reference docs/decoders.md`"
     assert len(re.findall("<!-- table: ", page)) == 4
 
 
@@ -101,11 +99,11 @@ NEW_ROW = """
 USES_OF_IT = """
 import array
 import wdspec
-from wdspec.decoders.documentation import with_tables
-from wdspec.decoders.libraries import require_libraries
-from wdspec.fields.field_encoder import make_encoder
-from wdspec.fields.sample_fields import SampleFields
-from wdspec.spec.language.vocabulary import DECODERS
+from wdspec.spec.reference import with_tables
+from wdspec.spec.language.decoders import require_libraries
+from wdspec.fields.encode import make_encoder
+from wdspec.fields.samples import SampleFields
+from wdspec.spec.language.values import DECODERS
 
 assert "qp" in DECODERS
 spec = wdspec.load({"dataset": [{"shards": "a.tar", "extensions": "mail", "decode": {"mail": "qp"}}]})

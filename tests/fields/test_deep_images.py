@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from wdspec.fields.codecs.images.image_decoder import ImageDecoder
+from wdspec.fields.codecs.image_decoder import ImageDecoder
 
 DEEP = np.random.default_rng(3).integers(0, 65536, (5, 7, 4), dtype=np.uint16)
 

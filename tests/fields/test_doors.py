@@ -22,8 +22,8 @@ import torch
 
 import wdspec
 from wdspec import Decoder
-from wdspec.errors import FieldError, SpecError, UsageError
-from wdspec.fields.sample_fields import SampleFields
+from wdspec.base.errors import FieldError, SpecError, UsageError
+from wdspec.fields.samples import SampleFields
 
 
 class Payload:

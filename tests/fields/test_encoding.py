@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from wdspec.decoders.image_formats import FORMAT_OF as IMAGE_SUFFIXES
-from wdspec.decoders.table import BASIC, MEDIA, WRITTEN_BY
-from wdspec.errors import FieldError, UsageError
-from wdspec.fields.field_encoder import FieldEncoder, make_encoder
-from wdspec.fields.sample_fields import SampleFields
+from wdspec.base.errors import FieldError, UsageError
+from wdspec.fields.encode import FieldEncoder, make_encoder
+from wdspec.fields.samples import SampleFields
+from wdspec.spec.language.decoders import BASIC, MEDIA, WRITTEN_BY
+from wdspec.spec.language.decoders import FORMAT_OF as IMAGE_SUFFIXES
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 SCALARS = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | TEXT

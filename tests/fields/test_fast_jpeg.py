@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from wdspec.decoders.table import IMAGES
-from wdspec.fields.codecs.images import jpeg
-from wdspec.fields.codecs.images.image_decoder import ImageDecoder
+from wdspec.fields.codecs import image_files as jpeg
+from wdspec.fields.codecs.image_decoder import ImageDecoder
+from wdspec.spec.language.decoders import IMAGES
 
 IMAGE_SPECS = {name: row.image for row in IMAGES for name in row.names}
 
@@ -100,7 +100,7 @@ def test_of_damaged_files_pillow_has_the_last_word() -> None:
 
 def test_a_switch_keeps_it_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "wdspec.fields.codecs.images.image_decoder.read_jpeg",
+        "wdspec.fields.codecs.image_decoder.read_jpeg",
         lambda data, mode: pytest.fail("simplejpeg was used"),
     )
     assert ImageDecoder("rgb8+pillow")(FILES["4:2:0"]).shape == (65, 97, 3)

@@ -10,9 +10,9 @@ from PIL import Image
 from shardmaking import write_shard
 
 import wdspec
-from wdspec.errors import SpecError, UsageError
-from wdspec.fields.codecs.images.framing import random_crop
-from wdspec.fields.codecs.images.image_decoder import ImageDecoder
+from wdspec.base.errors import SpecError, UsageError
+from wdspec.fields.codecs.framing import random_crop
+from wdspec.fields.codecs.image_decoder import ImageDecoder
 from wdspec.planning.keys import uniform
 
 SIZES = [(40, 30), (30, 40), (33, 33), (17, 61)]
@@ -129,7 +129,7 @@ def test_labels_take_the_nearest_and_depth_stays():
     labels[:, 20:] = 200
     file = io.BytesIO()
     Image.fromarray(labels).save(file, "png")
-    decode = wdspec.fields.codecs.images.image_decoder.image_decoder("l8+resize=7", "seg.png", "seg.png")
+    decode = wdspec.fields.codecs.image_decoder.image_decoder("l8+resize=7", "seg.png", "seg.png")
     assert set(np.unique(decode(file.getvalue()))) == {0, 200}
     deep = io.BytesIO()
     Image.fromarray((labels.astype(np.uint16) + 1) * 257).save(deep, "png")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wdspec import FieldError
-from wdspec.fields.sample_bytes import frozen, thawed
+from wdspec.fields.encode import frozen, thawed
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -12,8 +12,8 @@ import pytest
 from decoded import PLACE
 from fieldfiles import whole_files
 
-from wdspec.errors import FieldError
-from wdspec.fields.sample_fields import SampleFields
+from wdspec.base.errors import FieldError
+from wdspec.fields.samples import SampleFields
 
 SECONDS = 20
 """No field of a few KB may take so long; on an idle machine none takes 0.2 s."""

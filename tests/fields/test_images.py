@@ -13,9 +13,10 @@ import torch
 from PIL import Image, ImageFile
 from webdataset.autodecode import ImageHandler
 
-from wdspec.decoders.table import IMAGES
-from wdspec.fields.codecs.images import image_files, jpeg
-from wdspec.fields.codecs.images.image_decoder import ImageDecoder
+from wdspec.fields.codecs import image_files
+from wdspec.fields.codecs import image_files as jpeg
+from wdspec.fields.codecs.image_decoder import ImageDecoder
+from wdspec.spec.language.decoders import IMAGES
 
 IMAGE_SPECS = {name: row.image for row in IMAGES for name in row.names}
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wdspec.fields.codecs.json_text import FastReader, read_json_with_stdlib
+from wdspec.fields.codecs.text import FastReader, read_json_with_stdlib
 
 TEXTS = [
     b"123456789012345678901234567890",

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wdspec.errors import SpecError
-from wdspec.fields.file_patterns import Extensions, endings, is_reserved
+from wdspec.base.errors import SpecError
+from wdspec.fields.extensions import Extensions, endings, is_reserved
 
 
 def read(extensions: Extensions, suffixes: list[str]) -> dict[str, str | None]:

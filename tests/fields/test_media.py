@@ -15,12 +15,11 @@ from decoded import decode
 from fieldfiles import CODECS, FRAMES, RATE, SOUND, film, sound
 
 from wdspec import Decoder, torch_audio, torch_video
-from wdspec.decoders.libraries import require_libraries
-from wdspec.decoders.table import BY_NAME
-from wdspec.errors import FieldError, SpecError, UsageError
-from wdspec.fields.codecs import ffmpeg_streams
+from wdspec.base.errors import FieldError, SpecError, UsageError
+from wdspec.fields.codecs import video as ffmpeg_streams
 from wdspec.fields.codecs.video import FilmDecoder, film_decoder
-from wdspec.fields.decode_rules import DecodeRules
+from wdspec.fields.decode import DecodeRules
+from wdspec.spec.language.decoders import BY_NAME, require_libraries
 
 ASK = ("audio", "video")
 
@@ -160,7 +159,7 @@ def test_a_library_that_is_not_there_is_named_with_its_extra(
 def test_decoders_that_a_spec_names_are_missed_before_the_first_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("wdspec.decoders.libraries.find_spec", lambda name: None)
+    monkeypatch.setattr("wdspec.spec.language.decoders.find_spec", lambda name: None)
     for name, extra in {
         "audio": "audio",
         "wma": "video",

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from wdspec.errors import FieldError
-from wdspec.fields.sample_fields import SampleFields
+from wdspec.base.errors import FieldError
+from wdspec.fields.samples import SampleFields
 
 PLACE = {"__key__": "0001", "__url__": "a-000000.tar", "__source__": "a"}
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from wdspec.decoders.table import IMAGES
-from wdspec.errors import SpecError
-from wdspec.fields.codecs.images.image_decoder import ImageDecoder
-from wdspec.fields.sample_fields import SampleFields
+from wdspec.base.errors import SpecError
+from wdspec.fields.codecs.image_decoder import ImageDecoder
+from wdspec.fields.samples import SampleFields
+from wdspec.spec.language.decoders import IMAGES
 
 IMAGE_SPECS = {name: row.image for row in IMAGES for name in row.names}
 

@@ -18,7 +18,7 @@ from decoded import decode
 from fieldfiles import VALUE, npy, pth
 from hiding import hide_library
 
-from wdspec.errors import FieldError, UsageError
+from wdspec.base.errors import FieldError, UsageError
 
 
 @pytest.mark.parametrize("suffix", ["mp", "msg", "msgpack", "meta.mp"])

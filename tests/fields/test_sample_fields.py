@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from wdspec.errors import FieldError, SpecError
-from wdspec.fields.sample_fields import MAX_LAYOUT_TEXT, MAX_LAYOUTS, SampleFields
-from wdspec.spec.language.models import Source
-from wdspec.spec.language.sample_options import Decode
+from wdspec.base.errors import FieldError, SpecError
+from wdspec.fields.samples import MAX_LAYOUT_TEXT, MAX_LAYOUTS, SampleFields
+from wdspec.spec.language.samples import Decode
+from wdspec.spec.spec import Source
 
 PLACE = {"__key__": "0001", "__url__": "a-000000.tar", "__source__": "a"}
 
@@ -258,7 +258,7 @@ def test_spawned_workers_rebuild_the_same_fields() -> None:
 
 def test_decoding_to_numpy_needs_no_torch() -> None:
     program = (
-        "import sys; from wdspec.fields.sample_fields import SampleFields; from PIL import Image; import io;"
+        "import sys; from wdspec.fields.samples import SampleFields; from PIL import Image; import io;"
         "b = io.BytesIO();"
         "Image.new('RGB', (2, 2)).save(b, 'PNG'); SampleFields(names=('rgb',))({'png': b.getvalue(), 'cls': b'1'});"
         "assert 'torch' not in sys.modules"

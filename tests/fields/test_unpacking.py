@@ -11,10 +11,10 @@ import pytest
 from decoded import decode
 from fieldfiles import PACKINGS, picture
 
-from wdspec.errors import FieldError, UsageError
-from wdspec.fields import compressed_fields as unpacking
-from wdspec.fields.compressed_fields import unpack, unpacked
-from wdspec.formats.compression import gzip_streams
+from wdspec.base.errors import FieldError, UsageError
+from wdspec.fields import unpack as unpacking
+from wdspec.fields.unpack import unpack, unpacked
+from wdspec.formats import compression as gzip_streams
 
 TEXT = b"hello " * 1000
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from wdspec.errors import ShardError
-from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.base.errors import ShardError
+from wdspec.formats.tar.reader import TarSamples
 
 Files = Sequence[tuple[str, bytes]]
 Samples = list[dict[str, Any]]

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wdspec.errors import ShardError
+from wdspec.base.errors import ShardError
 from wdspec.formats import blocks
 from wdspec.formats.tar.members import iter_members
-from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.formats.tar.reader import TarSamples
 
 DIALECTS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 
@@ -291,7 +291,7 @@ def test_any_archive_resumes_anywhere(pack, trickle, files, step, stride, mtime)
             assert list(TarSamples(trickle(data, step), **options)) == samples[emitted:]
 
 
-@pytest.mark.filterwarnings("ignore::wdspec.formats.tar.tar_reader.ShardWarning")
+@pytest.mark.filterwarnings("ignore::wdspec.formats.tar.reader.ShardWarning")
 @settings(max_examples=300, deadline=None)
 @given(garbage=st.binary(max_size=3000), after=st.booleans(), lenient=st.booleans())
 def test_garbage_is_a_shard_error_and_nothing_else(pack, read, garbage, after, lenient):

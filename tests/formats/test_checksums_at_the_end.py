@@ -7,9 +7,9 @@ import random
 import pytest
 from backports import zstd
 
-from wdspec.errors import ShardError
-from wdspec.formats.compression.decompressed_file import decompressed
-from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.base.errors import ShardError
+from wdspec.formats.decompress import decompressed
+from wdspec.formats.tar.reader import TarSamples
 
 PACKED = {
     "gz": lambda data: gzip.compress(data, mtime=0),

@@ -10,10 +10,10 @@ import sys
 import pytest
 import zstandard
 
-from wdspec.errors import ShardError, UsageError
-from wdspec.formats.compression import gzip_streams
-from wdspec.formats.compression.decompressed_file import decompressed
-from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.base.errors import ShardError, UsageError
+from wdspec.formats import compression as gzip_streams
+from wdspec.formats.decompress import decompressed
+from wdspec.formats.tar.reader import TarSamples
 
 COMPRESSORS = {
     "gz": gzip.compress,

@@ -6,10 +6,10 @@ import tarfile
 
 import pytest
 
-from wdspec.errors import ShardError
+from wdspec.base.errors import ShardError
 from wdspec.formats.tar.headers import Numbers, byte_sum, read_header, read_number, read_records
 from wdspec.formats.tar.members import iter_members
-from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.formats.tar.reader import TarSamples
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from wdspec.formats.tar.sample_keys import splitter
-from wdspec.spec.language.sample_options import KeyRule
+from wdspec.formats.tar.keys import splitter
+from wdspec.spec.language.samples import KeyRule
 
 FIRST_DOT = [
     ("a.jpg", ("a", "jpg")),

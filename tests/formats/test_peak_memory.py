@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
-from wdspec.formats.compression.kinds import BY_NAME
-from wdspec.formats.tar.header_writing import END, HeaderMaker
+from wdspec.formats.compression import BY_NAME
+from wdspec.formats.tar.writing import END, HeaderMaker
 
 READ = """
 import sys
-from wdspec.formats.compression.decompressed_file import decompressed
-from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.formats.decompress import decompressed
+from wdspec.formats.tar.reader import TarSamples
 with open(sys.argv[1], "rb", buffering=0) as file:
     read = sum(len(sample["bin"]) for sample in TarSamples(decompressed(file)))
 print(read, next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wdspec
-from wdspec.errors import ShardError
-from wdspec.formats.records import record_reader as records
-from wdspec.formats.records.boundaries import MAX_DEPTH, splitter_of
-from wdspec.formats.records.record_reader import RecordSamples
+from wdspec.base.errors import ShardError
+from wdspec.formats import records
+from wdspec.formats.records import MAX_DEPTH, RecordSamples, splitter_of
 
 FORMATS = ("cbor", "msgpack", "jsonl")
 DUMPS = {

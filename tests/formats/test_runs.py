@@ -7,11 +7,12 @@ import random
 
 import pytest
 
-from wdspec.errors import ShardError
+from wdspec.base.errors import ShardError
 from wdspec.formats import blocks
-from wdspec.formats.tar import header_runs, sample_runs
-from wdspec.formats.tar.tar_reader import TarSamples
-from wdspec.spec.language.sample_options import KeyRule
+from wdspec.formats.tar import headers as header_runs
+from wdspec.formats.tar import runs as sample_runs
+from wdspec.formats.tar.reader import TarSamples
+from wdspec.spec.language.samples import KeyRule
 
 SUFFIXES = ("txt", "json", "cls", "seg.png", "JPG")
 RULES = (KeyRule(), KeyRule(kind="last_dot"), KeyRule(kind="regex", regex=r"(.*)[.](\w+)"))

@@ -6,10 +6,10 @@ import warnings
 
 import pytest
 
-from wdspec.errors import ShardError
+from wdspec.base.errors import ShardError
 from wdspec.formats.tar.members import iter_members
-from wdspec.formats.tar.tar_reader import ShardWarning, TarSamples, count_samples
-from wdspec.spec.language.sample_options import KeyRule
+from wdspec.formats.tar.reader import ShardWarning, TarSamples, count_samples
+from wdspec.spec.language.samples import KeyRule
 
 PAIRS = [(f"{key}.{suffix}", f"{key}{suffix}".encode()) for key in "abcdefghij" for suffix in ("jpg", "cls")]
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 import wdspec
-from wdspec.formats.compression.kinds import COMPRESSIONS, compression_of, without_compression
+from wdspec.formats.compression import COMPRESSIONS, compression_of, without_compression
 from wdspec.formats.suffixes import SUFFIXES, TAR_SUFFIXES, format_of, is_listed, stem_of
 
 

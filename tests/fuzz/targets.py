@@ -13,19 +13,17 @@ import warnings
 from pathlib import Path
 from unittest import mock
 
-from wdspec.errors import ShardError, SpecError, UrlError
+from wdspec.base.errors import ShardError, SpecError, UrlError
 from wdspec.formats import blocks
-from wdspec.formats.compression.decompressed_file import decompressed
-from wdspec.formats.records.boundaries import splitter_of
-from wdspec.formats.records.record_reader import RecordSamples
+from wdspec.formats.decompress import decompressed
+from wdspec.formats.records import RecordSamples, splitter_of
 from wdspec.formats.tar.members import iter_members
-from wdspec.formats.tar.tar_reader import TarSamples
-from wdspec.spec.language.sample_options import KeyRule
-from wdspec.spec.loading import check, load
+from wdspec.formats.tar.reader import TarSamples
+from wdspec.spec.language.samples import KeyRule
+from wdspec.spec.load import check, load
 from wdspec.urls.braces import Braces
 from wdspec.urls.rewrite import parse_rules, rewrite
-from wdspec.urls.schemes import local_path, scheme_of, slip_in
-from wdspec.urls.sequence import kind_of, parse_shards
+from wdspec.urls.urls import kind_of, local_path, parse_shards, scheme_of, slip_in
 
 BLOCK = 512
 FORMATS = ("cbor", "msgpack", "jsonl")

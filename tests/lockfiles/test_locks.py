@@ -8,8 +8,8 @@ from commandline import within as wdspec
 from shardmaking import write_source
 
 import wdspec as wds
-from wdspec.errors import SpecError, UsageError
-from wdspec.lockfiles.lock_file import Lock
+from wdspec.base.errors import SpecError, UsageError
+from wdspec.shards.lock import Lock
 from wdspec.storage.storage import Storage
 
 SPEC = """
@@ -184,7 +184,7 @@ def test_diff_compares_what_was_locked(folder, lock):
 
 
 def test_keys_of_origin_do_not_touch_order_or_samples(folder):
-    from wdspec.planning.order_digest import describe_order, describe_samples
+    from wdspec.planning.digest import describe_order, describe_samples
 
     plain = SPEC.replace(", license: CC-BY-4.0, homepage: https://example.org/a, revision: v2", "")
     (folder / "plain.yaml").write_text(plain)

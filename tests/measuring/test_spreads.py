@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wdspec.measuring.spreads import pooled, spread_of
-from wdspec.spec.compose.measurements import LEVELS
+from wdspec.spec.measurements import LEVELS
 
 shards = st.lists(st.lists(st.integers(0, 10**7), min_size=20, max_size=60), min_size=1, max_size=5)
 

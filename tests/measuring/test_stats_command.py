@@ -18,16 +18,16 @@ from PIL import Image
 from shardmaking import write_shard, write_source
 
 import wdspec
-from wdspec.compiler import blueprint
-from wdspec.errors import UsageError
-from wdspec.listed_spec import ListedSpec
+from wdspec.api import blueprint
+from wdspec.base.errors import UsageError
 from wdspec.measuring import measure_job
 from wdspec.offline.engines import LocalEngine
-from wdspec.reading import counting
-from wdspec.reading.error_budget import Budget
-from wdspec.spec.compose.measurements import LEVELS, MeasuredShard, Measurements
+from wdspec.read.budget import Budget
+from wdspec.shards import count as counting
+from wdspec.shards.shards import ListedSpec
+from wdspec.spec.measurements import LEVELS, MeasuredShard, Measurements
 from wdspec.storage.storage import Storage
-from wdspec.urls.sequence import ShardUrl
+from wdspec.urls.urls import ShardUrl
 
 SPEC = """\
 wdspec: 1

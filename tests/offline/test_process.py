@@ -15,7 +15,7 @@ from offlinejobs import write_job
 
 from wdspec import ShardError, UsageError, WdspecError, load
 from wdspec.cli.spec_commands.process import process
-from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.formats.tar.reader import TarSamples
 from wdspec.offline.job import job_of
 
 RUN = [sys.executable, "-c", "from wdspec.cli.main import main; main()", "process"]

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from wdspec.errors import ShardError, UrlError, UsageError
-from wdspec.outputs.local_output import LocalOutput
+from wdspec.base.errors import ShardError, UrlError, UsageError
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-from wdspec.urls.schemes import ROWS
+from wdspec.stores.outputs import LocalOutput
+from wdspec.urls.urls import ROWS
 
 
 def open_output(url, **options):
@@ -56,7 +56,7 @@ def test_a_second_writer_of_the_same_file_is_refused_while_the_first_is_at_it(tm
 def test_what_a_killed_writer_left_is_written_over(tmp_path):
     path = tmp_path / "a.tar"
     code = (
-        "import os, sys; from wdspec.outputs.local_output import LocalOutput\n"
+        "import os, sys; from wdspec.stores.outputs import LocalOutput\n"
         f"out = LocalOutput({str(path)!r}); out.write(b'x' * 5_000_000); out._file.flush()\n"
         "os.kill(os.getpid(), 9)"
     )

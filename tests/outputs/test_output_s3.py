@@ -3,7 +3,7 @@
 import pytest
 
 import wdspec
-from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.formats.tar.reader import TarSamples
 
 pytest.importorskip("s3fs")
 server = pytest.importorskip("moto.server")

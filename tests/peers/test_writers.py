@@ -9,8 +9,8 @@ import webdataset
 from PIL import Image
 
 import wdspec
-from wdspec.fields.sample_fields import SampleFields
-from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.fields.samples import SampleFields
+from wdspec.formats.tar.reader import TarSamples
 
 PICTURE = np.add.outer(np.arange(16), np.arange(12))[:, :, None].astype(np.uint8) * np.array(
     [3, 5, 7], np.uint8

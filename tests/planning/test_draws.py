@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wdspec.planning.draws import Draws
-from wdspec.planning.even import EvenSequence
+from wdspec.planning.draws import Draws, EvenSequence
 from wdspec.planning.topology import Topology
 
 FIBONACCI = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)

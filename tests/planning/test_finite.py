@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import wdspec
-from wdspec.planning.finite_pass import PassSegment, ShardCount, SourceCount, plan_pass
+from wdspec.planning.passes import PassSegment, ShardCount, SourceCount, plan_pass
 from wdspec.planning.topology import Topology, slot_of_batch
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from wdspec.errors import UsageError
+from wdspec.base.errors import UsageError
 from wdspec.planning.live_shares import (
     LiveShares,
     checked_shares,
@@ -18,7 +18,7 @@ from wdspec.planning.live_shares import (
 )
 from wdspec.planning.plan import make_plan
 from wdspec.planning.topology import Topology
-from wdspec.spec.loading import load
+from wdspec.spec.load import load
 
 SPEC = {
     "dataset": [

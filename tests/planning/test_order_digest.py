@@ -10,18 +10,11 @@ from pydantic import Field
 from shardmaking import write_shard
 
 import wdspec
-from wdspec.planning.order_digest import (
-    IN_PLAN,
-    IN_SOURCE,
-    describe_order,
-    describe_samples,
-    differences,
-    digest,
-)
+from wdspec.planning.digest import IN_PLAN, IN_SOURCE, describe_order, describe_samples, differences, digest
 from wdspec.spec.language.effects import Affects, AffectsOrder, AffectsSamples, declared_keys
-from wdspec.spec.language.known_keys import MERGED_SOURCE, MERGED_TOP, keys_of
-from wdspec.spec.language.model import Model
-from wdspec.spec.language.models import Source, Spec
+from wdspec.spec.language.values import Model
+from wdspec.spec.spec import Source, Spec
+from wdspec.spec.validation import MERGED_SOURCE, MERGED_TOP, keys_of
 
 KEYS = {
     f"{kind} {key.name}": key

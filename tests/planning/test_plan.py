@@ -3,14 +3,14 @@ from fractions import Fraction
 
 import pytest
 
-from wdspec.errors import UsageError
+from wdspec.base.errors import UsageError
 from wdspec.planning.plan import make_plan
 from wdspec.planning.shares import effective_shares
 from wdspec.planning.topology import Topology
-from wdspec.spec.language.models import Source, Spec
+from wdspec.spec.language.batch import Batch
 from wdspec.spec.language.options import Epoch, MixOptions
-from wdspec.spec.language.steps.batch_options import Batch
-from wdspec.urls.sequence import UrlSequence, parse_shards
+from wdspec.spec.spec import Source, Spec
+from wdspec.urls.urls import UrlSequence, parse_shards
 
 
 def source(name, shards="{0..9}.tar", **options):

@@ -12,9 +12,9 @@ import wdspec
 from wdspec.planning.draws import Draws
 from wdspec.planning.plan import make_plan
 from wdspec.planning.topology import Topology
-from wdspec.spec.loading import load
+from wdspec.spec.load import load
 from wdspec.testing import assert_resumable
-from wdspec.urls.sequence import UrlSequence, parse_shards
+from wdspec.urls.urls import UrlSequence, parse_shards
 
 
 def planned(topology=Topology(1, 1), **spec):  # noqa: B008

@@ -18,8 +18,8 @@ from wdspec.planning.delays import Delays
 from wdspec.planning.plan import SourcePlan
 from wdspec.planning.shard_order import ShardOrder
 from wdspec.planning.stream_state import StreamState
-from wdspec.reading.error_budget import Budget
-from wdspec.reading.source_stream import SourceStream
+from wdspec.read.budget import Budget
+from wdspec.read.source import SourceStream
 from wdspec.spec.language.options import Errors
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

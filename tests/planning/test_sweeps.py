@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from wdspec.planning.draws import Draws
-from wdspec.planning.schedule import ScheduledDraws
+from wdspec.planning.shares import ScheduledDraws
 from wdspec.planning.topology import Topology
 
 WEIGHTS = {

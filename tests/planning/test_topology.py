@@ -1,6 +1,6 @@
 import pytest
 
-from wdspec.errors import UsageError
+from wdspec.base.errors import UsageError
 from wdspec.planning.topology import Seat, Topology, legal_world_sizes, slot_of_batch
 
 

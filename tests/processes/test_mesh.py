@@ -10,9 +10,9 @@ import pytest
 from shardmaking import keys, write_source
 
 import wdspec
-from wdspec.errors import UsageError
+from wdspec.base.errors import UsageError
+from wdspec.planning.seat import seat_in_mesh
 from wdspec.planning.topology import Seat
-from wdspec.processes.seat import seat_in_mesh
 
 
 def mesh(names, shape, coordinate):

@@ -1,8 +1,8 @@
 import pytest
 
-from wdspec.errors import UsageError
+from wdspec.base.errors import UsageError
+from wdspec.planning.seat import find_seat
 from wdspec.planning.topology import Seat
-from wdspec.processes.seat import find_seat
 
 
 def test_alone_by_default():

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 import wdspec
-from wdspec.processes import worker_counters
-from wdspec.processes.worker_counters import MOST_WORKERS, WorkerCounters
+from wdspec.base import worker_counters
+from wdspec.base.worker_counters import MOST_WORKERS, WorkerCounters
 
 
 @pytest.fixture

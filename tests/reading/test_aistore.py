@@ -6,7 +6,7 @@ from servers.aistore_nodes import GatewayHandler
 from shardmaking import keys, write_source
 
 import wdspec
-from wdspec.errors import ShardError, StoreError
+from wdspec.base.errors import ShardError, StoreError
 
 SPEC = {
     "seed": 5,

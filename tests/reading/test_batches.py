@@ -9,10 +9,10 @@ from PIL import Image
 from shardmaking import write_shard
 
 import wdspec
-from wdspec.errors import FieldError, SpecError
-from wdspec.reading.batches.batch_maker import BatchMaker
-from wdspec.reading.batches.padding import Padded
-from wdspec.spec.language.steps.batch_options import Batch
+from wdspec.base.errors import FieldError, SpecError
+from wdspec.read.batch import BatchMaker
+from wdspec.read.padding import Padded
+from wdspec.spec.language.batch import Batch
 
 
 def samples(*values, field="x", source="a"):

@@ -11,7 +11,7 @@ from servers.counting import CountingServer
 from shardmaking import write_source
 
 import wdspec
-from wdspec.errors import ShardError
+from wdspec.base.errors import ShardError
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from wdspec.errors import FieldError
-from wdspec.reading.collate import as_tuple, collate, stack
+from wdspec.base.errors import FieldError
+from wdspec.read.batch import as_tuple, collate, stack
 
 
 @pytest.mark.parametrize(

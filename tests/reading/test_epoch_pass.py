@@ -16,11 +16,11 @@ from shardmaking import write_shard, write_source
 from torch.utils.data import DataLoader
 
 import wdspec
-from wdspec.compiler import blueprint
+from wdspec.api import blueprint
 from wdspec.planning.topology import Seat
-from wdspec.reading import counting
-from wdspec.running.run import Run
-from wdspec.spec.loading import load
+from wdspec.run.run import Run
+from wdspec.shards import count as counting
+from wdspec.spec.load import load
 from wdspec.testing import assert_resumable
 
 FINITE = {"batch": 4, "epoch": "pass"}

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import wdspec
-from wdspec.errors import FieldError, ShardError, SpecError, StoreError, UsageError
-from wdspec.reading.error_budget import MIN_SAMPLES, Budget, is_mistake
-from wdspec.spec.language.models import Errors
+from wdspec.base.errors import FieldError, ShardError, SpecError, StoreError, UsageError
+from wdspec.read.budget import MIN_SAMPLES, Budget, is_mistake
+from wdspec.spec.spec import Errors
 
 CAUSES = ("shard", "decode", "map")
 

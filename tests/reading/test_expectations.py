@@ -13,8 +13,8 @@ from PIL import Image
 from shardmaking import write_shard
 
 import wdspec
-from wdspec.fields.expected_values import FEW_ELEMENTS, UnexpectedValueError, expectation_step
-from wdspec.spec.language.steps.expectations import ExpectedField, read_expected_field
+from wdspec.fields.expect import FEW_ELEMENTS, UnexpectedValueError, expectation_step
+from wdspec.spec.language.expect import ExpectedField, read_expected_field
 
 
 def wrong_with(expected, value, thorough=False):

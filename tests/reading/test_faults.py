@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from servers.fault_proxy import Cut, NoRange, Said, Script, Stall, Status
 from shardmaking import write_shard
 
-from wdspec.compiler import sample_reader
-from wdspec.errors import ShardError
-from wdspec.spec.loading import load
-from wdspec.streams.retrying import RetryPolicy
+from wdspec.api import sample_reader
+from wdspec.base.errors import ShardError
+from wdspec.spec.load import load
+from wdspec.stores.retry import RetryPolicy
 
 SHARDS = ["a-0.tar", "a-1.tar", "b-0.tar.gz"]
 SAMPLES = 150

@@ -4,8 +4,8 @@ import pytest
 from shardmaking import write_source
 
 import wdspec
-from wdspec.errors import FieldError, SpecError
-from wdspec.spec.loading import load
+from wdspec.base.errors import FieldError, SpecError
+from wdspec.spec.load import load
 
 CODE = """
 made = []

@@ -8,7 +8,7 @@ import torch
 from shardmaking import write_source
 
 import wdspec
-from wdspec.processes.global_generators import GlobalGenerators
+from wdspec.read.randomness import GlobalGenerators
 from wdspec.testing import assert_resumable
 
 CODE = """

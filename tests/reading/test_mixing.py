@@ -13,7 +13,7 @@ from shardmaking import keys, write_shard, write_source
 import wdspec
 import wdspec.testing
 from wdspec.planning.topology import Topology
-from wdspec.spec.loading import load
+from wdspec.spec.load import load
 
 
 @pytest.fixture(scope="module")

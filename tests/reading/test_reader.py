@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from shardmaking import write_shard, write_source
 
 import wdspec
-from wdspec.compiler import blueprint
+from wdspec.api import blueprint
 from wdspec.planning.stream_state import SIZE
 from wdspec.planning.topology import Seat, Topology
-from wdspec.running.run import Run
-from wdspec.spec.loading import load
+from wdspec.run.run import Run
+from wdspec.spec.load import load
 
 
 def reader_of(spec, topology=Topology(1, 1), rank=0):  # noqa: B008

@@ -8,8 +8,8 @@ import pytest
 from shardmaking import write_source
 
 import wdspec
-from wdspec.errors import UsageError
-from wdspec.reading import sample_rng as randomness
+from wdspec.base.errors import UsageError
+from wdspec.read import randomness
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shardmaking import write_shard
 
-from wdspec.compiler import blueprint
-from wdspec.errors import MissingShardError, UsageError
-from wdspec.reading.piece import Piece
-from wdspec.spec.loading import load
-from wdspec.urls.sequence import ShardUrl
+from wdspec.api import blueprint
+from wdspec.base.errors import MissingShardError, UsageError
+from wdspec.read.shard import Piece
+from wdspec.spec.load import load
+from wdspec.urls.urls import ShardUrl
 
 SAMPLES = 23
 

@@ -9,9 +9,9 @@ import pytest
 from reading import corrupt, names, reader_of
 from shardmaking import write_source
 
-from wdspec.errors import UsageError
-from wdspec.reading.skip_log import append_line
-from wdspec.spec.loading import load
+from wdspec.base.errors import UsageError
+from wdspec.read.budget import append_line
+from wdspec.spec.load import load
 
 
 def spec_of(shards, log):

@@ -7,12 +7,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shardmaking import write_source
 
-from wdspec.compiler import blueprint
+from wdspec.api import blueprint
 from wdspec.planning.stream_state import pack_slot
 from wdspec.planning.topology import Seat
-from wdspec.reading.slot import SlotStream
-from wdspec.running.run import Run
-from wdspec.spec.loading import load
+from wdspec.read.slot import SlotStream
+from wdspec.run.run import Run
+from wdspec.spec.load import load
 
 BATCHES = 60
 

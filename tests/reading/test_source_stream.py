@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wdspec.errors import ShardError
+from wdspec.base.errors import ShardError
 from wdspec.planning.delays import Delays
 from wdspec.planning.plan import SourcePlan
 from wdspec.planning.shard_order import ShardOrder
 from wdspec.planning.stream_state import StreamState
-from wdspec.reading.error_budget import Budget
-from wdspec.reading.lanes import Lanes
-from wdspec.reading.source_stream import SourceStream
-from wdspec.spec.language.models import Errors
-from wdspec.urls.sequence import ShardUrl
+from wdspec.read.budget import Budget
+from wdspec.read.lanes import Lanes
+from wdspec.read.source import SourceStream
+from wdspec.spec.spec import Errors
+from wdspec.urls.urls import ShardUrl
 
 
 class Shard:

@@ -7,7 +7,7 @@ import pytest
 from shardmaking import write_source
 
 import wdspec
-from wdspec.errors import SpecError, UsageError
+from wdspec.base.errors import SpecError, UsageError
 from wdspec.offline.job import job_of
 from wdspec.testing import assert_resumable
 

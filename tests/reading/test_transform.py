@@ -4,13 +4,12 @@ import itertools
 
 import pytest
 
-from wdspec.errors import FieldError
-from wdspec.fields.sample_fields import SampleFields
-from wdspec.reading.error_budget import Budget
-from wdspec.reading.transform import Transform
-from wdspec.reading.user_steps import MapSteps
+from wdspec.base.errors import FieldError
+from wdspec.fields.samples import SampleFields
+from wdspec.read.budget import Budget
+from wdspec.read.transform import MapSteps, Transform
+from wdspec.spec.language.functions import Call
 from wdspec.spec.language.options import Errors
-from wdspec.spec.language.steps.user_calls import Call
 
 
 def raw(number, **fields):

@@ -16,14 +16,13 @@ from rotating import rotating_loader
 from shardmaking import UNEVEN, write_uneven_sources
 
 import wdspec
-from wdspec.compiler import blueprint
+from wdspec.api import blueprint
 from wdspec.planning.live_shares import LiveShares
 from wdspec.planning.topology import Seat
-from wdspec.running.run import Run
-from wdspec.running.states.run_state import merge_states
-from wdspec.spec.language.steps.skipped_steps import StepRange
-from wdspec.spec.language.steps.step_ranges import StepRanges
-from wdspec.spec.loading import load
+from wdspec.run.run import Run
+from wdspec.run.state import merge_states
+from wdspec.spec.language.steps import StepRange, StepRanges
+from wdspec.spec.load import load
 from wdspec.testing import difference
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")

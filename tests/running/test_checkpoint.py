@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from shardmaking import keys, write_source
 
 import wdspec
-from wdspec.running.states.run_state import merge_states
-from wdspec.running.states.slot_columns import decode, encode
-from wdspec.spec.loading import load
+from wdspec.run.state import merge_states
+from wdspec.run.state_text import decode, encode
+from wdspec.spec.load import load
 
 
 def through_json(state):

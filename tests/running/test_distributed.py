@@ -11,7 +11,7 @@ import pytest
 from shardmaking import keys, reference, write_source
 
 import wdspec
-from wdspec.spec.loading import load
+from wdspec.spec.load import load
 
 RANK_PROGRAM = """
 import itertools, json, os, sys

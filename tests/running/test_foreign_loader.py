@@ -8,9 +8,9 @@ import pytest
 from shardmaking import write_source
 
 import wdspec
-from wdspec.processes import worker_counters
-from wdspec.running import spec_dataset
-from wdspec.running.states.slot_columns import decode, encode
+from wdspec.base import worker_counters
+from wdspec.run import dataset as spec_dataset
+from wdspec.run.state_text import decode, encode
 
 
 @pytest.fixture

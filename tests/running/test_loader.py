@@ -8,7 +8,7 @@ from shardmaking import keys, reference, write_source
 from torch.utils.data import DataLoader
 
 import wdspec
-from wdspec.spec.loading import load
+from wdspec.spec.load import load
 
 
 def flat(lists):

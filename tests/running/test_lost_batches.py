@@ -7,7 +7,7 @@ import pytest
 from shardmaking import write_source
 
 import wdspec
-from wdspec.running.states.state_checks import read_entry
+from wdspec.run.state import read_entry
 
 CODE = """
 failing = set()

@@ -6,7 +6,7 @@ import pytest
 from shardmaking import write_source
 
 import wdspec
-from wdspec.reading.batch_reader import Reader
+from wdspec.read.reader import Reader
 
 WAYS = {
     "one source": {},

@@ -10,11 +10,11 @@ import torch
 from shardmaking import keys, reference, write_source
 
 import wdspec
-from wdspec.reading.batches.padding import Padded
-from wdspec.running.workers import tasks
-from wdspec.running.workers.parcels import INLINE, Parcel
-from wdspec.running.workers.tasks import Delivery, Pace
-from wdspec.spec.loading import load
+from wdspec.read.padding import Padded
+from wdspec.run import tasks
+from wdspec.run.parcels import INLINE, Parcel
+from wdspec.run.tasks import Delivery, Pace
+from wdspec.spec.load import load
 
 BATCHES = 60
 

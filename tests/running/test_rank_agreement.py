@@ -9,13 +9,13 @@ import pytest
 import torch.distributed as distributed
 from shardmaking import write_source
 
-from wdspec.compiler import blueprint
-from wdspec.errors import UsageError
+from wdspec.api import blueprint
+from wdspec.base.errors import UsageError
 from wdspec.planning.topology import Seat
-from wdspec.running import rank_agreement
-from wdspec.running.loader import Loader
-from wdspec.running.rank_agreement import check_ranks_agree, compare
-from wdspec.spec.loading import load
+from wdspec.run import ranks as rank_agreement
+from wdspec.run.loader import Loader
+from wdspec.run.ranks import check_ranks_agree, compare
+from wdspec.spec.load import load
 
 ORDER = {"seed": 1, "sources": {"a": {"share": "1", "shards": "3:x"}}}
 SHARDS = {"a": ["a-0.tar", "a-1.tar", "a-2.tar"]}

@@ -7,7 +7,7 @@ import pytest
 from shardmaking import write_shard, write_source
 
 import wdspec
-from wdspec.spec.loading import load
+from wdspec.spec.load import load
 from wdspec.testing import assert_resumable
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")

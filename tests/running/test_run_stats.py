@@ -14,7 +14,7 @@ from shardmaking import write_shard, write_source
 from torch.utils.data import DataLoader
 
 import wdspec
-from wdspec.running.run_stats import Tally
+from wdspec.run.stats import Tally
 
 
 def spec(folder):

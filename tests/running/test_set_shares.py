@@ -12,11 +12,11 @@ from shardmaking import keys, spec_of_two
 from torch.utils.data import DataLoader
 
 import wdspec
-from wdspec.compiler import blueprint
+from wdspec.api import blueprint
 from wdspec.planning.live_shares import LiveShares
 from wdspec.planning.topology import Seat
-from wdspec.running.run import Run
-from wdspec.spec.loading import load
+from wdspec.run.run import Run
+from wdspec.spec.load import load
 from wdspec.testing import assert_resumable
 
 

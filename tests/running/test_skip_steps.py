@@ -14,10 +14,10 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import wdspec
-from wdspec.compiler import blueprint
+from wdspec.api import blueprint
 from wdspec.planning.topology import Seat
-from wdspec.running.states.state_checks import stamp
-from wdspec.spec.loading import load
+from wdspec.run.state import stamp
+from wdspec.spec.load import load
 from wdspec.testing import assert_resumable
 
 pytestmark = [

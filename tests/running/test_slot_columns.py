@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from wdspec.planning.delays import Stretch
 from wdspec.planning.stream_state import StreamState
-from wdspec.running.states.slot_columns import decode, encode
+from wdspec.run.state_text import decode, encode
 
 COUNT = st.integers(0, 2**62)
 SMALL = st.integers(0, 2**40)

@@ -8,7 +8,7 @@ from shardmaking import keys, reference, write_source
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import wdspec
-from wdspec.spec.loading import load
+from wdspec.spec.load import load
 from wdspec.testing import assert_resumable
 
 pytestmark = [

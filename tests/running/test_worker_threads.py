@@ -10,9 +10,9 @@ import torch
 from shardmaking import write_source
 
 import wdspec
-from wdspec.errors import ShardError, SpecError, UsageError
-from wdspec.running.workers import worker_threads
-from wdspec.running.workers.tasks import TaskDataset
+from wdspec.base.errors import ShardError, SpecError, UsageError
+from wdspec.run import threads as worker_threads
+from wdspec.run.tasks import TaskDataset
 
 
 @pytest.fixture

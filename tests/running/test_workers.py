@@ -15,9 +15,9 @@ import torch
 from shardmaking import keys, reference, write_source
 
 import wdspec
-from wdspec.running.workers import worker_processes
-from wdspec.running.workers.tasks import Delivery
-from wdspec.spec.loading import load
+from wdspec.run import processes as worker_processes
+from wdspec.run.tasks import Delivery
+from wdspec.spec.load import load
 
 BATCHES = 12
 
@@ -309,7 +309,7 @@ def test_a_server_that_forks_workers_imports_once_what_they_need(spec, monkeypat
     monkeypatch.setattr(forkserver, "_forkserver", server)
     for _ in range(2):
         wdspec.loader(spec, num_workers=1, multiprocessing_context=context).close()
-    wanted = ["wdspec.running.loader"] if getattr(context, "_name", "") != "fork" else []
+    wanted = ["wdspec.run.loader"] if getattr(context, "_name", "") != "fork" else []
     assert server._preload_modules == ["__main__", "json", *wanted]
 
 

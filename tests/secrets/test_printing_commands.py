@@ -9,7 +9,7 @@ from canaries import PLACES, Collected, located, tar
 from servers.echo import EchoServer
 
 import wdspec
-from wdspec.masking import masked, masked_line
+from wdspec.base.redaction import masked, masked_line
 
 CANARY = "CnQ7zXk93bTd"
 COMMANDS = [

@@ -2,8 +2,8 @@
 
 import pytest
 
-from wdspec.errors import SpecError
-from wdspec.spec.loading import load
+from wdspec.base.errors import SpecError
+from wdspec.spec.load import load
 
 GOOD = [
     "ragged: list",

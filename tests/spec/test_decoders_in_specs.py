@@ -11,8 +11,8 @@ import pytest
 from fieldfiles import FRAMES, SOUND, whole_files
 
 import wdspec
-from wdspec.errors import SpecError
-from wdspec.spec.language.vocabulary import DECODERS, PICKLE_DECODERS
+from wdspec.base.errors import SpecError
+from wdspec.spec.language.values import DECODERS, PICKLE_DECODERS
 
 
 def spec(decode: Any, **keys: Any) -> dict[str, Any]:

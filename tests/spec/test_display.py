@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import wdspec
-from wdspec.spec.loading import load
+from wdspec.spec.load import load
 
 SPEC = {
     "name": "pages",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from servers.language_server import SERVER, LanguageServer
 
-from wdspec.spec.language.json_schema import json_schema
+from wdspec.spec.schema import json_schema
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples" / "specs").glob("*.yaml"))

@@ -9,10 +9,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wdspec.spec.formatting import formatted
-from wdspec.spec.key_order import documented_keys
-from wdspec.spec.language.json_schema import Document, SourceEntry
-from wdspec.spec.reference_page import reference_text
+from wdspec.spec.format import documented_keys, formatted
+from wdspec.spec.reference import reference_text
+from wdspec.spec.schema import Document, SourceEntry
 
 EXAMPLES = sorted(Path(__file__).parents[2].glob("examples/specs/*.yaml"))
 BEFORE = """\

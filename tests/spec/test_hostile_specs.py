@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from whole_spec import DOCUMENT, FULL, copied, places
 
-from wdspec.errors import SpecError
-from wdspec.spec.language.models import Spec
-from wdspec.spec.loading import check, load
+from wdspec.base.errors import SpecError
+from wdspec.spec.load import check, load
+from wdspec.spec.spec import Spec
 
 SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
 

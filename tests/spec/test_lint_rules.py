@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from wdspec.spec.loading import check
+from wdspec.spec.load import check
 
 
 def warnings_of(spec: dict[str, Any]) -> list[str]:
@@ -272,7 +272,7 @@ def test_pictures_of_which_a_list_is_wanted(
 
 
 def test_loading_looks_for_errors_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from wdspec.spec.loading import load
+    from wdspec.spec.load import load
     from wdspec.spec.rules.rule_table import all_rules
 
     def refuse(*_: Any) -> Any:
@@ -306,7 +306,7 @@ def test_a_cluster_that_serves_nothing(
 
 
 def test_auto_is_what_comes_without_decode() -> None:
-    from wdspec.spec.loading import load
+    from wdspec.spec.load import load
 
     def decode(value: Any) -> Any:
         return load({"dataset": [{"shards": "a.tar", "decode": value}]}).sources[0].decode

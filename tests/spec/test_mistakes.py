@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from wdspec.spec.loading import check
+from wdspec.spec.load import check
 
 SOURCE = "dataset:\n  - {name: train, shards: 's3://bucket/a-{000..099}.tar'}\n"
 """What a mistake that is not about sources stands above."""

@@ -9,8 +9,8 @@ import yaml
 from jsonschema import Draft202012Validator
 from spec_mutations import KINDS, Mutation, mutations
 
-from wdspec.spec.language.json_schema import json_schema
-from wdspec.spec.loading import check
+from wdspec.spec.load import check
+from wdspec.spec.schema import json_schema
 
 SCHEMA = Draft202012Validator(json_schema())
 MANY, SOME = 1000, 72

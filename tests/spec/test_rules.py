@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 from wdspec.cli.main import cli
 from wdspec.spec import rules
-from wdspec.spec.loading import check
-from wdspec.spec.problems.problems import Problem
-from wdspec.spec.reference_page import reference_text
+from wdspec.spec.load import check
+from wdspec.spec.problems import Problem
+from wdspec.spec.reference import reference_text
 from wdspec.spec.rules.code_pages import all_codes
 from wdspec.spec.rules.rule_table import all_rules
 

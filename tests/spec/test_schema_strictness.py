@@ -9,8 +9,8 @@ import yaml
 from jsonschema import Draft202012Validator
 from whole_spec import DOCUMENT, places
 
-from wdspec.spec.language.json_schema import json_schema
-from wdspec.spec.loading import check
+from wdspec.spec.load import check
+from wdspec.spec.schema import json_schema
 
 BEYOND = {
     "E004": "characters that no YAML file may hold",

@@ -12,19 +12,17 @@ from servers.aistore_double import AisDouble
 from servers.stores import put, use
 
 import wdspec
-from wdspec.cache.cache_names import CacheNames
-from wdspec.cache.entries import Content, key_of
-from wdspec.cache.index import Index
+from wdspec.cache.index import Content, Index, key_of
+from wdspec.cache.names import CacheNames
 from wdspec.cache.shard_cache import ShardCache
 from wdspec.spec.language.aistore import Etl
-from wdspec.storage import changed_objects
-from wdspec.storage.changed_objects import change_since
-from wdspec.storage.storage import Storage
-from wdspec.stores.settings.ais_cluster import AisCluster
+from wdspec.storage import storage as changed_objects
+from wdspec.storage.storage import Storage, change_since
+from wdspec.stores.ais_cluster import AisCluster
+from wdspec.stores.read_ahead import background_fetcher
+from wdspec.stores.retry import RetryPolicy
 from wdspec.stores.store import ObjectStat
-from wdspec.streams.background_fetcher import background_fetcher
-from wdspec.streams.retrying import RetryPolicy
-from wdspec.urls.sequence import ShardUrl
+from wdspec.urls.urls import ShardUrl
 
 QUICK = RetryPolicy(budget=1, delay=0.001, longest_delay=0.01, brief=0.05)
 

@@ -6,11 +6,11 @@ import warnings
 
 import pytest
 
-from wdspec.errors import MissingShardError, ShardError, UrlError
-from wdspec.spec.language.models import Source
-from wdspec.storage import list_files as lists
+from wdspec.base.errors import MissingShardError, ShardError, UrlError
+from wdspec.shards import listing as lists
+from wdspec.shards.listing import shards_of
+from wdspec.spec.spec import Source
 from wdspec.storage.environment import Environment
-from wdspec.storage.shard_listing import shards_of
 from wdspec.storage.storage import Storage
 
 

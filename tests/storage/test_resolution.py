@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from wdspec.errors import UrlError, UsageError
+from wdspec.base.errors import UrlError, UsageError
 from wdspec.spec.language.locations import RewriteRule
-from wdspec.spec.language.models import Source, Spec
+from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-from wdspec.urls.sequence import ShardUrl
+from wdspec.urls.urls import ShardUrl
 
 
 def location(url, base="/spec/dir", environ=None, **rules):

@@ -5,13 +5,12 @@ import pickle
 
 import pytest
 
-from wdspec.errors import UrlError, UsageError
-from wdspec.spec.loading import check, load
+from wdspec.base.errors import UrlError, UsageError
+from wdspec.spec.load import check, load
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-from wdspec.stores.settings.ais_cluster import NO_LIMIT, AisCluster, AisVariables
-from wdspec.stores.settings.ais_objects import ais_object
-from wdspec.urls.sequence import ShardUrl
+from wdspec.stores.ais_cluster import NO_LIMIT, AisCluster, AisVariables, ais_object
+from wdspec.urls.urls import ShardUrl
 
 HOME = "/home/me"
 

@@ -10,13 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from servers.aistore_double import AisDouble, cut, fine, redirect, status
 
-from wdspec.errors import MissingShardError, ShardError, StoreError
+from wdspec.base.errors import MissingShardError, ShardError, StoreError
 from wdspec.storage.storage import Storage
-from wdspec.stores.ais import ais_store, missing_objects
-from wdspec.stores.ais.missing_objects import PATIENCE
-from wdspec.stores.settings.ais_cluster import AisCluster
-from wdspec.streams import retrying
-from wdspec.streams.retrying import RetryPolicy
+from wdspec.stores import ais as ais_store
+from wdspec.stores import ais_client as missing_objects
+from wdspec.stores import retry as retrying
+from wdspec.stores.ais_client import PATIENCE
+from wdspec.stores.ais_cluster import AisCluster
+from wdspec.stores.retry import RetryPolicy
 
 DATA = random.Random(0).randbytes(3_000_000)
 QUICK = RetryPolicy(budget=5, delay=0.001, longest_delay=0.02)
@@ -123,7 +124,7 @@ def test_the_checksum_holds_over_a_cut(double, after):
 
 
 def test_a_checksum_that_cannot_be_computed_is_told_once(double, caplog, monkeypatch):
-    monkeypatch.setattr("wdspec.stores.ais.checksums._told", set())
+    monkeypatch.setattr("wdspec.stores.ais_transfer._told", set())
     double.checksum, double.digest = "crc32c", lambda data: "0123"
     assert read(double) == read(double) == DATA
     assert [record.message for record in caplog.records if "crc32c" in record.message] == [
@@ -134,7 +135,7 @@ def test_a_checksum_that_cannot_be_computed_is_told_once(double, caplog, monkeyp
 
 def test_the_usual_checksum_needs_a_package_and_says_which(double, caplog, monkeypatch):
     monkeypatch.setitem(sys.modules, "xxhash", None)
-    monkeypatch.setattr("wdspec.stores.ais.checksums._told", set())
+    monkeypatch.setattr("wdspec.stores.ais_transfer._told", set())
     double.digest = lambda data: "0123"
     assert read(double) == read(double, verifies=False) == DATA
     assert caplog.text.count("pip install 'wdspec[aistore]'") == 1

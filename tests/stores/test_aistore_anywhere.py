@@ -10,11 +10,11 @@ from reading import reader_of
 from servers.aistore_anywhere import REAL, ais_of_kind
 from shardmaking import write_source
 
-from wdspec.errors import MissingShardError, StoreError
+from wdspec.base.errors import MissingShardError, StoreError
+from wdspec.shards.listing import list_shards
 from wdspec.storage.environment import Environment
-from wdspec.storage.shard_listing import list_shards
 from wdspec.storage.storage import Storage
-from wdspec.urls.sequence import ShardUrl
+from wdspec.urls.urls import ShardUrl
 
 DATA = random.Random(1).randbytes(1_500_000)
 

@@ -8,13 +8,13 @@ import pytest
 from servers.aistore_double import AisDouble, Etl, cut, status
 from shardmaking import write_shard
 
-from wdspec.errors import ShardError, StoreError
-from wdspec.formats.compression.decompressed_file import decompressed
-from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.base.errors import ShardError, StoreError
+from wdspec.formats.decompress import decompressed
+from wdspec.formats.tar.reader import TarSamples
 from wdspec.spec.language.aistore import Etl as EtlOptions
 from wdspec.storage.storage import Storage
-from wdspec.stores.settings.ais_cluster import AisCluster
-from wdspec.streams.retrying import RetryPolicy
+from wdspec.stores.ais_cluster import AisCluster
+from wdspec.stores.retry import RetryPolicy
 
 URL = "gs://imgs/a/x.tar"
 SAMPLES = [(f"s{n:03d}", {"jpg": bytes([n]) * 3000, "cls": str(n).encode()}) for n in range(200)]

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from servers.aistore_double import AisDouble, cut, status
 
-from wdspec.errors import ShardError, StoreError
+from wdspec.base.errors import ShardError, StoreError
+from wdspec.shards.listing import list_shards
 from wdspec.storage.environment import Environment
-from wdspec.storage.shard_listing import list_shards
 from wdspec.storage.storage import Storage
-from wdspec.stores.settings.ais_cluster import AisCluster
-from wdspec.streams.retrying import RetryPolicy
+from wdspec.stores.ais_cluster import AisCluster
+from wdspec.stores.retry import RetryPolicy
 
 NAMES = [
     "d/a-2.tar",

@@ -6,9 +6,9 @@ import subprocess
 import pytest
 from servers.aistore_double import AisDouble, redirect
 
-from wdspec.errors import StoreError
+from wdspec.base.errors import StoreError
 from wdspec.storage.storage import Storage
-from wdspec.stores.settings.ais_cluster import AisCluster, AisVariables
+from wdspec.stores.ais_cluster import AisCluster, AisVariables
 
 DATA = b"whole" * 1000
 

@@ -5,12 +5,12 @@ from servers.aistore_anywhere import REAL, ais_of_kind
 from servers.aistore_double import AisDouble, cut, status
 
 import wdspec
-from wdspec.errors import ShardError, StoreError, UsageError
+from wdspec.base.errors import ShardError, StoreError, UsageError
 from wdspec.storage.storage import Storage
-from wdspec.stores.ais.client import client_for
-from wdspec.stores.settings.ais_cluster import AisCluster
-from wdspec.streams.retrying import RetryPolicy
-from wdspec.urls.sequence import ShardUrl
+from wdspec.stores.ais_client import client_for
+from wdspec.stores.ais_cluster import AisCluster
+from wdspec.stores.retry import RetryPolicy
+from wdspec.urls.urls import ShardUrl
 
 DATA = bytes(range(256)) * 4000
 URL = "ais://out/a b/x.tar"

@@ -7,7 +7,7 @@ import tempfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wdspec.stores.local.globbing import files_matching
+from wdspec.stores.local import files_matching
 
 NAMES = st.sampled_from(["a", "b", "ab", ".a", "a.tar", "B"])
 TREES = st.lists(st.lists(NAMES, min_size=1, max_size=4), max_size=8)

@@ -13,10 +13,10 @@ import threading
 import pytest
 from servers.echo import EchoServer
 
-from wdspec.errors import MissingShardError, ShardError
+from wdspec.base.errors import MissingShardError, ShardError
 from wdspec.storage.storage import Storage
-from wdspec.stores.settings.http_settings import HttpSettings
-from wdspec.streams.retrying import RetryPolicy
+from wdspec.stores.retry import RetryPolicy
+from wdspec.stores.settings import HttpSettings
 
 DATA = os.urandom(3_000_000)
 PACKED = gzip.compress(DATA)

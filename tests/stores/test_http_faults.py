@@ -10,9 +10,9 @@ from itertools import count
 import pytest
 from servers.fault_proxy import Cut, NoRange, Said, Script, Stall, Status
 
-from wdspec.errors import ShardError
+from wdspec.base.errors import ShardError
 from wdspec.storage.storage import Storage
-from wdspec.streams.retrying import RetryPolicy
+from wdspec.stores.retry import RetryPolicy
 
 DATA = os.urandom(2_500_000)
 QUICK = RetryPolicy(budget=3, delay=0.001, longest_delay=0.01, read_timeout=0.3)

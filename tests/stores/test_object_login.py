@@ -9,12 +9,12 @@ from servers.stores import start_s3
 from shardmaking import write_shard
 
 import wdspec
-from wdspec.errors import ShardError, StoreError
-from wdspec.spec.loading import check
+from wdspec.base.errors import ShardError, StoreError
+from wdspec.spec.load import check
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-from wdspec.stores.fsspec.filesystems import filesystem_of
-from wdspec.urls.sequence import ShardUrl
+from wdspec.stores.filesystems import filesystem_of
+from wdspec.urls.urls import ShardUrl
 
 FILE = "dataset: [{{shards: s3://b/a.tar, storage: {}}}]\n"
 

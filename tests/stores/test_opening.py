@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from wdspec.errors import MissingShardError, ShardError
+from wdspec.base.errors import MissingShardError, ShardError
 from wdspec.storage.storage import Storage
 
 

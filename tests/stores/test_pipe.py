@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from wdspec.errors import ShardError
+from wdspec.base.errors import ShardError
 from wdspec.storage.storage import Storage
 from wdspec.stores import pipe
-from wdspec.streams.retrying import RetryPolicy
+from wdspec.stores.retry import RetryPolicy
 
 QUICK = RetryPolicy(budget=1, delay=0.001, longest_delay=0.001, read_timeout=0.2)
 

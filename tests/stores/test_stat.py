@@ -10,14 +10,14 @@ from servers.counting import CountingServer
 from servers.stores import put, use
 
 import wdspec
-from wdspec.errors import MissingShardError, ShardError
+from wdspec.base.errors import MissingShardError, ShardError
 from wdspec.storage.storage import Storage
-from wdspec.stores import user_stores
-from wdspec.stores.settings.ais_cluster import AisCluster
+from wdspec.stores import users as user_stores
+from wdspec.stores.ais_cluster import AisCluster
+from wdspec.stores.retry import RetryPolicy
 from wdspec.stores.store import ObjectStat
-from wdspec.stores.user_stores import user_stores as users
-from wdspec.streams.retrying import RetryPolicy
-from wdspec.urls.sequence import ShardUrl
+from wdspec.stores.users import user_stores as users
+from wdspec.urls.urls import ShardUrl
 
 QUICK = RetryPolicy(budget=1, delay=0.001, longest_delay=0.01, brief=0.05)
 

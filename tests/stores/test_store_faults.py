@@ -8,11 +8,11 @@ import pytest
 from servers.fault_proxy import Cut, FaultProxy, Script, Status
 from servers.stores import put, use
 
-from wdspec.errors import ShardError
+from wdspec.base.errors import ShardError
+from wdspec.base.process import KeyedValues
 from wdspec.storage.storage import Storage
-from wdspec.stores.fsspec import filesystems
-from wdspec.streams.retrying import RetryPolicy
-from wdspec.system.per_process import KeyedValues
+from wdspec.stores import filesystems
+from wdspec.stores.retry import RetryPolicy
 
 SIZE = 600_000
 PATIENT = RetryPolicy(budget=120, brief=10, delay=0.001, longest_delay=0.02, read_timeout=30)

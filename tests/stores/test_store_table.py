@@ -8,19 +8,19 @@ from commandline import within as wdspec
 from shardmaking import write_source
 
 import wdspec as wds
-from wdspec.errors import ShardError
+from wdspec.base.errors import ShardError
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-from wdspec.stores import store_table
+from wdspec.stores import table as store_table
 from wdspec.stores.store import Store
-from wdspec.urls import schemes
+from wdspec.urls import urls as schemes
 
 FILE = '''
 """Files, upside down: an example."""
 
 import io
 
-from wdspec.outputs.local_output import LocalOutput
+from wdspec.stores.outputs import LocalOutput
 from wdspec.stores.store import KeyStore
 
 

@@ -18,15 +18,15 @@ from servers.stores import put, use
 from shardmaking import write_shard
 
 import wdspec
-from wdspec.errors import MissingShardError, ShardError
+from wdspec.base.errors import MissingShardError, ShardError
+from wdspec.base.process import KeyedValues
+from wdspec.shards.listing import list_shards
 from wdspec.storage.environment import Environment
-from wdspec.storage.shard_listing import list_shards
 from wdspec.storage.storage import Storage
-from wdspec.stores.fsspec import filesystems as filesystem
-from wdspec.stores.fsspec import segments
-from wdspec.stores.user_stores import user_stores
-from wdspec.streams.retrying import RetryPolicy
-from wdspec.system.per_process import KeyedValues
+from wdspec.stores import filesystems as filesystem
+from wdspec.stores import object_requests as segments
+from wdspec.stores.retry import RetryPolicy
+from wdspec.stores.users import user_stores
 
 QUICK = RetryPolicy(budget=3, brief=0.2, delay=0.001, longest_delay=0.01)
 SHARDS = "data://pages/a-{000..002}.tar"

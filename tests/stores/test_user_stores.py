@@ -10,11 +10,11 @@ from commandline import within as program
 from shardmaking import write_shard
 
 import wdspec
-from wdspec.errors import FieldError, MissingShardError, ShardError, UsageError
+from wdspec.base.errors import FieldError, MissingShardError, ShardError, UsageError
+from wdspec.shards.listing import list_shards
 from wdspec.storage.environment import Environment
-from wdspec.storage.shard_listing import list_shards
 from wdspec.storage.storage import Storage
-from wdspec.stores import user_stores
+from wdspec.stores import users as user_stores
 
 OBJECTS = {}
 """URL -> bytes."""
@@ -74,7 +74,10 @@ def test_a_spec_lists_and_reads_it(tmp_path):
     OBJECTS["attic://box/.hidden.tar"] = b""
     OBJECTS["attic://box/deep/c.tar"] = shard(tmp_path, "c.tar")
     spec = {"dataset": [{"shards": "attic://box/", "order": "sequential", "shuffle": 0}]}
-    assert [s.text for s in wdspec.plan(spec).sources[0].shards] == ["attic://box/a.tar", "attic://box/b.tar"]
+    assert [s.text for s in wdspec.plan(spec).sources[0].shards] == [
+        "attic://box/a.tar",
+        "attic://box/b.tar",
+    ]
     spec["dataset"][0]["shards"] = "attic://box/**/?.tar"
     assert len(wdspec.plan(spec).sources[0].shards) == 3
     assert next(iter(wdspec.compile(spec)))["__key__"] == "a0"

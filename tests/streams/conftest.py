@@ -2,7 +2,7 @@
 
 import pytest
 
-from wdspec.streams import background_fetcher
+from wdspec.stores import read_ahead as background_fetcher
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import threading
-from wdspec.streams.background_fetcher import background_fetcher
+from wdspec.stores.read_ahead import background_fetcher
 
 fetcher = background_fetcher()
 # The interpreter stops the fetching thread for good wherever it is, so also where it holds this.

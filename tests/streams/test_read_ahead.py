@@ -14,18 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shardmaking import write_shard
 
-from wdspec.errors import ShardError
-from wdspec.formats.tar.tar_reader import TarSamples
-from wdspec.storage import upcoming
+from wdspec.base.errors import ShardError
+from wdspec.formats.tar.reader import TarSamples
+from wdspec.storage import ahead as upcoming
+from wdspec.storage.ahead import Ahead
 from wdspec.storage.storage import Storage
-from wdspec.storage.upcoming import Ahead
-from wdspec.stores.user_stores import UserStore
-from wdspec.streams import read_ahead as readahead
-from wdspec.streams.background_fetcher import BackgroundFetcher, background_fetcher
-from wdspec.streams.read_ahead import ReadAhead
-from wdspec.streams.resuming_stream import PIECE, ResumingStream
-from wdspec.streams.retrying import RetryPolicy, TransientError
-from wdspec.urls.sequence import ShardUrl
+from wdspec.stores import read_ahead as readahead
+from wdspec.stores.read_ahead import BackgroundFetcher, ReadAhead, background_fetcher
+from wdspec.stores.resume import PIECE, ResumingStream
+from wdspec.stores.retry import RetryPolicy, TransientError
+from wdspec.stores.users import UserStore
+from wdspec.urls.urls import ShardUrl
 
 DATA = os.urandom(3_000_000)
 

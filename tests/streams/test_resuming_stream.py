@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wdspec.errors import ShardError
-from wdspec.streams.resuming_stream import RangeResponse, ResumingStream
-from wdspec.streams.retrying import RetryPolicy, TransientError
+from wdspec.base.errors import ShardError
+from wdspec.stores.resume import RangeResponse, ResumingStream
+from wdspec.stores.retry import RetryPolicy, TransientError
 
 DATA = bytes(range(256)) * 20_000
 QUICK = RetryPolicy(budget=5, brief=0.02, delay=0.0001, longest_delay=0.001)

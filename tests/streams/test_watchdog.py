@@ -17,17 +17,17 @@ from servers.fault_proxy import Script, Stall
 from shardmaking import write_source
 
 import wdspec
+from wdspec.api import sample_reader
+from wdspec.base.errors import ShardError
 from wdspec.cli.support.shard_files import ShardFiles
-from wdspec.compiler import sample_reader
-from wdspec.errors import ShardError
 from wdspec.fluent.stages.record_shards import jsonl_to_samples
 from wdspec.fluent.stages.shard_reader import ShardReader
-from wdspec.spec.loading import load
+from wdspec.spec.load import load
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-from wdspec.stores import user_stores as registry
-from wdspec.streams import watchdog
-from wdspec.streams.watchdog import open_watched
+from wdspec.stores import users as registry
+from wdspec.stores import watchdog
+from wdspec.stores.watchdog import open_watched
 
 _runs = count()
 

@@ -48,11 +48,11 @@ class Job:
 
 
 def read_all(task, seed):
-    from wdspec.cache.cache_names import CacheNames
     from wdspec.cache.fill import CopyRules
+    from wdspec.cache.names import CacheNames
     from wdspec.cache.shard_cache import ShardCache
     from wdspec.storage.storage import Storage
-    from wdspec.urls.sequence import ShardUrl
+    from wdspec.urls.urls import ShardUrl
 
     storage = Storage(cache=ShardCache(CacheNames(task["cache"]), CopyRules(task["limit"])))
     order = random.Random(seed)
@@ -69,7 +69,7 @@ def read_all(task, seed):
 
 
 def main(task):
-    import wdspec.stores.http.http_store  # noqa: F401  # once, before the workers are forked
+    import wdspec.stores.http  # noqa: F401  # once, before the workers are forked
 
     children = []
     for worker in range(task["workers"]):
@@ -84,7 +84,7 @@ def main(task):
 
                 traceback.print_exc()
             finally:
-                from wdspec.cache.running_fills import finish
+                from wdspec.cache.fill import finish
 
                 finish()
                 sys.stderr.flush()

@@ -6,10 +6,10 @@ import os
 import tarfile
 from pathlib import Path
 
-from wdspec.cache.cache_names import CacheNames
 from wdspec.cache.fill import CopyRules
+from wdspec.cache.names import CacheNames
 from wdspec.cache.shard_cache import ShardCache
-from wdspec.urls.sequence import ShardUrl
+from wdspec.urls.urls import ShardUrl
 
 
 def tar_of(size=100_000, seed=0):

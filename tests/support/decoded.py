@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wdspec.fields.sample_fields import SampleFields
+from wdspec.fields.samples import SampleFields
 
 PLACE = {"__key__": "0001", "__url__": "a.tar", "__source__": "a"}
 

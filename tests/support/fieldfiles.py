@@ -19,8 +19,7 @@ import torch
 import zstandard
 from PIL import Image
 
-from wdspec.decoders.image_formats import FORMAT_OF
-from wdspec.decoders.table import BY_NAME
+from wdspec.spec.language.decoders import BY_NAME, FORMAT_OF
 
 VALUE = {"a": [1, -2, 3.5, None, True], "b": {"c": "ü", "d": ""}}
 """What the structured formats hold."""

@@ -112,7 +112,7 @@ def observed(spec):
 
 def _slots_of(state):
     """What the entries of a state say, however they are written."""
-    from wdspec.running.states.slot_columns import decode
+    from wdspec.run.state_text import decode
 
     workers = json.loads(state["order"])["elastic"]["workers"]
     return {

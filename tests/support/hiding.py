@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from wdspec.fields.codecs import msgpack_and_cbor
+from wdspec.fields.codecs import text as msgpack_and_cbor
 
 
 def hide_library(monkeypatch: pytest.MonkeyPatch, module: str) -> None:

@@ -1,9 +1,9 @@
 """Readers for tests: the engine in this process, on any seat of any topology."""
 
-from wdspec.compiler import blueprint
+from wdspec.api import blueprint
 from wdspec.planning.topology import Seat, Topology
-from wdspec.running.run import Run
-from wdspec.spec.loading import load
+from wdspec.run.run import Run
+from wdspec.spec.load import load
 
 
 def reader_of(spec, topology=Topology(1, 1), rank=0):  # noqa: B008

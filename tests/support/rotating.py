@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import deque
 
-from wdspec.running.loader import Loader
+from wdspec.run.loader import Loader
 
 
 class Rotation:

@@ -4,9 +4,9 @@ import io
 import tarfile
 from pathlib import Path
 
-from wdspec.compiler import blueprint
+from wdspec.api import blueprint
 from wdspec.planning.topology import Seat
-from wdspec.running.run import Run
+from wdspec.run.run import Run
 
 
 def write_shard(path, samples):

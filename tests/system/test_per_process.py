@@ -8,9 +8,8 @@ import threading
 import pytest
 from forked import in_child
 
-from wdspec.system.file_locks import LockFile, lock_open_file
-from wdspec.system.per_process import KeyedValues, PerProcess
-from wdspec.system.raw_stream import RawStream
+from wdspec.base.files import LockFile, RawStream, lock_open_file
+from wdspec.base.process import KeyedValues, PerProcess
 
 
 def test_a_forked_child_makes_its_own_value_and_is_shown_its_parent_s():

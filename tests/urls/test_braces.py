@@ -8,7 +8,7 @@ from braceexpand import UnbalancedBracesError, braceexpand
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from wdspec.errors import UrlError
+from wdspec.base.errors import UrlError
 from wdspec.urls.braces import MAX_DEPTH, Braces
 
 ATOMS = [

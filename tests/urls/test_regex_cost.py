@@ -9,9 +9,8 @@ from random import Random
 import pytest
 
 import wdspec
-from wdspec.errors import UrlError
-from wdspec.urls.regex_cost import check_length, nested_repeat
-from wdspec.urls.rewrite import parse_rules, rewrite
+from wdspec.base.errors import UrlError
+from wdspec.urls.rewrite import check_length, nested_repeat, parse_rules, rewrite
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wdspec.errors import UrlError
+from wdspec.base.errors import UrlError
 from wdspec.urls.rewrite import Rule, parse_rules, rewrite
 
 

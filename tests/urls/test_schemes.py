@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wdspec.urls.schemes import slip_in
+from wdspec.urls.urls import slip_in
 
 
 @pytest.mark.parametrize(

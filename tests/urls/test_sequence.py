@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wdspec.errors import UrlError
+from wdspec.base.errors import UrlError
 from wdspec.urls.braces import Braces
-from wdspec.urls.sequence import ShardRun, ShardUrl, UrlSequence, kind_of, magic_start, parse_shards
+from wdspec.urls.urls import ShardRun, ShardUrl, UrlSequence, kind_of, magic_start, parse_shards
 
 
 def texts_of(*texts):

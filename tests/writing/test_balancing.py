@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wdspec.errors import UsageError
-from wdspec.writing.shard_sizes import by_count, by_size, check_limits
+from wdspec.base.errors import UsageError
+from wdspec.write.shard_writer import by_count, by_size, check_limits
 
 SIZES = st.lists(st.integers(1, 1000), min_size=1, max_size=60)
 

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wdspec
-from wdspec.compiler import sample_reader
-from wdspec.fields.sample_fields import SampleFields
-from wdspec.formats.records.boundaries import splitter_of
-from wdspec.formats.records.record_reader import RecordSamples
-from wdspec.spec.loading import load
+from wdspec.api import sample_reader
+from wdspec.fields.samples import SampleFields
+from wdspec.formats.records import RecordSamples, splitter_of
+from wdspec.spec.load import load
 from wdspec.testing import assert_resumable
 
 NAMES = ["a.cbors", "a.cbor.gz", "a.msgpack", "a.mps.zst", "a.jsonl", "a.ndjson.xz", "a.jsonl.bz2", "a.tar"]

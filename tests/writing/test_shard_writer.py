@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import wdspec
-from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.formats.tar.reader import TarSamples
 
 
 def write(pattern, samples, size=0, **options):
@@ -211,8 +211,8 @@ def test_a_shard_that_no_writer_can_write_leaves_nothing_open(tmp_path):
 
 
 def test_a_shard_that_no_writer_can_write_leaves_no_file(tmp_path):
-    from wdspec.outputs.local_output import LocalOutput
-    from wdspec.writing.writer_choice import open_writer
+    from wdspec.stores.outputs import LocalOutput
+    from wdspec.write.choice import open_writer
 
     for options in ({"format": "nosuch"}, {"compress": "rar"}, {"nosuch": 1}):
         with pytest.raises(wdspec.WdspecError):

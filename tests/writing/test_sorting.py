@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wdspec.errors import FieldError
-from wdspec.writing import sample_sort as sorting
-from wdspec.writing.sample_sort import sorted_samples
+from wdspec.base.errors import FieldError
+from wdspec.write import sort as sorting
+from wdspec.write.sort import sorted_samples
 
 
 def key(sample):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import wdspec
-from wdspec.formats.compression.decompressed_file import decompressed
-from wdspec.formats.tar.tar_reader import TarSamples
+from wdspec.formats.decompress import decompressed
+from wdspec.formats.tar.reader import TarSamples
 
 SAMPLE = {"__key__": "a/000", "txt": "seven", "cls": 7}
 

@@ -7,11 +7,9 @@ import io
 import os
 from collections.abc import Iterator
 
-from wdspec.cache.cache_names import Copies
-from wdspec.cache.entries import key_of
-from wdspec.cache.in_use import open_marked
-from wdspec.cache.index import Index
-from wdspec.system.per_process import PerProcess
+from wdspec.base.process import PerProcess
+from wdspec.cache.index import Index, key_of, open_marked
+from wdspec.cache.names import Copies
 
 
 class CopyFile(io.FileIO):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from wdspec.errors import ShardError
+from wdspec.base.errors import ShardError
+from wdspec.base.redaction import answered
 from wdspec.formats.blocks import BLOCK
-from wdspec.formats.compression.integrity import IntegrityCheck
+from wdspec.formats.decompress import IntegrityCheck
 from wdspec.formats.tar.headers import ZERO_BLOCK, read_header
-from wdspec.redaction import answered
 
 _KEPT = 64 * 1024
 """Bytes of each end that are looked at: a last line that is longer is not."""

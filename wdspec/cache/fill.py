@@ -3,31 +3,82 @@
 Never at the pace of a reader. A worker that has filled its queue waits for the training loop, and the loop for
 another worker; if that one waited for a copy which the first only makes as fast as it reads, none would go on. So the
 background thread makes it, and every reader, the first too, reads behind it from the growing file.
+
+The fills that this process has under way, and how they end.
+
+A store's stream read by offsets: what a reader goes on with when no copy is made.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from wdspec.cache.cache_names import Copies
+from wdspec.base.errors import ShardError
+from wdspec.base.files import LockFile
+from wdspec.base.process import PerProcess
+from wdspec.base.redaction import redacted
 from wdspec.cache.copy_check import CopyCheck
-from wdspec.cache.entries import Content, key_of
-from wdspec.cache.in_use import mark_in_use
-from wdspec.cache.index import Index
-from wdspec.cache.positioned_stream import PositionedStream
-from wdspec.errors import ShardError
+from wdspec.cache.index import Content, Index, key_of, mark_in_use
+from wdspec.cache.names import Copies
 from wdspec.formats.suffixes import format_of
-from wdspec.redaction import redacted
-from wdspec.streams.background_fetcher import background_fetcher
-from wdspec.streams.resuming_stream import PIECE
-from wdspec.system.file_locks import LockFile
+from wdspec.stores.read_ahead import background_fetcher
+from wdspec.stores.resume import PIECE
+
+
+class PositionedStream:
+    """A store's stream, from `at` on: first what was taken from it already, then the stream itself.
+
+    Args:
+        stream: closed by `close`.
+        at: offset in the shard of the first byte of `pending`.
+        pending: bytes taken from the stream and not used.
+    """
+
+    def __init__(self, stream: BinaryIO, at: int = 0, pending: bytes = b"") -> None:
+        self._stream, self.at, self._pending = stream, at, pending
+
+    @property
+    def seekable(self) -> bool:
+        return self._stream.seekable()
+
+    def length(self) -> int:
+        """The length of the shard, of a stream that can seek."""
+        self.at, self._pending = self._stream.seek(0, os.SEEK_END), b""
+        return self.at
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """At most so many bytes from a position on; b"" at the end. Raises ShardError."""
+        if position != self.at and self.seekable:
+            self._stream.seek(position)
+            self.at, self._pending = position, b""
+        while self.at < position and self._take(min(PIECE, position - self.at)):
+            pass
+        if self.at > position:
+            raise ShardError(
+                "this shard cannot be read again from an earlier offset: its store serves no ranges"
+            )
+        return self._take(size) if self.at == position else b""
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def _take(self, size: int) -> bytes:
+        if self._pending:
+            data, self._pending = self._pending[:size], self._pending[size:]
+        else:
+            data = self._stream.read(size)
+        self.at += len(data)
+        return data
+
 
 log = logging.getLogger("wdspec")
 _FIRST_STEP = 1024 * 1024
@@ -284,3 +335,74 @@ def warn_once(directory: str, error: OSError) -> None:
         error.strerror or error,
         hint,
     )
+
+
+GRACE = 1.0
+"""Seconds that a process which ends spends on copies that are nearly made, so that none is fetched twice."""
+
+
+class _RunningFills:
+    def __init__(self) -> None:
+        self.guard = threading.Lock()
+        self.by_path: dict[str, Fill] = {}
+        self.end_with_process = False
+
+    def forget(self) -> None:
+        """In a forked child: what the parent makes is not ours."""
+        for fill in self.by_path.values():
+            fill.forget()
+
+
+_running = PerProcess(_RunningFills, _RunningFills.forget)
+
+
+def start_fill(copies: Copies, fetch: Callable[[], BinaryIO], rules: CopyRules) -> Fill | None:
+    """Begins to make a copy, if no other process does and none exists yet.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    running = _running.value
+    with running.guard:
+        for path in [path for path, fill in running.by_path.items() if fill.done]:
+            del running.by_path[path]
+        fill = running.by_path.get(copies.path)
+        if fill is not None:
+            return fill
+        index = Index(copies.directory)
+        index.ready()
+        filling = index.filling(key_of(copies.own))
+        if not filling.try_acquire():
+            return None
+        if os.path.lexists(copies.path):
+            filling.release()
+            return None
+        fill = running.by_path[copies.path] = Fill(copies, fetch, rules, filling)
+    if not running.end_with_process:
+        running.end_with_process = True
+        _finish_with_process()
+    background_fetcher().add(fill)
+    return fill
+
+
+def finish() -> None:
+    """Ends all copies: those that are nearly made are made, the others abandoned."""
+    deadline = time.monotonic() + GRACE
+    running = _running.value
+    with running.guard:
+        fills = [fill for fill in running.by_path.values() if not fill.done]
+        running.by_path.clear()
+    for fill in fills:
+        while not fill.done and time.monotonic() < deadline:
+            fill.watch(max(0.0, deadline - time.monotonic()))
+    for fill in fills:
+        with contextlib.suppress(OSError):
+            fill.abandon()
+
+
+def _finish_with_process() -> None:
+    atexit.register(finish)
+    # Worker processes leave without the functions of `atexit`.
+    from multiprocessing.util import Finalize
+
+    Finalize(None, finish, exitpriority=10)

@@ -10,17 +10,13 @@ import time
 from collections.abc import Callable
 from typing import BinaryIO
 
-from wdspec.cache.cache_names import Copies
-from wdspec.cache.entries import key_of
-from wdspec.cache.fill import CopyRules, Fill, warn_once
-from wdspec.cache.in_use import open_marked
-from wdspec.cache.index import Index
-from wdspec.cache.positioned_stream import PositionedStream
-from wdspec.cache.running_fills import start_fill
-from wdspec.errors import ShardError, WdspecError
-from wdspec.streams.read_ahead import SOON
-from wdspec.streams.resuming_stream import PIECE
-from wdspec.system.raw_stream import RawStream
+from wdspec.base.errors import ShardError, WdspecError
+from wdspec.base.files import RawStream
+from wdspec.cache.fill import CopyRules, Fill, PositionedStream, start_fill, warn_once
+from wdspec.cache.index import Index, key_of, open_marked
+from wdspec.cache.names import Copies
+from wdspec.stores.read_ahead import SOON
+from wdspec.stores.resume import PIECE
 
 POLL = 0.01
 """Seconds between two looks at a file that another process writes."""

@@ -3,24 +3,229 @@
 Whoever changes an entry takes the directory's lock, which guards the sum, and the sum is kept in a file: a new copy
 costs the same however many there are. After a kill in between it is counted anew; too much may be counted then, never
 too little.
+
+The files of a cache's index: one for each copy, or for the bytes set aside for one.
+
+`.wdspec/index/<key>-<bytes>` holds the copy's name and URL, and what the store said of the object; its time is that of
+the last use. There is no database that a kill could damage, or that a network file system would have to lock: making,
+renaming and deleting a file are atomic everywhere, and one directory listing gives every size and time.
+
+The bytes that all entries of an index stand for, kept in a file: nobody has to list them for each new copy.
+
+Copies that are being read, marked so that nobody deletes them: by a lock that ends with their reader.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import stat
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
-from wdspec.cache.cache_names import OWN_FOLDER, TAG
-from wdspec.cache.entries import Content, Entries, Entry, bytes_of, last_use, remove
-from wdspec.cache.in_use import is_in_use
-from wdspec.cache.permissions import Permissions
-from wdspec.cache.running_total import MOST_BYTES, RunningTotal
-from wdspec.system.file_locks import LockFile
-from wdspec.system.per_process import PerProcess
+from wdspec.base.files import LockFile, lock_open_file
+from wdspec.base.process import PerProcess
+from wdspec.cache.names import OWN_FOLDER, TAG, Permissions
+
+
+class Entry(NamedTuple):
+    """One copy, or the room kept for one that is being fetched."""
+
+    key: str
+    size: int
+    """Bytes of the copy, or set aside for it."""
+    own: int
+    """Bytes of the index file."""
+    used: int
+    """When it was used last, in nanoseconds since 1970."""
+    path: str
+    """Of the index file."""
+
+    @property
+    def total(self) -> int:
+        return self.size + self.own
+
+
+class Content(NamedTuple):
+    """What an index file says."""
+
+    name: str
+    """Of the copy, relative to the cache directory."""
+    url: str
+    """Without its secrets."""
+    made_of: str = ""
+    """What the store said of the object, as its ETag or the time of its last change; "" where it said nothing."""
+
+
+def key_of(name: str) -> str:
+    """The key of the copy with this name."""
+    return hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
+
+
+class Entries:
+    """All entries of one index. What changes them returns by how many bytes they then stand for more, or less.
+
+    Args:
+        folder: where they are; need not exist yet.
+        permissions: of those that are made.
+    """
+
+    def __init__(self, folder: str, permissions: Permissions) -> None:
+        self.folder, self._permissions = folder, permissions
+
+    def path(self, key: str, size: int) -> str:
+        return os.path.join(self.folder, f"{key}-{size}")
+
+    def by_use(self) -> list[Entry]:
+        """All entries, those used last at the end."""
+        found = []
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.folder) as listed:
+            for each in listed:
+                key, dash, size = each.name.partition("-")
+                if dash and size.isdigit():
+                    with contextlib.suppress(OSError):
+                        stat = each.stat()
+                        found.append(Entry(key, int(size), stat.st_size, stat.st_mtime_ns, each.path))
+        return sorted(found, key=lambda entry: entry.used)
+
+    def content(self, key: str, path: str) -> Content | None:
+        """What an index file says; None if it is gone, or damaged."""
+        try:
+            with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+                name, _, said = file.read().partition("\n")
+        except OSError:
+            return None
+        url, _, made_of = said.partition("\n")
+        return Content(name, url, made_of) if key_of(name) == key else None
+
+    def add(self, key: str, size: int, text: bytes) -> int:
+        """Raises OSError, and then has added nothing."""
+        path = self.path(key, size)
+        before = bytes_of(path)
+        try:
+            with open(path, "wb", opener=self._permissions.open) as file:
+                file.write(text)
+        except OSError:
+            remove(path)
+            raise
+        return size + len(text) - before
+
+    def resize(self, key: str, before: int, size: int) -> int:
+        """Raises OSError."""
+        if size == before:
+            return 0
+        path = self.path(key, size)
+        replaced = bytes_of(path)
+        os.replace(self.path(key, before), path)
+        return size - before - replaced
+
+    def touch(self, key: str, size: int) -> None:
+        """Notes that a copy is used now."""
+        now = time.time_ns()
+        with contextlib.suppress(OSError):  # not ours, another user's, or read-only
+            os.utime(self.path(key, size), ns=(now, now))
+
+
+def bytes_of(path: str) -> int:
+    """What an index file stands for, itself included; 0 if it does not exist."""
+    try:
+        return int(path.rpartition("-")[2]) + os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def last_use(path: str) -> int | None:
+    """The time of an index file; None if it does not exist."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return None
+
+
+def remove(path: str) -> int:
+    """Removes an index file, if it exists. Returns the change of what all entries stand for: a negative number."""
+    size = bytes_of(path)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    return -size
+
+
+MOST_BYTES = 64
+"""Bytes that the file may take itself."""
+
+
+class RunningTotal:
+    """A number in a file, valid only for the index directory as it is; whoever uses it holds the directory's lock.
+
+    `begin_change` makes it invalid until `set`, so that after a kill in between it is counted again. Changes that are
+    made without it (by a user, or by a version of wdspec that did not keep a total) show in the directory's time.
+
+    Args:
+        path: of the file.
+        entries: the directory of the entries.
+        permissions: of the file.
+    """
+
+    def __init__(self, path: str, entries: str, permissions: Permissions) -> None:
+        self._path, self._entries, self._permissions = path, entries, permissions
+
+    def get(self) -> int | None:
+        """The total; None where the entries have to be counted."""
+        with contextlib.suppress(OSError, ValueError):
+            with open(self._path, encoding="ascii") as file:
+                total, time = map(int, file.read(MOST_BYTES).split())
+            if time == os.stat(self._entries).st_mtime_ns:
+                return total
+        return None
+
+    def begin_change(self) -> None:
+        """Says that entries are about to change. Raises OSError where the directory cannot be written."""
+        open(self._path, "w", opener=self._permissions.open).close()
+
+    def set(self, total: int) -> None:
+        """Says what the entries stand for as they are now."""
+        with (
+            contextlib.suppress(OSError),
+            open(self._path, "w", encoding="ascii", opener=self._permissions.open) as file,
+        ):
+            file.write(f"{total} {os.stat(self._entries).st_mtime_ns}")
+
+
+def mark_in_use(descriptor: int) -> bool:
+    """Marks an open file as being read, until it is closed; False if it was deleted before that."""
+    # Without locks in the file system, whoever has a file open keeps its bytes all the same, if that is a local one.
+    lock_open_file(descriptor, shared=True, wait=True)
+    return os.fstat(descriptor).st_nlink > 0
+
+
+def is_in_use(descriptor: int) -> bool:
+    """Whether any process reads the open file; if not, none marks it before the descriptor is closed."""
+    return not lock_open_file(descriptor)
+
+
+def open_marked(path: str) -> int:
+    """Opens a file and marks it as being read; gives its descriptor.
+
+    Raises:
+        FileNotFoundError: it does not exist, or was deleted just now.
+        OSError: it cannot be read, or is no file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # or a named pipe would wait
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise IsADirectoryError(path)
+        if not mark_in_use(descriptor):
+            raise FileNotFoundError(path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
 
 _SIGNATURE = """\
 Signature: 8a477f597d28d172789f06886806bc55

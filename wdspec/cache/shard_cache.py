@@ -1,18 +1,23 @@
-"""The cache of one source: copies of remote shards in a local directory, made while they are read."""
+"""The cache of one source: copies of remote shards in a local directory, made while they are read.
+
+What the parent looks up about cache directories before anything is read, so that all workers name copies alike.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO, cast
 
-from wdspec.cache.cache_names import CacheNames, Copies
+from wdspec.base.process import PerProcess
 from wdspec.cache.copies import find_copy
 from wdspec.cache.fill import CopyRules
 from wdspec.cache.follower import Follower
 from wdspec.cache.index import Index
-from wdspec.system.per_process import PerProcess
+from wdspec.cache.names import TAG, CacheNames, Copies, shared_names
+from wdspec.urls.urls import ShardUrl
 
 
 @dataclass(frozen=True)
@@ -54,3 +59,29 @@ def _keep_to(limit: int, directory: str) -> None:
         if index.is_marked:
             with contextlib.suppress(OSError):
                 index.make_room(limit)
+
+
+def surveyed(names: CacheNames, urls: Iterable[ShardUrl]) -> CacheNames:
+    """The names of one directory, for the shards of a plan; creates nothing.
+
+    Files that somebody put into the directory under their bare names are used only if no two shards of the plan
+    have that name. Where there are such files, all the plan's URLs are gone through once, about a second for a
+    million; where there are none, as in directories that only wdspec fills, nothing is.
+    """
+    flat: set[str] = set()
+    with contextlib.suppress(OSError), os.scandir(names.directory) as listed:
+        flat = {each.name for each in listed if each.name != TAG and not each.is_dir()}
+    return replace(
+        names,
+        folds_case=_folds_case(names.directory),
+        ambiguous=shared_names(urls, flat) if flat else None,
+    )
+
+
+def _folds_case(directory: str) -> bool:
+    while not os.path.exists(directory):
+        directory = os.path.dirname(directory)
+    other = directory.swapcase()
+    with contextlib.suppress(OSError):
+        return other != directory and os.path.samefile(directory, other)
+    return False

@@ -6,15 +6,15 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
+from wdspec.base.errors import SpecError, WdspecError
+from wdspec.base.user_code import secure_mode
 from wdspec.checking.shards.data_problem import DataProblem
 from wdspec.checking.shards.shard_look import ShardLook
-from wdspec.errors import SpecError, WdspecError
-from wdspec.listed_spec import ListedSpec
 from wdspec.planning.plan import Plan
 from wdspec.planning.topology import Topology
-from wdspec.reading.source_parts import SourceParts
-from wdspec.secure import secure_mode
-from wdspec.spec.language.models import Spec
+from wdspec.read.transform import SourceParts
+from wdspec.shards.shards import ListedSpec
+from wdspec.spec.spec import Spec
 
 
 def looks_of(listed: ListedSpec, most: int | None, compares: bool = False) -> list[ShardLook]:

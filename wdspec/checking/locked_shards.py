@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wdspec.checking.shards.shard_facts import ShardFacts
 from wdspec.checking.shards.shard_look import ShardLook
-from wdspec.lockfiles.lock_file import Lock
+from wdspec.shards.lock import Lock
 from wdspec.stores.store import ObjectStat
 
 

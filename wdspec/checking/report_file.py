@@ -9,10 +9,10 @@ from dataclasses import asdict
 
 import numpy as np
 
+from wdspec.base.errors import UsageError
 from wdspec.checking.shards.data_problem import DataProblem
 from wdspec.checking.shards.shard_facts import Hashes, SampleFacts, ShardFacts
 from wdspec.checking.shards.shard_look import ShardLook
-from wdspec.errors import UsageError
 
 _APPLICATION = 0x77647363
 _VERSION = 2

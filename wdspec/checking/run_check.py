@@ -14,10 +14,10 @@ from wdspec.checking.report_file import ReportFile
 from wdspec.checking.shards.data_problem import DataProblem
 from wdspec.checking.shards.shard_facts import ShardFacts
 from wdspec.checking.shards.shard_look import ShardLook, look_at
-from wdspec.lockfiles.lock_file import check_harmless
 from wdspec.offline.engines import Engine
-from wdspec.spec.compose.reading_digests import reading_of
-from wdspec.spec.language.models import Spec
+from wdspec.shards.lock import check_harmless
+from wdspec.spec.measurements import reading_of
+from wdspec.spec.spec import Spec
 
 Told = Callable[[ShardLook, ShardFacts], None]
 

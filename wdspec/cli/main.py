@@ -13,9 +13,8 @@ from typing import Any
 
 import click
 
-from wdspec.errors import WdspecError
-from wdspec.redaction import printable
-from wdspec.suggestions import did_you_mean
+from wdspec.base.errors import WdspecError, did_you_mean
+from wdspec.base.redaction import printable
 
 GROUPS = {
     "spec_commands": "About specs",

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from wdspec.errors import UsageError
+from wdspec.base.errors import UsageError
 
 MAX_BYTES = 8 * 1024 * 1024
 MAX_VALUES = 1_000_000

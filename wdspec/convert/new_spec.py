@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from wdspec.base.errors import UrlError
 from wdspec.convert.given import number
-from wdspec.errors import UrlError
-from wdspec.urls.schemes import is_relative
-from wdspec.urls.sequence import parse_shards
+from wdspec.urls.urls import is_relative, parse_shards
 
 _VARIABLE = re.compile(r"\$(?:\{(?:oc\.env:)?([A-Za-z_]\w*)(?:(?:,|:-)([^{}]*))?\}|([A-Za-z_]\w*))")
 _NUMBER_AT_END = re.compile(r"[-_.]*(?:\{[^{}]*\}|[*?]|[-_.]?\d+)+$")

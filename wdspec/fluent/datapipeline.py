@@ -8,7 +8,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from wdspec.errors import UsageError
+from wdspec.base.errors import UsageError
+from wdspec.base.process import end_with_parent
+from wdspec.base.worker_counters import WorkerCounters
 from wdspec.fluent.epoch_cuts import EpochCut, Repeated
 from wdspec.fluent.mixing import RoundRobinMix, WeightedMix
 from wdspec.fluent.replacements import METHODS
@@ -21,8 +23,6 @@ from wdspec.fluent.stages import inspecting as watching
 from wdspec.fluent.stages import renaming as naming
 from wdspec.fluent.stages.shard_lists import ChosenShards, SimpleShardList, Urls
 from wdspec.fluent.stages.splitting import split_by_node, split_by_worker
-from wdspec.processes.worker_counters import WorkerCounters
-from wdspec.system.parent_watch import end_with_parent
 
 P = ParamSpec("P")
 D = TypeVar("D", bound="DataPipeline")

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from itertools import count, islice
 from typing import Any
 
-from wdspec.errors import ShardError, UsageError
+from wdspec.base.errors import ShardError, UsageError
+from wdspec.base.worker_counters import WorkerCounters
 from wdspec.fluent.stage_chain import begin
 from wdspec.fluent.stages.splitting import worker_place
-from wdspec.processes.worker_counters import WorkerCounters
 
 
 class EpochCut:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 
-from wdspec.redaction import redacted
+from wdspec.base.redaction import redacted
 
 ErrorHandler = Callable[[Exception], bool]
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from wdspec.decoders.image_formats import FORMAT_OF
-from wdspec.decoders.table import BY_NAME
-from wdspec.errors import SpecError
+from wdspec.base.errors import SpecError
+from wdspec.base.user_code import secure_mode
 from wdspec.fields.codecs.audio import read_torch_audio
 from wdspec.fields.codecs.video import FilmDecoder
-from wdspec.fields.decode_rules import DecodeRules
-from wdspec.fields.file_patterns import endings
-from wdspec.secure import secure_mode
+from wdspec.fields.decode import DecodeRules
+from wdspec.fields.extensions import endings
+from wdspec.spec.language.decoders import BY_NAME, FORMAT_OF
 
 FieldHandler = Callable[[str, bytes], Any]
 

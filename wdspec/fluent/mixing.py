@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from wdspec.errors import UsageError
+from wdspec.base.errors import UsageError
 from wdspec.fluent.stage_chain import begin
-from wdspec.planning.even import EvenSequence
+from wdspec.planning.draws import EvenSequence
 from wdspec.planning.keys import key64
 
 _BLOCK = 1024

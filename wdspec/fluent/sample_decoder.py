@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from wdspec.errors import FieldError, WdspecError
-from wdspec.fields.compressed_fields import UNPACKERS, unpacked
-from wdspec.fields.decode_rules import DecodeRules
-from wdspec.fields.decoding_errors import one_line
-from wdspec.fields.file_patterns import is_reserved
+from wdspec.base.errors import FieldError, WdspecError
+from wdspec.base.user_code import secure_mode
+from wdspec.fields.decode import DecodeRules
+from wdspec.fields.extensions import is_reserved
+from wdspec.fields.unpack import UNPACKERS, one_line, unpacked
 from wdspec.fluent.field_handlers import FieldHandler, ForExtensions, extension_of
-from wdspec.secure import secure_mode
 
 Sample = dict[str, Any]
 Steps = tuple[tuple[str, ...], tuple[tuple[str, Callable[[bytes], Any]], ...]]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wdspec.fluent.datapipeline import DataPipeline
-from wdspec.running.spec_dataset import SpecDataset
+from wdspec.run.dataset import SpecDataset
 
 
 class SpecPipeline(SpecDataset, DataPipeline):

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
-from wdspec.errors import tell_place
+from wdspec.base.errors import tell_place
 from wdspec.fluent.error_handlers import ErrorHandler
 from wdspec.planning.keys import key64
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from wdspec.errors import UsageError
+from wdspec.base.errors import UsageError
 from wdspec.fluent.stage import PassContext, Stage, StageMaker
 
 

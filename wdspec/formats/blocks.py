@@ -11,8 +11,8 @@ import io
 from collections.abc import Callable
 from typing import BinaryIO
 
-from wdspec.errors import ShardError, UsageError
-from wdspec.system.per_process import Owner
+from wdspec.base.errors import ShardError, UsageError
+from wdspec.base.process import Owner
 
 BLOCK = 512
 """Bytes of a tar's unit."""

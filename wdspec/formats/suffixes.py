@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from wdspec.formats.compression.kinds import COMPRESSIONS, without_compression
-from wdspec.spec.language.vocabulary import SUFFIXES, Format
+from wdspec.formats.compression import COMPRESSIONS, without_compression
+from wdspec.spec.language.values import SUFFIXES, Format
 
 TAR_SUFFIXES = (
     *SUFFIXES["tar"],

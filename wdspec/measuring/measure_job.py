@@ -9,22 +9,21 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 from uuid import uuid4
 
-from wdspec.listed_spec import ListedSpec
-from wdspec.lockfiles.lock_file import check_harmless
-from wdspec.lockfiles.looking import place_of
-from wdspec.lockfiles.still_measured import still_measured
 from wdspec.measuring.shard_sizing import Sizing, SizingTask, size_up
 from wdspec.measuring.spreads import pooled
 from wdspec.offline.engines import Engine
-from wdspec.spec.compose.measurements import (
+from wdspec.shards.lock import check_harmless, place_of, still_measured
+from wdspec.shards.shards import ListedSpec
+from wdspec.spec.measurements import (
     MeasuredShard,
     MeasuredSource,
     Measurements,
     Spread,
+    decoding_of,
+    reading_of_shards,
 )
-from wdspec.spec.compose.reading_digests import decoding_of, reading_of_shards
-from wdspec.spec.language.models import Source, Spec
-from wdspec.urls.sequence import ShardUrl
+from wdspec.spec.spec import Source, Spec
+from wdspec.urls.urls import ShardUrl
 
 SAVE_EVERY = 30.0
 """Seconds between two savings of what was measured so far."""

@@ -10,16 +10,16 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from wdspec.errors import ShardError, WdspecError
-from wdspec.formats.raw_samples import Unread
+from wdspec.base.errors import ShardError, WdspecError
+from wdspec.formats.samples import Unread
 from wdspec.measuring.spreads import spread_of
 from wdspec.offline.shard_work import samples_in_order
-from wdspec.reading.counting import count_shard
-from wdspec.reading.error_budget import Budget
-from wdspec.reading.source_parts import SourceParts
-from wdspec.spec.compose.measurements import MeasuredShard, Spread
+from wdspec.read.budget import Budget
+from wdspec.read.transform import SourceParts
+from wdspec.shards.count import count_shard
+from wdspec.spec.measurements import MeasuredShard, Spread
 from wdspec.stores.store import ObjectStat
-from wdspec.urls.sequence import ShardUrl
+from wdspec.urls.urls import ShardUrl
 
 MOST_FIELDS = 50
 """Fields of a shard that are told apart; where names hold numbers behind a dot there is no end of them."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from wdspec.spec.compose.measurements import LEVELS, Spread
+from wdspec.spec.measurements import LEVELS, Spread
 
 Numbers = npt.NDArray[Any]
 

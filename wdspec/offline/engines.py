@@ -9,8 +9,8 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from typing import Any, Protocol, TypeVar
 
-from wdspec.errors import UsageError
-from wdspec.system.parent_watch import end_with_parent
+from wdspec.base.errors import UsageError
+from wdspec.base.process import end_with_parent
 
 W = TypeVar("W")
 R = TypeVar("R")

@@ -8,18 +8,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from wdspec.errors import UsageError
-from wdspec.listed_spec import ListedSpec
-from wdspec.reading.source_parts import SourceParts
+from wdspec.base.errors import UsageError
+from wdspec.read.transform import SourceParts
+from wdspec.shards.shards import ListedSpec
 from wdspec.spec.language.locations import OutputOptions
-from wdspec.spec.language.models import Spec
+from wdspec.spec.spec import Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-from wdspec.stores.settings.ais_cluster import AisCluster
-from wdspec.stores.settings.object_login import ObjectLogin
+from wdspec.stores.ais_cluster import AisCluster
+from wdspec.stores.settings import ObjectLogin
 from wdspec.urls.rewrite import Rule
-from wdspec.urls.schemes import is_relative, scheme_of
-from wdspec.urls.sequence import ShardUrl
+from wdspec.urls.urls import ShardUrl, is_relative, scheme_of
 
 
 class ShardTask(NamedTuple):

@@ -11,15 +11,14 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any, NamedTuple
 
-from wdspec.errors import WdspecError
+from wdspec.base.errors import WdspecError
+from wdspec.base.process import PerProcess
 from wdspec.offline.job import JobOptions, ShardTask
-from wdspec.reading.error_budget import Budget
-from wdspec.reading.piece import Piece
-from wdspec.reading.source_parts import SourceParts
-from wdspec.reading.user_steps import MapSteps
-from wdspec.system.per_process import PerProcess
-from wdspec.urls.sequence import ShardUrl
-from wdspec.writing.writer_choice import open_writer
+from wdspec.read.budget import Budget
+from wdspec.read.shard import Piece
+from wdspec.read.transform import MapSteps, SourceParts
+from wdspec.urls.urls import ShardUrl
+from wdspec.write.choice import open_writer
 
 
 class ShardDone(NamedTuple):

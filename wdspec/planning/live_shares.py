@@ -15,13 +15,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from wdspec.errors import UsageError
+from wdspec.base.errors import UsageError, did_you_mean
 from wdspec.planning.keys import key64
 from wdspec.planning.plan import Plan
-from wdspec.planning.schedule import ScheduleSegment
-from wdspec.planning.shares import Sizer, effective_shares
-from wdspec.spec.language.models import Source, Spec
-from wdspec.suggestions import did_you_mean
+from wdspec.planning.shares import ScheduleSegment, Sizer, effective_shares
+from wdspec.spec.spec import Source, Spec
 
 
 class LiveShares(NamedTuple):

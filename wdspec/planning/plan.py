@@ -6,17 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from wdspec.errors import UsageError
+from wdspec.base.errors import UsageError
 from wdspec.planning.delays import Delays, lanes_of, shuffle_size
 from wdspec.planning.draws import Draws
-from wdspec.planning.epoch_length import Batching, batching, epoch_batches
-from wdspec.planning.finite_pass import Pass, SourceCount, pass_order, plan_pass
-from wdspec.planning.schedule import ScheduledDraws, ScheduleSegment, scheduled_shares, starting_batches
+from wdspec.planning.passes import Pass, SourceCount, pass_order, plan_pass
 from wdspec.planning.shard_order import ShardOrder
-from wdspec.planning.topology import Topology, slot_of_batch
+from wdspec.planning.shares import ScheduledDraws, ScheduleSegment, scheduled_shares, starting_batches
+from wdspec.planning.topology import Batching, Topology, batching, epoch_batches, slot_of_batch
 from wdspec.spec.language.display import as_html
-from wdspec.spec.language.models import Spec
-from wdspec.urls.sequence import ShardUrl
+from wdspec.spec.spec import Spec
+from wdspec.urls.urls import ShardUrl
 
 
 @dataclass(frozen=True)

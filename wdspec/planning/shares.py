@@ -1,14 +1,33 @@
-"""Effective shares: what the YAML says of each source, multiplied out over nested mixes, as exact fractions."""
+"""Effective shares: what the YAML says of each source, multiplied out over nested mixes, as exact fractions.
+
+Shares that change: `mix.schedule` as segments of the stream, each with even draws of its own.
+
+    at: 0          at: 1000                 at: 5000          global samples
+    |──────────────|────────────────────────|─────────        a segment begins at the first global batch at or
+    J: 0 1 2 … 15  16 17 …              78  79 …              behind its `at` (here with batches of 64)
+
+With `ramp: linear` the stretch before a step is cut into `RAMP_PARTS` segments, each with the shares of its middle:
+
+    at: 0 {a: 1}                            at: 4000 {a: 0, ramp: linear}
+    |─ 31/32 ─|─ 29/32 ─|─ … ─|─ 1/32 ──────|─ 0 ────         share of a, here with 16 parts
+
+The even sequences of a segment begin at its first batch as if that were batch 0, so realised shares are as exact
+within each segment as over a whole run. Which segment a batch lies in depends on J alone.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
-from wdspec.errors import UsageError
-from wdspec.spec.language.models import Source
+import numpy as np
+
+from wdspec.base.errors import UsageError
+from wdspec.planning.draws import Draws, IntArray
 from wdspec.spec.language.options import MixOptions
+from wdspec.spec.spec import Source, Spec
 
 Sizer = Callable[[Source], int]
 """A leaf's number of shards, after listing."""
@@ -98,3 +117,98 @@ def _zeros(source: Source) -> dict[str, Fraction]:
     if source.dataset is None:
         return {source.name: Fraction(0)}
     return {name: share for child in source.dataset for name, share in _zeros(child).items()}
+
+
+RAMP_PARTS = 64
+"""Steps of a ramp: each changes shares by at most a sixty-fourth of what the ramp does."""
+
+_Steps = list[tuple[int, dict[str, Fraction]]]
+"""(at in global samples, share by leaf), ascending."""
+
+
+@dataclass(frozen=True)
+class ScheduleSegment:
+    """A part of the stream with shares of its own; it ends where the next one begins."""
+
+    start: int
+    """J of its first global batch."""
+    shares: tuple[Fraction, ...]
+    """Effective shares, one for each source of the plan, summing to 1; some may be 0."""
+    offset: int = 0
+    """Where in their sequence its even draws begin."""
+
+
+class ScheduledDraws:
+    """The draws of every slot where shares change: those of each segment's `Draws`, one after the other.
+
+    Args:
+        parts: one for each segment, the first beginning at batch 0.
+    """
+
+    def __init__(self, parts: Sequence[Draws]) -> None:
+        self._parts = parts
+        self.topology = parts[0].topology
+        self.block = max(part.block for part in parts)
+        """Draws worth computing at a time."""
+
+    def batches(self, rank: int, worker: int, first: int, count: int) -> IntArray:
+        """Sources of the batches m = first..first+count-1 of slot (rank, worker), shape (count, b)."""
+        found: list[IntArray] = []
+        m, end = first, first + count
+        for part, following in zip(self._parts, (*self._parts[1:], None), strict=True):
+            # The first batch m of canonical worker k that the next segment has: ⌈(J - k) / K⌉.
+            last = end if following is None else -((worker - following.start) // self.topology.workers)
+            if m < min(last, end):
+                found.append(part.batches(rank, worker, m, min(last, end) - m))
+                m = min(last, end)
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def scheduled_shares(spec: Spec, shard_count: Sizer) -> list[tuple[int, dict[str, Fraction]]]:
+    """(at, effective share of every leaf) for each step of the schedule; one at 0 without a schedule.
+
+    Raises:
+        UsageError: as `effective_shares`.
+    """
+    if spec.mix.schedule is None:
+        return [(0, effective_shares(spec.dataset, spec.mix, shard_count))]
+    steps = [
+        (step.at, effective_shares(spec.dataset, spec.mix, shard_count, step.shares))
+        for step in spec.mix.schedule
+    ]
+    parts = [steps[0]]
+    for step, to in zip(spec.mix.schedule[1:], steps[1:], strict=True):
+        parts[-1:] = _ramp(parts[-1], to) if step.ramp == "linear" else parts[-1:]
+        parts.append(to)
+    return parts
+
+
+def _ramp(begin: tuple[int, dict[str, Fraction]], end: tuple[int, dict[str, Fraction]]) -> _Steps:
+    """The segments of a stretch whose shares go in a line: each with the mean share of its part of the line."""
+    (start, old), (stop, new) = begin, end
+    parts = min(RAMP_PARTS, stop - start)
+    return [
+        (
+            start + (stop - start) * part // parts,
+            {name: old[name] + (new[name] - old[name]) * Fraction(2 * part + 1, 2 * parts) for name in old},
+        )
+        for part in range(parts)
+    ]
+
+
+def largest_shares(spec: Spec, shard_count: Sizer) -> dict[str, Fraction]:
+    """The largest effective share that every leaf ever has; 0 for one that is never read."""
+    steps = [shares for _, shares in scheduled_shares(spec, shard_count)]
+    return {name: max(shares[name] for shares in steps) for name in steps[0]}
+
+
+def starting_batches(
+    steps: Sequence[tuple[int, dict[str, Fraction]]], global_size: int
+) -> dict[int, dict[str, Fraction]]:
+    """J of the first global batch at or behind each step -> its shares; of steps with one J the last.
+
+    Args:
+        steps: (at in global samples, share by leaf) from `scheduled_shares`, ascending.
+        global_size: G, samples of a global batch.
+    """
+    return {-(-at // global_size): shares for at, shares in steps}

@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from wdspec.secure import secure_mode
-from wdspec.spec.language.value_types import read_size, read_variable
-from wdspec.stores.settings.ais_cluster import AisVariables
-from wdspec.stores.settings.http_settings import HttpSettings
+from wdspec.base.user_code import secure_mode
+from wdspec.spec.language.values import read_size, read_variable
+from wdspec.stores.ais_cluster import AisVariables
+from wdspec.stores.settings import HttpSettings
 from wdspec.urls.rewrite import Rule, parse_rules
 
 

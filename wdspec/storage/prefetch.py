@@ -1,16 +1,20 @@
-"""Makes the copies of many shards before anybody reads them."""
+"""Makes the copies of many shards before anybody reads them.
+
+Stores that are asked about many shards at once.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
+from wdspec.base.errors import WdspecError
 from wdspec.cache.copies import find_copy
-from wdspec.errors import WdspecError
-from wdspec.storage.resolution import Resolution
+from wdspec.storage.resolve import Resolution
 from wdspec.storage.storage import Storage
+from wdspec.urls.urls import ShardUrl
 
 _MOST = 4 * 1024 * 1024
 
@@ -61,3 +65,18 @@ def _fetched(storage: Storage, resolution: Resolution) -> Prefetched:
         while piece := stream.read(_MOST):
             size += len(piece)
     return Prefetched(url, "fetched" if os.path.exists(copies.path) else "not kept", size)
+
+
+T = TypeVar("T")
+
+SIDES = 16
+"""Stores that are asked at once."""
+
+
+def side_by_side(ask: Callable[[ShardUrl], T], shards: Iterable[ShardUrl]) -> Iterator[T]:
+    """What a function says of each shard, in order; raises what it raises. Whoever closes this asks no more."""
+    with ThreadPoolExecutor(SIDES, "wdspec-stat") as pool:
+        try:
+            yield from pool.map(ask, shards)
+        finally:
+            pool.shutdown(cancel_futures=True)

@@ -1,6 +1,6 @@
 """Globs and directories in stores that only have keys: names with slashes, in one flat list.
 
-The rules are those of ``wdspec.stores.local.globbing`` on disks.
+The rules are those of ``wdspec.stores.local`` on disks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from wdspec.formats.suffixes import is_listed
-from wdspec.urls.sequence import MAGIC
+from wdspec.urls.urls import MAGIC
 
 
 def shards_among(keys: Iterable[str]) -> list[str]:

@@ -7,10 +7,10 @@ import os
 import sys
 from typing import BinaryIO, cast
 
-from wdspec.errors import ShardError
-from wdspec.outputs.output import Output, StreamOutput
+from wdspec.base.errors import ShardError
+from wdspec.base.files import RawStream
+from wdspec.stores.outputs import Output, StreamOutput
 from wdspec.stores.store import Store, StoreSettings
-from wdspec.system.raw_stream import RawStream
 
 _taken_by = 0
 

@@ -7,13 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from wdspec.errors import ShardError, UsageError
-from wdspec.outputs.output import Output
+from wdspec.base.errors import ShardError, UsageError
+from wdspec.stores.ais_cluster import AisCluster
 from wdspec.stores.key_listing import keys_matching, literal_start, shards_among
-from wdspec.stores.settings.ais_cluster import AisCluster
-from wdspec.stores.settings.http_settings import HttpSettings
-from wdspec.stores.settings.object_login import ObjectLogin
-from wdspec.streams.retrying import RetryPolicy
+from wdspec.stores.outputs import Output
+from wdspec.stores.retry import RetryPolicy
+from wdspec.stores.settings import HttpSettings, ObjectLogin
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class ObjectStat:
 class Store(ABC):
     """Eight verbs. A location is a URL after rewriting, or the path of a local file.
 
-    Stores are found by scheme (`wdspec.urls.schemes.STORES`), made once a process and without state of their own.
+    Stores are found by scheme (`wdspec.urls.urls.STORES`), made once a process and without state of their own.
     """
 
     @abstractmethod

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, product
 from typing import NoReturn, TypeAlias, overload
 
-from wdspec.errors import UrlError
+from wdspec.base.errors import UrlError
 
 MAX_STRINGS = 10**9
 """More strings than this in one pattern is taken for a slip of the finger."""

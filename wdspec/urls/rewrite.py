@@ -2,6 +2,13 @@
 
 The first rule that changes a URL wins, and what it gives is rewritten no further. Rules come from the
 variable ``WDS_REWRITE`` (``regex=replacement;regex=replacement``) and from `rewrite:` in specs.
+
+How long a regex may take on a text: Python's engine tries all ways to match, and has no limit of its own.
+
+A choice that is made again and again, as how long the inner repeat of `(a+)+$` is, takes time that doubles with each
+character. It does not where the next character tells which way to take, so within what is repeated that must be so
+for every choice: another turn or none, and which alternative. What is not understood counts as told by nothing.
+Choices that are made once multiply, and the time of open repeats grows with a power of the length: that is bounded.
 """
 
 from __future__ import annotations
@@ -10,10 +17,252 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import combinations
+from math import factorial
+from typing import Any, NamedTuple
 
-from wdspec.errors import UrlError
-from wdspec.urls.regex_cost import NESTED, REMEDY, check_length, nested_repeat
-from wdspec.urls.schemes import scheme_of
+from wdspec.base.errors import UrlError
+from wdspec.urls.urls import scheme_of
+
+MOST_STEPS = 10**8
+"""Steps of the engine for one match: about a second."""
+NESTED = "holds a repeat inside a repeat, which some texts keep busy for ever"
+"""What is said of a regex for which `nested_repeat` is true."""
+REMEDY = (
+    "let the next character tell whether the inner one goes on: what follows it there is to be a character that it "
+    "cannot match, as in `(/[^/]+)*` and `([^/]+/)*`"
+)
+
+_parser: Any = re._parser  # type: ignore[attr-defined]  # Python has no public way to the parts of a regex
+_REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
+_MANY = 16
+"""A repeat of so many turns or more, that is not itself repeated, is taken for one of any number."""
+_MOST_FIRST = 64
+_CATEGORIES = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}
+_LIKE = {"k": "\u212a", "s": "\u017f", "i": "\u0130\u0131"}
+"""What else `(?i)` takes for these, beside the other case."""
+
+
+class _First(NamedTuple):
+    """Characters that something may begin with: a part of a regex that matches one, and the flags that hold for it."""
+
+    name: str
+    argument: Any
+    flags: int
+
+
+_ANYTHING = _First("ANY", None, re.DOTALL)
+
+
+class _Follow(NamedTuple):
+    """What may come behind a part: within what is repeated, and behind all repeats."""
+
+    within: tuple[_First, ...] = ()
+    behind: tuple[_First, ...] = ()
+
+
+class _Cost(NamedTuple):
+    """How many ways there may be to match one text."""
+
+    is_endless: bool = False
+    repeats: int = 0
+    """Open ones, which may end anywhere in what they meet."""
+    choices: int = 1
+    """Ways of all others."""
+
+    def __add__(self, other: Any) -> _Cost:
+        return _Cost(
+            self.is_endless or other.is_endless, self.repeats + other.repeats, self.choices * other.choices
+        )
+
+
+def nested_repeat(regex: str) -> bool:
+    """Whether some texts take a regex for ever: it repeats what can match one text in several ways."""
+    return _cost_of(regex).is_endless
+
+
+def check_length(regex: str, text: str) -> None:
+    """Raises UrlError for a text so long that a match may take more than `MOST_STEPS`."""
+    cost = _cost_of(regex)
+    repeats = max(1, cost.repeats)
+    if len(text) ** repeats // factorial(repeats) * cost.choices > MOST_STEPS:
+        ways = f" and {cost.choices:,} other choices" if cost.choices > 1 else ""
+        raise UrlError(
+            f"a text of {len(text):,} characters is too long for the regex `{regex}`, whose {repeats} open repeats"
+            f"{ways} may try more ways to match than can be waited for; write `[^/]*` in place of `.*`, or shorten the "
+            "text"
+        )
+
+
+@lru_cache(maxsize=256)
+def _cost_of(regex: str) -> _Cost:
+    parsed = _parser.parse(regex)
+    return _cost(parsed, _Follow(), False, parsed.state.flags)
+
+
+def _cost(parts: Any, follow: _Follow, is_repeated: bool, flags: int) -> _Cost:
+    """The cost of a sequence."""
+    total = _Cost()
+    for op, argument in reversed(list(parts)):
+        total = _cost_of_part(str(op), argument, follow, is_repeated, flags) + total
+        first, may_be_empty = _first_of_part(str(op), argument, flags)
+        within = first if is_repeated else ()
+        behind = () if is_repeated else first
+        if may_be_empty:
+            within, behind = within + follow.within, behind + follow.behind
+        follow = _Follow(_few(within), _few(behind))
+    return total
+
+
+def _cost_of_part(name: str, argument: Any, follow: _Follow, is_repeated: bool, flags: int) -> _Cost:
+    if name == "SUBPATTERN":
+        return _cost(argument[3], follow, is_repeated, (flags | argument[1]) & ~argument[2])
+    if name in ("ATOMIC_GROUP", "ASSERT", "ASSERT_NOT"):  # matched once, and kept
+        alone = argument if name == "ATOMIC_GROUP" else argument[1]
+        cost = _cost(alone, _Follow(behind=(_ANYTHING,)), False, flags)
+        return cost + _Cost(repeats=1) if is_repeated and cost != _Cost() else cost
+    if name in _REPEATS:
+        return _cost_of_repeat(argument, name == "POSSESSIVE_REPEAT", follow, is_repeated, flags)
+    if name in ("BRANCH", "GROUPREF_EXISTS"):
+        branches = argument[1] if name == "BRANCH" else [argument[1], argument[2] or []]
+        return _cost_of_branches(branches, follow, is_repeated, flags)
+    return _Cost()
+
+
+def _cost_of_repeat(
+    argument: tuple[int, int, Any], is_kept: bool, follow: _Follow, is_repeated: bool, flags: int
+) -> _Cost:
+    """The cost of a repeat; one that `is_kept` is never tried with fewer turns."""
+    least, most, body = argument
+    first, may_be_empty = _first(body, flags)
+    again = most > 1
+    inner = follow
+    if again:
+        within = first + follow.within
+        inner = _Follow(_few(within + follow.behind if may_be_empty else within), follow.behind)
+    cost = _cost(body, inner, is_repeated or again, flags)
+    if least == most or is_kept:
+        return cost
+    if is_repeated and not _are_apart(first, follow.within):
+        return _Cost(is_endless=True)
+    if _are_apart(first, follow.behind):
+        return cost
+    return cost + (_Cost(repeats=1) if most >= _MANY else _Cost(choices=int(most) - int(least) + 1))
+
+
+def _cost_of_branches(branches: list[Any], follow: _Follow, is_repeated: bool, flags: int) -> _Cost:
+    total, firsts = _Cost(), []
+    for each in branches:
+        total += _cost(each, follow, is_repeated, flags)
+        first, may_be_empty = _first(each, flags)
+        if may_be_empty:
+            first = (_ANYTHING,) if is_repeated else (*first, *follow.behind)
+        firsts.append(first)
+    if all(_are_apart(one, other) for one, other in combinations(firsts[:_MOST_FIRST], 2)) and (
+        len(firsts) <= _MOST_FIRST
+    ):
+        return total
+    return _Cost(is_endless=True) if is_repeated else total + _Cost(choices=len(branches))
+
+
+def _first(parts: Any, flags: int) -> tuple[tuple[_First, ...], bool]:
+    """What a sequence may begin with, and whether it may be empty."""
+    found: tuple[_First, ...] = ()
+    for op, argument in parts:
+        first, may_be_empty = _first_of_part(str(op), argument, flags)
+        found = _few(found + first)
+        if not may_be_empty:
+            return found, False
+    return found, True
+
+
+def _first_of_part(name: str, argument: Any, flags: int) -> tuple[tuple[_First, ...], bool]:
+    if name in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
+        return (_First(name, argument, flags),), False
+    if name == "SUBPATTERN":
+        return _first(argument[3], (flags | argument[1]) & ~argument[2])
+    if name == "ATOMIC_GROUP":
+        return _first(argument, flags)
+    if name in _REPEATS:
+        found, may_be_empty = _first(argument[2], flags)
+        return found, may_be_empty or argument[0] == 0
+    if name == "BRANCH":
+        each = [_first(branch, flags) for branch in argument[1]]
+        return _few(tuple(one for found, _ in each for one in found)), any(empty for _, empty in each)
+    return (_ANYTHING,), True  # what stands between characters, and what is not known before
+
+
+def _few(firsts: tuple[_First, ...]) -> tuple[_First, ...]:
+    return firsts if len(firsts) <= _MOST_FIRST else (_ANYTHING,)
+
+
+def _are_apart(some: tuple[_First, ...], others: tuple[_First, ...]) -> bool:
+    """Whether no character is among both; False where that is not plain."""
+    return all(_is_apart(one, other) for one in some for other in others)
+
+
+def _is_apart(one: _First, other: _First) -> bool:
+    for listed, tested in ((_codes(one), other), (_codes(other), one)):
+        if listed is not None:
+            return not any(_takes(tested, code) for code in listed)
+    return False
+
+
+def _codes(first: _First) -> list[int] | None:
+    """The characters, where they are few; with those that count as the same."""
+    if first.name == "LITERAL":
+        found = [first.argument]
+    elif first.name == "IN" and all(str(op) in ("LITERAL", "RANGE") for op, _ in first.argument):
+        ranges = [(value, value) if str(op) == "LITERAL" else value for op, value in first.argument]
+        if sum(high - low + 1 for low, high in ranges) > 256:
+            return None
+        found = [code for low, high in ranges for code in range(low, high + 1)]
+    else:
+        return None
+    if first.flags & re.IGNORECASE and max(found) > 127:
+        return None
+    return sorted({each for code in found for each in _same(code, first.flags)})
+
+
+def _same(code: int, flags: int) -> set[int]:
+    """The characters that count as this one."""
+    if not flags & re.IGNORECASE:
+        return {code}
+    letter = chr(code)
+    forms = {letter, letter.lower(), letter.upper(), *_LIKE.get(letter.lower(), "")}
+    return {ord(each) for each in forms if len(each) == 1}
+
+
+def _takes(first: _First, code: int) -> bool:
+    """Whether a part may match a character; True where that is not plain."""
+    if first.name == "ANY":
+        return bool(first.flags & re.DOTALL) or code != ord("\n")
+    if first.flags & re.IGNORECASE and first.name == "LITERAL" and first.argument <= 127:
+        return code in _same(first.argument, first.flags)
+    if first.flags & re.IGNORECASE and code > 127:
+        return True
+    same = _same(code, first.flags)
+    if first.name == "LITERAL":
+        return first.argument in same
+    if first.name == "NOT_LITERAL":
+        return first.argument not in same
+    negated = str(first.argument[0][0]) == "NEGATE"
+    return (
+        any(_holds(str(op), value, each) for op, value in first.argument[negated:] for each in same)
+        is not negated
+    )
+
+
+def _holds(name: str, value: Any, code: int) -> bool:
+    if name == "LITERAL":
+        return bool(value == code)
+    if name == "RANGE":
+        return bool(value[0] <= code <= value[1])
+    category = str(value).removeprefix("CATEGORY_")
+    shorthand = _CATEGORIES[category.removeprefix("NOT_")]
+    return (re.match(shorthand, chr(code)) is not None) is not category.startswith("NOT_")
+
 
 _RULE_TOKEN = re.compile(r"\\[;=\\]|[;=]")
 _TEMPLATE_TOKEN = re.compile(r"(\\g<[^>]*>|\\[1-9][0-9]?)|\\0[0-7]{0,2}|\\.|[^\\]+", re.DOTALL)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from wdspec.decoders.table import BY_NAME
-from wdspec.errors import DecodingError as DecodingError
+from wdspec.base.errors import DecodingError as DecodingError
 from wdspec.fluent.decoder import Decoder as Decoder
 from wdspec.fluent.field_handlers import handle_extension as handle_extension
 from wdspec.fluent.field_handlers import imagehandler as imagehandler
 from wdspec.fluent.field_handlers import torch_audio as torch_audio
 from wdspec.fluent.field_handlers import torch_video as torch_video
 from wdspec.fluent.replacements import hint_for
+from wdspec.spec.language.decoders import BY_NAME
 
 ImageHandler = imagehandler
 imagespecs = {

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 import xxhash
 
 from servers.aistore_nodes import Gateway, Node, Pod, Target
-from wdspec.stores.ais import missing_objects
-from wdspec.stores.ais.missing_objects import PATIENCE
+from wdspec.stores import ais_client as missing_objects
+from wdspec.stores.ais_client import PATIENCE
 
 PROVIDERS = {
     "": "ais",

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from servers.processes import started, stop
-from wdspec.stores.fsspec import filesystems as filesystem
-from wdspec.system.per_process import KeyedValues
+from wdspec.base.process import KeyedValues
+from wdspec.stores import filesystems as filesystem
 
 FOLDER = Path(__file__).parent
 AZURITE = FOLDER / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"

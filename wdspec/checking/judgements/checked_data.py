@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from wdspec.base.errors import WdspecError
 from wdspec.checking.shards.data_problem import DataProblem
 from wdspec.checking.shards.shard_facts import SampleFacts, ShardFacts
-from wdspec.errors import WdspecError
 from wdspec.planning.plan import Plan, SourcePlan
-from wdspec.reading.piece import Piece
-from wdspec.reading.source_parts import SourceParts
-from wdspec.spec.language.models import Source, Spec
-from wdspec.urls.sequence import ShardUrl
+from wdspec.read.shard import Piece
+from wdspec.read.transform import SourceParts
+from wdspec.spec.spec import Source, Spec
+from wdspec.urls.urls import ShardUrl
 
 MOST_EXAMPLES = 5
 """Problems of one kind that are named of a source."""

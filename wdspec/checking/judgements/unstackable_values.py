@@ -6,12 +6,12 @@ import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
+from wdspec.base.errors import FieldError, WdspecError
 from wdspec.checking.judgements.checked_data import CheckedData, CheckedSource
 from wdspec.checking.shards.data_problem import DataProblem
 from wdspec.checking.shards.shard_facts import SamplePlace
-from wdspec.errors import FieldError, WdspecError
-from wdspec.reading.error_budget import Budget
-from wdspec.reading.user_steps import MapSteps
+from wdspec.read.budget import Budget
+from wdspec.read.transform import MapSteps
 from wdspec.spec.language.options import Errors
 
 MOST_TRIED = 8
@@ -33,7 +33,7 @@ def unstackable_values(collection: CheckedData) -> Iterator[DataProblem]:
 
 
 def _tried(collection: CheckedData, sources: list[CheckedSource]) -> Iterator[DataProblem]:
-    from wdspec.reading.batches.batch_maker import BatchMaker
+    from wdspec.read.batch import BatchMaker
 
     spec = collection.spec
     assert spec.batch is not None, "there are batches"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from wdspec.errors import FieldError, WdspecError
-from wdspec.formats.raw_samples import LOST
-from wdspec.redaction import redacted
-from wdspec.spec.problems.codes import is_error
+from wdspec.base.errors import FieldError, WdspecError
+from wdspec.base.redaction import redacted
+from wdspec.formats.samples import LOST
+from wdspec.spec.codes import is_error
 
 _PLACE = ("shard", "member", "key", "field", "offset")
 

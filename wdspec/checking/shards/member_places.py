@@ -6,12 +6,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from wdspec.errors import ShardError
+from wdspec.base.errors import ShardError
 from wdspec.formats.blocks import BLOCK, Blocks
 from wdspec.formats.tar.headers import read_header, shown
+from wdspec.formats.tar.keys import splitter
 from wdspec.formats.tar.members import member_at
-from wdspec.formats.tar.sample_keys import splitter
-from wdspec.spec.language.sample_options import KeyRule
+from wdspec.spec.language.samples import KeyRule
 
 MOST_SEARCHED = 64 * 1024 * 1024
 """Bytes behind damage that are searched for a header."""

@@ -12,7 +12,7 @@ from wdspec.checking.shards.sample_hashes import content_hashes, content_part, k
 from wdspec.checking.shards.shard_facts import Hashes, SampleFacts, SamplePlace, Seen, merge
 from wdspec.checking.shards.value_briefs import brief, is_large
 from wdspec.checking.shards.value_columns import FieldWatch, Rows, TellOf
-from wdspec.decoders.image_formats import IMAGE_FIELDS
+from wdspec.spec.language.decoders import IMAGE_FIELDS
 
 MOST_ROWS = 256
 """Samples held at most, to be looked at together."""

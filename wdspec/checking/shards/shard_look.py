@@ -9,25 +9,22 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing, suppress
 from typing import Any, NamedTuple
 
+from wdspec.base.errors import ShardError, WdspecError
+from wdspec.base.process import PerProcess
 from wdspec.checking.shards.data_problem import DataProblem
 from wdspec.checking.shards.member_places import member_of, next_header
 from wdspec.checking.shards.sample_watch import SampleWatch
 from wdspec.checking.shards.shard_facts import SampleFacts, SamplePlace, ShardFacts
-from wdspec.errors import ShardError, WdspecError
 from wdspec.formats.blocks import Blocks
-from wdspec.formats.compression.decompressed_file import decompressed
-from wdspec.formats.compression.kinds import Compression, compression_of
-from wdspec.formats.raw_samples import RawSamples
+from wdspec.formats.compression import Compression, compression_of
+from wdspec.formats.decompress import decompressed
+from wdspec.formats.samples import RawSamples
 from wdspec.formats.suffixes import format_of
-from wdspec.reading.error_budget import Budget, is_mistake
-from wdspec.reading.piece import Piece
-from wdspec.reading.source_parts import SourceParts
-from wdspec.reading.transform import Process
-from wdspec.reading.user_steps import MapSteps
+from wdspec.read.budget import Budget, is_mistake
+from wdspec.read.shard import Piece
+from wdspec.read.transform import MapSteps, Process, SourceParts
 from wdspec.spec.language.options import Errors
-from wdspec.system.per_process import PerProcess
-from wdspec.urls.schemes import scheme_of
-from wdspec.urls.sequence import ShardUrl
+from wdspec.urls.urls import ShardUrl, scheme_of
 
 MOST_OF_A_CODE = 20
 """Problems of one code that are listed of a shard; others are counted."""

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from wdspec.base.process import cores
 from wdspec.cli.bench.trial import Measured, Part, Trial, measured
 from wdspec.cli.support.spec_options import SpecChoice
-from wdspec.spec.language.models import Spec
-from wdspec.system.cores import cores
+from wdspec.spec.spec import Spec
 
 ENOUGH = 0.95
 """Of the best rate, from which on fewer workers are recommended."""

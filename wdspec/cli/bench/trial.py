@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from wdspec.cli.support.spec_options import SpecChoice
 from wdspec.cli.support.spec_variants import decoded, files_of, samples_of
-from wdspec.spec.language.models import Spec
+from wdspec.spec.spec import Spec
 
 Part = Literal["read", "decode", "map", "batch", "loader", "webdataset"]
 """How far a trial goes: files as bytes; decoded; through the user's functions; batches; handed over by workers. And the
@@ -81,13 +81,13 @@ def run(trial: Trial) -> Measured:
     if spec.epoch is None or spec.epoch.remainder is None:
         spec = spec.model_copy(update={"epoch": None, "limit": None})
     if trial.part in ("batch", "loader"):
-        import wdspec.running.loader  # noqa: F401  importing torch is no part of what is timed
+        import wdspec.run.loader  # noqa: F401  importing torch is no part of what is timed
     if trial.profile is None:
         return _timed(trial, spec)
     from pyinstrument import Profiler
     from pyinstrument.renderers import HTMLRenderer, SpeedscopeRenderer
 
-    from wdspec.outputs.local_output import save
+    from wdspec.stores.outputs import save
 
     profiler = Profiler(interval=0.001)
     with profiler:
@@ -128,7 +128,7 @@ def _items(trial: Trial, spec: Spec) -> Any:
 
 def _samples(spec: Spec) -> Iterator[tuple[int, int]]:
     """One sample at a time: 1, and the bytes that it holds; from the beginning again where a pass ends."""
-    from wdspec.compiler import sample_reader
+    from wdspec.api import sample_reader
 
     while True:
         reader = sample_reader(spec)
@@ -144,7 +144,7 @@ def _samples(spec: Spec) -> Iterator[tuple[int, int]]:
 
 def _batches(spec: Spec, workers: int) -> Iterator[tuple[int, int]]:
     """What the loop gets of rank 0: as many samples as a slot gives to a batch, or 1; bytes are not counted."""
-    from wdspec.compiler import loader
+    from wdspec.api import loader
 
     options: dict[str, Any] = {} if workers == spec.loader.workers else {"num_workers": workers}
     elastic = spec.elastic
@@ -162,7 +162,7 @@ def _of_webdataset(spec: Spec) -> Iterator[tuple[int, int]]:
     """The same shards by webdataset: the files of each sample as bytes, shuffled by its usual buffers."""
     import webdataset
 
-    from wdspec.listed_spec import ListedSpec
+    from wdspec.shards.shards import ListedSpec
 
     listed = ListedSpec.of(spec, to_read=True)
     urls = [

@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from wdspec.base.redaction import redacted_urls
 from wdspec.cli.explain.explanation import ExplainedSource, Explanation
 from wdspec.cli.explain.wording import ExplainedField
-from wdspec.redaction import redacted_urls
-from wdspec.spec.language.models import Source
-from wdspec.urls.schemes import scheme_of
-from wdspec.urls.sequence import UrlSequence
+from wdspec.spec.spec import Source
+from wdspec.urls.urls import UrlSequence, scheme_of
 
 VERSION = "http://mlcommons.org/croissant/1.1"
 _MOST_NAMES = 1000

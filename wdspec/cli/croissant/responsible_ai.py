@@ -6,8 +6,7 @@ from typing import Any
 
 import yaml
 
-from wdspec.errors import UsageError
-from wdspec.suggestions import did_you_mean
+from wdspec.base.errors import UsageError, did_you_mean
 
 ONE = (
     "dataCollection",

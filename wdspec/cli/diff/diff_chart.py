@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 
+from wdspec.base.errors import UsageError
 from wdspec.cli.diff.spec_diff import SpecDiff
-from wdspec.errors import UsageError
-from wdspec.outputs.local_output import save
+from wdspec.stores.outputs import save
 
 _MOST = 40
 

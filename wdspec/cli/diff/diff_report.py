@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
+from wdspec.base.redaction import printable
 from wdspec.cli.diff.saved_states import StateFate
 from wdspec.cli.diff.spec_diff import KeyChange, SourceChange, SpecDiff
 from wdspec.cli.explain.explanation import PER_UNENDING, ExplainedSource
 from wdspec.cli.support.tables import Part, Table, Warning, counted, number, percent, table_of
-from wdspec.redaction import printable
 
 _GOES_ON = {
     "exactly": "A saved state goes on exactly",

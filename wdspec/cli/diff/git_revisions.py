@@ -9,11 +9,11 @@ import subprocess
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from wdspec.errors import UsageError
-from wdspec.spec.compose.spec_files import read_from_disk
-from wdspec.spec.yaml.parser import MAX_BYTES
+from wdspec.base.errors import UsageError
+from wdspec.spec.files import read_from_disk
+from wdspec.spec.yaml import MAX_BYTES
 from wdspec.storage.storage import Storage
-from wdspec.urls.schemes import local_path
+from wdspec.urls.urls import local_path
 
 
 @dataclass(frozen=True)

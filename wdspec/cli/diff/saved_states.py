@@ -9,7 +9,7 @@ from typing import Any
 
 from wdspec.cli.diff.spec_diff import SpecDiff
 from wdspec.cli.support.state_files import described, the_state_in
-from wdspec.planning.order_digest import describe_samples, differences, reads_alike
+from wdspec.planning.digest import describe_samples, differences, reads_alike
 
 
 @dataclass(frozen=True)

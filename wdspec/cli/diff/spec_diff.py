@@ -13,11 +13,10 @@ from pydantic import BaseModel
 
 from wdspec.cli.explain.explanation import ExplainedSource, Explanation
 from wdspec.cli.support.json_output import without_secrets
-from wdspec.lockfiles.lock_file import Lock
-from wdspec.lockfiles.looking import difference
-from wdspec.planning.order_digest import EXPAND_UP_TO, describe_order, describe_samples, differences
-from wdspec.spec.language.models import Source
-from wdspec.urls.sequence import UrlSequence
+from wdspec.planning.digest import EXPAND_UP_TO, describe_order, describe_samples, differences
+from wdspec.shards.lock import Lock, difference
+from wdspec.spec.spec import Source
+from wdspec.urls.urls import UrlSequence
 
 _SHOWN_ELSEWHERE = {"dataset", "file", "split", "environment", "base", "where", "shards", "name"}
 

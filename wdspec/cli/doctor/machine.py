@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import NamedTuple
 
+from wdspec.base.process import cores
 from wdspec.cli.support.tables import size
-from wdspec.system.cores import cores
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+).*?(?:extra == ['\"](\w+)['\"])?\s*$")
 _FOR_DEVELOPERS = frozenset({"test", "fuzz", "frameworks", "ray", "docs"})

@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from wdspec.errors import WdspecError
-from wdspec.redaction import redacted_urls
-from wdspec.spec.language.models import Spec
+from wdspec.base.errors import WdspecError
+from wdspec.base.redaction import redacted_urls
+from wdspec.shards.listing import shards_of
+from wdspec.spec.spec import Spec
 from wdspec.storage.environment import Environment
-from wdspec.storage.shard_listing import shards_of
 from wdspec.storage.storage import Storage
 
 

@@ -6,10 +6,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from wdspec.errors import WdspecError
-from wdspec.redaction import redacted_urls
+from wdspec.base.errors import WdspecError, nearest
+from wdspec.base.redaction import redacted_urls
 from wdspec.storage.environment import Environment
-from wdspec.suggestions import nearest
 
 MEANINGS = {
     "WDS_REWRITE": "rewrite rules, before those of specs",

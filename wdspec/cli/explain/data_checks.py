@@ -9,20 +9,18 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from wdspec.base.errors import WdspecError, did_you_mean
 from wdspec.cli.explain.sample_sizes import Measure
 from wdspec.cli.support.tables import counted
-from wdspec.decoders.decoder_options import split_decoder
-from wdspec.decoders.table import BY_NAME, RAW
-from wdspec.errors import WdspecError
-from wdspec.fields.compressed_fields import unpacked
-from wdspec.fields.file_patterns import endings
-from wdspec.listed_spec import ListedSpec
-from wdspec.spec.language.models import Source, Spec
-from wdspec.spec.problems.message_words import listed
+from wdspec.fields.extensions import endings
+from wdspec.fields.unpack import unpacked
+from wdspec.shards.shards import ListedSpec
+from wdspec.spec.language.decoder_options import split_decoder
+from wdspec.spec.language.decoders import BY_NAME, RAW
+from wdspec.spec.problems import listed
+from wdspec.spec.spec import Source, Spec
 from wdspec.storage.storage import Storage
-from wdspec.suggestions import did_you_mean
-from wdspec.urls.schemes import AIS_PROVIDERS, local_path, scheme_of
-from wdspec.urls.sequence import MAGIC, UrlSequence
+from wdspec.urls.urls import AIS_PROVIDERS, MAGIC, UrlSequence, local_path, scheme_of
 
 MOST_LOOKED_AT = 10_000
 """Shards of a source whose files are looked for; of more a part, from the first to the last;"""

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from wdspec.base.redaction import redacted_urls
+from wdspec.base.user_code import file_of_module
 from wdspec.cli.explain.explanation import (
     PER_UNENDING,
     ExplainedSource,
@@ -27,13 +29,11 @@ from wdspec.cli.support.tables import (
     size,
     table_of,
 )
-from wdspec.importing import file_of_module
-from wdspec.listed_spec import functions_of
 from wdspec.planning.plan import Plan
-from wdspec.redaction import redacted_urls
-from wdspec.spec.language.models import Spec
-from wdspec.spec.language.steps.skipped_steps import steps_in
-from wdspec.urls.sequence import ShardUrl
+from wdspec.shards.shards import functions_of
+from wdspec.spec.language.steps import steps_in
+from wdspec.spec.spec import Spec
+from wdspec.urls.urls import ShardUrl
 
 
 def parts_of(explanation: Explanation) -> Iterator[Part]:

@@ -13,8 +13,8 @@ from wdspec.cli.support.tables import counted, listed, size
 from wdspec.formats.blocks import CHUNK
 from wdspec.planning.plan import Plan
 from wdspec.planning.topology import Topology
-from wdspec.spec.language.models import Spec
-from wdspec.spec.language.steps.skipped_steps import steps_in
+from wdspec.spec.language.steps import steps_in
+from wdspec.spec.spec import Spec
 
 PER_UNENDING = 1000
 """Samples for which the expected draws are given where the spec has no epoch."""

@@ -7,17 +7,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from wdspec.errors import WdspecError
-from wdspec.formats.compression.decompressed_file import decompressed
+from wdspec.base.errors import WdspecError
+from wdspec.formats.decompress import decompressed
 from wdspec.formats.suffixes import format_of
+from wdspec.formats.tar.keys import splitter
 from wdspec.formats.tar.members import iter_members
-from wdspec.formats.tar.sample_keys import splitter
-from wdspec.spec.compose.measurements import MeasuredSource
-from wdspec.spec.language.models import Source
+from wdspec.spec.measurements import MeasuredSource
+from wdspec.spec.spec import Source
 from wdspec.storage.storage import Storage
-from wdspec.stores.local.local_files import open_file
-from wdspec.urls.schemes import local_path
-from wdspec.urls.sequence import UrlSequence
+from wdspec.stores.local import open_file
+from wdspec.urls.urls import UrlSequence, local_path
 
 MOST_MEMBERS = 100_000
 """Headers read of a shard (about half a second); beyond, the rest is taken to be like the part read."""

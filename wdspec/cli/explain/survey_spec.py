@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from wdspec.base.errors import MissingShardError, UsageError, WdspecError
 from wdspec.cli.explain.data_checks import Advice, advice_on_data
 from wdspec.cli.explain.explanation import (
     PER_UNENDING,
@@ -17,18 +18,16 @@ from wdspec.cli.explain.explanation import (
 )
 from wdspec.cli.explain.sample_sizes import Measure, measure, measured_before
 from wdspec.cli.explain.wording import explained_fields, fields_in_words, steps_in_words
-from wdspec.errors import MissingShardError, UsageError, WdspecError
-from wdspec.fields.sample_fields import SampleFields
-from wdspec.listed_spec import ListedSpec
-from wdspec.planning.epoch_length import batching
+from wdspec.fields.samples import SampleFields
 from wdspec.planning.plan import Plan, SourcePlan
-from wdspec.planning.topology import Seat, Topology
-from wdspec.processes.seat import find_seat
-from wdspec.spec.compose.measurements import Measurements
-from wdspec.spec.language.models import Source, Spec
+from wdspec.planning.seat import find_seat
+from wdspec.planning.topology import Seat, Topology, batching
+from wdspec.shards.shards import ListedSpec
+from wdspec.spec.measurements import Measurements
+from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-from wdspec.urls.sequence import UrlSequence
+from wdspec.urls.urls import UrlSequence
 
 TURNS = 3
 """First shards named of each slot and source."""

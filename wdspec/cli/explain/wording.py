@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from wdspec.cli.support.json_output import without_secrets
-from wdspec.fields.codecs.images.image_decoder import ImageDecoder
-from wdspec.fields.decode_rules import DecodeRules, FieldDecoder, Unpacked
-from wdspec.fields.sample_fields import SampleFields
-from wdspec.spec.language.models import Source
-from wdspec.spec.language.steps.user_calls import Call
+from wdspec.fields.codecs.image_decoder import ImageDecoder
+from wdspec.fields.decode import DecodeRules, FieldDecoder, Unpacked
+from wdspec.fields.samples import SampleFields
+from wdspec.spec.language.functions import Call
+from wdspec.spec.spec import Source
 
 
 @dataclass(frozen=True)

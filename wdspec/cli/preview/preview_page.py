@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
+from wdspec.base.errors import UsageError
 from wdspec.cli.explain.explanation import ExplainedSource
 from wdspec.cli.preview.preview_charts import distributions, mixture, palette, strip
 from wdspec.cli.preview.spec_preview import SpecPreview
 from wdspec.cli.support.tables import counted
-from wdspec.errors import UsageError
 
 
 def check_libraries() -> None:

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from wdspec.base.errors import WdspecError
+from wdspec.base.redaction import redacted_urls
 from wdspec.cli.explain.explanation import ExplainedSource, Explanation, warnings_of
 from wdspec.cli.preview.value_media import MediaBudget, ShownValue, as_array, shown_values
 from wdspec.cli.support.first_samples import columns_of, first_samples
 from wdspec.cli.support.spec_variants import files_of, only_source, samples_of
 from wdspec.cli.support.value_summary import ValueMeaning, value_meaning
-from wdspec.decoders.image_formats import FORMAT_OF
-from wdspec.errors import WdspecError
-from wdspec.redaction import redacted_urls
-from wdspec.spec.language.models import Spec
+from wdspec.spec.language.decoders import FORMAT_OF
+from wdspec.spec.spec import Spec
 
 Sample = dict[str, Any]
 MEDIA = 3_500_000

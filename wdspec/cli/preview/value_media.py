@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wdspec.cli.support.value_summary import ValueMeaning, value_meaning
-from wdspec.decoders.image_formats import FORMAT_OF
+from wdspec.spec.language.decoders import FORMAT_OF
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from wdspec.spec.problems.problems import Problem
+from wdspec.spec.problems import Problem
 
 
 class CheckedSpec(NamedTuple):

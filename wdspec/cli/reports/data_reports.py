@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
+from wdspec.base.redaction import redacted_urls
 from wdspec.checking.judgements.checked_data import CheckedSource
 from wdspec.checking.run_check import CheckReport
 from wdspec.checking.shards.data_problem import DataProblem
@@ -14,10 +15,9 @@ from wdspec.cli.reports.document_reports import junit_report
 from wdspec.cli.reports.line_reports import github_report, summary, text_report
 from wdspec.cli.support.json_output import without_secrets
 from wdspec.cli.support.tables import counted
-from wdspec.redaction import redacted_urls
-from wdspec.spec.language.models import Spec
-from wdspec.spec.problems.codes import is_error
-from wdspec.spec.problems.problems import Problem
+from wdspec.spec.codes import is_error
+from wdspec.spec.problems import Problem
+from wdspec.spec.spec import Spec
 
 DataReport = Callable[[CheckReport], Iterator[str]]
 

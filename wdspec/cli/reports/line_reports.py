@@ -11,7 +11,7 @@ import click
 
 from wdspec.cli.reports.checked_spec import CheckedSpec
 from wdspec.cli.support.tables import counted
-from wdspec.spec.problems.problems import Problem
+from wdspec.spec.problems import Problem
 
 _COLOURS = {"error": "red", "warning": "yellow"}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wdspec.errors import UsageError
-from wdspec.spec.loading import load
-from wdspec.spec.problems.problems import Problem
+from wdspec.base.errors import UsageError
+from wdspec.spec.load import load
+from wdspec.spec.problems import Problem
 
 _HINT = "`wdspec lock SPEC` writes it"
 
@@ -16,7 +16,7 @@ def lock_problems(
     file: str, split: str | None, env: str | None, vars: Mapping[str, Any], overrides: Sequence[str]
 ) -> list[Problem]:
     """The problems of the locks of a file that has no other errors; opens nothing but the locks."""
-    from wdspec.lockfiles.lock_file import Lock, lock_name, locked_splits
+    from wdspec.shards.lock import Lock, lock_name, locked_splits
 
     found = []
     for name in locked_splits(file, split):

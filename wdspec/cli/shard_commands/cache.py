@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wdspec.base.progress import progress
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.spec_options import (
     SpecChoice,
@@ -23,11 +24,9 @@ from wdspec.cli.support.spec_options import (
     read_bytes,
 )
 from wdspec.cli.support.tables import Row, Table, counted, show
-from wdspec.system.progress import progress
 
 if TYPE_CHECKING:
-    from wdspec.cache.entries import Content, Entry
-    from wdspec.cache.index import Index
+    from wdspec.cache.index import Content, Entry, Index
     from wdspec.storage.prefetch import Prefetched
 
 SUMMARY = "List, check, trim and fill directories with copies of remote shards."
@@ -37,7 +36,7 @@ _WHERE = click.argument("where", metavar="[DIR|SPEC]", required=False)
 
 def _duration(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
     """Seconds; days too, which the spec language has no use for."""
-    from wdspec.spec.language.value_types import read_duration
+    from wdspec.spec.language.values import read_duration
 
     if text is not None and text.endswith("d") and text[:-1].isdigit():
         return int(text[:-1]) * 86_400.0
@@ -142,7 +141,7 @@ def prune(where: str | None, size: int | None, older_than: float | None) -> None
 )
 def prefetch(choice: SpecChoice, form: str, jobs: int) -> None:
     """Fetch all shards of a spec into its cache. Exits with 1 if one cannot be fetched."""
-    from wdspec.listed_spec import ListedSpec
+    from wdspec.shards.shards import ListedSpec
     from wdspec.storage.prefetch import prefetch as fetch_all
 
     listed = ListedSpec.of(choice.load())
@@ -194,12 +193,12 @@ def _indexes(where: str | None) -> list[Index]:
 
 
 def _directories(where: str) -> list[str]:
-    from wdspec.storage.cache_settings import CacheSettings
     from wdspec.storage.environment import Environment
+    from wdspec.storage.storage import CacheSettings
 
     if not is_a_spec(where):
         return [os.path.abspath(os.path.expanduser(where))]
-    from wdspec.spec.loading import load
+    from wdspec.spec.load import load
 
     spec = load(where)
     environment = Environment.read()
@@ -222,11 +221,10 @@ def _listed(index: Index) -> list[tuple[Entry, Content]]:
 
 def _changes(where: str | None) -> dict[str, Callable[[Entry, Content], str | None]]:
     """By the path of a copy: says what has changed of its object, by what the store says of it."""
-    from wdspec.errors import MissingShardError
-    from wdspec.listed_spec import ListedSpec
-    from wdspec.spec.loading import load
-    from wdspec.storage.changed_objects import GONE, change_since
-    from wdspec.storage.storage import Storage
+    from wdspec.base.errors import MissingShardError
+    from wdspec.shards.shards import ListedSpec
+    from wdspec.spec.load import load
+    from wdspec.storage.storage import GONE, Storage, change_since
 
     if not where or not is_a_spec(where):
         raise click.UsageError("--store goes by the sources of a spec; name one")
@@ -250,10 +248,10 @@ def _changes(where: str | None) -> dict[str, Callable[[Entry, Content], str | No
 
 def _problem(path: str, entry: Entry, url: str) -> str | None:
     """What is wrong with a copy; a missing end marker is not, as such a one was only kept where the spec allows it."""
-    from wdspec.errors import WdspecError
-    from wdspec.formats.compression.decompressed_file import decompressed
+    from wdspec.base.errors import WdspecError
+    from wdspec.formats.decompress import decompressed
     from wdspec.formats.suffixes import TAR_SUFFIXES, format_of
-    from wdspec.formats.tar.tar_reader import count_samples
+    from wdspec.formats.tar.reader import count_samples
 
     try:
         size = os.path.getsize(path)
@@ -273,7 +271,7 @@ def _problem(path: str, entry: Entry, url: str) -> str | None:
 
 
 def _begins_as_tar(path: str) -> bool:
-    from wdspec.formats.compression.decompressed_file import decompressed
+    from wdspec.formats.decompress import decompressed
 
     with open(path, "rb", buffering=0) as raw:
         file = decompressed(raw)

@@ -7,9 +7,9 @@ from itertools import islice
 
 import click
 
+from wdspec.base.progress import with_progress
 from wdspec.cli.support.shard_files import ShardFiles, decode_option, extensions_option, reading
 from wdspec.cli.support.shard_outputs import Target, writing
-from wdspec.system.progress import with_progress
 
 SUMMARY = "Write the samples of shards into one."
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal, TextIO
 
 import click
 
+from wdspec.base.errors import UsageError
+from wdspec.base.progress import with_progress
 from wdspec.cli.support.shard_files import key_option
 from wdspec.cli.support.shard_outputs import (
     Target,
@@ -21,13 +23,11 @@ from wdspec.cli.support.shard_outputs import (
     writing,
 )
 from wdspec.cli.support.spec_options import assigned
-from wdspec.errors import UsageError
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-from wdspec.system.progress import with_progress
 
 if TYPE_CHECKING:
-    from wdspec.writing.recipes import Recipe
+    from wdspec.write.recipes import Recipe
 
 SUMMARY = "Write shards of a folder, a recipe or a manifest."
 Kind = Literal["folder", "recipe", "manifest"]
@@ -108,9 +108,9 @@ def create(
 
     Shards come out balanced: the limits say how many there must be, and the samples are spread evenly over them.
     """
-    from wdspec.formats.tar.header_writing import END
-    from wdspec.writing.recipes import gathered, size_of
-    from wdspec.writing.shard_sizes import by_count, by_size, check_limits
+    from wdspec.formats.tar.writing import END
+    from wdspec.write.recipes import gathered, size_of
+    from wdspec.write.shard_writer import by_count, by_size, check_limits
 
     if run_pipes and Environment.read().secure:
         raise UsageError(
@@ -155,8 +155,13 @@ def _recipes(
     files: tuple[str, ...],
     classes: bool,
 ) -> list[Recipe]:
-    from wdspec.writing.manifests import Columns, recipes_of_manifest
-    from wdspec.writing.recipes import looks_like_classes, recipes_of_folder, recipes_of_lines
+    from wdspec.write.recipes import (
+        Columns,
+        looks_like_classes,
+        recipes_of_folder,
+        recipes_of_lines,
+        recipes_of_manifest,
+    )
 
     if kind is None:
         is_table = what.lower().endswith((".csv", ".tsv", ".jsonl", ".ndjson"))
@@ -192,7 +197,7 @@ def _check_free(target: Target, shards: int) -> None:
     if target.force or output == "-":
         return
     if "%" in output:
-        from wdspec.writing.shard_writer import check_pattern
+        from wdspec.write.shard_writer import check_pattern
 
         check_pattern(output)
     storage = Storage.of(Environment.read())

@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
+from wdspec.base.errors import ShardError, UsageError
+from wdspec.base.redaction import printable
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.shard_files import ShardFiles, fields_of, reading
 from wdspec.cli.support.spec_options import form_option
 from wdspec.cli.support.tables import Row, Table, listed, show, size
-from wdspec.errors import ShardError, UsageError
-from wdspec.redaction import printable
-from wdspec.urls.sequence import ShardUrl
+from wdspec.urls.urls import ShardUrl
 
 SUMMARY = "List the samples or members of shards, with sizes."
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from wdspec.base.progress import with_progress
 from wdspec.cli.support.shard_files import ShardFiles, reading
 from wdspec.cli.support.shard_outputs import Target, maxcount_option, maxsize_option, writing
 from wdspec.cli.support.spec_options import read_bytes
-from wdspec.system.progress import with_progress
 
 SUMMARY = "Write the samples of shards in the order of their keys."
 _NUMBER = re.compile(r"(\d+)")
@@ -48,7 +48,7 @@ def sort(
     \b
     wdspec sort 'unsorted-*.tar' -o 'sorted-%06d.tar' --maxcount 10000
     """
-    from wdspec.writing.sample_sort import sorted_samples
+    from wdspec.write.sort import sorted_samples
 
     order: Callable[[dict[str, Any]], Any] = _natural if natural else _plain
     with target.open(files.key, maxcount=maxcount, maxsize=maxsize) as out:

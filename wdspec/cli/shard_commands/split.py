@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from wdspec.base.progress import with_progress
 from wdspec.cli.support.shard_files import ShardFiles, decode_option, extensions_option, reading
 from wdspec.cli.support.shard_outputs import (
     Target,
@@ -14,7 +15,6 @@ from wdspec.cli.support.shard_outputs import (
     os_errors_reported,
     writing,
 )
-from wdspec.system.progress import with_progress
 
 SUMMARY = "Write the samples of shards into shards of another size."
 
@@ -44,7 +44,7 @@ def split(
     wdspec split big.tar -o 'small-%06d.tar' --maxcount 1000
     wdspec split 'old-{000..999}.tar' -o 'new-%04d.tar' --maxsize 1GB
     """
-    from wdspec.writing.shard_sizes import by_count, check_limits
+    from wdspec.write.shard_writer import by_count, check_limits
 
     check_limits(number, maxcount, maxsize)
     if (number, maxcount, maxsize) == (None, None, None):

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from wdspec.base.progress import progress
 from wdspec.cli.explain.explanation import ExplainedSource, Explanation, warnings_of
 from wdspec.cli.simulate.coverage import coverage
 from wdspec.cli.simulate.simulation import Simulation, legal_runs, simulate
 from wdspec.cli.support.tables import listed
 from wdspec.planning.plan import Plan, SourcePlan
 from wdspec.planning.topology import Seat
-from wdspec.system.progress import progress
 
 ENDLESS = 1000
 """Global batches drawn of a spec without an epoch."""

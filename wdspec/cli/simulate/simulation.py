@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from wdspec.planning.even import IntArray
-from wdspec.planning.finite_pass import Pass
+from wdspec.planning.draws import IntArray
+from wdspec.planning.passes import Pass
 from wdspec.planning.plan import Plan
 from wdspec.planning.topology import legal_workers, legal_world_sizes
 

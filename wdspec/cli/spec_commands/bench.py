@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
+from wdspec.base.errors import UsageError, WdspecError
+from wdspec.base.progress import progress
 from wdspec.cli.bench.spec_bench import ENOUGH, Bench, bench_of, profiled, trial_count, worker_counts
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.spec_options import SpecChoice, choosing
 from wdspec.cli.support.tables import Part, Table, Warning, counted, show
-from wdspec.errors import UsageError, WdspecError
-from wdspec.system.progress import progress
 
 SUMMARY = "Time a spec: rates, where time goes, how many workers pay."
 

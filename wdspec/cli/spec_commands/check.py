@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wdspec.base.errors import did_you_mean
+from wdspec.base.progress import Progress, progress
 from wdspec.cli.support.engine_options import EngineChoice, choosing_engine
 from wdspec.cli.support.skip_columns import skip_columns
 from wdspec.cli.support.spec_options import SpecChoice, choosing_spec, source_named
 from wdspec.cli.support.tables import size
 from wdspec.spec.rules.code_pages import all_codes
-from wdspec.suggestions import did_you_mean
-from wdspec.system.progress import Progress, progress
 
 if TYPE_CHECKING:
     from wdspec.checking.locked_shards import LockedShards
@@ -112,7 +112,7 @@ def check(
 def _lock(path: str) -> LockedShards | None:
     """The shards in a lock; None for another file, or none. Raises UsageError for a lock that is damaged."""
     from wdspec.checking.locked_shards import LockedShards
-    from wdspec.lockfiles.lock_file import Lock
+    from wdspec.shards.lock import Lock
 
     try:
         with open(path, "rb") as file:

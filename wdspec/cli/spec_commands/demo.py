@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
+from wdspec.base.progress import is_terminal, progress
 from wdspec.cli.explain.explain_report import parts_of
 from wdspec.cli.explain.explanation import Explanation
 from wdspec.cli.explain.survey_spec import explain_spec
@@ -17,9 +18,8 @@ from wdspec.cli.reports.line_reports import summary
 from wdspec.cli.support.demo_project import SPEC, write_project
 from wdspec.cli.support.first_samples import first_samples
 from wdspec.cli.support.tables import Row, Table, number, percent, show, size
-from wdspec.outputs.local_output import save
-from wdspec.spec.loading import check, load
-from wdspec.system.progress import is_terminal, progress
+from wdspec.spec.load import check, load
+from wdspec.stores.outputs import save
 
 SUMMARY = "Write a small spec with shards, and read an epoch of it."
 MARK = ".wdspec-demo"
@@ -102,7 +102,7 @@ def _refuse_what_is_not_ours(folder: str) -> None:
 
 def _batches(file: str) -> Iterator[list[str]]:
     """The sources of the samples of each batch."""
-    from wdspec.compiler import loader
+    from wdspec.api import loader
 
     with loader(file, rank=0, world_size=1) as batches:
         for batch in batches:

@@ -7,13 +7,13 @@ from itertools import groupby
 
 import click
 
+from wdspec.base.progress import with_progress
 from wdspec.cli.doctor.machine import Installed, Limit, installed, limits, programs
 from wdspec.cli.doctor.reaching import Reached, reach
 from wdspec.cli.doctor.variable_advice import Variable, set_variables
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.spec_options import SpecChoice, env_option, form_option, set_option, var_option
 from wdspec.cli.support.tables import Part, Row, Table, Warning, counted, show, table_of
-from wdspec.system.progress import with_progress
 
 SUMMARY = "Show versions, limits, variables, and whether stores answer."
 

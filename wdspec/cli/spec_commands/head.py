@@ -12,7 +12,7 @@ from wdspec.cli.support.spec_options import SpecChoice, choosing
 from wdspec.cli.support.spec_variants import only_source
 from wdspec.cli.support.tables import Row, Table, show
 from wdspec.cli.support.value_summary import extent, value_meaning
-from wdspec.spec.language.models import Spec
+from wdspec.spec.spec import Spec
 
 SUMMARY = "Show the first samples: keys, types, shapes, sizes."
 _ORIGIN = ("__key__", "__source__", "__url__")

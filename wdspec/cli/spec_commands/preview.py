@@ -6,12 +6,12 @@ import os
 
 import click
 
+from wdspec.base.progress import progress
+from wdspec.base.redaction import printable
 from wdspec.cli.explain.survey_spec import explain_spec
 from wdspec.cli.support.spec_options import SpecChoice, env_option, set_option, topology_options, var_option
 from wdspec.cli.support.tables import counted, size
-from wdspec.outputs.local_output import save
-from wdspec.redaction import printable
-from wdspec.system.progress import progress
+from wdspec.stores.outputs import save
 
 SUMMARY = "Write a page with the mixture and real samples of each source."
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wdspec.base.progress import progress
 from wdspec.cli.support.engine_options import EngineChoice, choosing_engine
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.spec_options import SpecChoice, choosing
 from wdspec.cli.support.tables import Row, Table, show
-from wdspec.system.progress import progress
 
 if TYPE_CHECKING:
     from wdspec.offline.job import Job, ShardTask

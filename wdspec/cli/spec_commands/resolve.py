@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wdspec.base.errors import WdspecError
+from wdspec.base.redaction import printable
 from wdspec.cache.copies import path_of_copy
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.spec_options import (
@@ -21,16 +23,14 @@ from wdspec.cli.support.spec_options import (
     var_option,
 )
 from wdspec.cli.support.tables import Part, Row, Table, counted, show
-from wdspec.errors import WdspecError
-from wdspec.redaction import printable
+from wdspec.shards.listing import list_shards, shards_of
 from wdspec.storage.environment import Environment
-from wdspec.storage.resolution import Resolution, ResolutionStep
-from wdspec.storage.shard_listing import list_shards, shards_of
+from wdspec.storage.resolve import Resolution, ResolutionStep
 from wdspec.storage.storage import Storage, with_surveyed_caches
-from wdspec.urls.sequence import UrlSequence
+from wdspec.urls.urls import UrlSequence
 
 if TYPE_CHECKING:
-    from wdspec.spec.language.models import Spec
+    from wdspec.spec.spec import Spec
 
 SUMMARY = "Show step by step how URLs are opened."
 

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wdspec.base.progress import progress, with_progress
 from wdspec.cli.support.engine_options import EngineChoice, choosing_engine
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.spec_options import SpecChoice, choosing
 from wdspec.cli.support.tables import Part, Table, Warning, counted, listed, number, show, size
-from wdspec.outputs.local_output import save
-from wdspec.system.progress import progress, with_progress
+from wdspec.stores.outputs import save
 
 if TYPE_CHECKING:
     from wdspec.measuring.measure_job import Fault, MeasureJob
     from wdspec.measuring.shard_sizing import Sizing, SizingTask
-    from wdspec.spec.compose.measurements import MeasuredShard, Measurements, Spread
-    from wdspec.spec.language.models import Spec
+    from wdspec.spec.measurements import MeasuredShard, Measurements, Spread
+    from wdspec.spec.spec import Spec
 
 SUMMARY = "Measure the shards of a spec: samples, bytes, sizes of fields."
 SUFFIX = ".stats.json"
@@ -64,7 +64,7 @@ def stats(
     not as they were. Without --split each split has a file of its own. Exit code: 0, or 1 where shards could not be
     measured (the others are).
     """
-    from wdspec.lockfiles.lock_file import beside_spec, locked_splits
+    from wdspec.shards.lock import beside_spec, locked_splits
 
     if check and update:
         raise click.UsageError("--check reads nothing, and --update everything; give one of them")
@@ -189,7 +189,7 @@ class _Measuring:
 
     def as_json(self) -> dict[str, Any]:
         """The same for programs: totals, and what was not measured."""
-        from wdspec.spec.compose.measurements import LEVELS
+        from wdspec.spec.measurements import LEVELS
 
         outdated = self.job.outdated
         if self.found is None:
@@ -239,9 +239,9 @@ def _before(path: str, split: str | None) -> tuple[Measurements | None, bytes]:
 
     Raises UsageError for what is another file.
     """
-    from wdspec.errors import UsageError
-    from wdspec.spec.compose.measurements import Measurements
-    from wdspec.spec.compose.spec_files import MOST_BESIDE, read_from_disk, reason_of
+    from wdspec.base.errors import UsageError
+    from wdspec.spec.files import MOST_BESIDE, read_from_disk, reason_of
+    from wdspec.spec.measurements import Measurements
 
     try:
         text = read_from_disk(path, True, MOST_BESIDE)

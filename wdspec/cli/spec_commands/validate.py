@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from wdspec.base.errors import did_you_mean
 from wdspec.cli.reports.checked_spec import CheckedSpec
 from wdspec.cli.reports.lock_problems import lock_problems
 from wdspec.cli.reports.report_formats import REPORTS
@@ -14,9 +15,8 @@ from wdspec.cli.support.lint_settings import lint_settings
 from wdspec.cli.support.spec_discovery import find_specs
 from wdspec.cli.support.spec_options import assigned, set_option, var_option
 from wdspec.cli.support.tables import counted
-from wdspec.spec.loading import check
+from wdspec.spec.load import check
 from wdspec.spec.rules.code_pages import all_codes
-from wdspec.suggestions import did_you_mean
 
 SUMMARY = "Check specs: every problem, with file, line and column."
 ALL_ENVIRONMENTS = "all"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from PIL import Image, ImageDraw
 
-from wdspec.outputs.local_output import LocalOutput, save
-from wdspec.writing.tar_writer import TarWriter
+from wdspec.stores.outputs import LocalOutput, save
+from wdspec.write.tar_writer import TarWriter
 
 SIDE = 32
 _SEED = 20

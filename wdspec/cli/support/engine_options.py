@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wdspec.system.cores import cores
+from wdspec.base.process import cores
 
 if TYPE_CHECKING:
     from wdspec.offline.engines import Engine

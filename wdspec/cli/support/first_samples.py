@@ -9,10 +9,10 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+from wdspec.base.errors import UsageError, WdspecError
+from wdspec.base.progress import progress
 from wdspec.cli.support.skip_columns import LiveCount, skip_columns
-from wdspec.errors import UsageError, WdspecError
-from wdspec.spec.language.models import Spec
-from wdspec.system.progress import progress
+from wdspec.spec.spec import Spec
 
 
 def first_samples(
@@ -29,7 +29,7 @@ def first_samples(
     Raises:
         WdspecError: what training would raise. Errors of the user's own functions become one, too.
     """
-    from wdspec.compiler import sample_reader
+    from wdspec.api import sample_reader
 
     read_like_training()
     count = count if spec.limit is None else min(count, spec.limit)
@@ -62,7 +62,7 @@ def first_batch(spec: Spec) -> list[tuple[str, Any]]:
         UsageError: the spec makes no batches.
         WdspecError: what training would raise. Errors of the user's own functions become one, too.
     """
-    from wdspec.compiler import compile
+    from wdspec.api import compile
 
     if spec.batch is None:
         raise UsageError(

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from wdspec.redaction import redacted_urls
+from wdspec.base.redaction import redacted_urls
 
 
 def print_json(document: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from wdspec.suggestions import did_you_mean
+from wdspec.base.errors import did_you_mean
 
 
 class LintSettings(NamedTuple):

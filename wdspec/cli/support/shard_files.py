@@ -10,16 +10,15 @@ from typing import Any, BinaryIO
 
 import click
 
-from wdspec.errors import ShardError
-from wdspec.fields.sample_fields import SampleFields
-from wdspec.formats.compression.decompressed_file import decompressed
-from wdspec.reading.piece import Piece
-from wdspec.reading.shard_opener import ShardOpener
-from wdspec.spec.language.sample_options import KeyRule
+from wdspec.base.errors import ShardError
+from wdspec.fields.samples import SampleFields
+from wdspec.formats.decompress import decompressed
+from wdspec.read.shard import Piece, ShardOpener
+from wdspec.shards.listing import list_shards
+from wdspec.spec.language.samples import KeyRule
 from wdspec.storage.environment import Environment
-from wdspec.storage.shard_listing import list_shards
 from wdspec.storage.storage import Storage
-from wdspec.urls.sequence import ShardUrl, UrlSequence
+from wdspec.urls.urls import ShardUrl, UrlSequence
 
 ABOUT_RECORDS = frozenset({"__key__", "__url__"})
 """Entries of a raw sample that are no fields."""
@@ -88,7 +87,7 @@ class ShardFiles:
             extensions: which fields to keep, as in a spec, in the spelling of the files; None keeps all.
             decode: whether to give values instead of bytes where an extension has a decoder by default.
         """
-        from wdspec.fields.file_patterns import Extensions
+        from wdspec.fields.extensions import Extensions
 
         asked = Extensions([extensions]) if extensions is not None else None
         samples = self.samples(

@@ -11,15 +11,15 @@ from typing import Any
 
 import click
 
+from wdspec.base.errors import UsageError, WdspecError
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.spec_options import form_option, read_bytes
 from wdspec.cli.support.tables import counted, size
-from wdspec.errors import UsageError, WdspecError
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-from wdspec.writing.sample_writer import SampleWriter
-from wdspec.writing.shard_writer import ShardWriter, Written
-from wdspec.writing.writer_choice import open_writer
+from wdspec.write.choice import open_writer
+from wdspec.write.shard_writer import ShardWriter, Written
+from wdspec.write.writer import SampleWriter
 
 OUTPUT = (
     "The shard to write, or with %06d for the number the shards; `-` is standard output. The suffix says the "

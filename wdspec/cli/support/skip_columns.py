@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from wdspec.spec.language.models import Spec
+from wdspec.spec.spec import Spec
 
 
 class LiveCount:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import click
 
-from wdspec.spec.compose.spec_files import STANDARD_INPUT
+from wdspec.spec.files import STANDARD_INPUT
 
 YAML = (".yaml", ".yml")
 NAMED_AS_SPECS = (".wdspec.yaml", ".wdspec.yml")

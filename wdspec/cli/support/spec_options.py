@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wdspec.errors import UsageError
+from wdspec.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from wdspec.spec.compose.spec_files import ReadFile
-    from wdspec.spec.language.models import Source, Spec
+    from wdspec.spec.files import ReadFile
+    from wdspec.spec.spec import Source, Spec
 
 SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -62,7 +62,7 @@ class SpecChoice:
             SpecError: the spec has problems.
             click.UsageError: a `--var` or `--set` without `=`.
         """
-        from wdspec.spec.loading import load
+        from wdspec.spec.load import load
 
         values = assigned(self.variables, "--var")
         assigned(self.overrides, "--set")
@@ -99,7 +99,7 @@ def choosing_spec(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def read_bytes(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
     """Callback of an option that takes an amount of bytes, as specs write it: `500MB`, `1GiB`, `4096`."""
-    from wdspec.spec.language.value_types import read_size
+    from wdspec.spec.language.values import read_size
 
     return None if text is None else int(read_as_specs_do(read_size, text))
 

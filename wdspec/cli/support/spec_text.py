@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from wdspec.spec.formatting import formatted
-from wdspec.spec.yaml.core_schema import typed
+from wdspec.spec.format import formatted
+from wdspec.spec.yaml import typed
 
 
 class _Dumper(yaml.SafeDumper):

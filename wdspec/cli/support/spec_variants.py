@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from wdspec.cli.support.spec_options import source_named
-from wdspec.decoders.table import RAW
-from wdspec.spec.language.models import Source, Spec
-from wdspec.spec.language.sample_options import Decode
+from wdspec.spec.language.decoders import RAW
+from wdspec.spec.language.samples import Decode
+from wdspec.spec.spec import Source, Spec
 
 _NO_FUNCTIONS: dict[str, Any] = {"map": (), "select": None, "expect": None}
 _SINGLE: dict[str, Any] = {"batch": None, "fields": None, "to_tuple": None, "stage": None, "map": ()}

@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from wdspec.errors import UsageError
-from wdspec.spec.language.steps.step_ranges import StepRanges
+from wdspec.base.errors import UsageError
+from wdspec.spec.language.steps import StepRanges
 
 
 def states_in(file: str) -> list[tuple[str, Mapping[str, Any]]]:
@@ -31,8 +31,7 @@ def the_state_in(file: str) -> Mapping[str, Any]:
     Raises:
         UsageError: as `states_in`; or damaged states, or those of several runs.
     """
-    from wdspec.running.states.run_state import merge_states
-    from wdspec.running.states.state_checks import check_undamaged
+    from wdspec.run.state import check_undamaged, merge_states
 
     found = [state for _, state in states_in(file)]
     for state in found:
@@ -47,8 +46,8 @@ def described(saved: Mapping[str, Any]) -> dict[str, Any]:
         UsageError: it is damaged, or of another version.
     """
     from wdspec.planning.topology import legal_workers, legal_world_sizes
-    from wdspec.running.states.samples_given import samples_given
-    from wdspec.running.states.state_checks import check_undamaged, ranks_of, skipped_steps
+    from wdspec.run.state import check_undamaged, ranks_of, skipped_steps
+    from wdspec.run.stats import samples_given
 
     check_undamaged(saved)
     order, ranks, batch = json.loads(saved["order"]), ranks_of(saved), saved["batch"]
@@ -114,7 +113,7 @@ def _read(file: str) -> Any:
 
 
 def _tensors(file: str) -> Any:
-    from wdspec.compiler import require_torch
+    from wdspec.api import require_torch
 
     require_torch("reading a checkpoint of torch")
     import torch
@@ -131,7 +130,7 @@ def _tensors(file: str) -> Any:
 
 def _states(value: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The states anywhere in a checkpoint, each with its place."""
-    from wdspec.running.states.state_checks import FORMAT
+    from wdspec.run.state import FORMAT
 
     if isinstance(value, Mapping):
         if value.get("format") == FORMAT:

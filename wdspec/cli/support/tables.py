@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from wdspec.redaction import printable
+from wdspec.base.redaction import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,9 +6,9 @@ import json
 import math
 from typing import Any, NamedTuple
 
+from wdspec.base.redaction import redacted_urls
 from wdspec.cli.support.json_output import without_secrets
 from wdspec.cli.support.tables import counted, size
-from wdspec.redaction import redacted_urls
 
 PREVIEW = 60
 """Characters of a preview."""

@@ -7,17 +7,16 @@ import sys
 
 import click
 
+from wdspec.base.errors import UsageError, did_you_mean
+from wdspec.base.redaction import printable, redacted
 from wdspec.cli.support.spec_text import spec_text
 from wdspec.cli.support.tables import Table, show
 from wdspec.convert.dialect import Dialect
 from wdspec.convert.dialect_table import DIALECTS, recognised
 from wdspec.convert.given import Given
 from wdspec.convert.new_spec import NewSpec
-from wdspec.errors import UsageError
-from wdspec.outputs.local_output import save
-from wdspec.redaction import printable, redacted
-from wdspec.spec.loading import check
-from wdspec.suggestions import did_you_mean
+from wdspec.spec.load import check
+from wdspec.stores.outputs import save
 
 SUMMARY = "Write the mixture of another tool as a spec."
 

@@ -10,8 +10,8 @@ from wdspec.cli.croissant.croissant_document import croissant_of
 from wdspec.cli.croissant.responsible_ai import REQUIRED, read_statements
 from wdspec.cli.explain.survey_spec import explain_spec
 from wdspec.cli.support.spec_options import SpecChoice, choosing_spec
-from wdspec.lockfiles.lock_file import Lock
-from wdspec.outputs.local_output import save
+from wdspec.shards.lock import Lock
+from wdspec.stores.outputs import save
 
 SUMMARY = "Describe a mixture in MLCommons' Croissant format."
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import click
 
+from wdspec.base.errors import SpecError, UsageError
 from wdspec.cli.diff.diff_report import as_json, as_markdown, parts_of
 from wdspec.cli.diff.git_revisions import GitFiles, RevisionStorage, split_revision
 from wdspec.cli.diff.saved_states import fate_of_state
@@ -16,10 +17,9 @@ from wdspec.cli.explain.survey_spec import explain_spec
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.spec_options import SpecChoice, env_option, set_option, topology_options, var_option
 from wdspec.cli.support.tables import show
-from wdspec.errors import SpecError, UsageError
-from wdspec.lockfiles.lock_file import Lock, lock_name
-from wdspec.spec.compose.spec_files import MOST_BESIDE, ReadFile, read_from_disk
-from wdspec.spec.language.models import Source, Spec
+from wdspec.shards.lock import Lock, lock_name
+from wdspec.spec.files import MOST_BESIDE, ReadFile, read_from_disk
+from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 

@@ -8,14 +8,13 @@ from difflib import unified_diff
 
 import click
 
+from wdspec.base.redaction import masked, printable
 from wdspec.cli.support.lint_settings import lint_settings
 from wdspec.cli.support.spec_discovery import find_specs
 from wdspec.cli.support.tables import counted
-from wdspec.masking import masked
-from wdspec.outputs.local_output import save
-from wdspec.redaction import printable
-from wdspec.spec.compose.spec_files import STANDARD_INPUT, STANDARD_INPUT_NAME
-from wdspec.spec.formatting import formatted
+from wdspec.spec.files import STANDARD_INPUT, STANDARD_INPUT_NAME
+from wdspec.spec.format import formatted
+from wdspec.stores.outputs import save
 
 SUMMARY = "Put the keys of specs in the documented order."
 

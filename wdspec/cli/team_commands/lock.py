@@ -7,15 +7,14 @@ from dataclasses import replace
 
 import click
 
+from wdspec.base.errors import UsageError
+from wdspec.base.progress import with_progress
+from wdspec.base.redaction import printable
 from wdspec.cli.support.spec_options import SpecChoice, choosing_spec
 from wdspec.cli.support.tables import Table, counted, show, size
-from wdspec.errors import UsageError
-from wdspec.lockfiles.lock_file import Lock, lock_name, locked_splits
-from wdspec.lockfiles.looking import changes, locked
-from wdspec.outputs.local_output import save
-from wdspec.redaction import printable
+from wdspec.shards.lock import Lock, changes, lock_name, locked, locked_splits
+from wdspec.stores.outputs import save
 from wdspec.stores.store import ObjectStat
-from wdspec.system.progress import with_progress
 
 SUMMARY = "Write down the shards of a spec, their sizes and ETags."
 

@@ -6,9 +6,9 @@ import textwrap
 
 import click
 
-from wdspec.spec.problems.codes import Code
+from wdspec.base.errors import did_you_mean
+from wdspec.spec.codes import Code
 from wdspec.spec.rules.code_pages import all_codes
-from wdspec.suggestions import did_you_mean
 
 SUMMARY = "Explain the code of a problem, such as E302."
 

@@ -14,10 +14,10 @@ SUMMARY = "Print the JSON Schema of the spec language."
 def schema(form: str) -> None:
     """Print the spec language: a JSON Schema for editors and other tools, or a reference in Markdown."""
     if form == "markdown":
-        from wdspec.spec.reference_page import reference_text
+        from wdspec.spec.reference import reference_text
 
         click.echo(reference_text(), nl=False)
     else:
-        from wdspec.spec.language.json_schema import json_schema_text
+        from wdspec.spec.schema import json_schema_text
 
         click.echo(json_schema_text(), nl=False)

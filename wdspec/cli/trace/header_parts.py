@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from wdspec.reading.error_budget import Budget
-from wdspec.reading.shard_opener import ShardOpener
-from wdspec.reading.source_parts import SourceParts
-from wdspec.reading.transform import Process, Transform
-from wdspec.reading.user_steps import MapSteps
-from wdspec.spec.language.models import Spec
+from wdspec.read.budget import Budget
+from wdspec.read.shard import ShardOpener
+from wdspec.read.transform import MapSteps, Process, SourceParts, Transform
+from wdspec.spec.spec import Spec
 
 
 def header_parts(spec: Spec, parts: Mapping[str, SourceParts]) -> dict[str, SourceParts]:

@@ -7,23 +7,21 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import Any, NamedTuple
 
+from wdspec.api import blueprint
+from wdspec.base.errors import ShardError, UsageError
+from wdspec.base.progress import progress
 from wdspec.cli.trace.header_parts import header_parts
-from wdspec.compiler import blueprint
-from wdspec.errors import ShardError, UsageError
 from wdspec.planning.topology import Seat, Topology
-from wdspec.reading.batch_reader import Reader
-from wdspec.reading.piece import Piece
-from wdspec.reading.source_parts import SourceParts
-from wdspec.running.blueprint import Blueprint
-from wdspec.running.cursor import Cursor
-from wdspec.running.run import Run
-from wdspec.running.states.run_state import Checkpoint, read_state
-from wdspec.running.states.state_checks import check_undamaged
-from wdspec.spec.language.models import Spec
+from wdspec.read.reader import Reader
+from wdspec.read.shard import Piece
+from wdspec.read.transform import SourceParts
+from wdspec.run.cursor import Cursor
+from wdspec.run.run import Blueprint, Run
+from wdspec.run.state import Checkpoint, check_undamaged, read_state
 from wdspec.spec.language.options import Elastic
-from wdspec.spec.language.vocabulary import MASK
-from wdspec.system.progress import progress
-from wdspec.urls.sequence import ShardUrl
+from wdspec.spec.language.values import MASK
+from wdspec.spec.spec import Spec
+from wdspec.urls.urls import ShardUrl
 
 
 class TracedSample(NamedTuple):

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from wdspec.decoders.libraries import library
-
-from wdspec.fields.codecs.ffmpeg_streams import MAX_SAMPLES, read_streams, too_long
+from wdspec.fields.codecs.video import MAX_SAMPLES, read_streams, too_long
+from wdspec.spec.language.decoders import library
 
 Array = np.ndarray[Any, Any]
 

@@ -6,8 +6,8 @@ import io
 import pickle
 from typing import Any
 
-from wdspec.decoders.libraries import library
-from wdspec.errors import UsageError
+from wdspec.base.errors import UsageError
+from wdspec.spec.language.decoders import library
 
 REFUSED = (
     "it would be stored as a pickle, which runs code when it is read; use json, npy or msgpack, or consent by "

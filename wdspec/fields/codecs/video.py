@@ -9,21 +9,229 @@
 The first video and the first audio stream count, all frames are kept unless an option says which (`clipping`), and
 rotation is not applied. PyAV reads them (`wdspec[video]`), in one thread, since each worker has its own core; or
 torchcodec, when asked (`video+torchcodec`). `video+silent` gives the frames alone.
+
+Frames and sound out of any container that FFmpeg reads, by PyAV (`wdspec[video]`), within limits.
+
+`clip`, `frames`, `fps`: which part of a film is taken, and which of its frames; and frames brought to a size.
 """
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from typing import Any
 
-from wdspec.decoders.decoder_options import split_decoder
-from wdspec.decoders.libraries import library
-from wdspec.decoders.table import BY_NAME
+import numpy as np
+from PIL import Image
 
-from wdspec.fields.codecs.clipping import Clipping, framed
-from wdspec.fields.codecs.ffmpeg_streams import MAX_FRAME_BYTES, read_streams
-from wdspec.fields.codecs.images.framing import Framing
+from wdspec.base.errors import UsageError
+from wdspec.fields.codecs.framing import Framing
 from wdspec.fields.scale import Numbers
+from wdspec.spec.language.decoder_options import option_values, split_decoder
+from wdspec.spec.language.decoders import BY_NAME, library
+
+MAX_FRAME_BYTES = 1 << 32
+"""Bytes of frames that one field may become (4 GiB): 690 frames of 1080p, 4,600 of 640×480."""
+_FORMATS = (
+    "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,ogg,mpeg,mpegvideo,mpegts,asf,h264,hevc,m4v,mjpeg,flv,"
+    "wav,flac,mp3,aac"
+)
+"""Containers that hold their own data. Playlists (hls, concat, dash, …) name files and URLs, and are never followed."""
+MAX_SAMPLES = 1 << 28
+"""Samples of all channels together that one field may hold: 1 GiB as float32, 93 minutes of 48 kHz mono."""
+
+Array = np.ndarray[Any, Any]
+
+
+def read_streams(
+    data: bytes,
+    format: str | None,
+    *,
+    frames: bool = True,
+    with_sound: bool = True,
+    user: str = "reading video",
+) -> tuple[Array, Array, dict[str, Any]]:
+    """Frames, samples and facts of a film or, with ``frames=False``, of its sound alone.
+
+    Raises:
+        ValueError: it is none, is damaged, or is too much.
+        UsageError: PyAV is not installed.
+    """
+    av = library("av", user)
+    if not data:
+        raise ValueError("the file is empty")
+    try:
+        return _read(av, data, format, frames, with_sound)
+    except av.error.FFmpegError as cause:
+        raise ValueError(f"ffmpeg says: {cause.strerror}") from cause
+
+
+def _read(
+    av: Any, data: bytes, format: str | None, frames: bool, with_sound: bool
+) -> tuple[Array, Array, dict[str, Any]]:
+    # Both lists: what a container of a known kind refers to is as forbidden as an unknown kind.
+    options = {"format_whitelist": _FORMATS, "protocol_whitelist": "none"}
+    with av.open(io.BytesIO(data), format=format, options=options, metadata_errors="replace") as container:
+        film = next(iter(container.streams.video), None) if frames else None
+        sound = next(iter(container.streams.audio), None) if with_sound else None
+        if frames and film is None:
+            raise ValueError("there is no film in it")
+        streams = [stream for stream in (film, sound) if stream is not None]
+        if not streams:
+            raise ValueError("there is no sound in it")
+        for stream in streams:
+            stream.thread_count = 1
+        taken = _Pictures(), _Sound(av)
+        for packet in container.demux(streams):
+            taker = taken[packet.stream is sound]
+            for frame in packet.decode():
+                taker.take(frame)
+        about: dict[str, Any] = {}
+        if film is not None:
+            rate = film.average_rate or film.guessed_rate
+            about["video_fps"] = float(rate) if rate else None
+        if sound is not None:
+            about["audio_fps"] = int(sound.rate)
+        return taken[0].result() if frames else np.zeros((0, 0, 0, 3), np.uint8), taken[1].result(), about
+
+
+class _Pictures:
+    """Gathers frames of one size."""
+
+    def __init__(self) -> None:
+        self._frames: list[Array] = []
+        self._bytes = 0
+        self._size: tuple[int, int] = (0, 0)
+
+    def take(self, frame: Any) -> None:
+        if not self._frames:
+            self._size = (frame.width, frame.height)
+        self._bytes += self._size[0] * self._size[1] * 3
+        if self._bytes > MAX_FRAME_BYTES:
+            raise ValueError(
+                f"its frames are more than {MAX_FRAME_BYTES:,} bytes; read it as `raw`, or by a function of your own "
+                "that takes some of them"
+            )
+        self._frames.append(frame.to_ndarray(format="rgb24", width=self._size[0], height=self._size[1]))
+
+    def result(self) -> Array:
+        if not self._frames:
+            raise ValueError("there is no complete frame in it")
+        return np.stack(self._frames)
+
+
+class _Sound:
+    """Gathers sound, as planes of floats."""
+
+    def __init__(self, av: Any) -> None:
+        self._resampler = av.AudioResampler(format="fltp")
+        self._parts: list[Array] = []
+        self._count = 0
+
+    def take(self, frame: Any) -> None:
+        for each in self._resampler.resample(frame):
+            part = each.to_ndarray()
+            self._count += part.size
+            if self._count > MAX_SAMPLES:
+                raise too_long(self._count)
+            self._parts.append(part)
+
+    def result(self) -> Array:
+        return np.concatenate(self._parts, axis=1) if self._parts else np.zeros((1, 0), np.float32)
+
+
+def too_long(count: int) -> ValueError:
+    """The error for more samples than are taken."""
+    return ValueError(f"{count:,} samples are more than {MAX_SAMPLES:,}; read it as `raw`")
+
+
+_START = 2
+"""Which of a sample's numbers says where its clips begin."""
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """What the options of a film's decoder say of time."""
+
+    clip: float | None = None
+    """Seconds of the part that is taken, from a place that the sample draws; all of the film if None."""
+    frames: int | None = None
+    """So many frames of it, evenly spaced, each the middle one of its part; of fewer frames some come twice."""
+    fps: float | None = None
+    """So many frames of each second, the nearest ones."""
+
+    @classmethod
+    def of(cls, decoder: str) -> Clipping | None:
+        """What the name of a decoder with its options says; None if nothing."""
+        values = option_values(decoder)
+        said = {option: value for option, value in values.items() if option in cls.__dataclass_fields__}
+        return cls(**said) if said else None
+
+    def cut(
+        self, frames: Array, samples: Array, about: dict[str, Any], numbers: Numbers | None
+    ) -> tuple[Array, Array, dict[str, Any]]:
+        """The frames and the sound that are taken, and the facts, with `video_fps` as it is now and `start` in seconds.
+
+        A film that is shorter than `clip` is taken whole. Frames are taken to be evenly spaced.
+
+        Raises:
+            ValueError: the film does not say how many frames a second it has.
+            UsageError: there are no numbers to draw from.
+        """
+        rate = float(about.get("video_fps") or 0)
+        if not rate and (self.clip or self.fps):
+            raise ValueError(
+                "it does not say how many frames a second it has, so no part of it can be taken by time"
+            )
+        count, about = len(frames), {**about, "start": 0.0}
+        first, length = 0, count
+        if self.clip is not None:
+            if numbers is None:
+                raise UsageError(
+                    "`clip` draws by the place of a sample in a spec's order; elsewhere use `frames` or `fps`"
+                )
+            length = min(count, max(1, round(self.clip * rate)))
+            first = int(numbers(_START) * (count - length + 1))
+            about["start"] = first / rate
+            samples = _sound(samples, about.get("audio_fps"), first / rate, length / rate, count / rate)
+        taken = self._taken(length, rate)
+        if taken is None:
+            return (frames if length == count else frames[first : first + length].copy()), samples, about
+        if rate:
+            about["video_fps"] = self.fps or len(taken) * rate / length
+        return frames[first + taken], samples, about
+
+    def _taken(self, length: int, rate: float) -> Array | None:
+        """Which of so many frames are taken; None for all."""
+        if self.frames is not None:
+            return ((np.arange(self.frames) + 0.5) * length / self.frames).astype(np.int64)
+        if self.fps is None:
+            return None
+        wanted = max(1, round(length / rate * self.fps))
+        return np.minimum(((np.arange(wanted) + 0.5) * rate / self.fps).astype(np.int64), length - 1)
+
+
+def framed(frames: Array, framing: Framing, numbers: Numbers | None) -> Array:
+    """Frames of shape (frames, height, width, 3) brought to a size, all alike."""
+    fits = framing.fits((frames.shape[2], frames.shape[1]), numbers)
+    if not fits:
+        return frames
+    results = []
+    for frame in frames:
+        image = Image.fromarray(frame)
+        for fit in fits:
+            image = fit(image, False)
+        results.append(np.asarray(image))
+    return np.stack(results)
+
+
+def _sound(samples: Array, rate: int | None, start: float, length: float, whole: float) -> Array:
+    """The part of the sound that goes with a part of the film, in seconds."""
+    if not rate or not samples.shape[1] or length >= whole:
+        return samples
+    first = round(start * rate)
+    return samples[:, first : first + round(length * rate)].copy()
+
 
 _RAW_STREAMS = frozenset({"h264", "mjpeg"})
 """Extensions of streams without a container, which their first bytes do not identify."""
@@ -104,9 +312,7 @@ def _by_torchcodec(data: bytes) -> Film:
     decoder = codec.VideoDecoder(data, dimension_order="NHWC", num_ffmpeg_threads=1)
     facts = decoder.metadata
     if len(decoder) * facts.height * facts.width * 3 > MAX_FRAME_BYTES:
-        raise ValueError(
-            f"its frames are more than {MAX_FRAME_BYTES:,} bytes; read it as `raw`"
-        )
+        raise ValueError(f"its frames are more than {MAX_FRAME_BYTES:,} bytes; read it as `raw`")
     frames = decoder.get_frames_in_range(0, len(decoder)).data
     about: dict[str, Any] = {"video_fps": facts.average_fps}
     try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from wdspec.errors import UsageError
+from wdspec.base.errors import UsageError
 
 _TAKEN = re.compile(r"(.*)\._(\d+)_", re.DOTALL)
 

@@ -9,15 +9,15 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from wdspec.errors import UsageError
+from wdspec.base.errors import UsageError
+from wdspec.base.process import Owner
 from wdspec.fluent.stages.shard_lists import SimpleShardList, Urls, list_urls
 from wdspec.fluent.stages.shard_mix import MultiShardSample
-from wdspec.outputs.output import Output
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-from wdspec.system.per_process import Owner
+from wdspec.stores.outputs import Output
 from wdspec.urls.rewrite import rewrite
-from wdspec.urls.sequence import ShardUrl
+from wdspec.urls.urls import ShardUrl
 
 _of_parents: list[Output] = []
 """Outputs that a fork brought here: dropped, what is buffered in them would be written a second time."""

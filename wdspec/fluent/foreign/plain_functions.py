@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from wdspec.errors import FieldError
+from wdspec.base.errors import FieldError
 from wdspec.fluent.stage import StageMaker
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from wdspec.errors import UsageError
+from wdspec.base.errors import UsageError
 from wdspec.fluent.datapipeline import DataPipeline
 from wdspec.fluent.foreign.pipeline_stages import PipelineStage
 from wdspec.fluent.stage import PassContext, keyed_stage

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from wdspec.errors import FieldError, UsageError
+from wdspec.base.errors import FieldError, UsageError
 from wdspec.fluent.stage import stage
-from wdspec.reading.collate import collate, stack
+from wdspec.read.batch import collate, stack
 
 _NUMBERS = (torch.int64, torch.float64, torch.bool)
 """The types of tensor that `stack` makes of Python's numbers."""

@@ -16,13 +16,12 @@ from contextlib import closing
 from itertools import islice
 from typing import Any
 
-from wdspec.errors import UsageError
-from wdspec.fields.sample_bytes import frozen, thawed
+from wdspec.base.errors import UsageError, warn_user
+from wdspec.fields.encode import frozen, thawed
 from wdspec.fluent.stage import PassContext, Stage
 from wdspec.fluent.stages.splitting import worker_place
-from wdspec.planning.permutation import Permutation
-from wdspec.processes.seat import find_seat
-from wdspec.system.user_warnings import warn_user
+from wdspec.planning.seat import find_seat
+from wdspec.planning.shard_order import Permutation
 
 _APPLICATION = 0x77647331
 _TABLES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from wdspec.errors import FieldError
+from wdspec.base.errors import FieldError
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.field_handlers import FieldHandler
 from wdspec.fluent.sample_decoder import SampleDecoder

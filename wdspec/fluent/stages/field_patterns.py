@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from wdspec.errors import FieldError
-from wdspec.fields.file_patterns import is_reserved, listed_fields
+from wdspec.base.errors import FieldError
+from wdspec.fields.extensions import is_reserved, listed_fields
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.stage import each, stage
 

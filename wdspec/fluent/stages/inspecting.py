@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
-from wdspec.errors import UsageError
+from wdspec.base.errors import UsageError
 from wdspec.fluent.stage import stage
 from wdspec.fluent.stages.splitting import worker_place
-from wdspec.processes.seat import find_seat
+from wdspec.planning.seat import find_seat
 
 
 @stage

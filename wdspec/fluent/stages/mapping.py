@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from wdspec.errors import FieldError, MissingFieldError
+from wdspec.base.errors import FieldError, MissingFieldError
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.stage import DROPPED, each, stage
 

@@ -9,10 +9,9 @@ from typing import Any
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.stage import Stage, makes_stages, stage
 from wdspec.fluent.stages.shard_reader import Policy, ShardReader, handled, piece_of
-from wdspec.formats.compression.decompressed_file import decompressed
-from wdspec.formats.records.boundaries import splitter_of
-from wdspec.formats.records.record_reader import NOTHING, Record, RecordSamples, RecordSplitter
-from wdspec.spec.language.vocabulary import Format
+from wdspec.formats.decompress import decompressed
+from wdspec.formats.records import NOTHING, Record, RecordSamples, RecordSplitter, splitter_of
+from wdspec.spec.language.values import Format
 
 
 @makes_stages

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
-from wdspec.errors import FieldError, UsageError
-from wdspec.fields.file_patterns import is_reserved, listed_fields
-from wdspec.fields.sample_fields import SampleFields
+from wdspec.base.errors import FieldError, UsageError
+from wdspec.fields.extensions import is_reserved, listed_fields
+from wdspec.fields.samples import SampleFields
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.stage import each, placed, stage
 

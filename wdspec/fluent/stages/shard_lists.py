@@ -9,16 +9,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import eq
 from typing import Any, overload
 
-from wdspec.errors import UrlError, UsageError
+from wdspec.base.errors import UrlError, UsageError
 from wdspec.fluent.stages.splitting import worker_place
 from wdspec.planning.keys import key64, random64
-from wdspec.planning.permutation import Permutation
-from wdspec.processes.seat import find_seat
+from wdspec.planning.seat import find_seat
+from wdspec.planning.shard_order import Permutation
+from wdspec.shards.listing import list_shards
 from wdspec.storage.environment import Environment
-from wdspec.storage.shard_listing import list_shards
 from wdspec.storage.storage import Storage
-from wdspec.urls.schemes import scheme_of
-from wdspec.urls.sequence import ShardUrl, UrlSequence
+from wdspec.urls.urls import ShardUrl, UrlSequence, scheme_of
 
 Urls = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A URL, or several: with braces, `::`, globs, directories, `@file`s and `${NAME}`, as in a spec's `shards`."""

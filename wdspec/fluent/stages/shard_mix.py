@@ -6,12 +6,11 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from wdspec.errors import UsageError
+from wdspec.base.errors import UsageError, did_you_mean
 from wdspec.fluent.stages.shard_lists import list_urls, with_variables
 from wdspec.planning.keys import key64, random64
-from wdspec.planning.permutation import Permutation
-from wdspec.suggestions import did_you_mean
-from wdspec.urls.sequence import UrlSequence
+from wdspec.planning.shard_order import Permutation
+from wdspec.urls.urls import UrlSequence
 
 _TOP = ("prefix", "buckets", "datasets")
 _EACH = ("name", "buckets", "shards", "choose", "resample")

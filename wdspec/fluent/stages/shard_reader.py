@@ -7,16 +7,15 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, TypeVar
 
+from wdspec.base.errors import ShardError, UsageError
 from wdspec.cache.copies import path_of_copy
-from wdspec.errors import ShardError, UsageError
-from wdspec.fields.sample_fields import SampleFields
+from wdspec.fields.samples import SampleFields
 from wdspec.fluent.error_handlers import ErrorHandler
-from wdspec.reading.piece import Piece
-from wdspec.reading.shard_opener import ShardOpener
-from wdspec.spec.language.sample_options import KeyRule
+from wdspec.read.shard import Piece, ShardOpener
+from wdspec.spec.language.samples import KeyRule
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage, with_surveyed_caches
-from wdspec.urls.sequence import ShardUrl
+from wdspec.urls.urls import ShardUrl
 
 T = TypeVar("T")
 Policy = Callable[[ShardError], None]

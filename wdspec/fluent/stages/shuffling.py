@@ -7,7 +7,7 @@ from itertools import islice
 from random import Random
 from typing import Any
 
-from wdspec.errors import UsageError
+from wdspec.base.errors import UsageError
 from wdspec.fluent.stage import PassContext, keyed_stage
 
 

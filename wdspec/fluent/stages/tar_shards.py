@@ -11,14 +11,14 @@ from contextlib import closing
 from itertools import chain, pairwise
 from typing import Any
 
-from wdspec.errors import ShardError
+from wdspec.base.errors import ShardError
 from wdspec.fluent.error_handlers import ErrorHandler, reraise_exception
 from wdspec.fluent.stage import Stage, makes_stages, stage
 from wdspec.fluent.stages.shard_reader import Policy, ShardReader, handled, piece_of
-from wdspec.formats.compression.decompressed_file import decompressed
-from wdspec.formats.tar.sample_keys import splitter
-from wdspec.formats.tar.tar_reader import TarSamples
-from wdspec.spec.language.sample_options import KeyRule
+from wdspec.formats.decompress import decompressed
+from wdspec.formats.tar.keys import splitter
+from wdspec.formats.tar.reader import TarSamples
+from wdspec.spec.language.samples import KeyRule
 
 Rename = Callable[[str], str]
 Selection = Callable[[str], bool]

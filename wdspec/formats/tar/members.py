@@ -2,19 +2,115 @@
 
 `TarSamples` has its own faster loop for ordinary headers and comes here for everything rare, so this file is
 where the format is decided.
+
+Hard links: members that name an earlier member instead of holding its bytes.
+
+Names and sizes that a tar holds twice, compared: extended headers have no checksum of their own.
+
+A name of more than 100 bytes stands in full in a block of its own, which no checksum covers, and cut off in the
+member's header, which has one. Writers cut in different ways (GNU and most others take the first 100 bytes, Python puts
+`?` for what is not ASCII, Go leaves that out, libarchive keeps an end, tar-stream writes `PaxHeader`), so only what
+cannot be any of these is taken for damage.
 """
 
 from __future__ import annotations
 
+import contextlib
+import posixpath
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from wdspec.errors import ShardError
+from wdspec.base.errors import ShardError
 from wdspec.formats.blocks import BLOCK, REFETCH, Blocks
 from wdspec.formats.tar import headers
-from wdspec.formats.tar.told_twice import check_key, check_link, check_name, check_size, same
-from wdspec.formats.tar.headers import ASIDE, BODILESS, HARD_LINK, UNREADABLE, Header, shown
-from wdspec.formats.tar.shard_end import check_end, too_short
+from wdspec.formats.tar.end import check_end, too_short
+from wdspec.formats.tar.headers import ASIDE, BODILESS, HARD_LINK, NAME, SYMLINK, UNREADABLE, Header, shown
+
+_FEW = 2
+"""Bytes in which a name that was damaged differs from the other one. Another way of cutting differs in more."""
+_ENOUGH = 8
+"""Bytes that have to agree before a few that do not are taken for damage."""
+_STANDING_IN = b"?_"
+"""What writers put for a letter that is no ASCII."""
+_MATTERING = (b"path", b"linkpath", b"size", b"hdrcharset")
+
+
+def check_name(long: bytes, header: Header) -> None:
+    """Raises ShardError if a long name and the member's header contradict each other."""
+    if long != header.name and _contradict(long, header.name_field, header.name != header.name_field):
+        raise ShardError(
+            f"an extended header gives the member the name {shown(long)!r}, and its own header says "
+            f"{shown(header.name_field)!r}: one of them is damaged; {REFETCH}",
+            code="D113",
+        )
+
+
+def check_link(long: bytes, header: Header) -> None:
+    """Raises ShardError if a long name of what a link points to and the member's header contradict each other."""
+    if _contradict(long, header.link, False):
+        raise ShardError(
+            f"an extended header has the member be a link to {shown(long)!r}, and its own header says "
+            f"{shown(header.link)!r}: one of them is damaged; {REFETCH}",
+            code="D113",
+        )
+
+
+def check_size(long: int, header: Header) -> None:
+    """Raises ShardError if both sizes are said, and differ."""
+    if header.size not in (0, long) and long < 8**11:
+        raise ShardError(
+            f"a pax header says that the member has {long} bytes, and its own header says {header.size}: one of them "
+            f"is damaged; {REFETCH}",
+            code="D113",
+        )
+
+
+def check_key(key: bytes) -> None:
+    """Raises ShardError for a key of a pax header that only damage makes of one that matters."""
+    for known in _MATTERING:
+        if len(key) == len(known) and sum(map(int.__ne__, key, known)) == 1:
+            raise ShardError(
+                f"a pax header has the key {shown(key)!r}, which is a damaged {known.decode()!r}; {REFETCH}",
+                code="D113",
+            )
+
+
+def same(first: bytes | None, second: bytes | None, what: str) -> bytes | None:
+    """Of what two extended headers of one member say, what is said. Raises ShardError where they differ."""
+    if first is not None and second is not None and first != second:
+        raise ShardError(
+            f"a member has two {what}, {shown(first)!r} and {shown(second)!r}; {REFETCH}", code="D113"
+        )
+    return second if first is None else first
+
+
+def _contradict(long: bytes, short: bytes, split: bool) -> bool:
+    """Whether a name cannot be what was cut from another.
+
+    Args:
+        long: the whole.
+        short: what stands in the field of 100 bytes.
+        split: whether more of it stands in another field.
+    """
+    cuts = [long]
+    with contextlib.suppress(UnicodeDecodeError):
+        text = long.decode("utf-8")
+        cuts += [text.encode("latin-1", "replace"), text.encode("ascii", "ignore")]
+    differing = [_differences(cut[:NAME], short) for cut in cuts if len(cut[:NAME]) == len(short)]
+    if 0 in differing:
+        return False
+    if len(short) == NAME and not split:
+        return True
+    return any(difference <= _FEW and len(short) - difference >= _ENOUGH for difference in differing)
+
+
+def _differences(cut: bytes, short: bytes) -> int:
+    """In how many places two texts of one length differ, where neither has put something for what is no ASCII."""
+    return sum(
+        a != b and not ((a > 127 or a in _STANDING_IN) and (b > 127 or b in _STANDING_IN))
+        for a, b in zip(cut, short, strict=True)
+    )
+
 
 MAX_EXTENSION = 16 * 1024 * 1024
 SPARSE_ADVICE = "a sparse member, whose holes are not stored: pack the shard anew without `tar --sparse`"
@@ -189,3 +285,59 @@ def _pax(body: bytes, is_global: bool) -> tuple[bytes | None, bytes | None, int 
     if size and (not size.isdigit() or len(size) > 30):
         raise ShardError(f"a pax header holds {size!r} for a size; {REFETCH}", code="D113")
     return name, link, int(size) if size else None
+
+
+_ADVICE = "pack the shard anew with `tar --hard-dereference`"
+_ADVICE_FOR_OTHERS = "pack the shard anew with `tar --dereference`, which puts the files themselves in"
+
+
+class HardLinks:
+    """Finds what hard links point to, by an index made on the first link: one more walk over the headers."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = blocks
+        self._files: dict[bytes, list[Member]] | None = None
+
+    def read(self, link: Member) -> bytes:
+        """The bytes of the file that a hard link names. Raises ShardError when they cannot be had.
+
+        So for whatever else has no bytes of its own: a symbolic link may lead out of the shard.
+        """
+        if link.type != HARD_LINK:
+            to = f" to {shown(link.link)!r}" if link.type == SYMLINK else ""
+            raise ShardError(
+                f"{UNREADABLE[link.type]}{to} stands where a file is wanted: {_ADVICE_FOR_OTHERS}",
+                code="D117" if link.type == SYMLINK else "D118",
+            )
+        target = shown(link.link)
+        if not self._blocks.seekable:
+            raise ShardError(
+                f"a hard link to {target!r} in a shard that cannot be read twice: {_ADVICE}", code="D119"
+            )
+        if self._files is None:
+            self._files = self._index()
+        # The latest file of that name before the link, as unpacking in order would have it.
+        found = [file for file in self._files.get(_normal(link.link), ()) if file.offset < link.offset]
+        if not found:
+            raise ShardError(
+                f"a hard link to {target!r}, which is no earlier file of the shard: {_ADVICE}", code="D119"
+            )
+        return self._blocks.take_elsewhere(found[-1].data_offset, found[-1].size)
+
+    def _index(self) -> dict[bytes, list[Member]]:
+        files: dict[bytes, list[Member]] = {}
+        # What breaks the shard further on is reported by the walk that gets there.
+        with contextlib.suppress(ShardError):
+            for member in iter_members(self._blocks.file):
+                name = _normal(member.name)
+                if member.is_file:
+                    files.setdefault(name, []).append(member)
+                elif member.type == HARD_LINK and (targets := files.get(_normal(member.link))):
+                    linked = member._replace(data_offset=targets[-1].data_offset, size=targets[-1].size)
+                    files.setdefault(name, []).append(linked)
+        self._blocks.come_back()
+        return files
+
+
+def _normal(name: bytes) -> bytes:
+    return posixpath.normpath(name)

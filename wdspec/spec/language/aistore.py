@@ -6,11 +6,12 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from wdspec.base.errors import did_you_mean
 from wdspec.spec.language.effects import AffectsNeither, AffectsSamples
-from wdspec.spec.language.model import Model
-from wdspec.spec.language.value_types import (
+from wdspec.spec.language.values import (
     Boolean,
     Duration,
+    Model,
     Prefetched,
     Text,
     one_or_more,
@@ -19,9 +20,8 @@ from wdspec.spec.language.value_types import (
     refuse,
     text_form,
 )
-from wdspec.spec.problems.message_words import quoted, shown
-from wdspec.suggestions import did_you_mean
-from wdspec.urls.schemes import AIS_PROVIDERS
+from wdspec.spec.problems import quoted, shown
+from wdspec.urls.urls import AIS_PROVIDERS
 
 _ETL_NAME = re.compile(r"[a-z0-9-]{6,32}")
 _NAMESPACE = re.compile(r"@[A-Za-z0-9_-]+(?:#[A-Za-z0-9_-]+)?|#[A-Za-z0-9_-]+")

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from wdspec.redaction import redacted_urls
-from wdspec.spec.language.model import Model
+from wdspec.base.redaction import redacted_urls
+from wdspec.spec.language.values import Model
 
 _LONGEST = 60
 _SPELT_APART = frozenset({"dataset", "description", "wdspec"})

@@ -7,10 +7,9 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from wdspec.spec.language.effects import AffectsNeither
-from wdspec.spec.language.model import Model
-from wdspec.spec.language.sample_options import Regex
-from wdspec.spec.language.value_types import Boolean, Size, Text, is_size, refuse
-from wdspec.spec.problems.message_words import quoted, shown
+from wdspec.spec.language.samples import Regex
+from wdspec.spec.language.values import Boolean, Model, Size, Text, is_size, refuse
+from wdspec.spec.problems import quoted, shown
 
 
 class RewriteRule(Model):

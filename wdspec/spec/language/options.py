@@ -4,16 +4,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from wdspec.base.errors import did_you_mean
 from wdspec.spec.language.effects import AffectsNeither, AffectsOrder
-from wdspec.spec.language.model import Model
-from wdspec.spec.language.value_types import (
+from wdspec.spec.language.values import (
+    ALLOWABLE,
+    SKIP_CAUSES,
     Boolean,
     Count,
     Duration,
     Fraction,
+    Model,
     Positive,
     PositiveNumber,
     Share,
+    SkipCause,
     Text,
     Workers,
     read_list,
@@ -23,9 +27,7 @@ from wdspec.spec.language.value_types import (
     text_form,
     words_form,
 )
-from wdspec.spec.language.vocabulary import ALLOWABLE, SKIP_CAUSES, SkipCause
-from wdspec.spec.problems.message_words import quoted, shown
-from wdspec.suggestions import did_you_mean
+from wdspec.spec.problems import quoted, shown
 
 
 class ScheduleStep(Model):

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from wdspec.spec.compose.compose_codes import COMPOSE_CODES
-from wdspec.spec.language.value_codes import VALUE_CODES
-from wdspec.spec.problems.codes import Code
-from wdspec.spec.problems.data_codes import DATA_CODES
-from wdspec.spec.problems.sample_codes import SAMPLE_CODES
-from wdspec.spec.problems.shard_codes import SHARD_CODES
+from wdspec.spec.codes import COMPOSE_CODES, FILE_CODES, VALUE_CODES, Code
+from wdspec.spec.data_codes import DATA_CODES, SAMPLE_CODES, SHARD_CODES
 from wdspec.spec.rules.rule_table import all_rules
-from wdspec.spec.yaml.file_codes import FILE_CODES
 
 
 def all_codes() -> dict[str, Code]:

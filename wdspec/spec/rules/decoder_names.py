@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wdspec.spec.compose.draft import Draft
-from wdspec.spec.tree.nodes import Node, locate
+from wdspec.spec.draft import Draft
+from wdspec.spec.tree import Node, locate
 
 
 def decoder_names(leaf: Draft) -> Iterator[tuple[Node, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wdspec.spec.compose.draft import Composed, Draft, SourceList
+from wdspec.spec.draft import Composed, Draft, SourceList
 
 
 def global_batch(composed: Composed) -> int | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wdspec.spec.compose.draft import Composed
+from wdspec.spec.draft import Composed
 from wdspec.spec.rules.decoder_names import decoder_names
-from wdspec.spec.tree.nodes import MapNode, Node
+from wdspec.spec.tree import MapNode, Node
 
 
 def user_functions(composed: Composed) -> Iterator[tuple[Node, str]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.codes import Code
-from wdspec.spec.tree.nodes import Node
+from wdspec.spec.codes import Code
+from wdspec.spec.draft import Composed
+from wdspec.spec.tree import Node
 
 
 class Finding(NamedTuple):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from wdspec.errors import UrlError
-from wdspec.spec.compose.draft import Composed
+from wdspec.base.errors import UrlError
+from wdspec.spec.draft import Composed
 from wdspec.spec.language.locations import RewriteRule
 from wdspec.spec.rules.shard_texts import parts_of
-from wdspec.spec.tree.nodes import ListNode, MapNode
+from wdspec.spec.tree import ListNode, MapNode
 from wdspec.urls.rewrite import Rule
 
 MOST_TRIED = 12

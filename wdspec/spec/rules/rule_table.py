@@ -8,8 +8,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from wdspec.spec import rules
-from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.problems import Problems
+from wdspec.spec.draft import Composed
+from wdspec.spec.problems import Problems
 from wdspec.spec.rules.lint_rule import Findings, LintRule, SplitsRule
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wdspec.spec.compose.draft import Composed
-from wdspec.spec.tree.nodes import MapNode, Scalar
+from wdspec.spec.draft import Composed
+from wdspec.spec.tree import MapNode, Scalar
 
 
 def steps_with_shares(composed: Composed) -> Iterator[MapNode]:

@@ -7,8 +7,7 @@ import re
 from collections.abc import Hashable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from wdspec.urls.schemes import scheme_of
-from wdspec.urls.sequence import Part
+from wdspec.urls.urls import Part, scheme_of
 
 MOST_EXPANDED = 200
 """Patterns with one range are compared as ranges; those with other braces as their strings, or beyond this as texts."""

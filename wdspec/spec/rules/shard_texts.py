@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from wdspec.errors import UrlError
-from wdspec.spec.compose.draft import Composed, Draft
-from wdspec.spec.tree.nodes import ListNode, Scalar
-from wdspec.urls.sequence import Part, parse_shards
+from wdspec.base.errors import UrlError
+from wdspec.spec.draft import Composed, Draft
+from wdspec.spec.tree import ListNode, Scalar
+from wdspec.urls.urls import Part, parse_shards
 
 
 def shard_texts(composed: Composed) -> Iterator[tuple[Draft, Scalar, Sequence[Part] | UrlError]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wdspec.decoders.image_formats import IMAGE_FIELDS
-from wdspec.spec.compose.draft import Composed, Draft
-from wdspec.spec.language.models import Source
+from wdspec.spec.draft import Composed, Draft
+from wdspec.spec.language.decoders import IMAGE_FIELDS
+from wdspec.spec.spec import Source
 
 MAGIC = frozenset("*?[")
 """What makes an entry of `extensions` a pattern of several fields."""

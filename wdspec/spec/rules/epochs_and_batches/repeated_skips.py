@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from wdspec.spec.compose.draft import Composed
+from wdspec.spec.draft import Composed
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
-from wdspec.spec.tree.nodes import ListNode
+from wdspec.spec.tree import ListNode
 
 
 @rule(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wdspec.spec.compose.draft import Composed
-from wdspec.spec.language.steps.skipped_steps import steps_in
+from wdspec.spec.draft import Composed
+from wdspec.spec.language.steps import steps_in
 from wdspec.spec.rules.expected_samples import epoch_steps
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 

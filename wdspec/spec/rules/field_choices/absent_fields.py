@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wdspec.spec.compose.draft import Composed, Draft
-from wdspec.spec.language.models import Source
-from wdspec.spec.language.vocabulary import MASK
-from wdspec.spec.problems.message_words import listed
+from wdspec.spec.draft import Composed, Draft
+from wdspec.spec.language.values import MASK
+from wdspec.spec.problems import listed
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.visible_fields import MAGIC, right_sources, visible_fields
-from wdspec.spec.tree.nodes import Node, locate
+from wdspec.spec.spec import Source
+from wdspec.spec.tree import Node, locate
 
 _ALWAYS = frozenset({"__key__", "__url__", "__source__", MASK})
 

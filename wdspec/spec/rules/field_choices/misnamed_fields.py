@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from wdspec.spec.compose.draft import Composed
-from wdspec.spec.language.vocabulary import MASK
-from wdspec.spec.problems.message_words import listed
+from wdspec.base.errors import did_you_mean
+from wdspec.spec.draft import Composed
+from wdspec.spec.language.values import MASK
+from wdspec.spec.problems import listed
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.visible_fields import MAGIC, right_sources, visible_fields
-from wdspec.spec.tree.nodes import MapNode, Node, locate
-from wdspec.suggestions import did_you_mean
+from wdspec.spec.tree import MapNode, Node, locate
 
 Known = dict[str, Sequence[str]]
 """Of each source whose fields are known, its name and theirs."""

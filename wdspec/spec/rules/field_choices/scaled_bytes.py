@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wdspec.decoders.table import DEFAULT_IMAGE_DECODER, RAW
-from wdspec.spec.compose.draft import Composed
+from wdspec.spec.draft import Composed
+from wdspec.spec.language.decoders import DEFAULT_IMAGE_DECODER, RAW
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.visible_fields import is_image
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from wdspec.spec.compose.draft import Composed, Draft
-from wdspec.spec.language.models import Source
-from wdspec.spec.language.vocabulary import PACKINGS
-from wdspec.spec.problems.message_words import listed
+from wdspec.base.errors import did_you_mean
+from wdspec.spec.draft import Composed, Draft
+from wdspec.spec.language.values import PACKINGS
+from wdspec.spec.problems import listed
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.visible_fields import MAGIC, right_sources
-from wdspec.spec.tree.nodes import MapNode, locate
-from wdspec.suggestions import did_you_mean
+from wdspec.spec.spec import Source
+from wdspec.spec.tree import MapNode, locate
 
 
 @rule(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from wdspec.spec.compose.draft import Composed
+from wdspec.spec.draft import Composed
 from wdspec.spec.language.options import Errors
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
-from wdspec.spec.tree.nodes import MapNode
+from wdspec.spec.tree import MapNode
 
 
 @rule("E207")

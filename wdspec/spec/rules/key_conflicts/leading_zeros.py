@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from wdspec.spec.compose.draft import Composed
+from wdspec.spec.draft import Composed
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
-from wdspec.spec.tree.nodes import scalars
+from wdspec.spec.tree import scalars
 
 _LED_BY_ZEROS = re.compile(r"[-+]?0[0-9_]+")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.message_words import listed
+from wdspec.base.errors import did_you_mean
+from wdspec.spec.draft import Composed
+from wdspec.spec.problems import listed
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.schedule_steps import steps_with_shares
-from wdspec.suggestions import did_you_mean
 
 
 @rule("E105")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wdspec.spec.compose.draft import Composed
+from wdspec.spec.draft import Composed
 from wdspec.spec.rules.expected_samples import epoch_samples, known_shares
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.message_words import quoted
+from wdspec.spec.draft import Composed
+from wdspec.spec.problems import quoted
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_sets import ShardSets
 from wdspec.spec.rules.shard_texts import parts_of

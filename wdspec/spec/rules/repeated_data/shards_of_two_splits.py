@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.message_words import quoted
+from wdspec.spec.draft import Composed
+from wdspec.spec.problems import quoted
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule_of_splits
 from wdspec.spec.rules.shard_sets import ShardSets
 from wdspec.spec.rules.shard_texts import parts_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from wdspec.spec.compose.draft import Composed
+from wdspec.spec.draft import Composed
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.rewrite_effects import rewrite_effects
-from wdspec.urls.schemes import scheme_of
+from wdspec.urls.urls import scheme_of
 
 _DOLLAR = re.compile(r"\$(\d)")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wdspec.spec.compose.draft import Composed
-from wdspec.spec.language.vocabulary import PICKLE_DECODERS
+from wdspec.spec.draft import Composed
+from wdspec.spec.language.values import PICKLE_DECODERS
 from wdspec.spec.rules.decoder_names import decoder_names
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 

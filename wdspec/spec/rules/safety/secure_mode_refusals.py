@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from wdspec.spec.compose.draft import Composed
-from wdspec.spec.language.vocabulary import SECURE_REFUSES
+from wdspec.spec.draft import Composed
+from wdspec.spec.language.values import SECURE_REFUSES
 from wdspec.spec.rules.decoder_names import decoder_names
 from wdspec.spec.rules.function_places import user_functions
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
-from wdspec.spec.tree.nodes import ListNode, MapNode, Node
+from wdspec.spec.tree import ListNode, MapNode, Node
 
 
 @rule(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from wdspec.decoders.table import BY_NAME
-from wdspec.spec.compose.draft import Composed
-from wdspec.spec.language.models import Source, Spec
+from wdspec.spec.draft import Composed
+from wdspec.spec.language.decoders import BY_NAME
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.visible_fields import is_image, right_sources
-from wdspec.spec.tree.nodes import Node
+from wdspec.spec.spec import Source, Spec
+from wdspec.spec.tree import Node
 
 
 @rule(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.message_words import listed
+from wdspec.spec.draft import Composed
+from wdspec.spec.problems import listed
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.visible_fields import MAGIC, right_sources, visible_fields
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from wdspec.spec.compose.draft import Composed
+from wdspec.spec.draft import Composed
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_texts import written_texts
-from wdspec.urls.schemes import scheme_of
+from wdspec.urls.urls import scheme_of
 
 _ONE = "\\"
 _BACKSLASH = re.compile(r"\\(?![{},*?\[\]\\:@$])")

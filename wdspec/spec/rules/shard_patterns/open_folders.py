@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.message_words import quoted
+from wdspec.spec.draft import Composed
+from wdspec.spec.problems import quoted
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_texts import written_texts
-from wdspec.urls.schemes import scheme_of
+from wdspec.urls.urls import scheme_of
 
 _FILE = re.compile(r"[.*?\[{}\d%$]")
 

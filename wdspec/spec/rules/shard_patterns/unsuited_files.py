@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from wdspec.spec.compose.draft import Composed
+from wdspec.spec.draft import Composed
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_texts import written_texts
-from wdspec.urls.schemes import scheme_of
+from wdspec.urls.urls import scheme_of
 
 _UNSUITED = re.compile(
     r"(?i)\.(parquet|arrow|feather|csv|tsv|zip|7z|rar|h5|hdf5|lmdb|tfrecords?|mds|npy|npz|json|txt|"

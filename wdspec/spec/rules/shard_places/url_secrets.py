@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from wdspec.redaction import redacted
-from wdspec.spec.compose.draft import Composed
+from wdspec.base.redaction import redacted
+from wdspec.spec.draft import Composed
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
-from wdspec.spec.tree.nodes import scalars
+from wdspec.spec.tree import scalars
 
 
 @rule(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wdspec.errors import UrlError
-from wdspec.spec.compose.draft import Composed
+from wdspec.base.errors import UrlError
+from wdspec.spec.draft import Composed
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_texts import shard_texts
 

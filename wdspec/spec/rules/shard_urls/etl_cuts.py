@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wdspec.spec.compose.draft import Composed
-from wdspec.spec.compose.effective_values import effective_etl
+from wdspec.spec.draft import Composed
+from wdspec.spec.effective import effective_etl
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 
 

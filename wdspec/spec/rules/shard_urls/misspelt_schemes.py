@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from wdspec.spec.compose.draft import Composed
+from wdspec.spec.draft import Composed
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_texts import parts_of
-from wdspec.urls.schemes import slip_in
+from wdspec.urls.urls import slip_in
 
 
 @rule(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from wdspec.spec.compose.draft import Composed
-from wdspec.spec.problems.message_words import quoted
+from wdspec.spec.draft import Composed
+from wdspec.spec.problems import quoted
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
-from wdspec.spec.tree.nodes import ListNode, MapNode, Scalar
+from wdspec.spec.tree import ListNode, MapNode, Scalar
 
 
 @rule("E212")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wdspec.spec.compose.draft import Composed
+from wdspec.spec.draft import Composed
 from wdspec.spec.rules.lint_rule import Finding, Findings, rule
 from wdspec.spec.rules.schedule_steps import positive_names, steps_with_shares
 

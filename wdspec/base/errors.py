@@ -1,0 +1,219 @@
+"""The errors a user may meet, with the place where each one arose.
+
+They live on the lowest floor so that every room can raise them. One style: the message says what was seen
+and what to do; the *place* says where, and grows as the error passes the rooms that know more (the tar
+reader knows the offset and the member, the source reader the URL and the source's name).
+
+What the user may have meant.
+
+Warnings that point at the user's own line, however many of our functions lie between.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterable
+from types import FrameType
+from typing import Any
+
+from wdspec.base.redaction import redacted
+
+PLACE_ORDER = (
+    "source",
+    "list",
+    "line",
+    "url",
+    "location",
+    "copy",
+    "column",
+    "offset",
+    "key",
+    "member",
+    "field",
+)
+_LABELS = {"offset": "byte"}
+
+
+class WdspecError(Exception):
+    """Base of every error that wdspec raises for a mistake in a spec, an argument or the data.
+
+    Its text hides the passwords and signatures of URLs; ``message`` and ``place`` hold them as they are.
+
+    Args:
+        message: what was seen and what to do, without the place.
+        place: what is known of where: ``source``, ``list`` (an `@file`), ``line`` (in it), ``url``, ``location``
+            (where its bytes come from), ``copy`` (the file of a cache that they were read
+            from), ``column`` (in a text, from 1), ``offset`` (bytes in the uncompressed
+            shard), ``key``, ``member``, ``field``.
+        code: of the kind of damage, where it is known better than the class says (`wdspec rule D107`).
+    """
+
+    code: str = ""
+
+    def __init__(self, message: str, *, code: str = "", **place: Any) -> None:
+        super().__init__(redacted(message))
+        self.message = message
+        if code:
+            self.code = code
+        self.place: dict[str, Any] = {k: v for k, v in place.items() if v is not None}
+
+    def at(self, **place: Any) -> WdspecError:
+        """Adds what is known of the place, keeping what an inner room said; returns the error itself."""
+        for name, value in place.items():
+            if value is not None:
+                self.place.setdefault(name, value)
+        return self
+
+    def __str__(self) -> str:
+        place = dict(self.place)
+        if place.get("location") == place.get("url"):
+            place.pop("location", None)
+        known = sorted(place.items(), key=lambda item: _rank(item[0]))
+        where = ", ".join(f"{_LABELS.get(name, name)} {redacted(str(value))}" for name, value in known)
+        message = redacted(self.message)
+        return f"{message} [{where}]" if where else message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, {"code": self.code, **self.place})
+
+
+class SpecError(WdspecError, ValueError):
+    """The spec cannot be used as it stands; the message lists every problem with file, line and column.
+
+    Args:
+        message: all problems as text.
+        problems: the same as objects (`wdspec.spec.problems.Problem`), in file order.
+    """
+
+    def __init__(self, message: str, problems: Iterable[Any] = (), **place: Any) -> None:
+        super().__init__(message, **place)
+        self.problems: tuple[Any, ...] = tuple(problems)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, {"problems": self.problems, **self.place})
+
+
+class UsageError(WdspecError, ValueError):
+    """A function was called, or a program started, in a way that cannot work (topology, arguments, order)."""
+
+
+class UrlError(WdspecError, ValueError):
+    """A URL, brace pattern, list or rewrite rule cannot be understood."""
+
+    @property
+    def column(self) -> int | None:
+        """Index in the text of what is wrong, from 0 (the message counts from 1); None: all of it."""
+        shown = self.place.get("column")
+        return None if shown is None else int(shown) - 1
+
+
+class ShardError(WdspecError, OSError):
+    """A shard could not be opened or read whole; nothing of the sample at fault was delivered."""
+
+    code = "D102"
+
+
+class MissingShardError(ShardError, FileNotFoundError):
+    """The shard, list or directory does not exist."""
+
+    code = "D101"
+
+
+class StoreError(WdspecError):
+    """A store is set up wrongly, or not for us: none of its shards could be read, so no error policy skips it."""
+
+
+class FieldError(WdspecError, ValueError):
+    """A field of a sample is missing, or its bytes could not be decoded."""
+
+    code = "D202"
+
+
+DecodingError = FieldError
+"""Its name in webdataset."""
+
+
+class MissingFieldError(FieldError, KeyError):
+    """A function asks for a field that the sample has not."""
+
+    code = "D201"
+
+
+def tell_place(error: Exception, **place: Any) -> None:
+    """Adds what is known of the place to what an error says; one of another library keeps its type.
+
+    It goes into the text of the error, or into a note where an error makes its text of something else.
+    """
+    if isinstance(error, WdspecError):
+        error.at(**place)
+        return
+    where = str(WdspecError("", **place)).strip()
+    if not where or where in str(error):
+        return
+    # What the text of errors of the operating system and of codecs is made of; of others, it is the first argument.
+    for part in ("strerror", "reason"):
+        if isinstance(said := getattr(error, part, None), str):
+            setattr(error, part, f"{said} {where}")
+            if where in str(error):
+                error.args = tuple(getattr(error, part) if each == said else each for each in error.args)
+                return
+            setattr(error, part, said)
+    first, *rest = error.args or ("",)
+    before = error.args
+    if isinstance(error, KeyError):
+        error.args = (_Unquoted(f"{first!r} {where}"), *rest)
+    else:
+        error.args = (f"{first} {where}".lstrip(), *rest)
+    if where not in str(error):
+        error.args = before
+        if hasattr(error, "add_note"):
+            error.add_note(f"while processing a sample {where}")
+
+
+class _Unquoted(str):
+    """What a KeyError shows as it is, where it would show the `repr` of a text."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _rank(name: str) -> int:
+    return PLACE_ORDER.index(name) if name in PLACE_ORDER else len(PLACE_ORDER)
+
+
+def _rebuild(kind: type[WdspecError], message: str, place: dict[str, Any]) -> WdspecError:
+    return kind(message, **place)
+
+
+def nearest(word: object, known: Iterable[str]) -> str | None:
+    """The known word most like this one, or None when none is like it."""
+    if not isinstance(word, str) or len(word) > 60:
+        return None
+    import difflib
+
+    words = list(known)
+    folded = word.strip().lower().replace("-", "_").replace(" ", "_")
+    for candidate in words:
+        if candidate.lower() == folded:
+            return candidate
+    best = difflib.get_close_matches(folded, words[:300], n=1, cutoff=0.6)
+    return best[0] if best else None
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """A hint with the nearest known word, or nothing."""
+    best = nearest(word, known)
+    return f"did you mean `{best}`?" if best else ""
+
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warns at the innermost caller that is not of this package."""
+    level, frame = 1, sys._getframe()
+    caller: FrameType | None = frame
+    while caller is not None and caller.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        level, caller = level + 1, caller.f_back
+    warnings.warn(message, category, stacklevel=level)

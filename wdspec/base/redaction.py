@@ -1,0 +1,356 @@
+"""Keeps passwords, tokens and signatures out of everything that is printed, logged or kept.
+
+Secrets are told by where they stand, not by what they are called: whatever comes before the `@` of a URL, every value
+after its `?` but those of keys that are known to be harmless, and in a command every value of an option or of a
+variable. So a name that nobody has thought of hides nothing less.
+
+Hides the secrets of a spec's text where it is shown as it is written: escapes, folded lines and all.
+
+What a quoted text means is not what stands in the file: `\"` within `"…"` is a quote, `''` within `'…'` another, `\\/`
+a slash. So what it means is asked for secrets; where one begins, all to the end of the text is hidden, unless both are
+the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import traceback
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from urllib.parse import quote, unquote
+
+HIDDEN = "***"
+
+Span = tuple[int, int]
+
+_HARMLESS = re.compile(
+    r"(?i)alt|comp|delimiter|download|etl_name|etl_pipeline|expires|format|generation|latest-ver|limit|"
+    r"list-type|max-keys|namespace|offset|page|part|partnumber|prefix|provider|raw|restype|rev|revision|se|"
+    r"shard|size|sp|split|spr|sr|st|sv|timeout|uploads|version|versionid|x-amz-algorithm|x-amz-date|"
+    r"x-amz-expires|x-amz-signedheaders|x-goog-algorithm|x-goog-date|x-goog-expires|x-goog-signedheaders|x-id"
+)
+"""Keys of queries whose values say which bytes are meant, or until when, and open nothing."""
+
+_SCHEME = re.compile(r"(?<![A-Za-z0-9+.-])([A-Za-z][A-Za-z0-9+.-]*)://")
+_TOKEN = re.compile(r"\S*")
+_CLOSING = ",.;:!?)]}>'\"`"
+_QUERY = re.compile(r"(?i)\?|%3F")
+_QUERY_ALONE = re.compile(r"(?i)(?:\?|%3F)(?=[\w.~%\[\]-]+?(?:=|%3D))")
+_NAMED = re.compile(
+    r"(?i)(?<![\w.-])[\w.-]*(?:signature|secret|passw|pwd|credential|token|api[_-]?key|access[_-]?key|account[_-]?key|"
+    r"jwt|authorization|cookie|\bsig)[\w.-]*(?<!_file)(?<!_dir)[\"']?\s?[=:]\s?[\"']?(?:(?:bearer|basic)\s+)?"
+    r"(?!anon\b|[~./`…])([^\s&;,\"'<>\]`]{3,})"
+)
+"""What libraries and servers call by its name, where nothing else tells it: the only list of such names."""
+_HEADER = re.compile(r"(?i)\b(?:bearer|basic)\s+([\w.~+/=-]{8,})")
+_KNOWN_FORMS = re.compile(r"\beyJ[\w-]{8,}\.[\w.-]+|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")
+_PLAIN_VALUE = re.compile(r"[\w.,:/+ -]{0,64}")
+_PLAIN_NAME = re.compile(r"[\w.~\[\]-]{1,40}")
+_COMMAND = re.compile(r"(?i)(?<!\w)pipe:(?=[^\s`])[^\n]*")
+_WORD = re.compile(r"(?:'[^']*(?:'|$)|\"(?:\\.|[^\"\\])*(?:\"|$)|\\.|[^\s'\"\\;|&<>()])+|[;|&<>()]+")
+_MADE = re.compile(r"\$\(|`")
+_WORD_OF_MADE = re.compile(r"[^\s'\"`$()|;&<>=:]{4,}")
+"""What a shell makes of a secret is some of its words."""
+_ASSIGNED = re.compile(r"[^=]+(?==)")
+_PLAIN_FLAGS = re.compile(r"-[fsSLvkqcdzxjJrnigE0-9]+|-{1,2}|--[\w-]+|-\w")
+_PATH = re.compile(
+    r"(?:~|\.{1,2})?(?:/[\w.@+{}*-]{1,40}){2,}/?|\.{1,2}/[\w.@+{}*-]+|[\w.@+-]+\.(?:tar|tgz|json|ya?ml|gz|py|sh)"
+)
+_NUMBER = re.compile(r"\d{1,6}[kKMGsmh]?|-|pipefail")
+_RANDOM = re.compile(
+    r"(?=[^\s]*\d)(?=[^\s]*[a-z])(?=[^\s]*[A-Z])[A-Za-z0-9+_%=-]{20,}|[0-9a-f]{32,}|[0-9A-F]{32,}"
+)
+
+
+def redacted(text: str) -> str:
+    """A message without the secrets of the URLs, commands and headers in it."""
+    return _without(text, _secrets(text, in_prose=True))
+
+
+def redacted_urls(text: str) -> str:
+    """A text without the secrets of its URLs and commands; for data, in which `basic` is a word like any other."""
+    return _without(text, _secrets(text, in_prose=False))
+
+
+def secrets_in(text: str) -> list[Span]:
+    """From where to where the secrets of a text go, in order, none within another."""
+    return _secrets(text, in_prose=True)
+
+
+def printable(text: str) -> str:
+    """Text to show: without the secrets of URLs, and with control characters and undecodable bytes escaped."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
+        for each in redacted_urls(text)
+    )
+
+
+def answered(said: str, *sent: str) -> str:
+    """What somebody else says, without what was sent to them: servers and programs repeat logins and signatures.
+
+    Long words that look drawn at random are hidden as well: what a server makes of a secret is no text.
+
+    Args:
+        said: a body, a header, the standard error of a program.
+        sent: URLs, commands and tokens that it answers to.
+    """
+    for secret in sorted({each for text in sent for each in _forms_of(text)}, key=len, reverse=True):
+        said = said.replace(secret, HIDDEN)
+    return redacted(_RANDOM.sub(HIDDEN, said))
+
+
+class WithoutSecrets(logging.Filter):
+    """Takes the secrets out of what is logged, whoever gave it to the logger."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = redacted(record.getMessage()), ()
+        if record.exc_info and not record.exc_text:
+            record.exc_text = redacted("".join(traceback.format_exception(*record.exc_info)).rstrip())
+        return True
+
+
+logging.getLogger("wdspec").addFilter(WithoutSecrets())
+
+
+def harmless(error: BaseException) -> BaseException:
+    """An error of a library to name as the cause of ours: itself, or one that says the same without the secrets.
+
+    Tracebacks show what caused an error, and libraries put whole URLs into their messages.
+    """
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    inner = harmless(before) if before is not None else None
+    said = redacted(str(error))
+    if said == str(error) and inner is before:
+        return error
+    same: BaseException = type(type(error).__name__, (Exception,), {"__module__": type(error).__module__})(
+        said
+    )
+    same.__cause__ = inner
+    return same.with_traceback(error.__traceback__)
+
+
+def _without(text: str, spans: list[Span]) -> str:
+    for start, end in reversed(spans):
+        text = text[:start] + HIDDEN + text[end:]
+    return text
+
+
+def _forms_of(sent: str) -> Iterator[str]:
+    """The secrets of what was sent, as they may be repeated."""
+    found = [sent[start:end] for start, end in _secrets(sent, in_prose=True)]
+    if not found and re.fullmatch(r"[^\s:]+", sent):
+        found = [sent]  # a token
+    found += [word for secret in found if _MADE.search(secret) for word in _WORD_OF_MADE.findall(secret)]
+    for secret in found:
+        _, colon, password = secret.partition(":")
+        for part in (secret, password) if colon else (secret,):
+            for each in {part, unquote(part), quote(unquote(part), safe=""), part.strip("'\"")}:
+                if len(each) >= 4:
+                    yield each
+        yield b64encode(unquote(secret).encode("utf-8", "surrogatepass")).decode().rstrip("=")
+
+
+def _secrets(text: str, in_prose: bool) -> list[Span]:
+    """Where the secrets of a text stand, in order, none within another."""
+    if "=" not in text and ":" not in text and not in_prose:
+        return []
+    found = list(_in_urls(text))
+    for match in _COMMAND.finditer(text):
+        found += secrets_of_command(text, match.start() + len("pipe:"), match.end())
+    for match in _QUERY_ALONE.finditer(text):
+        found += _in_query(text, match.end(), _end_of_token(text, match.end()))
+    if in_prose:
+        for pattern in (_NAMED, _HEADER):
+            found += [match.span(1) for match in pattern.finditer(text)]
+        found += [match.span() for match in _KNOWN_FORMS.finditer(text)]
+    joined: list[Span] = []
+    for start, end in sorted(span for span in found if not _is_hidden(text, *span)):
+        if joined and start < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _is_hidden(text: str, start: int, end: int) -> bool:
+    return end <= start or text.startswith(HIDDEN, start)
+
+
+def _end_of_token(text: str, start: int) -> int:
+    """Where what has no blanks ends, but for the marks of the sentence around it."""
+    match = _TOKEN.match(text, start)
+    assert match is not None
+    return start + len(match.group().rstrip(_CLOSING))
+
+
+def _in_urls(text: str) -> Iterator[Span]:
+    for match in _SCHEME.finditer(text):
+        scheme, start, end = match[1].lower(), match.end(), _end_of_token(text, match.end())
+        web = scheme in ("http", "https")
+        user_end = _end_of_login(text[start:end])
+        if user_end > 0 and (web or re.search(r"(?i):|%3A", text[start : start + user_end])):
+            yield start, start + user_end
+            start += user_end
+        query = _QUERY.search(text, start, end)
+        # Elsewhere a `?` without `=` is a glob, or a letter of a name.
+        if query is not None and (web or re.search(r"(?i)=|%3D", text[query.end() : end])):
+            yield from _in_query(text, query.end(), end)
+        elif web and (fragment := text.find("#", start, end)) >= 0:
+            yield from _in_query(text, fragment + 1, end)
+
+
+def _end_of_login(rest: str) -> int:
+    """How long `user:password` is, of what follows `://`; -1 where there is none.
+
+    A password that should have been escaped may hold `/`, `?` and `#`; then what comes before these is no port.
+    """
+    authority = re.match(r"[^/?#]*", rest)
+    assert authority is not None
+    at = authority.group().rfind("@")
+    if at < 0 and re.search(r":(?!\d*$)[^\]]*$", authority.group()):
+        at = rest.rfind("@")
+    return at
+
+
+def _in_query(text: str, start: int, end: int) -> Iterator[Span]:
+    for part in re.finditer(r"[^&;?#]+", text[start:end]):
+        first, last = start + part.start(), start + part.end()
+        if text.startswith(HIDDEN, first):
+            continue
+        name, equals, value = part.group().partition("=")
+        bare = value.rstrip(_CLOSING) if last == end else value
+        if _HARMLESS.fullmatch(name) and _PLAIN_VALUE.fullmatch(bare):
+            continue
+        named = equals and bare.strip("=") and _PLAIN_NAME.fullmatch(name)
+        yield (first + len(name) + 1 if named else first), last
+
+
+def secrets_of_command(text: str, start: int, end: int) -> Iterator[Span]:
+    """The values of options and variables, and what looks like a login or drawn at random."""
+    option = ""
+    for match in _WORD.finditer(text, start, end):
+        word, at = match.group(), match.start()
+        plain = word.strip("'\"")
+        assigned = _ASSIGNED.match(word.lstrip("'\""))
+        if word.startswith("-") and not assigned:
+            flags = _PLAIN_FLAGS.fullmatch(word)
+            if flags is None:
+                yield at + 2, match.end()
+            option = "" if word in ("-", "--") else word
+            continue
+        if word[0] in "'\"" and " " in plain and option in ("", "-c"):
+            yield from secrets_of_command(text, at + 1, match.end())  # of another shell
+        elif "://" in word or word[0] in ";|&<>()":
+            pass  # `_in_urls` has seen to it
+        elif assigned:
+            skipped = len(word) - len(word.lstrip("'\"")) + assigned.end() + 1
+            if not _is_plain(word[skipped:].strip("'\"")):
+                yield at + skipped, match.end()
+        elif option and not _is_plain(plain):
+            yield at, match.end()
+        elif re.search(r":[^@]*@", plain):
+            yield at, at + word.rfind("@")
+        elif _RANDOM.fullmatch(plain) and not _PATH.fullmatch(plain):
+            yield at, match.end()
+        option = ""
+
+
+def _is_plain(value: str) -> bool:
+    """Whether a value in a command is a path or a number, which tell nothing."""
+    return bool(_NUMBER.fullmatch(value) or (_PATH.fullmatch(value) and not _RANDOM.search(value)))
+
+
+_SPELLED_SCHEME = r"(?i:pipe:|[a-z][a-z0-9+.-]*:\\?/\\?/)"
+_START = re.compile(_SPELLED_SCHEME)
+_OPENING = re.compile(rf"[\"'](?=@?{_SPELLED_SCHEME})")
+_BODY = {
+    '"': re.compile(r"(?:\\.|[^\"\\])*", re.DOTALL),
+    "'": re.compile(r"(?:''|[^'])*"),
+}
+_ESCAPED = re.compile(r"\\(?:\r?\n[ \t]*|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))")
+_FOLD = re.compile(r"\s*\n\s*")
+_PLAIN_COMMAND = re.compile(r"(?i)(?<![\w\"'])@?pipe:")
+_PLACE = re.compile(r"[ \t]*(?:-[ \t]+)*")
+_BEFORE = 100
+"""Lines in which the beginning of a text is looked for that is written on several."""
+
+
+def masked(text: str) -> str:
+    """Lines of a spec with a `*` for each character of a secret, so that all else stays in its column."""
+    characters = list(text)
+    for start, end in [*secrets_in(text), *_quoted(text), *_plain(text)]:
+        characters[start:end] = [each if each.isspace() else "*" for each in text[start:end]]
+    return "".join(characters)
+
+
+def masked_line(lines: Sequence[str], number: int) -> str:
+    """One line of a spec, counted from 0, without what is secret in the text that it belongs to."""
+    for first in range(number - 1, max(-1, number - 1 - _BEFORE), -1):
+        if not _START.search(lines[first]):
+            continue
+        text = "\n".join(lines[first : number + 1])
+        if any(end > len(text) - len(lines[number]) for _, end in _texts(text, len(lines[first]))):
+            return masked(text)[len(text) - len(lines[number]) :]
+        break
+    return masked(lines[number])
+
+
+def _texts(text: str, limit: int) -> Iterator[Span]:
+    """From where to where the texts with URLs and commands go that begin before a place."""
+    for opening in _OPENING.finditer(text, 0, limit):
+        yield opening.end(), _end_of_quoted(text, opening)
+    for match in _PLAIN_COMMAND.finditer(text, 0, limit):
+        yield match.end(), _end_of_plain(text, match.start())
+
+
+def _quoted(text: str) -> Iterator[Span]:
+    for opening in _OPENING.finditer(text):
+        start, end = opening.end(), _end_of_quoted(text, opening)
+        body = text[start:end]
+        meant = body.replace("''", "'") if opening[0] == "'" else _ESCAPED.sub(_meant, body)
+        meant = _FOLD.sub(" ", meant)
+        found = secrets_in(meant)
+        if found:
+            alike = next((i for i, (a, b) in enumerate(zip(body, meant, strict=False)) if a != b), len(meant))
+            if alike == len(body):
+                yield from ((start + first, start + last) for first, last in found)
+            else:
+                yield start + min(alike, found[0][0]), end
+
+
+def _plain(text: str) -> Iterator[Span]:
+    for match in _PLAIN_COMMAND.finditer(text):
+        yield from secrets_of_command(text, match.end(), _end_of_plain(text, match.start()))
+
+
+def _end_of_quoted(text: str, opening: re.Match[str]) -> int:
+    body = _BODY[opening[0]].match(text, opening.end())
+    assert body is not None
+    return body.end()
+
+
+def _end_of_plain(text: str, start: int) -> int:
+    """Where a text without quotes ends: before the first line that is not indented more than what it belongs to."""
+    line = text.rfind("\n", 0, start) + 1
+    place = _PLACE.match(text, line)
+    assert place is not None
+    indent = place.end() - line
+    if place.end() == start:  # an item, or the first line of a block
+        dash = place.group().rfind("-")
+        indent = dash if dash >= 0 else indent - 1
+    end = text.find("\n", start)
+    while end >= 0:
+        after = text.find("\n", end + 1)
+        following = text[end + 1 : after if after >= 0 else len(text)]
+        if following.strip() and len(following) - len(following.lstrip()) <= indent:
+            return end
+        end = after
+    return len(text)
+
+
+def _meant(escape: re.Match[str]) -> str:
+    code = escape[1] or escape[2] or escape[3]
+    if code:
+        return chr(int(code, 16)) if int(code, 16) < 0x110000 else "?"
+    return {None: "", "n": "\n", "t": "\t"}.get(escape[4], escape[4])

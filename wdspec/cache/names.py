@@ -1,0 +1,214 @@
+"""Where the copies of remote shards stand in a cache directory: pure naming.
+
+wdspec writes `<dir>/<scheme>/<host or bucket>/<path>`. What somebody else put there is found under two more names:
+`<dir>/<bucket>/<path>` and `<dir>/<file name>`.
+
+Who may read what is in a cache: its owner, or the group that the directory was opened to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from wdspec.base.redaction import HIDDEN, redacted_urls
+from wdspec.urls.urls import ShardUrl, path_of_file_url, scheme_of
+
+OWN_FOLDER = ".wdspec"
+"""The folder of a cache directory that holds wdspec's index of it."""
+TAG = "CACHEDIR.TAG"
+"""The file that tells backup programs, and us, that a directory is a cache."""
+
+_LONGEST_PART = 200
+_LONGEST_NAME = 1000
+_ODD = re.compile(r"[^A-Za-z0-9._+=@,-]+")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_QUERY = re.compile(r"[?#]")
+
+
+class Copies(NamedTuple):
+    """Where copies of one shard may stand, as paths relative to the cache directory."""
+
+    directory: str
+    own: str
+    """Where wdspec writes it."""
+    filled: tuple[str, ...]
+    """Where somebody else may have put it, the first that exists counts."""
+    url: str
+    """What the name was made from."""
+    written: str
+    """The URL as the spec writes it, whose end says the format."""
+
+    @property
+    def path(self) -> str:
+        """The absolute path that wdspec writes."""
+        return os.path.join(self.directory, self.own)
+
+
+@dataclass(frozen=True)
+class CacheNames:
+    """Names the copies in one cache directory. Pure; pickles.
+
+    ``ambiguous`` are the file names of the plan's shards that two URLs share, as far as the directory has such
+    files; None means that it has no file that was put there under its bare name, and then none is looked for.
+    """
+
+    directory: str
+    folds_case: bool = False
+    """Whether `A.tar` and `a.tar` are one file there."""
+    ambiguous: frozenset[str] | None = None
+
+    def __call__(self, url: ShardUrl, rewritten: str, variant: str = "") -> Copies:
+        """Where the copies of a shard may stand.
+
+        Args:
+            url: as written in the spec.
+            rewritten: the URL after rewriting, before AIS: the key, but for a `pipe:`, whose key is what was written.
+            variant: what else decides the bytes, such as an ETL; copies of the plain object are then not looked for.
+        """
+        key = rewritten
+        if scheme_of(rewritten) == "pipe" and scheme_of(url.text) != "pipe":
+            key = url.text if scheme_of(url.text) else os.path.join(url.base, url.text)
+        filled = () if variant else tuple(self._filled(url.text))
+        return Copies(self.directory, own_name(key, variant, self.folds_case), filled, key, url.text)
+
+    def _filled(self, written: str) -> Iterable[str]:
+        scheme = scheme_of(written)
+        if scheme not in ("", "file", "pipe"):
+            path = written.partition("://")[2]
+            parts = path.split("/")
+            known = len(path) <= _LONGEST_NAME and not (scheme in ("http", "https") and _QUERY.search(path))
+            if known and len(parts) > 1 and all(map(_is_plain, parts)) and parts[0] != OWN_FOLDER:
+                yield path
+        name = file_name(written)
+        if name is not None and self.ambiguous is not None and name not in self.ambiguous:
+            yield name
+
+
+def own_name(url: str, variant: str = "", folds_case: bool = False) -> str:
+    """The relative path under which wdspec keeps the copy of a URL; different for different URLs.
+
+    It has no `..`, begins with the scheme, and spells the URL where that is a good file name. Where it is not (a
+    query, an empty segment, control characters, too long, capitals where these do not count), a hash of the whole
+    URL is added.
+    """
+    scheme = scheme_of(url)
+    shown = redacted_urls(url)
+    if scheme == "pipe":
+        return f"pipe/{_clean(shown[5:])[-60:].lstrip('.-_')}-{_digest(url, variant)}"
+    rest = path_of_file_url(url) if scheme == "file" else shown.partition("://")[2] if scheme else url
+    hashed = bool(variant) or (scheme not in ("", "file") and shown != url)
+    rest = rest.replace(f"{HIDDEN}@", "").replace(HIDDEN, "_")
+    if scheme in ("http", "https"):
+        bare = _QUERY.split(rest, maxsplit=1)[0]
+        host, slash, path = bare.partition("/")
+        bare = f"{host.rpartition('@')[2].lower()}{slash}{path}"
+        hashed, rest = hashed or "?" in rest or "#" in rest or "@" in host, bare
+    parts = rest.split("/")[1 if rest.startswith("/") and scheme in ("", "file") else 0 :]
+    if not all(map(_is_plain, parts)):
+        hashed, parts = True, [clean for part in parts if (clean := _clean(part).strip("."))] or ["shard"]
+    if len("/".join(parts)) > _LONGEST_NAME:
+        hashed, parts = True, [parts[0], parts[-1]]
+    name = "/".join(parts)
+    if hashed or (folds_case and (name != name.lower() or not name.isascii())):
+        stem, dot, suffix = parts[-1].partition(".")
+        parts[-1] = f"{stem}-{_digest(url, variant)}{dot}{suffix}"
+    return "/".join((scheme or "file", *parts))
+
+
+def file_name(written: str) -> str | None:
+    """The name under which somebody may have put a shard flat into a directory; None where there is none."""
+    scheme = scheme_of(written)
+    if scheme == "pipe" or written == "-":
+        return None
+    path = written.partition("://")[2] if scheme else written
+    if scheme in ("http", "https"):
+        path = _QUERY.split(path, maxsplit=1)[0]
+    name = path.rpartition("/")[2]
+    return name if _is_plain(name) and name not in (OWN_FOLDER, TAG) else None
+
+
+def shared_names(urls: Iterable[ShardUrl], among: Container[str]) -> frozenset[str]:
+    """The file names that two different URLs share, of those that are ``among`` the ones asked for."""
+    owners: dict[str, ShardUrl] = {}
+    shared: set[str] = set()
+    for url in urls:
+        name = url.text[url.text.rfind("/") + 1 :]
+        if name not in among:
+            name = file_name(url.text) or ""
+        if name in among and owners.setdefault(name, url) != url:
+            shared.add(name)
+    return frozenset(shared)
+
+
+def _is_plain(part: str) -> bool:
+    """Whether a segment of a URL can be the name of a file as it stands."""
+    return (
+        part not in ("", ".", "..") and not _UNPRINTABLE.search(part) and len(part.encode()) <= _LONGEST_PART
+    )
+
+
+def _clean(part: str) -> str:
+    return _ODD.sub("_", part)[:80]
+
+
+def _digest(url: str, variant: str) -> str:
+    text = f"{url}\0{variant}" if variant else url
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """The modes of what wdspec makes in a cache directory.
+
+    Copies may be private data, so they are the owner's alone, whatever the umask; but a directory that its group may
+    write to is one that people share, and then so is everything in it.
+    """
+
+    folders: int = 0o700
+    files: int = 0o600
+
+    @classmethod
+    def of(cls, directory: str) -> Permissions:
+        """Those for a directory; it need not exist."""
+        with contextlib.suppress(OSError):
+            if os.stat(directory).st_mode & stat.S_IWGRP:
+                return cls(0o770, 0o660)
+        return cls()
+
+    def make_folders(self, path: str) -> None:
+        """Makes a directory and those above it that are missing. Raises OSError."""
+        missing = []
+        while path and not os.path.isdir(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        for each in reversed(missing):
+            try:
+                os.mkdir(each, self.folders)
+            except FileExistsError:
+                if not os.path.isdir(each):
+                    raise
+            else:
+                os.chmod(
+                    each, self.folders | (stat.S_ISGID & os.stat(each).st_mode)
+                )  # the umask took some away
+
+    def open(self, path: str, flags: int) -> int:
+        """Opens a file, perhaps a new one; gives its descriptor. Raises OSError."""
+        descriptor = os.open(path, flags | os.O_CLOEXEC, self.files)
+        if self.files & stat.S_IRGRP:
+            with contextlib.suppress(OSError):  # another one's, whose own modes are right
+                os.chmod(path, self.files)
+        return descriptor
+
+    def close_to_others(self, folder: str) -> None:
+        """Takes a folder of ours from everybody else: older versions of wdspec left it open."""
+        with contextlib.suppress(OSError):
+            if os.stat(folder).st_mode & 0o777 & ~self.folders:
+                os.chmod(folder, self.folders)

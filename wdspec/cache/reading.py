@@ -1,0 +1,178 @@
+"""Shards that are read from copies: where a copy turns out to be damaged, the store is asked once more."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import islice
+from typing import Any, BinaryIO
+
+from wdspec.base.errors import ShardError, WdspecError
+from wdspec.base.process import PerProcess
+from wdspec.cache.copies import CopyFile
+from wdspec.formats.compression import Compression
+from wdspec.formats.decompress import decompressed
+from wdspec.formats.samples import RawSamples
+
+log = logging.getLogger("wdspec")
+
+_PIECE = 1024 * 1024
+_faithful: PerProcess[set[str]] = PerProcess(set)
+"""Copies with the same fault as what their store gives."""
+
+
+def is_faithful(path: str) -> bool:
+    """Whether the store of a copy was found to give what the copy has, faults and all."""
+    return path in _faithful.value
+
+
+def hold_for_faithful(path: str) -> None:
+    """From now on faults of this copy are not looked for in its store."""
+    _faithful.value.add(path)
+
+
+class CopySamples(RawSamples):
+    """The samples of a shard out of its copy; from the first fault of the copy on, those of the store.
+
+    What was read before the fault must be the same there, byte for byte. If the store's bytes have no such fault, the
+    copy is deleted where it is ours; if they have, the shard itself is at fault, which is reported as anywhere else.
+    What is reported of a copy names it.
+
+    Args:
+        samples_of: the samples of an open shard, as it is stored; takes `offset`, `index`, `on_error` as `RawSamples`.
+        copy: the file, of which nothing has been read.
+        fetch: opens the shard at its store.
+        on_error: as for `RawSamples`.
+    """
+
+    is_copy = True
+
+    def __init__(
+        self,
+        samples_of: Callable[..., RawSamples],
+        copy: CopyFile,
+        raw: BinaryIO,
+        fetch: Callable[[], BinaryIO],
+        *,
+        offset: int,
+        index: int,
+        on_error: Callable[[ShardError], None],
+    ) -> None:
+        self._samples_of, self._copy, self._fetch, self._report_to = samples_of, copy, fetch, on_error
+        self._path = str(copy.name)
+        self._fault: ShardError | None = None
+        self._begin = {"offset": offset, "index": index}
+        self._given = 0
+        self.next_offset, self.next_index = offset, index
+        self._samples: RawSamples | None = None
+        try:
+            self._samples = samples_of(raw, **self._begin, on_error=self._of_copy)
+        except ShardError as error:  # its first bytes are damaged
+            raw.close()
+            if is_faithful(self._path):
+                raise
+            self._fault = self._placed_in_copy(error)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        if self._samples is not None:
+            try:
+                for sample in self._counted(self._samples):
+                    self._given += 1
+                    yield sample
+                return
+            except _DamagedCopyError as damage:
+                self._fault = damage.error
+                self._samples.close()
+        try:
+            self._samples = self._reopened()
+        except (WdspecError, OSError) as error:
+            assert self._fault is not None
+            self._fault.message += f"; and the store cannot be read in its place: {error}"
+            self._report_to(self._fault)
+            return
+        # From the same start as before: only so are keys that come back noticed again.
+        for sample in islice(self._counted(self._samples), self._given, None):
+            self._settle()
+            yield sample
+        self._settle()
+
+    @property
+    def compression(self) -> Compression | None:
+        return None if self._samples is None else self._samples.compression
+
+    def close(self) -> None:
+        if self._samples is not None:
+            self._samples.close()
+        if not self._copy.closed:
+            self._copy.close()
+
+    def _counted(self, samples: RawSamples) -> Iterator[dict[str, Any]]:
+        for sample in samples:
+            if samples.next_index > self.next_index:
+                self.next_offset, self.next_index = samples.next_offset, samples.next_index
+            yield sample
+        self.next_offset, self.next_index = samples.next_offset, samples.next_index
+        self.broken = samples.broken
+
+    def _of_copy(self, error: ShardError) -> None:
+        self._placed_in_copy(error)
+        if is_faithful(self._path):
+            self._report_to(error)
+        else:
+            raise _DamagedCopyError(error)
+
+    def _of_store(self, error: ShardError) -> None:
+        if self._fault is not None and error.message == self._fault.message:
+            hold_for_faithful(self._path)
+            self._fault = None
+        self._report_to(error)
+
+    def _placed_in_copy(self, error: ShardError) -> ShardError:
+        error.at(copy=self._path)
+        return error
+
+    def _settle(self) -> None:
+        """The store's bytes are without the fault: the copy is at fault."""
+        if self._fault is not None:
+            self._fault = None
+            self._copy.discard()
+
+    def _reopened(self) -> RawSamples:
+        """The same samples from the store, from where the copy's end; what was read before is compared."""
+        log.warning("a copy is damaged, so its shard is read from the store again: %s", self._fault)
+        if self.next_offset:
+            with (
+                closing(decompressed(self._fetch())) as there,
+                closing(decompressed(_file(self._path))) as here,
+            ):
+                _compare(there, here, self.next_offset, self._path)
+        return self._samples_of(self._fetch(), **self._begin, on_error=self._of_store)
+
+
+def _file(path: str) -> BinaryIO:
+    return open(path, "rb", buffering=0)
+
+
+def _compare(there: BinaryIO, here: BinaryIO, size: int, path: str) -> None:
+    at = 0
+    rest = [b"", b""]
+    while at < size:
+        for number, file in enumerate((there, here)):
+            if not rest[number]:
+                rest[number] = file.read(min(_PIECE, size - at))
+        most = min(map(len, rest))
+        if not most or rest[0][:most] != rest[1][:most]:
+            raise ShardError(
+                f"within {_PIECE} bytes of byte {at} the store gives other bytes than the copy {path}, of which "
+                "samples have been read: it is damaged, or the object has changed; delete it, and go on from a saved "
+                "state"
+            )
+        rest = [each[most:] for each in rest]
+        at += most
+
+
+class _DamagedCopyError(Exception):
+    def __init__(self, error: ShardError) -> None:
+        super().__init__(str(error))
+        self.error = error

@@ -1,0 +1,165 @@
+"""`resize`, `center_crop`, `random_resized_crop`: which part of an image is taken, and its size.
+
+The arithmetic is torchvision's (transforms.v2), so that a spec gives what its users know; `random_resized_crop`
+draws from the sample's own numbers, which are the same for all images of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from PIL import Image
+
+from wdspec.base.errors import UsageError
+from wdspec.fields.scale import Numbers
+from wdspec.spec.language.decoder_options import Sides, option_values
+
+NEAREST = Image.Resampling.NEAREST
+_FIRST = 8
+"""The first of a sample's numbers that are for crops: those before are for `scale` and for clips."""
+_TRIES = 10
+_FILTERS = {
+    name.lower(): Image.Resampling[name] for name in ("NEAREST", "BILINEAR", "BICUBIC", "LANCZOS", "BOX")
+}
+
+Size = tuple[int, int]
+"""Width and height."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One step on the way to the size: a part of the image, which may reach beyond it, brought to a size."""
+
+    size: Size
+    """Width and height of the result."""
+    crop: tuple[int, int, int, int] | None = None
+    """Left, top, right, bottom of what is cut out first; black beyond the image."""
+    part: tuple[float, float, float, float] | None = None
+    """The same of what alone is resized, all of it if None. At its edge the pixels around it count, too."""
+    # Cubic with antialiasing, for `scale`: Lanczos costs half as much again and rings more at the edges of letters.
+    smooth: Image.Resampling = Image.Resampling.BICUBIC
+    antialias: bool = True
+
+    def __call__(self, image: Image.Image, nearest: bool) -> Image.Image:
+        """The image of that size, by nearest neighbour if so asked."""
+        if self.crop is not None:
+            image = image.crop(self.crop)
+        if self.part is None and image.size == self.size:
+            return image
+        if nearest or self.antialias:
+            return image.resize(self.size, NEAREST if nearest else self.smooth, self.part)
+        whole = self.part or (0, 0, *image.size)
+        kind: Any = self.smooth  # of the three filters that both take
+        return image.transform(self.size, Image.Transform.EXTENT, whole, kind)
+
+
+@dataclass(frozen=True)
+class Framing:
+    """What an image decoder's options say."""
+
+    resize: Sides | None = None
+    center_crop: Sides | None = None
+    random_resized_crop: Sides | None = None
+    scale: tuple[float, float] = (0.08, 1.0)
+    """The part of the image's area that `random_resized_crop` takes."""
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    """Width over height of what it takes."""
+    interpolation: str = "bilinear"
+    antialias: bool = True
+
+    @classmethod
+    def of(cls, decoder: str) -> Framing | None:
+        """What the name of a decoder with its options says; None if nothing."""
+        said = {
+            option: value
+            for option, value in option_values(decoder).items()
+            if option in cls.__dataclass_fields__
+        }
+        return cls(**said) if said else None
+
+    def fits(self, size: Size, numbers: Numbers | None) -> list[Fit]:
+        """The steps for an image of a size (width, height).
+
+        Raises:
+            UsageError: there are no numbers to draw from.
+        """
+        smooth = _FILTERS[self.interpolation]
+        if self.random_resized_crop is not None:
+            if numbers is None:
+                raise UsageError(
+                    "`random_resized_crop` draws by the place of a sample in a spec's order; elsewhere use `resize` "
+                    "and `center_crop`, or a transform of a library"
+                )
+            height, width = _both(self.random_resized_crop)
+            crop = random_crop(size, self.scale, self.ratio, numbers)
+            return [Fit((width, height), crop, None, smooth, self.antialias)]
+        resized = size if self.resize is None else _resized(size, self.resize)
+        if self.center_crop is None:
+            return [] if resized == size else [Fit(resized, None, None, smooth, self.antialias)]
+        crop = central_crop(resized, self.center_crop)
+        wanted = (crop[2] - crop[0], crop[3] - crop[1])
+        inside = crop[0] >= 0 and crop[1] >= 0 and crop[2] <= resized[0] and crop[3] <= resized[1]
+        if resized == size:
+            return [] if wanted == size else [Fit(wanted, crop)]
+        if not inside:
+            return [Fit(resized, None, None, smooth, self.antialias), Fit(wanted, crop)]
+        # Only what is left of the resized image is computed.
+        across, down = size[0] / resized[0], size[1] / resized[1]
+        part = (
+            crop[0] * across,
+            crop[1] * down,
+            min(crop[2] * across, size[0]),
+            min(crop[3] * down, size[1]),
+        )
+        return [Fit(wanted, None, part, smooth, self.antialias)]
+
+
+def random_crop(
+    size: Size, scale: tuple[float, float], ratio: tuple[float, float], numbers: Numbers
+) -> tuple[int, int, int, int]:
+    """Left, top, right, bottom of torchvision's `RandomResizedCrop`, in an image of a size (width, height)."""
+    wide, high = size
+    low, top = math.log(ratio[0]), math.log(ratio[1])
+    for attempt in range(_TRIES):
+        first = _FIRST + 4 * attempt
+        area = wide * high * (scale[0] + numbers(first) * (scale[1] - scale[0]))
+        aspect = math.exp(low + numbers(first + 1) * (top - low))
+        width, height = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < width <= wide and 0 < height <= high:
+            above = int(numbers(first + 2) * (high - height + 1))
+            left = int(numbers(first + 3) * (wide - width + 1))
+            return left, above, left + width, above + height
+    width, height = wide, high
+    if wide / high < ratio[0]:
+        height = max(1, round(wide / ratio[0]))
+    elif wide / high > ratio[1]:
+        width = max(1, round(high * ratio[1]))
+    left, above = (wide - width) // 2, (high - height) // 2
+    return left, above, left + width, above + height
+
+
+def central_crop(size: Size, sides: Sides) -> tuple[int, int, int, int]:
+    """Left, top, right, bottom of torchvision's `CenterCrop`; beyond the image where that is smaller."""
+    height, width = _both(sides)
+    left, top = (_margin(have, want) for have, want in zip(size, (width, height), strict=True))
+    return left, top, left + width, top + height
+
+
+def _margin(have: int, want: int) -> int:
+    return -((want - have) // 2) if have < want else round((have - want) / 2)
+
+
+def _resized(size: Size, sides: Sides) -> Size:
+    """Width and height of torchvision's `Resize`: of one side given, the shorter gets it."""
+    if not isinstance(sides, int):
+        return sides[1], sides[0]
+    short, long = sorted(size)
+    longer = max(1, int(sides * long / short))
+    return (sides, longer) if size[0] <= size[1] else (longer, sides)
+
+
+def _both(sides: Sides) -> tuple[int, int]:
+    """Height and width of a crop."""
+    return (sides, sides) if isinstance(sides, int) else sides

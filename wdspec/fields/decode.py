@@ -1,0 +1,238 @@
+"""Which decoder a field gets: the meaning of `decode`.
+
+Decoders that users write: any function from bytes to a value, named `package.module:function`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pkgutil import resolve_name
+from typing import Any
+
+from wdspec.base.errors import SpecError, WdspecError
+from wdspec.base.user_code import check_arguments, import_function
+from wdspec.fields.codecs.pickles import refuse_to_read
+from wdspec.fields.extensions import endings
+from wdspec.fields.scale import Numbers
+from wdspec.fields.unpack import UNPACKERS, UserDecoderError, one_line, unpacked
+from wdspec.spec.language.decoder_options import draws, option_values, split_decoder
+from wdspec.spec.language.decoders import BY_NAME, DEFAULT_IMAGE_DECODER, FORMAT_OF, RAW
+
+
+class UserDecoder:
+    """A function known by name, imported when a process first decodes with it and never before.
+
+    Raises:
+        SpecError: on first use, when it cannot be imported, or does not take bytes. It is no FieldError, so that an
+            error policy that skips bad samples does not skip all of them.
+        UserDecoderError: it has failed.
+    """
+
+    def __init__(self, name: str, folder: str = "") -> None:
+        self.name, self.folder = name, folder
+        self._function: Callable[[bytes], Any] | None = None
+
+    def __call__(self, data: bytes) -> Any:
+        if self._function is None:
+            function = import_function(self.name, "decoder", self.folder)
+            check_arguments(function, f"decoder: {self.name}", 1)
+            self._function = function
+        try:
+            return self._function(data)
+        except WdspecError:
+            raise
+        except Exception as cause:
+            raise UserDecoderError(f"cannot decode as {self.name}: {one_line(cause)}") from cause
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return UserDecoder, (self.name, self.folder)
+
+
+@dataclass(frozen=True)
+class FieldDecoder:
+    """How one field becomes a value."""
+
+    label: str
+    """What to call it in a message: ``jpeg``, ``json``, ``mylib:read``."""
+    decode: Callable[[bytes], Any]
+    """Bytes → value, at the image's own size."""
+    rescale: Callable[[bytes, float | None, Numbers | None], Any] | None = None
+    """For images, and what else draws: bytes, a factor and the sample's numbers → value."""
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """A decoder behind a packing, as for ``json.gz``."""
+
+    packing: str
+    inner: Callable[..., Any] | None
+
+    def __call__(self, data: bytes, *drawn: Any) -> Any:
+        data = UNPACKERS[self.packing](data)
+        return self.inner(data, *drawn) if self.inner else data
+
+
+@dataclass(frozen=True)
+class DecodeRules:
+    """The `decode` of a source, with what it may use.
+
+    A field's decoder is that of the key which is the field's name; else of the longest key which is the
+    original suffix, whole or from a dot on; else the first of ``names`` that fits (an image decoder fits
+    image suffixes, ``audio`` and ``video`` theirs, others their own suffix, ``raw`` and functions everything);
+    else it goes by the suffix. Letter case counts in names of fields, not in suffixes. A packing at the end of
+    the suffix (gz, bz2, xz, zst) is undone before all decoders but ``raw``.
+
+    Raises:
+        SpecError: an unknown decoder or option; pickle that is not allowed; a function though WDS_SECURE=1; an
+            image that the rules leave undecoded though `scale` is on.
+    """
+
+    names: tuple[str, ...] = ()
+    """Decoders for the whole sample."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Decoders by field name or suffix."""
+    scales: bool = False
+    """Whether images may be rescaled: then all of them are decoded."""
+    allow_pickle: bool = False
+    secure: bool = False
+    """Forbid functions and pickle (WDS_SECURE=1)."""
+    folder: str = ""
+    """The spec's, where functions are looked for first."""
+
+    def __post_init__(self) -> None:
+        if self.secure and self.allow_pickle:
+            raise SpecError("WDS_SECURE=1 forbids `allow: [pickle]`; take one of them away")
+        for name in (*self.names, *self.fields.values()):
+            self._check(name)
+        if self.scales:
+            self._refuse_unscalable("images", self._general("jpg") or DEFAULT_IMAGE_DECODER)
+        for key in self.fields:
+            self.check(key, key)
+
+    def check(self, name: str, suffix: str) -> None:
+        """Raises the SpecError that a field of this name and suffix would raise, before there is one."""
+        self._choose(name, suffix.lower(), unpacked(suffix.lower())[0])
+
+    def decoder_of(self, name: str, suffix: str) -> FieldDecoder | None:
+        """The decoder of a field, or None where it stays bytes.
+
+        Args:
+            name: what the field is called now.
+            suffix: the suffix its file had.
+        """
+        suffix = suffix.lower()
+        plain, layers = unpacked(suffix)
+        chosen = self._choose(name, suffix, plain)
+        if chosen == RAW:
+            return None
+        decoder = self._build(chosen, name, plain)
+        for packing in reversed(layers):
+            decoder = _behind(packing, decoder)
+        return decoder
+
+    @property
+    def draw(self) -> bool:
+        """Whether a decoder draws, by the sample's own numbers."""
+        return any(map(draws, (*self.names, *self.fields.values())))
+
+    @property
+    def functions(self) -> list[str]:
+        """The names of the user's functions in it."""
+        return [name for name in (*self.names, *self.fields.values()) if ":" in name]
+
+    def takes(self, suffix: str) -> bool:
+        """Whether one of ``names`` decides on files of this suffix, which is no packing."""
+        return self._general(suffix.rpartition(".")[2]) is not None
+
+    def key_for(self, name: str, suffix: str) -> str | None:
+        """The key of ``fields`` that decides on a field; None where none does."""
+        suffix = suffix.lower()
+        ends = (*endings(suffix), *endings(unpacked(suffix)[0]))
+        for key in (name, *ends):
+            if key in self.fields:
+                return key
+        lowered = {key.lower(): key for key in self.fields}
+        return next((lowered[end] for end in ends if end in lowered), None)
+
+    def _choose(self, name: str, suffix: str, plain: str) -> str | None:
+        """The name of the decoder for a field; None where nothing decodes it."""
+        last = plain.rpartition(".")[2]
+        key = self.key_for(name, suffix)
+        chosen = self._general(last) if key is None else self.fields[key]
+        if self.scales and last in FORMAT_OF:
+            chosen = chosen or DEFAULT_IMAGE_DECODER
+            self._refuse_unscalable(repr(name), chosen)
+        if chosen is None and last in BY_NAME and BY_NAME[last].by_default:
+            chosen = last
+        return chosen
+
+    def _general(self, last: str) -> str | None:
+        return next((name for name in self.names if _fits(name, last)), None)
+
+    def _build(self, chosen: str | None, name: str, plain: str) -> FieldDecoder | None:
+        if chosen is None:
+            return None
+        if ":" in chosen:
+            return FieldDecoder(chosen, UserDecoder(chosen, self.folder))
+        base = split_decoder(chosen)[0]
+        row = BY_NAME[base]
+        target = row.read_trusting if self.allow_pickle and row.read_trusting else row.read
+        if not target or (self.secure and row.is_pickle):
+            return FieldDecoder(base, partial(refuse_to_read, base, self.secure))
+        read = resolve_name(target)
+        if row.made:
+            read = read(chosen, name, plain)
+        if row.image is None:
+            return FieldDecoder(base, read, read if draws(chosen) else None)
+        format = FORMAT_OF.get(plain.rpartition(".")[2])
+        return FieldDecoder(format.pillow.lower() if format else f"image ({base})", read, read)
+
+    def _refuse_unscalable(self, what: str, chosen: str) -> None:
+        row = BY_NAME.get(split_decoder(chosen)[0])
+        if row is None or row.image is None:
+            raise SpecError(
+                f"`scale` needs {what} decoded by wdspec, but `decode` says {chosen!r}; use an image decoder "
+                f"such as {DEFAULT_IMAGE_DECODER!r} there, or switch scaling off with `scale: 1`"
+            )
+
+    def _check(self, name: str) -> None:
+        if ":" in name:
+            if self.secure:
+                raise SpecError(f"WDS_SECURE=1 forbids the decoder {name}: it is code that the spec names")
+            return
+        base, options = split_decoder(name)
+        row = BY_NAME.get(base)
+        if row is None:
+            raise SpecError(f"there is no decoder {base!r}")
+        if row.pickle and not self.allow_pickle:
+            raise SpecError(
+                f"the decoder {base!r} runs what the data says; if you trust it, add `allow: [pickle]`"
+            )
+        if row.is_pickle and self.secure:
+            raise SpecError(f"WDS_SECURE=1 forbids the decoder {base!r}: such files are pickles")
+        if row.left_out:
+            raise SpecError(f"the decoder {base!r} (tenbin) is left out on purpose; use npz or safetensors")
+        for option in options - row.options.keys():
+            raise SpecError(f"the decoder {base!r} has no option {option!r}")
+        try:
+            option_values(name)
+        except ValueError as error:
+            raise SpecError(f"the decoder {name!r}: {error}") from None
+        # Imported now, so that forked workers share the libraries of the decoders that are named.
+        if row.read:
+            resolve_name(row.read)
+
+
+def _fits(name: str, last: str) -> bool:
+    """Whether a decoder for the whole sample takes a field of this extension."""
+    base = split_decoder(name)[0]
+    return ":" in name or BY_NAME[base].takes(base, last)
+
+
+def _behind(packing: str, decoder: FieldDecoder | None) -> FieldDecoder:
+    if decoder is None:
+        return FieldDecoder(packing, Unpacked(packing, None))
+    rescale = Unpacked(packing, decoder.rescale) if decoder.rescale else None
+    return FieldDecoder(f"{decoder.label}.{packing}", Unpacked(packing, decoder.decode), rescale)

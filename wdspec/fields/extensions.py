@@ -1,0 +1,173 @@
+"""Which files of a sample are wanted, and which field each one becomes: the `extensions` grammar.
+
+``"jpg;png txt seg.*"`` is three entries: spaces separate them, ``;`` separates the alternatives of one. A
+*spelling* is an exact suffix (``jpg`` is not ``seg.jpg``) or a glob (``*``, ``?``, ``[…]``); letter case is
+ignored. The first alternative that is present wins.
+
+- An entry that begins with an exact suffix makes one field, named by that first spelling.
+- A glob keeps every file it matches, each under its own suffix in lower case; matching nothing is no lack.
+
+A file serves one field. Entries that name files choose before entries that begin with a glob, each kind in the
+order written, and what one took the next do not see; no glob takes a file that is the name of a field. So
+``"*.jpg seg.jpg"`` still fills ``seg.jpg``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import translate
+from functools import cached_property
+
+from wdspec.base.errors import SpecError
+
+_GLOB_SIGNS = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """One alternative of an entry: ``text`` as the user wrote it, an exact suffix or a glob."""
+
+    text: str
+
+    @cached_property
+    def glob(self) -> re.Pattern[str] | None:
+        """What a lower-case suffix must match; None for an exact suffix."""
+        return re.compile(translate(self.text.lower())) if _GLOB_SIGNS.search(self.text) else None
+
+    def matches(self, suffix: str) -> bool:
+        """Whether a suffix, already in lower case, is meant."""
+        return bool(self.glob.match(suffix)) if self.glob else self.text.lower() == suffix
+
+
+@dataclass(frozen=True)
+class ExtensionEntry:
+    """The alternatives for one field, the preferred one first."""
+
+    spellings: tuple[Spelling, ...]
+
+    @property
+    def name(self) -> str | None:
+        """The field this entry makes; None where it begins with a glob, whose finds keep their own names."""
+        first = self.spellings[0]
+        return None if first.glob else first.text
+
+    def __str__(self) -> str:
+        return ";".join(spelling.text for spelling in self.spellings)
+
+
+class Extensions:
+    """The files that a source wants of each sample.
+
+    Args:
+        entries: texts in the grammar above, one entry or several each; None wants every file, under its
+            suffix in lower case.
+
+    Raises:
+        SpecError: an entry is empty, two make the same field, or one asks for a ``__name__`` of wdspec's own.
+    """
+
+    def __init__(self, entries: Sequence[str] | None = None) -> None:
+        self.entries: tuple[ExtensionEntry, ...] | None = None if entries is None else parse_entries(entries)
+        every = self.entries or ()
+        self._choosing = [e for e in every if e.name is not None] + [e for e in every if e.name is None]
+        self._names = {entry.name.lower() for entry in every if entry.name is not None}
+        self._spellings = [spelling for entry in self._choosing for spelling in entry.spellings]
+
+    def field_of(self, suffix: str) -> str | None:
+        """The name under which the reader keeps a file, or None where no entry wants it and it goes unread.
+
+        It is the field's final name, unless alternatives or overlapping entries leave that open until the
+        whole sample is known; ignoring letter case it is always the suffix itself.
+        """
+        suffix = suffix.lower()
+        if self.entries is None:
+            return suffix
+        matching = [spelling for spelling in self._spellings if spelling.matches(suffix)]
+        for spelling in matching:
+            if spelling.glob is None:
+                return spelling.text
+        return suffix if matching else None
+
+    def choose(self, stored: Iterable[str]) -> dict[str, str | None]:
+        """The fields of a sample whose files the reader kept under these names.
+
+        Returns:
+            field name → stored name; None for a field that was asked for and has no file.
+        """
+        if self.entries is None:
+            return {name: name for name in stored}
+        left = {name.lower(): name for name in stored}
+        fields: dict[str, str | None] = {}
+        for entry in self._choosing:
+            for spelling in entry.spellings:
+                found = [suffix for suffix in left if spelling.matches(suffix)]
+                if spelling.glob:
+                    found = [suffix for suffix in found if suffix not in self._names]
+                if found:
+                    for suffix in found:
+                        name = suffix if spelling.glob else (entry.name or suffix)
+                        fields[name] = left.pop(suffix)
+                    break
+            else:
+                if entry.name is not None:
+                    fields[entry.name] = None
+        return fields
+
+    def asks_for(self, suffix: str) -> bool:
+        """Whether an entry that names its field, and so can lack it, may take a file of this suffix."""
+        suffix = suffix.lower()
+        return any(s.matches(suffix) for entry in self._choosing if entry.name for s in entry.spellings)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Extensions) and self.entries == other.entries
+
+    def __hash__(self) -> int:
+        return hash(self.entries)
+
+    def __repr__(self) -> str:
+        return f"Extensions({None if self.entries is None else [str(entry) for entry in self.entries]})"
+
+
+def parse_entries(texts: Sequence[str]) -> tuple[ExtensionEntry, ...]:
+    """Reads the entries of `extensions`; see `Extensions` for the errors."""
+    entries: list[ExtensionEntry] = []
+    seen: dict[str, str] = {}
+    for text in " ".join(texts).split():
+        entry = ExtensionEntry(tuple(Spelling(part) for part in text.split(";") if part))
+        if not entry.spellings:
+            raise SpecError(f"`extensions` has the entry {text!r} without a suffix; write `jpg;png txt`")
+        for spelling in entry.spellings:
+            if is_reserved(spelling.text):
+                raise SpecError(
+                    f"`extensions` asks for {spelling.text!r}, but names like that are wdspec's own"
+                )
+        if entry.name is not None:
+            earlier = seen.get(entry.name.lower())
+            if earlier is not None:
+                raise SpecError(
+                    f"`extensions` makes the field {entry.name!r} twice, by {earlier!r} and {text!r}; "
+                    "join them with `;`, or begin one with another suffix"
+                )
+            seen[entry.name.lower()] = text
+        entries.append(entry)
+    if not entries:
+        raise SpecError("`extensions` is empty; leave it out to keep every file")
+    return tuple(entries)
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a name is one like ``__key__``, which says something of the sample and is no field."""
+    return len(name) > 4 and name.startswith("__") and name.endswith("__")
+
+
+def listed_fields(names: Iterable[str]) -> str:
+    """The fields among the names of a sample, for messages."""
+    return ", ".join(name for name in names if not is_reserved(name)) or "none"
+
+
+def endings(suffix: str) -> list[str]:
+    """A suffix whole and from each dot on: ``a.seg.jpg``, ``seg.jpg``, ``jpg``."""
+    parts = suffix.split(".")
+    return [".".join(parts[start:]) for start in range(len(parts))]

@@ -1,0 +1,29 @@
+"""Which reader a shard gets, by its format."""
+
+from __future__ import annotations
+
+from typing import BinaryIO, Unpack
+
+from wdspec.formats.records import RecordSamples, splitter_of
+from wdspec.formats.samples import RawOptions, RawSamples
+from wdspec.formats.tar.reader import TarSamples
+from wdspec.spec.language.samples import KeyRule
+from wdspec.spec.language.values import Format
+
+
+def raw_samples(
+    file: BinaryIO,
+    format: Format,
+    key_rule: KeyRule,
+    lenient_end: bool,
+    only_sizes: bool = False,
+    **options: Unpack[RawOptions],
+) -> RawSamples:
+    """The samples of one uncompressed shard.
+
+    Args:
+        key_rule, lenient_end, only_sizes: as for `TarSamples`; for tars only.
+    """
+    if format == "tar":
+        return TarSamples(file, key_rule=key_rule, lenient_end=lenient_end, only_sizes=only_sizes, **options)
+    return RecordSamples(file, splitter_of(format), **options)

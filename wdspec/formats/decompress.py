@@ -1,0 +1,238 @@
+"""Compressed shards, recognised by their first bytes: names lie (`.tar.gz` on a plain tar, and the reverse).
+
+Whether compressed data is whole and undamaged, told while it comes: by its own checksums and its own end.
+"""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO, cast
+
+from wdspec.base.errors import ShardError, UsageError
+from wdspec.base.files import RawStream
+from wdspec.formats.compression import LONGEST_MAGIC, Compression, Decompressor, recognised
+
+_INPUT = 64 * 1024
+_PADDING = 64 * 1024
+"""Zeros that may follow a compressed stream, as tapes and some stores fill up. Another stream may have been there."""
+
+
+def decompressed(file: BinaryIO) -> BinaryIO:
+    """The uncompressed bytes of a shard.
+
+    Returns the file itself, at its start, when it is not compressed (and can seek); else a stream that only
+    reads forward and closes the file when it is closed. Several compressed streams one after the other are read too.
+
+    Raises:
+        ShardError: also on `read`: truncated or damaged data.
+        UsageError: zst, and nothing that reads it is installed.
+    """
+    start = _peek(file)
+    compression = recognised(start)
+    if compression is not None:
+        return cast(BinaryIO, DecompressedFile(_RejoinedFile(file, start), compression))
+    if file.seekable():
+        file.seek(0)
+        return file
+    return cast(BinaryIO, _RejoinedFile(file, start))
+
+
+class DecompressedFile(RawStream):
+    """Reads on through compressed streams laid end to end, zeros between and after them aside."""
+
+    def __init__(self, file: Any, compression: Compression) -> None:
+        self._file = file
+        self.compression = compression
+        """Of what is read."""
+        self._stream: Decompressor = compression.decompressor(None)
+        self._begun = False
+        self._input = b""
+        self._consumed = 0
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+    def read(self, size: int = -1) -> bytes:
+        """At most `size` bytes (all for -1); empty only at the end. Raises ShardError."""
+        if size < 0:
+            return self.readall()
+        while size:
+            if self._stream.eof or not self._begun:
+                if not self._begin_stream():
+                    return b""
+            elif self._stream.needs_input:
+                self._input = self._fetch()
+                if not self._input:
+                    raise ShardError(
+                        f"truncated: the {self.compression.title} data stops after {self._consumed} bytes in the "
+                        "middle of a stream; fetch or write the shard again",
+                        code="D114",
+                    )
+            data, self._input = self._input, b""
+            try:
+                out = self._stream.decompress(data, size)
+            except Exception as error:  # zlib.error, OSError, LZMAError, EOFError, ZstdError
+                raise ShardError(
+                    f"corrupt {self.compression.title} data within its first {self._consumed} bytes: {error}; "
+                    "fetch or write the shard again",
+                    code="D114",
+                ) from error
+            if out:
+                return out
+        return b""
+
+    def _begin_stream(self) -> bool:
+        """Finds the start of the first or next stream; False at the end of the file."""
+        if self._begun:
+            self._input = self._stream.unused_data
+            self._stream, self._begun = self.compression.decompressor(None), False
+        zeros = len(self._input)
+        self._input = self._input.lstrip(b"\0")
+        zeros -= len(self._input)
+        while not self._input:
+            piece = self._fetch()
+            if not piece:
+                return False
+            self._input = piece.lstrip(b"\0")
+            zeros += len(piece) - len(self._input)
+            if zeros > _PADDING:
+                raise ShardError(
+                    f"more than {_PADDING} zero bytes follow the {self.compression.title} data before byte "
+                    f"{self._consumed}, which no writer puts there: other data is lost; fetch or write the shard "
+                    "again",
+                    code="D114",
+                )
+        self._begun = True
+        return True
+
+    def _fetch(self) -> bytes:
+        try:
+            piece: bytes = self._file.read(_INPUT)
+        except ShardError as error:
+            if not self._consumed:
+                raise
+            message = f"reading failed after {self._consumed} compressed bytes: {error.message}"
+            raise ShardError(message, code=error.code, **error.place) from error
+        except OSError as error:
+            raise ShardError(f"reading failed after {self._consumed} compressed bytes: {error}") from error
+        self._consumed += len(piece)
+        return piece
+
+
+class _RejoinedFile(RawStream):
+    """A file that cannot seek, with the bytes already read from its start put back."""
+
+    def __init__(self, file: Any, start: bytes) -> None:
+        self._file = file
+        self._start = start
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            return self.readall()
+        if self._start:
+            data, self._start = self._start[:size], self._start[size:]
+            return data
+        more: bytes = self._file.read(size)
+        return more
+
+
+def _peek(file: BinaryIO) -> bytes:
+    start = b""
+    try:
+        while len(start) < LONGEST_MAGIC:
+            piece = file.read(LONGEST_MAGIC - len(start))
+            if not piece:
+                break
+            start += piece
+    except ShardError:
+        raise
+    except OSError as error:
+        raise ShardError(f"reading failed at the start of the shard: {error}") from error
+    return start
+
+
+_OUTPUT = 1024 * 1024
+
+
+class IntegrityCheck:
+    """Takes a file piece by piece, decompresses it if it is compressed, and keeps its first and last bytes.
+
+    Args:
+        kept: bytes of each end that are kept, uncompressed.
+    """
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self.start = b""
+        self.end = b""
+        self.size = 0
+        """Bytes so far, uncompressed."""
+        self.known = True
+        """Whether what came could be looked at: not without the library for zstd."""
+        self._magic: bytes | None = b""
+        self._compression: Compression | None = None
+        self._stream: Decompressor | None = None
+        self._taken = 0
+
+    def feed(self, piece: bytes) -> None:
+        """The next bytes of the file. Raises ShardError where they are damaged."""
+        if self._magic is not None:
+            self._magic += piece
+            if len(self._magic) < LONGEST_MAGIC:
+                return
+            piece = self._begin()
+        self._take(piece)
+
+    def finish(self) -> None:
+        """Says that this was all. Raises ShardError where something is missing."""
+        if self._magic is not None:
+            self._take(self._begin())
+        if self._stream is not None and not self._stream.eof and self._compression is not None:
+            raise ShardError(
+                f"truncated: the {self._compression.title} data stops after {self._taken} bytes in the middle of a "
+                "stream; fetch or write the shard again",
+                code="D114",
+            )
+
+    def _begin(self) -> bytes:
+        start, self._magic = self._magic or b"", None
+        self._compression = recognised(start)
+        return start
+
+    def _take(self, piece: bytes) -> None:
+        compression = self._compression
+        if compression is None:
+            self._keep(piece)
+            return
+        self._taken += len(piece)
+        try:
+            while piece and self.known:
+                if self._stream is None or self._stream.eof:
+                    piece = piece.lstrip(b"\0")  # zeros may stand between streams and after them
+                    if not piece:
+                        return
+                    self._stream = compression.decompressor(None)
+                self._keep(self._stream.decompress(piece, _OUTPUT))
+                while not self._stream.eof and not self._stream.needs_input:
+                    self._keep(self._stream.decompress(b"", _OUTPUT))
+                piece = self._stream.unused_data if self._stream.eof else b""
+        except UsageError:
+            self.known, self._stream = False, None
+        except Exception as error:  # zlib.error, OSError, LZMAError, EOFError, ZstdError
+            raise ShardError(
+                f"corrupt {compression.title} data within its first {self._taken} bytes: {error}; "
+                "fetch or write the shard again",
+                code="D114",
+            ) from error
+
+    def _keep(self, data: bytes) -> None:
+        if len(self.start) < self._kept:
+            self.start += data[: self._kept - len(self.start)]
+        self.end = data[-self._kept :] if len(data) >= self._kept else (self.end + data)[-self._kept :]
+        self.size += len(data)

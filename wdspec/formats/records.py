@@ -1,0 +1,276 @@
+"""A shard that is a sequence of records (CBOR, MessagePack, JSON lines) as raw samples: `TarSamples` for these.
+
+Where one record ends and the next begins, in CBOR, MessagePack and JSON lines.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, NamedTuple, Unpack
+
+from wdspec.base.errors import ShardError
+from wdspec.formats.blocks import CHUNK, REFETCH, Blocks
+from wdspec.formats.samples import RawOptions, RawSamples
+from wdspec.formats.suffixes import stem_of
+from wdspec.spec.language.decoders import library
+from wdspec.spec.language.values import Format
+
+MAX_RECORD = 1 << 29
+"""Bytes that one record may have (512 MiB); a damaged length asks for more sooner than a real sample."""
+
+NOTHING = object()
+"""The value of what is no record, and no fault either: an empty line."""
+
+
+class Record(NamedTuple):
+    """One record found in a piece of a shard."""
+
+    value: Any
+    end: int
+    """Index behind it in the piece."""
+    fault: str = ""
+    """What is wrong with it, if the one after it can be found all the same."""
+
+
+RecordSplitter = Callable[[bytes, bool], Iterator[Record]]
+"""(piece of a shard that begins with a record, whether it ends the shard) → its records, as far as they are whole.
+
+Raises ShardError, with the index in the piece for an offset, where no record can be found any more."""
+
+
+class RecordSamples(RawSamples):
+    """The samples of one uncompressed sequence of records, each a map of field → value.
+
+    Iterating (once) yields dicts: `__key__`, the constants, then the wanted fields in the order of the record. Byte
+    strings are what members are in a tar, bytes to be decoded; other values are values already. Entries like
+    `__note__` are kept; those that a constant has the name of are not. `__key__` is the record's own, a text or an
+    integer; without one it is `<name of the shard>/<index>`.
+
+    A record that is damaged, or longer than `MAX_RECORD`, is a ShardError with its byte offset (in the uncompressed
+    shard). A shard that is cut between two records cannot be told from a whole one: these formats have no end.
+
+    Args:
+        file: as for `RawSamples`.
+        split: finds the records, see `boundaries`.
+        options: of `RawSamples`.
+    """
+
+    def __init__(self, file: BinaryIO, split: RecordSplitter, **options: Unpack[RawOptions]) -> None:
+        super().__init__(file, **options)
+        self._split = split
+        self._stem = stem_of(str(self._constants.get("__url__", "")))
+        self._names: dict[str, str | None] = {}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        offset, index, wanted = self.next_offset, self.next_index, CHUNK
+        try:
+            blocks = Blocks(self._file, offset, self._told)
+            while True:
+                at = blocks.find(offset, wanted, least=1)
+                piece = blocks.buffer[at:] if at else blocks.buffer
+                is_last = len(piece) < wanted and not blocks.has_failed
+                done = 0
+                for record in self._records(piece, is_last, offset):
+                    if record.value is NOTHING:
+                        done = record.end
+                        continue
+                    if index % self._stride == self._residue:
+                        try:
+                            sample = self._sample(record, index)
+                        except ShardError as error:
+                            self._report(error, offset=offset + done)
+                        else:
+                            self.next_offset, self.next_index = offset + record.end, index + 1
+                            yield sample
+                    index += 1
+                    done = record.end
+                if is_last:
+                    if done < len(piece):
+                        raise ShardError(
+                            f"truncated: the shard ends at byte {offset + len(piece)}, within a record; {REFETCH}",
+                            code="D107",
+                            offset=offset + done,
+                        )
+                    self.next_offset, self.next_index = offset + done, index
+                    if not index and not self._may_be_empty:
+                        raise ShardError(
+                            f"the shard has no records in its {offset + len(piece)} bytes; {REFETCH}, or set "
+                            "`empty: allow` if shards may be empty",
+                            code="D105" if offset + len(piece) else "D103",
+                            offset=0,
+                        )
+                    return
+                offset += done
+                wanted = CHUNK if done else wanted * 2
+                if wanted > MAX_RECORD:
+                    raise ShardError(
+                        f"a record has more than {MAX_RECORD:,} bytes; {REFETCH}", code="D120", offset=offset
+                    )
+        except ShardError as error:
+            self._report_end(error, offset=self.next_offset)
+
+    def _records(self, piece: bytes, is_last: bool, offset: int) -> Iterator[Record]:
+        """The records of a piece; errors get their place in the shard."""
+        if offset == 0 and piece[257:262] == b"ustar" and piece[0] < 0x80 and piece[0] not in b"{ \t\r\n":
+            raise ShardError(
+                "the shard is a tar, and is read as something else; set `format: tar`", code="D106", offset=0
+            )
+        try:
+            yield from self._split(piece, is_last)
+        except ShardError as error:
+            at = error.place.pop("offset", 0)
+            raise error.at(offset=offset + at) from error.__cause__
+
+    def _sample(self, record: Record, index: int) -> dict[str, Any]:
+        value = record.value
+        if record.fault:
+            raise ShardError(record.fault, code="D120")
+        if not isinstance(value, dict):
+            raise ShardError(
+                f"a record is a {type(value).__name__}, and a sample is a map of field to value; write it as one",
+                code="D120",
+            )
+        key = value.get("__key__")
+        if key is None:
+            key = f"{self._stem}/{index}" if self._stem else str(index)
+        elif type(key) is int:
+            key = str(key)
+        elif not isinstance(key, str):
+            raise ShardError(
+                f"a record has {key!r:.60} for its `__key__`; a key is text, or an integer", code="D120"
+            )
+        sample = {"__key__": key, **self._constants}
+        names = self._names
+        for name, content in value.items():
+            try:
+                stored = names[name]
+            except (KeyError, TypeError):
+                stored = self._learn(name, key)
+            if stored is None:
+                continue
+            if stored in sample:
+                raise ShardError(
+                    f"two fields of a record both become {stored!r} (letter case does not count); rename one",
+                    code="D206",
+                    key=key,
+                )
+            sample[stored] = content
+        return sample
+
+    def _learn(self, name: Any, key: str) -> str | None:
+        """Where the values of a name go; None for nowhere."""
+        if not isinstance(name, str):
+            raise ShardError(
+                f"a record has a field called {name!r:.60}, which is no text; rename it", code="D120", key=key
+            )
+        if name.startswith("__") and name.endswith("__"):
+            stored = None if name == "__key__" or name in self._constants else name
+        else:
+            stored = self._field_of(name)
+        if len(self._names) > 10_000:
+            self._names.clear()
+        self._names[name] = stored
+        return stored
+
+
+MAX_DEPTH = 200
+"""How deeply values may be nested in a CBOR record (MessagePack and JSON have their libraries' own limits)."""
+MAX_ITEMS = 1 << 24
+"""Entries that one list or map of a MessagePack record may have: room for them is made before they are seen."""
+
+
+def splitter_of(format: Format) -> RecordSplitter:
+    """What finds the records of a format.
+
+    Raises:
+        UsageError: the library that reads it is not installed.
+    """
+    if format == "jsonl":
+        return _split_lines
+    if format == "cbor":
+        return _cbor(library("cbor2", "a shard of cbor"))
+    assert format == "msgpack", format
+    return _msgpack(library("msgpack", "a shard of msgpack"))
+
+
+def _cbor(cbor2: Any) -> RecordSplitter:
+    ends_early = cbor2.CBORDecodeEOF
+    try:
+        cbor2.CBORDecoder(io.BytesIO(), max_depth=MAX_DEPTH)
+        options = {"max_depth": MAX_DEPTH}
+    except TypeError:  # older ones stop at Python's own limit
+        options = {}
+
+    def split(piece: bytes, is_last: bool) -> Iterator[Record]:
+        file = io.BytesIO(piece)
+        decoder = cbor2.CBORDecoder(file, **options)
+        start, end = 0, len(piece)
+        while start < end:
+            try:
+                value = decoder.decode()
+            except ends_early:
+                return
+            except Exception as error:  # its own, and what its builders of dates and numbers raise
+                raise _lost("CBOR", error, start) from error
+            start = file.tell()
+            yield Record(value, start)
+
+    return split
+
+
+def _msgpack(msgpack: Any) -> RecordSplitter:
+    def split(piece: bytes, is_last: bool) -> Iterator[Record]:
+        unpacker = msgpack.Unpacker(
+            strict_map_key=False,
+            max_buffer_size=MAX_RECORD,
+            max_array_len=MAX_ITEMS,
+            max_map_len=MAX_ITEMS,
+            max_str_len=MAX_RECORD,
+            max_bin_len=MAX_RECORD,
+            max_ext_len=MAX_RECORD,
+        )
+        unpacker.feed(piece)
+        start = 0
+        while True:
+            try:
+                value = unpacker.unpack()
+            except msgpack.OutOfData:
+                return
+            except Exception as error:
+                raise _lost("MessagePack", error, start) from error
+            start = unpacker.tell()
+            yield Record(value, start)
+
+    return split
+
+
+def _split_lines(piece: bytes, is_last: bool) -> Iterator[Record]:
+    """One JSON text on each line; empty lines do not count, and the last one may lack its newline."""
+    start, size = 0, len(piece)
+    while start < size:
+        end = piece.find(b"\n", start) + 1
+        if not end:
+            if not is_last:
+                return
+            end = size
+        line = piece[start:end]
+        start = end
+        try:
+            yield Record(json.loads(line.decode("utf-8")) if line.strip() else NOTHING, start)
+        except (ValueError, RecursionError) as error:
+            if line.endswith(b"\n"):
+                seen = f"a line is no JSON ({_said(error)})"
+            else:
+                seen = "truncated: the last line is no whole JSON"
+            yield Record(None, start, f"{seen}: {line[:40]!r}…; {REFETCH}")
+
+
+def _lost(kind: str, error: Exception, start: int) -> ShardError:
+    return ShardError(f"damaged {kind}: {_said(error)}; {REFETCH}", code="D120", offset=start)
+
+
+def _said(error: Exception) -> str:
+    said = " ".join(str(error).split())[:200]
+    return said or type(error).__name__

@@ -1,0 +1,234 @@
+"""What the order of a run depends on, written down so that a change is found and can be named.
+
+Covered is every key that declares, where it is defined, that it affects the order (`spec.language.effects`): most
+enter through what the plan makes of them, as listed in `IN_PLAN` and `IN_SOURCE`; any other is written down by its
+name where it is not the default, so that a new key leaves the digests of specs without it as they are. Keys that affect
+the samples alone (`decode`, `map`, …) go into a digest of their own: a change there is a warning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel
+
+from wdspec.planning.passes import Pass
+from wdspec.planning.plan import Plan
+from wdspec.spec.effective import effective_etl
+from wdspec.spec.language.aistore import Etl
+from wdspec.spec.language.effects import DeclaredKey, declared_keys
+from wdspec.spec.spec import Source, Spec
+from wdspec.urls.urls import ShardUrl, UrlSequence
+
+EXPAND_UP_TO = 1 << 16
+"""Shard lists up to this length are hashed shard by shard; longer ones by their patterns, in an instant."""
+
+IN_PLAN = {
+    "seed": "seed",
+    "elastic.ranks": "elastic",
+    "elastic.workers": "elastic",
+    "batch.size": "batch",
+    "batch.global_size": "batch",
+    "mix.draw": "mix",
+    "mix.unit": "unit",
+    "mix.schedule.at": "schedule",
+    "mix.schedule.shares": "schedule",
+    "mix.schedule.ramp": "schedule",
+    "mix.by": "sources",
+    "mix.cap": "sources",
+    "mix.temperature": "sources",
+    "epoch.pass": "pass",
+    "limit": "pass",
+}
+"""Top-level key -> the entry of the description that holds its effect."""
+
+IN_SOURCE = {
+    "name": "",
+    "probability": "share",
+    "weight": "share",
+    "upsample": "share",
+    "samples": "share",
+    "bytes": "share",
+    **{f"mix.{key}": "share" for key in ("draw", "unit", "schedule.at", "schedule.shares", "schedule.ramp")},
+    **{f"mix.{key}": "share" for key in ("by", "cap", "temperature")},
+    "shards": "shards",
+    "order": "order",
+    "shuffle": "shuffle",
+    "extensions": "extensions",
+    "missing": "missing",
+    "select": "select",
+    "key.kind": "key",
+    "key.regex": "key",
+    "interleave": "interleave",
+}
+"""Key of a source -> the entry of its description, likewise; the name is the key of that description."""
+
+GIVEN_ONLY = ("share", "shuffle", "interleave", "missing", "select", "rename", "fields", "to_tuple")
+"""Entries of a source's description by which raw samples are drawn, held or left out, but not read in another order."""
+
+_SAMPLES_OF_SOURCE = ("decode", "rename", "map", "scale", "scaleprob", "tags")
+_SAMPLES_OF_SPEC = ("map", "fields", "to_tuple")
+
+
+def describe_order(spec: Spec, plan: Plan) -> dict[str, Any]:
+    """All that the order depends on, as plain JSON values: names, shares, shards, shuffling, topology."""
+    options = {source.name: source for source in spec.sources}
+    return {
+        **({} if plan.finite is None else {"pass": _finite(plan.finite)}),
+        "seed": spec.seed,
+        "elastic": {"ranks": plan.topology.ranks, "workers": plan.topology.workers},
+        "batch": plan.batching.per_slot if plan.batching.batched else None,
+        "mix": plan.draw,
+        **_mixing(plan),
+        **_stated(spec, "order", frozenset(IN_PLAN)),
+        **_mixes(spec),
+        "sources": {
+            source.name: {
+                "share": str(source.share),
+                "shards": digest_shards(source.shards),
+                "order": source.order.kind,
+                "shuffle": source.delays.size,
+                "interleave": source.interleave,
+                **_choice_of_samples(options[source.name], spec),
+                **_stated(options[source.name], "order", frozenset(IN_SOURCE)),
+            }
+            for source in plan.sources
+        },
+    }
+
+
+def describe_samples(spec: Spec) -> str:
+    """A digest of what changes the samples but not their order."""
+    sources = spec.sources_by_name
+    covered = frozenset(f"aistore.etl.{key.name}" for key in declared_keys(Etl))
+    described: dict[str, Any] = {
+        "": {key: getattr(spec, key) for key in _SAMPLES_OF_SPEC}
+        | _stated(spec, "samples", covered | {*_SAMPLES_OF_SPEC})
+    }
+    for source in sources:
+        described[source.name] = {key: getattr(source, key) for key in _SAMPLES_OF_SOURCE} | _stated(
+            source, "samples", covered | {*_SAMPLES_OF_SOURCE}
+        )
+        if (etl := effective_etl(spec, source)) is not None:
+            described[source.name] |= _stated(etl, "samples", frozenset())
+    # In JSON the order of the keys of a map, which are read by name alone, makes no difference.
+    return _hash(json.dumps(described, sort_keys=True, default=_plain))
+
+
+def digest(description: dict[str, Any]) -> str:
+    """A short hash of a description."""
+    return _hash(json.dumps(description, sort_keys=True))
+
+
+def digest_shards(shards: Sequence[ShardUrl]) -> str:
+    """Number of shards and a hash of their URLs as written."""
+    if isinstance(shards, UrlSequence) and len(shards) > EXPAND_UP_TO:
+        text = repr([(getattr(run.texts, "pattern", run.texts), run.prefix) for run in shards.parts])
+    else:
+        text = "\n".join(shards.texts() if isinstance(shards, UrlSequence) else (s.text for s in shards))
+    return f"{len(shards)}:{_hash(text)}"
+
+
+def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    """One line for each difference between two descriptions: the place, what it was, what it is now."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in [*old, *(name for name in new if name not in old)]:
+            place = f"{path}.{name}" if path else name
+            if name not in new:
+                yield f"{place}: removed"
+            elif name not in old:
+                yield f"{place}: added"
+            else:
+                yield from differences(old[name], new[name], place)
+    elif old != new:
+        if path.endswith(".shards"):
+            (was, _), (now, _) = str(old).split(":"), str(new).split(":")
+            yield f"{path}: " + (
+                f"{was} shards, now {now}" if was != now else f"{now} shards, but other ones"
+            )
+        else:
+            yield f"{path}: was {json.dumps(old)}, now {json.dumps(new)}"
+
+
+def reads_alike(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether two descriptions have the raw samples of a source in the same order in every slot."""
+    before, now = (
+        {key: value for key, value in described["sources"].get(name, {}).items() if key not in GIVEN_ONLY}
+        for described in (old, new)
+    )
+    return old["seed"] == new["seed"] and before == now
+
+
+def _finite(finite: Pass) -> dict[str, Any]:
+    return {"samples": finite.samples, "batches": finite.batches, "counts": f"{finite.digest:016x}"}
+
+
+def _mixing(plan: Plan) -> dict[str, Any]:
+    """What `mix` says beside `draw`, where it says something: states of other specs keep their digest."""
+    said: dict[str, Any] = {} if plan.unit == "sample" else {"unit": plan.unit}
+    if plan.schedule:
+        names = [source.name for source in plan.sources]
+        said["schedule"] = {
+            f"batch {segment.start}": dict(zip(names, map(str, segment.shares), strict=True))
+            for segment in plan.schedule
+        }
+    return said
+
+
+def _choice_of_samples(source: Source, spec: Spec) -> dict[str, Any]:
+    """What decides which samples of a source are left out, and where it splits a name into key and field."""
+    described: dict[str, Any] = {
+        "extensions": list(source.extensions) if source.extensions is not None else None,
+        "missing": source.missing,
+        "select": source.select,
+        "key": source.key.regex or source.key.kind,
+    }
+    if source.missing == "skip":  # then fields that are asked for leave out the samples that lack them
+        for holder in (source, spec):
+            for key in declared_keys(type(holder)):
+                if key.affects is not None and key.affects.order_if_skipping:
+                    described[key.name] = _plain(getattr(holder, key.name))
+    return described
+
+
+def _mixes(spec: Spec) -> dict[str, Any]:
+    """What nested mixes say that affects the order, beside what their sources' shares show."""
+    stated = {
+        mix.name: _stated(mix, "order", frozenset(IN_SOURCE)) for each in spec.dataset for mix in each.mixes
+    }
+    said = {name: values for name, values in stated.items() if values}
+    return {"mixes": said} if said else {}
+
+
+def _stated(holder: BaseModel, effect: str, covered: frozenset[str]) -> dict[str, Any]:
+    """The keys with an effect that nothing else covers, where they are not the default."""
+    stated = ((key.name, key.stated(holder)) for key in _uncovered(type(holder), effect, covered))
+    return {name: _plain(values[0] if len(values) == 1 else values) for name, values in stated if values}
+
+
+@cache
+def _uncovered(model: type[BaseModel], effect: str, covered: frozenset[str]) -> tuple[DeclaredKey, ...]:
+    return tuple(
+        key
+        for key in declared_keys(model)
+        if key.affects is not None
+        and key.affects.what == effect
+        and not covered & {key.name, key.attributes[0]}
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A value of a model as JSON has it."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

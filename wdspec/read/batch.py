@@ -1,0 +1,365 @@
+"""Samples into batches: a dict of tensors, collated where the samples were read.
+
+What a batch is made of samples by.
+
+The values of one field → what a batch has of them: stacked, listed, padded, nested, or by a function.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from wdspec.base.errors import FieldError, SpecError
+from wdspec.planning.keys import key64, random64
+from wdspec.read.padding import as_tensors, described, pad
+from wdspec.read.randomness import GlobalGenerators
+from wdspec.read.transform import Sample, built, missing_field, present
+from wdspec.spec.language.batch import Batch, Collation, FieldCollation
+
+Columns = dict[str, Any]
+
+
+def collate(samples: Sequence[Sample]) -> Columns:
+    """A dict of field -> values stacked along a new first axis, in the order of the first sample's fields.
+
+    See `stack` for what becomes a tensor. `__key__`, `__url__` and `__source__` are lists of text.
+
+    Raises:
+        FieldError: the samples do not have the same fields; lists them by source.
+    """
+    first = samples[0]
+    try:
+        batch = {name: stack([sample[name] for sample in samples]) for name in first}
+    except KeyError:
+        raise unlike(samples) from None
+    width = len(first)
+    if any(len(sample) != width for sample in samples):
+        raise unlike(samples)
+    return batch
+
+
+def stack(values: list[Any]) -> Any:
+    """Values of one field as a tensor of shape (len(values), …), or the list itself where they do not stack.
+
+    Tensors and numeric arrays of one shape and dtype keep their dtype; int becomes int64, float float64, bool
+    bool (as torch's own `default_collate` does). Text, bytes, None, dicts, images of other libraries and
+    values of unequal shape or type stay a list.
+    """
+    kind = type(values[0])
+    if len(set(map(type, values))) > 1:
+        return values
+    if kind in (int, float, bool):
+        try:
+            return torch.tensor(
+                values, dtype={int: torch.int64, float: torch.float64, bool: torch.bool}[kind]
+            )
+        except (OverflowError, RuntimeError, ValueError):  # an int beyond 64 bits
+            return values
+    if isinstance(values[0], torch.Tensor):
+        alike = all(v.shape == values[0].shape and v.dtype == values[0].dtype for v in values)
+        return torch.stack(values) if alike else values
+    if isinstance(values[0], (np.ndarray, np.generic)):
+        alike = all(v.shape == values[0].shape and v.dtype == values[0].dtype for v in values)
+        if alike and values[0].dtype.kind in "biufc":
+            stacked = np.stack(values)
+            try:
+                return torch.from_numpy(stacked.astype(stacked.dtype.newbyteorder("="), copy=False))
+            except TypeError:  # torch has no such type: long doubles
+                return values
+    return values
+
+
+def as_tuple(sample: Sample, entries: Sequence[str]) -> tuple[Any, ...]:
+    """The sample's fields in the order of `to_tuple`; of alternatives `a;b` the first present."""
+    values = []
+    for entry in entries:
+        if (name := present(entry, sample)) is None:
+            raise missing_field(entry, sample)
+        values.append(sample[name])
+    return tuple(values)
+
+
+def unlike(samples: Sequence[Sample]) -> FieldError:
+    """The error for sources that deliver different fields, with the `rename` that would make them alike."""
+    layouts: dict[str, list[str]] = {}
+    for sample in samples:
+        names = [name for name in sample if not name.startswith("__")]
+        known = layouts.setdefault(sample.get("__source__", "?"), names)
+        if set(known) != set(names):
+            return FieldError(
+                f"samples of one source differ in their fields ({_name_fields(known)}; {_name_fields(names)}), so they "
+                "cannot be batched; ask for the fields with `fields`, and set `missing: skip` or `none`",
+                source=sample.get("__source__"),
+                url=sample.get("__url__"),
+                key=sample.get("__key__"),
+            )
+    lines = [f"  {source}: {_name_fields(names)}" for source, names in layouts.items()]
+    (_, wanted), *others = layouts.items()
+    advice = []
+    for source, names in others:
+        lacking = [name for name in wanted if name not in names]
+        surplus = [name for name in names if name not in wanted]
+        if lacking and len(lacking) == len(surplus):
+            pairs = ", ".join(f"{new}: {old}" for new, old in zip(lacking, surplus, strict=True))
+            advice.append(f"  in {source}: rename: {{{pairs}}}")
+    remedy = "perhaps:\n" + "\n".join(advice) if advice else "use `rename` and `fields` to make them alike"
+    return FieldError("sources with different fields cannot be batched:\n" + "\n".join(lines) + f"\n{remedy}")
+
+
+def _name_fields(names: Sequence[str]) -> str:
+    return ", ".join(sorted(names)) or "no fields"
+
+
+Column = Callable[[str, list[Any], "Sequence[dict[str, Any]]"], Any]
+"""(field, its values, the samples that they are of) -> what the batch has of them."""
+_LISTED = frozenset({str, bytes, bytearray, dict, list, type(None)})
+"""What stays a list: no number of it is meant."""
+
+
+def strict_column(field: str, values: list[Any], samples: Sequence[dict[str, Any]]) -> Any:
+    """Numbers, arrays and tensors as one tensor; tuples part by part; text, bytes, dicts, lists and others as a list.
+
+    Raises:
+        FieldError: numbers, arrays, tensors or images that do not stack.
+    """
+    column = stack(values)
+    if column is not values:
+        return column
+    kinds = set(map(type, values))
+    if kinds <= _LISTED:
+        return values
+    if tuple in kinds:
+        return _parts(field, values, samples, strict_column)
+    if any(map(_should_stack, values)):
+        raise unstackable(field, values, samples)
+    return values
+
+
+def loose_column(field: str, values: list[Any], samples: Sequence[dict[str, Any]]) -> Any:
+    """The same with a list of what does not stack."""
+    try:
+        return strict_column(field, values, samples)
+    except FieldError:
+        return values
+
+
+def column_of(collation: FieldCollation, folder: str) -> Column:
+    """What makes a field's column as the spec says.
+
+    Raises:
+        SpecError: a function cannot be imported, or is none.
+    """
+    if collation.way == "call":
+        assert collation.call is not None, "a function has a name"
+        function = built(collation.call, "collate", {}, folder)
+        return lambda field, values, samples: function(values)
+    if collation.way == "pad":
+        padding = collation.padding
+        assert padding is not None, "`pad` says how"
+        return _placed(lambda values: pad(values, padding))
+    return {"stack": strict_column, "list": _list_column, "nested": _placed(_nested)}[collation.way]
+
+
+def unstackable(field: str, values: Sequence[Any], samples: Sequence[dict[str, Any]]) -> FieldError:
+    """The error for values that do not stack: which, of which samples, and what to do."""
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for value, sample in zip(values, samples, strict=True):
+        groups[described(value)].append(sample)
+    lines = [f"  {kind}: {_whose(found)}" for kind, found in list(groups.items())[:6]]
+    if len(groups) > len(lines):
+        lines.append(f"  and {len(groups) - len(lines)} more")
+    axes = {getattr(value, "ndim", None) for value in values}
+    whole = hasattr(values[0], "mode") or axes & {2, 3}
+    remedies = [
+        f"bring images to one size as they are decoded, `decode: {{{field}: rgb8+random_resized_crop=224}}`"
+    ] * bool(whole) + [
+        "make the values alike in `map`",
+        f"pad them, `batch: {{collate: {{{field}: pad}}}}`",
+        f"or ask for a list, `batch: {{ragged: {{{field}: list}}}}`",
+    ]
+    sources = {sample.get("__source__") for sample in samples}
+    return FieldError(
+        f"the values of `{field}` in a batch of {len(values)} do not stack:\n"
+        + "\n".join(lines)
+        + f"\n{'; '.join(remedies)}",
+        source=sources.pop() if len(sources) == 1 else None,
+        field=field,
+    )
+
+
+def _whose(samples: Sequence[dict[str, Any]]) -> str:
+    """Which samples, by source and key."""
+    by_source: dict[Any, list[str]] = defaultdict(list)
+    for sample in samples:
+        by_source[sample.get("__source__", "?")].append(str(sample.get("__key__", "?")))
+    return "; ".join(
+        f"{source}: {', '.join(keys[:3])}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}"
+        for source, keys in by_source.items()
+    )
+
+
+def _should_stack(value: Any) -> bool:
+    """Whether a value is of a kind of which a batch is expected to hold a tensor."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "biufc"
+    return isinstance(value, (bool, int, float, complex, torch.Tensor, np.number, np.bool_)) or (
+        type(value).__module__.partition(".")[0] == "PIL"
+    )
+
+
+def _parts(field: str, values: list[Any], samples: Sequence[dict[str, Any]], column: Column) -> Any:
+    """Tuples of one length, such as sound and its rate, as a tuple of columns."""
+    lengths = {len(value) if isinstance(value, tuple) else None for value in values}
+    if len(lengths) > 1:
+        raise unstackable(field, values, samples)
+    return tuple(column(field, list(part), samples) for part in zip(*values, strict=True)) or values
+
+
+def _placed(make: Callable[[list[Any]], Any]) -> Column:
+    """A column of arrays; of tuples that hold arrays, such as sound and its rate, only the arrays are made so."""
+
+    def column(field: str, values: list[Any], samples: Sequence[dict[str, Any]]) -> Any:
+        if all(isinstance(value, tuple) and any(map(_is_array, value)) for value in values):
+            return _parts(field, values, samples, inner)
+        return inner(field, values, samples, always=True)
+
+    def inner(field: str, values: list[Any], samples: Sequence[dict[str, Any]], always: bool = False) -> Any:
+        if not always and not any(map(_is_array, values)):
+            return strict_column(field, values, samples)
+        try:
+            return make(values)
+        except FieldError as error:
+            keys = [str(sample.get("__key__", "?")) for sample in samples]
+            sources = sorted({str(sample.get("__source__", "?")) for sample in samples})
+            raise error.at(
+                source=", ".join(sources[:3]),
+                field=field,
+                key=", ".join(keys[:3]) + (", …" if keys[3:] else ""),
+            ) from error.__cause__
+
+    return column
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, (torch.Tensor, np.ndarray))
+
+
+def _list_column(field: str, values: list[Any], samples: Sequence[dict[str, Any]]) -> Any:
+    return values
+
+
+def _nested(values: list[Any]) -> Any:
+    tensors = as_tensors(values)
+    try:
+        return torch.nested.nested_tensor(tensors, layout=torch.jagged)
+    except RuntimeError as error:
+        raise FieldError(
+            f"torch makes no nested tensor of {', '.join(dict.fromkeys(map(described, tensors)))}: {error}"
+        ) from error
+
+
+class BatchMaker:
+    """Samples → a dict of field → column, or a tuple of columns with `to_tuple`; or what the user's function makes.
+
+    Functions of the user's are imported with the first batch, in the process that makes it. What they draw from torch,
+    numpy and `random` follows from the seed and the batch's place in the order.
+
+    Args:
+        seed: the spec's.
+
+    Raises:
+        FieldError: samples that do not have the same fields, or values of a field that do not make a column.
+        SpecError: a function cannot be imported; `collate` names a field that there is not.
+    """
+
+    def __init__(
+        self, batch: Batch, entries: tuple[str, ...] | None, folder: str = "", seed: int = 0
+    ) -> None:
+        self._batch = batch
+        self._entries = entries
+        self._folder = folder
+        self._seed = seed
+        self._key = key64(seed, "collate")
+
+    def __call__(self, samples: Sequence[Sample], place: int = 0) -> Any:
+        """The batch whose first sample has this place in the order of the run, over all ranks."""
+        if self._generators is None:
+            return self._make(samples)
+        with self._generators:
+            self._generators.seed(random64(self._key, place))
+            return self._make(samples)
+
+    @cached_property
+    def _generators(self) -> GlobalGenerators | None:
+        """What is lent to the user's functions to draw from; None where there are none."""
+        if not self._collation.functions:
+            return None
+        generators = GlobalGenerators()
+        generators.seed_random_too()
+        return generators
+
+    def _make(self, samples: Sequence[Sample]) -> Any:
+        entries, columns = self._entries, self._columns
+        if self._whole is not None:
+            return self._whole(
+                list(samples) if entries is None else [as_tuple(sample, entries) for sample in samples]
+            )
+        if entries is not None:
+            rows = [as_tuple(sample, entries) for sample in samples]
+            names = [entry.split(";")[0] for entry in entries]
+            self._check(names)
+            return tuple(
+                columns.get(name, self._other)(name, list(values), samples)
+                for name, values in zip(names, zip(*rows, strict=True), strict=True)
+            )
+        first = samples[0]
+        width = len(first)
+        if set(map(len, samples)) != {width}:
+            raise unlike(samples)
+        self._check(first)
+        try:
+            values = {name: [sample[name] for sample in samples] for name in first}
+        except KeyError:
+            raise unlike(samples) from None
+        return {name: columns.get(name, self._other)(name, values[name], samples) for name in first}
+
+    @property
+    def _collation(self) -> Collation:
+        return self._batch.collate or Collation()
+
+    @cached_property
+    def _whole(self) -> Any:
+        """The user's function of the samples, if there is one."""
+        call = self._collation.call
+        return None if call is None else built(call, "collate", {}, self._folder)
+
+    @cached_property
+    def _other(self) -> Column:
+        """What makes the columns of fields that nothing is said of."""
+        return loose_column if self._batch.ragged == "list" else strict_column
+
+    @cached_property
+    def _columns(self) -> dict[str, Column]:
+        ragged = self._batch.ragged if isinstance(self._batch.ragged, tuple) else ()
+        listed = {name: FieldCollation(way="list") for name in ragged}
+        return {
+            name: column_of(how, self._folder) for name, how in {**listed, **self._collation.fields}.items()
+        }
+
+    def _check(self, names: Sequence[str] | Sample) -> None:
+        for name in self._columns:
+            if name not in names:
+                key = "collate" if name in self._collation.fields else "ragged"
+                known = ", ".join(name for name in names if not name.startswith("__")) or "no fields"
+                raise SpecError(
+                    f"`batch: {{{key}: …}}` names the field `{name}`, but a sample has {known}; name one of those"
+                )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BatchMaker, (self._batch, self._entries, self._folder, self._seed)

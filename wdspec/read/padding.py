@@ -1,0 +1,168 @@
+"""Values of unequal length as one tensor, with what of it is padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from wdspec.base.errors import FieldError
+from wdspec.spec.language.batch import Padding
+
+
+class Padded(NamedTuple):
+    """A field of a batch that was padded (`batch: {collate: {tokens: pad}}`). B samples; L is the padded length."""
+
+    values: torch.Tensor
+    """The values, of shape (B, …, L, …), of the dtype that they had."""
+    mask: torch.Tensor
+    """True where a value is, false for padding: bool of shape (B, L), or (B, L1, L2) of two axes."""
+    lengths: torch.Tensor
+    """How long each value is in `values`: int64 of shape (B,), or (B, 2) of two axes."""
+
+
+def pad(values: Sequence[Any], options: Padding) -> Padded:
+    """Brings values to one length along the axes of `options`.
+
+    Args:
+        values: for each sample a tensor, an array, or a list of numbers, of lists, or of tensors of one shape.
+
+    Raises:
+        FieldError: they differ in other axes, or in their types, or are no numbers.
+    """
+    tensors = as_tensors(values)
+    dims = tensors[0].ndim
+    if dims == 0:
+        raise FieldError("single numbers have no length to pad: leave the field out of `collate`")
+    if any(not -dims <= axis < dims for axis in options.axis):
+        raise FieldError(
+            f"`pad` is told to pad axis {listed_numbers(options.axis)}, but the values have {dims} axes: "
+            f"{shapes_of(tensors)}"
+        )
+    axes = tuple(axis % dims for axis in options.axis)
+    for axis in range(dims):
+        if axis not in axes and len({tensor.shape[axis] for tensor in tensors}) > 1:
+            raise FieldError(
+                f"`pad` pads axis {listed_numbers(axes)}, but the values differ in axis {axis}: "
+                f"{shapes_of(tensors)}; name what differs, such as `{{pad: {{axis: {axis}}}}}`, or make it alike"
+            )
+    sizes = [padded_length(max(tensor.shape[axis] for tensor in tensors), options) for axis in axes]
+    shape = list(tensors[0].shape)
+    for axis, size in zip(axes, sizes, strict=True):
+        shape[axis] = size
+    dtype = tensors[0].dtype
+    values_out = torch.full((len(tensors), *shape), _fill(options.value, dtype), dtype=dtype)
+    mask = torch.zeros((len(tensors), *sizes), dtype=torch.bool)
+    lengths = torch.empty((len(tensors), len(axes)), dtype=torch.int64)
+    for row, tensor in enumerate(tensors):
+        kept: list[slice[Any, Any, Any]] = [slice(None)] * dims
+        filled: list[slice[Any, Any, Any]] = [slice(None)] * dims
+        for place, (axis, size) in enumerate(zip(axes, sizes, strict=True)):
+            length = min(tensor.shape[axis], size)
+            lengths[row, place] = length
+            kept[axis] = slice(length)
+            filled[axis] = slice(size - length, size) if options.side == "left" else slice(length)
+        values_out[row][tuple(filled)] = tensor[tuple(kept)]
+        mask[row][tuple(filled[axis] for axis in axes)] = True
+    return Padded(values_out, mask, lengths[:, 0].clone() if len(axes) == 1 else lengths)
+
+
+def padded_length(longest: int, options: Padding) -> int:
+    """The length that values are brought to, of which the longest is so long."""
+    if options.length is not None:
+        return options.length
+    if options.multiple is not None:
+        longest = -(-longest // options.multiple) * options.multiple
+    return longest if options.limit is None else min(longest, options.limit)
+
+
+def as_tensors(values: Sequence[Any]) -> list[torch.Tensor]:
+    """Values as tensors of one type and one number of axes; an empty list takes the shape of others' rows.
+
+    Raises:
+        FieldError: a value is no numbers, or they differ in type or number of axes.
+    """
+    tensors = [as_tensor(value) for value in values]
+    full = [
+        tensor for tensor, value in zip(tensors, values, strict=True) if not _is_empty_list(value)
+    ] or tensors
+    if any(_is_list(value) for value in values):  # lists of JSON say no type: 1 and 0.5 are both numbers
+        dtype = full[0].dtype
+        for tensor in full[1:]:
+            dtype = torch.promote_types(dtype, tensor.dtype)
+        full = [tensor.to(dtype) for tensor in full]
+        rows = iter(full)
+        tensors = [
+            torch.empty((0, *full[0].shape[1:]), dtype=dtype)
+            if _is_empty_list(value) and full[0].ndim
+            else next(rows)
+            for value in values
+        ]
+    if len({(tensor.ndim, tensor.dtype) for tensor in tensors}) > 1:
+        raise FieldError(f"the values differ in type or in their number of axes: {shapes_of(tensors)}")
+    return tensors
+
+
+def as_tensor(value: Any) -> torch.Tensor:
+    """A tensor, an array or a list of numbers as a tensor.
+
+    Raises:
+        FieldError: it is none of these.
+    """
+    if isinstance(value, torch.Tensor):
+        return value
+    try:
+        if _is_list(value) and value and isinstance(value[0], (torch.Tensor, np.ndarray)):
+            return torch.stack([as_tensor(each) for each in value])
+        array = np.asarray(value)
+        if array.dtype.kind in "biufc":
+            # A copy, unless it is one already: torch warns of arrays that are read-only.
+            return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise FieldError(f"a {type(value).__name__} in the field is no array of numbers: {error}") from error
+    raise FieldError(f"a {type(value).__name__} in the field holds no numbers")
+
+
+def shapes_of(values: Sequence[Any], most: int = 5) -> str:
+    """The shapes and types of values, each once: `(3, 4) float32, (2, 4) float32`."""
+    shown = dict.fromkeys(described(value) for value in values)
+    return ", ".join([*list(shown)[:most], *(["…"] if len(shown) > most else [])])
+
+
+def described(value: Any) -> str:
+    """A value by its shape and type."""
+    if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
+        return f"({', '.join(map(str, value.shape))}) {str(value.dtype).removeprefix('torch.')}"
+    if hasattr(value, "mode") and isinstance(getattr(value, "size", None), tuple):
+        return f"PIL image of {value.size[1]} x {value.size[0]}"
+    return (
+        f"{type(value).__name__} of {len(value)}"
+        if isinstance(value, (tuple, list))
+        else type(value).__name__
+    )
+
+
+def listed_numbers(numbers: Sequence[int]) -> str:
+    """`0`, or `0 and 1`."""
+    return " and ".join(map(str, numbers))
+
+
+def _fill(value: float, dtype: torch.dtype) -> float | int:
+    whole = not (dtype.is_floating_point or dtype.is_complex)
+    if whole and value != int(value):
+        raise FieldError(f"`pad` is told to fill with {value:g}, but the values are {str(dtype)[6:]}")
+    if whole and dtype != torch.bool:
+        limits = torch.iinfo(dtype)
+        if not limits.min <= value <= limits.max:
+            raise FieldError(f"`pad` is told to fill with {value:g}, which {str(dtype)[6:]} cannot hold")
+    return int(value) if whole else value
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+def _is_empty_list(value: Any) -> bool:
+    return _is_list(value) and not len(value)

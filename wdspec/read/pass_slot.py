@@ -1,0 +1,243 @@
+"""One slot of a finite pass: the samples at its positions, in batches, with padding where there is none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from wdspec.base.errors import ShardError
+from wdspec.planning.delays import ReleaseOrder
+from wdspec.planning.passes import Pass, PassSegment
+from wdspec.read.shard import Piece
+from wdspec.read.transform import LiveSource, Process, Sample
+from wdspec.spec.language.values import MASK
+from wdspec.storage.ahead import Ahead
+
+
+class PassReading:
+    """Reads the positions of a pass in one process, for as many slots as need it.
+
+    The same sample at the same position comes out whoever reads it: what is random in it is keyed by its
+    position in the source.
+    """
+
+    def __init__(self, finite: Pass, sources: Sequence[LiveSource]) -> None:
+        self.finite = finite
+        self.sources = sources
+        self._process: dict[int, Process] = {}
+
+    def samples(self, first: int, stop: int, at: int, slot: int) -> Iterator[Sample | None]:
+        """The samples of the positions first..stop-1, from number `at` on; None in the place of a lost one.
+
+        With `shuffle`, those of one source come out by delays that are keyed by the slot.
+        """
+        for segment in self.finite.segments(first, stop):
+            length = segment.stop - segment.first
+            if at < length:
+                yield from self._segment(segment, at, slot)
+            at = max(0, at - length)
+
+    def _segment(self, segment: PassSegment, at: int, slot: int) -> Iterator[Sample | None]:
+        delays = self.sources[segment.source].plan.delays
+        process = self._process_of(segment.source)
+        if delays.size == 1:
+            begin = segment.first + at
+            for position, raw in enumerate(self._raw(segment._replace(first=begin)), begin):
+                yield None if raw is None else process(raw, position)
+            return
+        key, total = delays.key(slot), segment.stop - segment.first
+        read, last = delays.given(key, at, total)
+        releasing = ReleaseOrder(delays, key, read, last)
+        raws = self._raw(segment._replace(first=segment.first + read))
+        held: dict[int, Any] = {}
+        while read < total:
+            first, read = read, min(read + delays.block, total)
+            held.update(zip(range(first, read), raws))  # noqa: B905 - no more than a block is taken of all
+            for ordinal in releasing.out.intersection(range(first, read)):
+                del held[ordinal]
+            for ordinal in releasing.rest(total) if read == total else releasing.upto(read):
+                raw = held.pop(ordinal)
+                yield None if raw is None else process(raw, segment.first + ordinal)
+
+    def _process_of(self, source: int) -> Process:
+        if source not in self._process:
+            self._process[source] = self.sources[source].process(0)
+        return self._process[source]
+
+    def _raw(self, segment: PassSegment) -> Iterator[Sample | None]:
+        """The raw samples of some positions of a source, one or None for each."""
+        count = self.finite.counts[segment.source]
+        turn, index = count.find(segment.first)
+        position = segment.first
+        with closing(self.sources[segment.source].parts.open.ahead()) as ahead:
+            while position < segment.stop:
+                until = min(segment.stop, count.ends[turn])
+                more = until < segment.stop
+                yield from self._shard(segment.source, turn, index, index + until - position, ahead, more)
+                position, turn, index = until, turn + 1, 0
+
+    def _shard(
+        self, source: int, turn: int, first: int, stop: int, ahead: Ahead, more: bool
+    ) -> Iterator[Sample | None]:
+        """The raw samples first..stop-1 of a turn's shard, one or None for each.
+
+        An error is reported by whoever reads the samples that it costs. Before the shard's last sample is given
+        it is checked that nothing but the end comes behind it: after it nobody may ask for more.
+        """
+        live, count = self.sources[source], self.finite.counts[source]
+        plan, budget = live.plan, live.budget
+        if first == stop:
+            return
+        shard = plan.shards[plan.order.entry(0, turn).shard]
+        lost, length = count.lost.get(turn, ()), count.length(turn)
+        index, offset = count.mark(turn, first)
+        errors: list[ShardError] = []
+
+        def report() -> None:
+            for error in errors:
+                budget(error, "shard", url=shard.text)
+            errors.clear()
+
+        try:
+            opened = live.parts.open(
+                Piece(shard, offset=offset, index=index),
+                on_error=errors.append,
+                ahead=ahead,
+                told=budget.note_bytes,
+            )
+            budget.note_opened(opened.is_copy)
+            if more:
+                ahead.expect([plan.shards[plan.order.entry(0, turn + 1).shard]])
+                turns = range(turn + 1, len(plan.shards))
+                ahead.announce(
+                    lambda count: (plan.shards[plan.order.entry(0, t).shard] for t in turns[:count])
+                )
+        except ShardError as error:
+            errors.append(error)
+            report()
+            yield from [None] * (stop - first)
+            return
+        with closing(opened):
+            samples, at = iter(opened), first
+            while at < stop:
+                raw = next(samples, None)
+                if raw is None:
+                    break
+                index = opened.next_index - 1
+                if index > at:
+                    if index >= length:
+                        errors.append(ShardError(_MORE.format(length)))
+                    report()
+                    yield from [None] * (min(index, stop) - at)
+                    at = min(index, stop)
+                errors.clear()  # those before the first sample are somebody else's
+                if index == at < stop:
+                    if index in lost:
+                        errors.append(ShardError(_TORN, key=raw["__key__"]))
+                        report()
+                        raw = None
+                    if index + 1 == length:
+                        if next(samples, None) is not None:
+                            errors.append(ShardError(_MORE.format(length)))
+                        report()
+                    yield raw
+                    at += 1
+            if at < stop:
+                if not errors:
+                    errors.append(ShardError(_FEWER.format(opened.next_index, length)))
+                report()
+                yield from [None] * (stop - at)
+
+
+class PassStream:
+    """The samples of slot (c, k), read b at a time from any batch on.
+
+    It has no state: where it stands follows from the number of the batch. An iterator that is at the right
+    place already is kept.
+    """
+
+    def __init__(self, reading: PassReading, spare: Callable[[], Sample], rank: int, worker: int) -> None:
+        finite = reading.finite
+        self._reading, self._spare = reading, spare
+        self._slot = finite.topology.slot(rank, worker)
+        self._range = finite.slot_range(rank, worker)
+        self._size = finite.per_slot
+        self._last = (self._range[1] - self._range[0]) // self._size - 1
+        self._next = -1
+        self._samples: Iterator[Sample | None] = iter(())
+
+    def take(self, m: int) -> list[Sample]:
+        """The slot's m-th batch of the pass: b samples, with `__mask__` in each.
+
+        Padding is a copy of the first sample of this batch, or, if it has none, of the pass.
+        """
+        if m != self._next:
+            self._samples = self._reading.samples(*self._range, m * self._size, self._slot)
+        self._next = m + 1
+        taken = list(islice(self._samples, self._size))
+        if m == self._last:
+            for source in self._reading.sources:
+                source.budget.passes += 1
+        real: Sample | None = None
+        for sample in taken:
+            if sample is not None:
+                sample[MASK] = True
+                real = real or sample
+        if real is not None and len(taken) == self._size and None not in taken:
+            return taken  # type: ignore[return-value]  # there is no None in it
+        padding = self._spare() if real is None else real
+        taken += [None] * (self._size - len(taken))
+        return [{**padding, MASK: False} if sample is None else sample for sample in taken]
+
+    def pack(self) -> bytes:
+        """No state."""
+        return b""
+
+    def close(self) -> None:
+        """Closes the open shard."""
+        self._samples, self._next = iter(()), -1
+
+
+class Spare:
+    """The first sample of a pass, for batches that hold nothing else; looked for when first asked for."""
+
+    def __init__(self, finite: Pass, sources: Sequence[LiveSource]) -> None:
+        # With budgets of its own: whoever has these positions counts what is skipped there.
+        own = [replace(source, budget=source.budget.without_log()) for source in sources]
+        self._reading = PassReading(finite, own)
+        self._sample: Sample | None = None
+
+    def __call__(self) -> Sample:
+        """The sample.
+
+        Raises:
+            ShardError: every sample of the pass was dropped or skipped.
+        """
+        if self._sample is None:
+            reading = self._reading
+            found = reading.samples(0, reading.finite.samples, 0, 0)
+            self._sample = next((sample for sample in found if sample is not None), None)
+            if self._sample is None:
+                budgets = [source.budget for source in reading.sources]
+                dropped = sum((budget.dropped + budget.skipped for budget in budgets), Counter())
+                causes = ", ".join(f"{cause} {n}" for cause, n in dropped.items())
+                raise ShardError(
+                    f"all {reading.finite.samples:,} samples of the pass were left out ({causes}); check `select`, "
+                    "`extensions`, `missing` and the shards"
+                )
+        return self._sample
+
+
+_TORN = "the sample is damaged, as counting found: its key comes back, or a member comes twice"
+_FEWER = (
+    "the shard has {} samples, but {} were declared or counted; correct `samples`, or leave it out, write `stats` anew "
+    "with `wdspec stats SPEC`, and change no shard while it is read"
+)
+_MORE = (
+    "the shard goes on after the {} samples that were declared or counted; correct `samples`, or leave it out, write "
+    "`stats` anew with `wdspec stats SPEC`, and change no shard while it is read"
+)

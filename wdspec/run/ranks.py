@@ -1,0 +1,180 @@
+"""Ranks that read one spec must see the same shards: compared once at start, and nobody waits for anybody.
+
+There is no collective here, which would hang where one rank builds a loader and another does not. The ranks leave
+notes in the key-value store that torch.distributed was set up with, and read those that are there already:
+
+    the first rank to come:   leave full notes ─▶ then look at the notes of those who came meanwhile
+    every other rank:         full notes there? compare, done.
+                              else leave notes of its own ─▶ then look again
+
+Either of two ranks leaves its notes before it looks for the other's, so of two that differ at least one finds
+out. It raises, and the launcher ends the job.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from pathlib import PurePath
+from typing import Any, Protocol
+
+from wdspec.base.errors import UsageError, warn_user
+from wdspec.planning.digest import EXPAND_UP_TO, differences, digest
+from wdspec.planning.seat import initialised_distributed
+from wdspec.run.run import Run
+from wdspec.spec.language.steps import StepRanges
+from wdspec.urls.urls import ShardUrl, UrlSequence
+
+_comparisons: Counter[str] = Counter()
+"""How often this process has compared what it calls by a name."""
+
+
+class NoteStore(Protocol):
+    """What is needed of `torch.distributed.Store`; `get` would wait for a key that is not there."""
+
+    def add(self, key: str, amount: int) -> int: ...
+
+    def set(self, key: str, value: str | bytes) -> None: ...
+
+    def get(self, key: str) -> bytes: ...
+
+    def check(self, keys: list[str]) -> bool: ...
+
+
+def check_ranks_agree(run: Run) -> None:
+    """Compares the order and the shards with those of the ranks that came before, if there are several.
+
+    Does nothing unless torch.distributed is initialised.
+
+    Raises:
+        UsageError: another rank differs; names the first source and shard, or the option, that does.
+    """
+    shards = {source.name: _texts(source.shards) for source in run.plan.sources}
+    skipped = {"skip": str(run.skipped)} if run.skipped else {}
+    _compare_ranks(run, "", {**json.loads(run.order), **skipped}, shards)
+
+
+def check_shares_agree(run: Run, start: int, shares: Mapping[str, float]) -> None:
+    """Compares shares that are set, and the batch from which on they hold, with what the ranks set that came before.
+
+    Does nothing unless torch.distributed is initialised. A rank that never sets any is found where states are merged.
+
+    Raises:
+        UsageError: another rank has set others, or after another batch.
+    """
+    _compare_ranks(run, "shares", {"from global batch": start, "shares": dict(shares)}, {})
+
+
+def check_skips_agree(run: Run, batch: int, steps: StepRanges) -> None:
+    """Compares steps that the training loop skips, and where it says so, with those of the ranks that came before.
+
+    Does nothing unless torch.distributed is initialised. A rank that never skips any is found where states are merged.
+
+    Raises:
+        UsageError: another rank skips others, or says so after another batch.
+    """
+    _compare_ranks(run, "steps to skip", {"before global batch": batch, "skip": str(steps)}, {})
+
+
+def _compare_ranks(run: Run, what: str, said: dict[str, Any], shards: dict[str, list[str]]) -> None:
+    distributed = initialised_distributed()
+    seat, spec = run.seat, run.blueprint.spec
+    if seat.world_size == 1 or distributed is None:
+        return
+    # Paths may differ between machines; ranks may build other loaders besides, of other files or splits.
+    name = f"{PurePath(spec.file or '').name}#{spec.split or ''}/{seat.world_size}{what}"
+    number = _comparisons[name]
+    _comparisons[name] += 1
+    rank, world_size = distributed.get_rank(), distributed.get_world_size()
+    try:
+        store = distributed.distributed_c10d._get_default_store()
+        compare(store, f"wdspec/{name}/{number}", rank, world_size, said, shards)
+    except (AttributeError, RuntimeError) as error:
+        # No such store, or it is gone, and the job with it.
+        warn_user(f"could not compare the {what or 'shards'} of the ranks: {error}")
+
+
+def compare(
+    store: NoteStore,
+    key: str,
+    rank: int,
+    world_size: int,
+    order: dict[str, Any],
+    shards: dict[str, list[str]],
+) -> None:
+    """Compares this rank with those whose notes are there; never waits for one.
+
+    Args:
+        store: shared by the ranks.
+        key: the same on all ranks, and for this comparison only.
+        rank, world_size: of torch.distributed.
+        order: what the order depends on, as `order_digest.describe_order` says it, through JSON.
+        shards: the shards of each source, as texts.
+
+    Raises:
+        UsageError: another rank differs.
+    """
+    own = digest(order)
+    notes = zlib.compress(json.dumps([rank, order, shards]).encode())
+
+    def leave(place: str) -> None:
+        store.set(f"{place}/notes", notes)
+        store.set(f"{place}/digest", own)
+
+    first = f"{key}/first"
+    if store.add(f"{key}/came", 1) == 1:
+        leave(first)
+        others = [f"{key}/{n}" for n in range(world_size) if n != rank]
+    else:
+        if not store.check([f"{first}/digest"]):
+            leave(f"{key}/{rank}")
+        others = [first]
+    for other in others:
+        if store.check([f"{other}/digest"]) and store.get(f"{other}/digest").decode() != own:
+            theirs = json.loads(zlib.decompress(store.get(f"{other}/notes")))
+            raise UsageError(_difference(rank, order, shards, *theirs))
+
+
+def _difference(
+    rank: int,
+    order: dict[str, Any],
+    shards: dict[str, list[str]],
+    other: int,
+    other_order: dict[str, Any],
+    other_shards: dict[str, list[str]],
+) -> str:
+    remedy = (
+        "all ranks must load the same spec and see the same files; where a glob or a directory differs between "
+        "machines, list the shards, or share them"
+    )
+    for name, own in shards.items():
+        theirs = other_shards.get(name, own)
+        for number, (mine, its) in enumerate(zip_longest(own, theirs)):
+            if mine != its:
+                return (
+                    f"the ranks see different shards: in source {name!r}, shard {number} is {mine or 'missing'} on "
+                    f"rank {rank} and {its or 'missing'} on rank {other} ({len(own)} and {len(theirs)} in all); "
+                    f"{remedy}"
+                )
+    lines = "\n  ".join(differences(other_order, order))
+    if "from global batch" in order:
+        return (
+            f"rank {rank} ('now') sets other shares than rank {other} ('was'):\n  {lines}\nset the same on all ranks, "
+            "after the same batch"
+        )
+    if "before global batch" in order:
+        return (
+            f"rank {rank} ('now') skips other steps than rank {other} ('was'):\n  {lines}\nskip the same on all ranks, "
+            "after the same batch"
+        )
+    return f"rank {rank} ('now') has another spec than rank {other} ('was'):\n  {lines}\n{remedy}"
+
+
+def _texts(shards: Sequence[ShardUrl]) -> list[str]:
+    """The shards as written; of a list too long to send around, the patterns it was written with."""
+    if isinstance(shards, UrlSequence) and len(shards) > EXPAND_UP_TO:
+        return [str(getattr(run.texts, "pattern", run.texts)) for run in shards.parts]
+    return [shard.text for shard in shards]

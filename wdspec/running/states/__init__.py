@@ -1,1 +1,0 @@
-"""Where a run stands, as JSON values: made, checked, merged. Read `run_state.py` first."""

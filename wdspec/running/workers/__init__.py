@@ -1,1 +1,0 @@
-"""Who reads for a Loader, processes or threads: what they are told, and how batches are sent. Read `tasks` first."""

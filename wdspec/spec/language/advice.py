@@ -1,0 +1,291 @@
+"""What users of other tools write, and what it is called here: keys, decoders, and words for values.
+
+What to write instead of a wrong value, by the key it stands under.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+KEYS = {
+    "url": "shards",
+    "urls": "shards",
+    "path": "shards",
+    "paths": "shards",
+    "files": "shards",
+    "datasets": "dataset",
+    "sources": "dataset",
+    "prob": "probability",
+    "p": "probability",
+    "ratio": "weight",
+    "share": "weight",
+    "batch_size": "batch",
+    "batchsize": "batch",
+    "num_workers": "loader.workers",
+    "workers": "loader.workers",
+    "pin_memory": "loader.pin_memory",
+    "prefetch_factor": "loader.prefetch",
+    "persistent_workers": "loader.persistent",
+    "transform": "map",
+    "transforms": "map",
+    "preprocess": "map",
+    "decoder": "decode",
+    "decoders": "decode",
+    "filter": "select",
+    "variables": "vars",
+    "envs": "environments",
+    "resampled": "order: resampled",
+    "shardshuffle": "order",
+    "length": "epoch",
+    "samples_per_epoch": "epoch",
+    "handler": "errors",
+    "tuple": "to_tuple",
+    "ext": "extensions",
+    "exts": "extensions",
+    "columns": "extensions",
+    "random_seed": "seed",
+    "version": "wdspec",
+    "cache_dir": "cache",
+    "max_errors": "max_count",
+    "max_size": "size",
+    "regex": "from",
+    "pattern": "from",
+    "replacement": "to",
+    "method": "draw",
+    "strategy": "draw",
+    "rank": "ranks",
+    "arguments": "args",
+    "kwargs": "args",
+    "dir_path": "dir",
+}
+"""A key of another tool → the key that means it."""
+
+KEYS_IN = {
+    "Batch": {"batch_size": "size", "batchsize": "size", "n": "size"},
+    "CacheOptions": {"path": "dir", "cache_size": "size"},
+    "Epoch": {"steps": "batches", "length": "samples"},
+}
+"""The same where a key means another one in the map of a certain model."""
+
+_A_SIZE = (
+    "pictures are brought to a size as they are decoded: `decode: rgb8+resize=256+center_crop=224`, or "
+    "`rgb8+random_resized_crop=224`; docs/transforms.md"
+)
+_A_TRANSFORM = (
+    'a transform is a function in `map`: `map: {image: [{call: "torchvision.transforms.v2:RandomHorizontalFlip"}]}`; '
+    "docs/transforms.md"
+)
+_OF_THE_USER = (
+    "a tokenizer or processor is a function in `map`: `map: {txt: package.module:function}`; "
+    "docs/transforms.md"
+)
+_TRAINING_LOOP = (
+    "how many epochs there are is a matter of the training loop; `epoch` is the length of one, in samples"
+)
+_OF_A_RANK = "a job's ranks share the data out by themselves; nothing has to be said"
+_WHOLE = "batches are always whole; `epoch: {pass: drop}` is a pass that leaves an incomplete one out"
+_COLLATE = "it stands under `batch`: `batch: {size: 8, collate: pad}`; docs/batches.md"
+
+ADVICE = {
+    **dict.fromkeys(
+        (
+            "resize",
+            "crop",
+            "center_crop",
+            "random_crop",
+            "random_resized_crop",
+            "image_size",
+            "img_size",
+            "size",
+        ),
+        _A_SIZE,
+    ),
+    **dict.fromkeys(
+        (
+            "normalize",
+            "normalise",
+            "augment",
+            "augmentation",
+            "augmentations",
+            "flip",
+            "horizontal_flip",
+            "rotate",
+        ),
+        _A_TRANSFORM,
+    ),
+    **dict.fromkeys(("tokenizer", "tokenize", "tokenizers", "processor"), _OF_THE_USER),
+    "cache_size": "write `cache: {dir: /data/cache, size: 500GB}`",
+    "epochs": _TRAINING_LOOP,
+    "num_epochs": _TRAINING_LOOP,
+    "max_epochs": _TRAINING_LOOP,
+    "steps": "write `epoch: {batches: 1000}`",
+    "steps_per_epoch": "write `epoch: {batches: 1000}`",
+    "drop_last": _WHOLE,
+    "collate": _COLLATE,
+    "collate_fn": _COLLATE,
+    "nodesplitter": _OF_A_RANK,
+    "workersplitter": _OF_A_RANK,
+    "distributed": f"{_OF_A_RANK}; the largest job that is meant stands in `elastic: {{ranks: …}}`",
+    "world_size": "write `elastic: {ranks: …}` for the largest job that is meant; the running one is found out",
+}
+"""A key that nothing here is called, and how what it stands for is said."""
+
+_CHOSEN = {
+    "env": "an environment is chosen by `--env {0}` or WDSPEC_ENV; `environments` describes them",
+    "environment": "an environment is chosen by `--env {0}` or WDSPEC_ENV; `environments` describes them",
+    "split": "a split is chosen by `--split {0}` or `spec.yaml#{0}`; `splits` describes them",
+}
+
+
+def advice_on(key: str, model: str, value: object) -> str:
+    """What to do instead of writing an unknown key, beyond another name; nothing where that is not known.
+
+    Args:
+        key: in lower case, with underscores.
+        model: name of the model in whose map it stands.
+        value: what stands behind it.
+    """
+    if key in ("batch_size", "batch") and model == "LoaderOptions":
+        return "`batch` stands at the top level: `batch: 32`"
+    if model == "MixOptions" and isinstance(value, (int, float)):
+        return "the share of a source stands in the source: `weight: 0.5`, or `probability`"
+    if key in _CHOSEN and model == "Spec":
+        return _CHOSEN[key].format(value if isinstance(value, str) else "NAME")
+    return ADVICE.get(key, "")
+
+
+_A_PICTURE = "pictures are decoded by `rgb8` (numpy), `torchrgb` (a float tensor) or `pil`"
+DECODERS = {
+    **dict.fromkeys(
+        (
+            "jpg",
+            "jpeg",
+            "png",
+            "webp",
+            "gif",
+            "bmp",
+            "tif",
+            "tiff",
+            "image",
+            "images",
+            "img",
+            "cv2",
+            "opencv",
+        ),
+        _A_PICTURE,
+    ),
+    **dict.fromkeys(
+        ("torch", "tensor", "pt"), "`torchrgb` makes float tensors of pictures, `pth` reads torch files"
+    ),
+    **dict.fromkeys(("numpy", "np", "array"), "`rgb8` makes arrays of pictures, `npy` reads numpy files"),
+    **dict.fromkeys(("int", "integer", "label"), "`cls` reads a whole number"),
+    **dict.fromkeys(("str", "string", "utf8", "utf-8", "caption"), "`txt` reads text"),
+    **dict.fromkeys(("none", "null", "off", "bytes", "binary"), "`raw` leaves fields as bytes"),
+    **dict.fromkeys(
+        ("default", "true", "yes", "on"), "`auto` decodes by extension, as if `decode` were left out"
+    ),
+}
+"""What is taken for a decoder, and what to write."""
+
+_SCALES = {"k": 3, "m": 6, "mio": 6, "million": 6, "g": 9, "b": 9, "bn": 9, "billion": 9}
+_SCALED = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*([A-Za-z]{1,7})")
+_GROUPED = re.compile(r"[0-9]{1,3}(?:[,' .][0-9]{3})+")
+_PERCENT = re.compile(r"([0-9]{1,6}(?:[.,][0-9]{1,6})?)\s*%")
+_RATIO = re.compile(r"([0-9]{1,6})\s*/\s*([1-9][0-9]{0,5})")
+_COMMA = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
+
+
+def number_meant(value: object) -> str | None:
+    """The number that a text means, as a spec writes it: `20_000` for `20k`, `0.5` for `50%`; None for other texts."""
+    text = value.strip() if isinstance(value, str) else ""
+    if _GROUPED.fullmatch(text):
+        return f"{int(re.sub('[^0-9]', '', text)):_}"
+    if match := _PERCENT.fullmatch(text):
+        return f"{float(match[1].replace(',', '.')) / 100:g}"
+    if match := _RATIO.fullmatch(text):
+        return f"{int(match[1]) / int(match[2]):.4g}"
+    if match := _COMMA.fullmatch(text):
+        return f"{match[1]}.{match[2]}"
+    match = _SCALED.fullmatch(text)
+    if match and match[2].lower() in _SCALES:
+        return f"{round(float(match[1]) * 10 ** _SCALES[match[2].lower()]):_}"
+    return None
+
+
+_SHARE = "write a number such as `0.5`; `0` switches the source off"
+_AS_PART = "write a part of 1, such as `0.5` for 50 %"
+_RULES = "write a list of rules: `rewrite: [{from: 'gs://', to: /mnt/}]`, or below it `- {from: …, to: …}`"
+_FORMS = {
+    "shuffle": "write a number of samples, such as `1000`; `0` reads in order",
+    "weight": _SHARE,
+    "upsample": _SHARE,
+    "probability": _AS_PART,
+    "scaleprob": _AS_PART,
+    "max_rate": _AS_PART,
+    "samples": "write a number of samples, such as `100_000`, or leave it out",
+    "epoch.samples": "write the samples of one epoch, such as `100_000`, or `pass`; leave it out for an endless stream",
+    "epoch.batches": "write a number of batches, such as `1000`",
+    "seed": "write a number such as `17`; for another one in each run `--set seed=$RANDOM`",
+    "limit": "write a number of samples, such as `1000`",
+    "batch.size": "write a number of samples, such as `32`; leave it out for single samples",
+    "batch.global_size": "write a number of samples, such as `512`",
+    "interleave": "write a number of shards, such as `8`",
+    "loader": "write `loader: {workers: 4}`",
+    "loader.workers": "write a number of processes, such as `4`; `0` reads in the training process",
+    "loader.prefetch": "write a number of batches, such as `2`",
+    "mix": "write `mix: {draw: random}`; the share of a source stands in the source: `weight: 0.5`",
+    "elastic": "write `elastic: {ranks: 8}`, or `elastic: {ranks: 8, workers: 4}`",
+    "tags": "write names and values: `tags: {origin: web}`",
+    "rename": "write the new name first: `rename: {image: jpg}`",
+    "rewrite": _RULES,
+    "cache": "write `cache: {dir: /data/cache, size: 500GB}`, or a directory alone",
+    "args": "write names and values: `args: {size: 224}`",
+    "wdspec": "write `wdspec: 1`, or leave it out",
+    "shards": "write a list: `- first` and `- second`; what belongs to training and validation are `splits`",
+    "extensions": "write `extensions: jpg txt`; other names are given by `rename: {image: jpg}`",
+}
+"""Key, or the last two keys → how its values are written."""
+_WORDS: dict[tuple[str, Any], str] = {
+    ("missing", "ignore"): "write `skip` to drop such samples, or `none`",
+    ("order", "random"): "write `shuffled`, or `resampled` to draw shards with replacement",
+    ("format", "parquet"): "write `tar`; `wdspec create` makes tar shards of tables",
+    ("format", "webdataset"): "write `tar`, or leave it out",
+    ("format", "wds"): "write `tar`, or leave it out",
+    ("mix", "even"): "write `mix: {draw: even}`",
+    ("mix", "random"): "write `mix: {draw: random}`",
+    ("mix", "round_robin"): "write `mix: {draw: round_robin}`",
+}
+_WHOLE_NUMBERS = {"elastic": "elastic: {{ranks: {}}}", "loader": "loader: {{workers: {}}}"}
+
+
+def written_as(names: Sequence[str]) -> str:
+    """How the value of a key is written; nothing where that goes without saying.
+
+    Args:
+        names: the keys that lead to it.
+    """
+    return _FORMS.get(".".join(names[-2:])) or _FORMS.get(names[-1], "")
+
+
+def remedy(path: Sequence[Any], given: object) -> str:
+    """What to write where a value is wrong, if that is known.
+
+    Args:
+        path: the keys and indexes that lead to it.
+        given: the value.
+    """
+    names = [step for step in path if isinstance(step, str)] or [""]
+    key = names[-1]
+    if (word := _WORDS.get((key, given) if isinstance(given, str) else (key, None))) is not None:
+        return word
+    if key in _WHOLE_NUMBERS and isinstance(given, int) and not isinstance(given, bool) and given > 0:
+        return f"write `{_WHOLE_NUMBERS[key].format(given)}`"
+    form = written_as(names)
+    meant = number_meant(given)
+    if meant is not None and form:
+        return f"write `{meant}`"
+    if form is _AS_PART and isinstance(given, (int, float)) and 1 < given <= 100:
+        return f"write `{given / 100:g}` for {given:g} %"
+    return form

@@ -1,1 +1,0 @@
-"""What to write instead of what is wrong: names of other tools in, sentences out."""

@@ -1,0 +1,397 @@
+"""The table of decoders: a row each, and what is looked up in it.
+
+The order is that of the tables in docs/decoders.md, which `documentation` makes from it.
+
+One decoder, as data.
+
+Formats of pictures: what Pillow calls them, which extensions they have, and how they are written.
+
+Libraries that only some decoders need, imported when a process first decodes with them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from wdspec.base.errors import UsageError
+from wdspec.spec.language.decoder_options import CLIPPING, FRAMING, REDUCING, split_decoder
+
+
+class ImageSpec(NamedTuple):
+    """What an image decoder makes of a picture."""
+
+    container: str
+    """``numpy``, ``torch`` or ``pil``."""
+    mode: str
+    """Pillow's name of the channels: ``L``, ``RGB`` or ``RGBA``."""
+    dtype: str
+    """``uint8``, ``uint16``, or ``float32`` for values in 0..1."""
+
+    @property
+    def gives(self) -> str:
+        """The value, for the documentation."""
+        if self.container == "pil":
+            return f"`PIL.Image`, mode {self.mode}"
+        return f"{self.container} {self.dtype}{' in 0..1' if self.dtype == 'float32' else ''}"
+
+    @property
+    def shape(self) -> str:
+        """The shape, for the documentation: channels last in arrays, first in tensors, none in Pillow images."""
+        sides = ["height", "width"]
+        if self.mode != "L":
+            sides.insert(0 if self.container == "torch" else 2, str(len(self.mode)))
+        return "" if self.container == "pil" else f"({', '.join(sides)})"
+
+
+@dataclass(frozen=True)
+class DecoderRow:
+    """All that is known of a decoder. Functions are named ``package.module:function``, and imported on first use."""
+
+    names: tuple[str, ...]
+    """What a spec calls it: ``decode: rgb8``."""
+    gives: str
+    """The value, for the documentation (Markdown)."""
+    read: str = ""
+    """Function: bytes → value, safe on any data. Empty: there is none, such as for pickles."""
+    write: str = ""
+    """Function: value → bytes, for fields of the row's `extensions`. Empty: only bytes can be written there."""
+    extensions: tuple[str, ...] = ()
+    """What it takes when it is named for the whole sample (`decode: [audio]`); empty: each name its own extension."""
+    everything: bool = False
+    """Whether it takes files of any extension."""
+    writes: tuple[str, ...] = ()
+    """Extensions that `write` writes, where these are others."""
+    by_default: bool = False
+    """Whether files of its extensions are read so where a spec says nothing."""
+    needs: Mapping[str, str] = field(default_factory=dict)
+    """Library that must be installed → the extra of wdspec that installs it."""
+    options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Option (`rgb8+upright`) → what is needed with it in place of `needs`, if it is something else."""
+    made: bool = False
+    """Whether `read` names what makes the reader, from the decoder's name with its options, the field's name and its
+    suffix; and `write` what makes the writer, from the extension."""
+    read_trusting: str = ""
+    """The reader under ``allow: [pickle]``, where that is another one: it may run what the data says."""
+    write_trusting: str = ""
+    """The writer where pickles are allowed, if that is another one."""
+    pickle: bool = False
+    """Whether a spec that names it needs ``allow: [pickle]``."""
+    is_pickle: bool = False
+    """Whether its files are pickles at heart, which WDS_SECURE forbids however they are read."""
+    image: ImageSpec | None = None
+    """For decoders of images, which can rescale: what they make."""
+    left_out: bool = False
+    """Not a decoder but a name of webdataset's that is left out on purpose, with functions that say so."""
+
+    def takes(self, name: str, extension: str) -> bool:
+        """Whether the decoder, called `name`, takes files of an extension when it is named for the whole sample."""
+        return self.everything or extension in (self.extensions or (name,))
+
+    def libraries(self, options: frozenset[str]) -> Mapping[str, str]:
+        """What must be installed for the decoder with these options: library → extra."""
+        return next((self.options[option] for option in sorted(options) if self.options[option]), self.needs)
+
+
+class ImageFormat(NamedTuple):
+    """One format of picture files."""
+
+    pillow: str
+    """Pillow's name of it."""
+    plugin: str
+    """Pillow's module for it is ``PIL.<plugin>ImagePlugin``."""
+    extensions: tuple[str, ...]
+    saving: Mapping[str, Any] = {}
+    """Options of Pillow's `save`: lossless where the format can be, else its best quality."""
+    wide: bool = False
+    """Whether it holds 16 bits a sample."""
+    alpha: bool = False
+    """Whether it holds alpha."""
+    palette: bool = False
+    """Whether it holds palettes, and black and white as such."""
+
+
+# Pillow's own list takes in h5, fits, mpg, ps and eps, and it would start Ghostscript for the last two.
+IMAGE_FORMATS = (
+    ImageFormat("JPEG", "Jpeg", ("jpg", "jpeg", "jpe", "jfif"), {"quality": 100, "subsampling": 0}),
+    ImageFormat("PNG", "Png", ("png", "apng"), wide=True, alpha=True, palette=True),
+    ImageFormat("GIF", "Gif", ("gif",), alpha=True, palette=True),
+    ImageFormat("BMP", "Bmp", ("bmp", "dib"), palette=True),
+    ImageFormat("PPM", "Ppm", ("ppm", "pgm", "pbm", "pnm"), wide=True),
+    ImageFormat(
+        "TIFF",
+        "Tiff",
+        ("tif", "tiff"),
+        {"compression": "tiff_adobe_deflate"},
+        wide=True,
+        alpha=True,
+        palette=True,
+    ),
+    ImageFormat("WEBP", "WebP", ("webp",), {"lossless": True, "exact": True}, alpha=True),
+    ImageFormat("JPEG2000", "Jpeg2K", ("jp2", "j2k", "jpx"), {"irreversible": False}, wide=True, alpha=True),
+    ImageFormat("AVIF", "Avif", ("avif",), {"quality": 100, "subsampling": "4:4:4"}, alpha=True),
+)
+
+FORMAT_OF = {extension: format for format in IMAGE_FORMATS for extension in format.extensions}
+"""Extension → format: what image decoders read."""
+
+IMAGE_FIELDS = frozenset({*FORMAT_OF, "img", "image"})
+"""What the last part of a field's name may be that surely holds a picture; `img` and `image` are written as JPEG."""
+
+
+DEFAULT_IMAGE_DECODER = "rgb8"
+"""What images become, in a mix that rescales any, unless ``decode`` says otherwise."""
+RAW = "raw"
+"""The decoder that leaves a field as bytes."""
+
+
+def _codec(function: str) -> str:
+    return f"wdspec.fields.codecs.{function}"
+
+
+def _basic(names: str, gives: str, read: str, write: str, **more: Any) -> DecoderRow:
+    """A decoder named like the extensions that it reads where a spec says nothing."""
+    reads = _codec(read) if read else ""
+    return DecoderRow(
+        tuple(names.split()), gives, read=reads, write=_codec(write), **{"by_default": True, **more}
+    )
+
+
+_NPY = "a writable numpy array, or for npz a dict of them"
+_NPY_OBJECTS = _codec("pickles:read_numpy_objects")
+
+BASIC = (
+    _basic(
+        "htm html text transcript txt",
+        "`str`: UTF-8, kept to the letter",
+        "text:read_text",
+        "text:write_text",
+    ),
+    _basic(
+        "class cls cls2 count id index inx",
+        "`int`; spaces and newlines around it are fine",
+        "text:read_integer",
+        "text:write_integer",
+    ),
+    _basic("jsn json", "what the JSON says; `null` is None", "text:read_json", "text:write_json"),
+    _basic("npy", _NPY, "arrays:read_numpy", "arrays:write_npy", read_trusting=_NPY_OBJECTS),
+    _basic("npz", _NPY, "arrays:read_numpy", "arrays:write_npz", read_trusting=_NPY_OBJECTS),
+    _basic(
+        "mp msg msgpack",
+        "the MessagePack value",
+        "text:read_msgpack",
+        "text:write_msgpack",
+        needs={"msgpack": "formats"},
+    ),
+    _basic(
+        "cbor",
+        "the CBOR value",
+        "text:read_cbor",
+        "text:write_cbor",
+        needs={"cbor2": "formats"},
+    ),
+    _basic(
+        "pth",
+        "tensors and plain containers on the CPU (`weights_only`, from torch 2.10 on)",
+        "arrays:read_torch",
+        "arrays:write_torch",
+        read_trusting=_codec("pickles:read_torch_objects"),
+        write_trusting=_codec("pickles:write_torch_objects"),
+        needs={"torch": "torch"},
+        is_pickle=True,
+    ),
+    _basic(
+        "safetensors",
+        "a dict of numpy arrays",
+        "arrays:read_safetensors",
+        "arrays:write_safetensors",
+        needs={"safetensors": "safetensors"},
+    ),
+    DecoderRow(
+        ("torch_safetensors",),
+        "a dict of torch tensors",
+        read=_codec("arrays:read_torch_safetensors"),
+        extensions=("safetensors",),
+        by_default=True,
+        needs={"safetensors": "safetensors", "torch": "torch"},
+    ),
+    _basic(
+        "pickle pkl pyd",
+        "any Python object; refused without `allow: [pickle]`",
+        "",
+        "pickles:refuse_to_write",
+        read_trusting=_codec("pickles:read_pickle"),
+        write_trusting=_codec("pickles:write_pickle"),
+        pickle=True,
+        is_pickle=True,
+    ),
+    _basic(
+        "tb ten tenbin",
+        "left out on purpose: an error that says so; `raw` keeps the bytes",
+        "arrays:refusing_reader",
+        "arrays:refusing_writer",
+        made=True,
+        left_out=True,
+    ),
+)
+"""What goes by the extension."""
+
+
+def _images() -> Iterator[DecoderRow]:
+    """Decoders of pictures: a container, channels and a type each."""
+    for container, dtypes in {
+        "numpy": {"8": "uint8", "16": "uint16", "": "float32"},
+        "torch": {"8": "uint8", "": "float32"},
+        "pil": {"": "uint8"},
+    }.items():
+        prefix = "" if container == "numpy" else container
+        for mark, dtype in dtypes.items():
+            for mode in ("L", "RGB", "RGBA"):
+                name = f"{prefix}{mode.lower()}{mark}"
+                spec = ImageSpec(container, mode, dtype)
+                plain = prefix and mode == "RGB" and not mark
+                yield DecoderRow(
+                    (prefix, name) if plain else (name,),
+                    spec.gives,
+                    read=_codec("image_decoder:image_decoder"),
+                    write=_codec("image_encoder:image_encoder"),
+                    extensions=tuple(sorted(FORMAT_OF)),
+                    writes=tuple(sorted(IMAGE_FIELDS)),
+                    needs={"torch": "torch"} if container == "torch" else {},
+                    options={"upright": {}, "pillow": {}, **{option: {} for option in (*FRAMING, *REDUCING)}},
+                    made=True,
+                    image=spec,
+                )
+
+
+IMAGES = tuple(_images())
+
+_SOUND = {
+    "wav": "write_wav",
+    "aif aiff": "write_aiff",
+    "au": "write_au",
+    "flac": "write_flac",
+    "mp3": "write_mp3",
+    "ogg oga opus": "",
+}
+"""Extensions of the sound that libsndfile reads → what writes them; see the codec for why ogg is not written."""
+_FFMPEG_SOUND = "m4a aac wma"
+_FILM = "mp4 m4v mov avi mkv webm ogv mpg mpeg mjpeg h264 wmv"
+
+
+def _audio(names: str, gives: str, **more: Any) -> DecoderRow:
+    facts = {"read": _codec("audio:read_audio"), "needs": {"soundfile": "audio"}, **more}
+    return DecoderRow(tuple(names.split()), gives, **facts)
+
+
+def _video(names: str, gives: str, extensions: str = "", **torch: str) -> DecoderRow:
+    return DecoderRow(
+        tuple(names.split()),
+        gives,
+        read=_codec("video:film_decoder"),
+        extensions=tuple(extensions.split()),
+        needs={"av": "video", **torch},
+        options={
+            "torchcodec": {"torchcodec": "torchcodec", **torch},
+            "silent": {},
+            **{o: {} for o in (*CLIPPING, *FRAMING)},
+        },
+        made=True,
+    )
+
+
+_ALL_SOUND = tuple(" ".join((*_SOUND, _FFMPEG_SOUND)).split())
+MEDIA = (
+    _audio(
+        "audio",
+        "(samples, rate): numpy float32 in -1..1 of shape (channels, samples), and Hz",
+        extensions=_ALL_SOUND,
+    ),
+    _audio(
+        "torch_audio",
+        "the same with a torch tensor",
+        read=_codec("audio:read_torch_audio"),
+        extensions=_ALL_SOUND,
+        needs={"soundfile": "audio", "torch": "torch"},
+    ),
+    *(_audio(names, "as `audio`", write=_codec(f"audio:{by}") if by else "") for names, by in _SOUND.items()),
+    _audio(_FFMPEG_SOUND, "as `audio`", needs={"av": "video"}),
+    _video(
+        "video",
+        "(frames, samples, facts): numpy uint8 of shape (frames, height, width, 3), sound as above, or of shape (1, 0) "
+        'if there is none, and `{"video_fps": …, "audio_fps": …}`',
+        _FILM,
+    ),
+    _video("torch_video", "the same with torch tensors", _FILM, torch="torch"),
+    _video(_FILM, "as `video`"),
+)
+"""Sound and films, which stay bytes unless a spec asks for them."""
+
+ROWS = (*BASIC, *IMAGES, *MEDIA, DecoderRow((RAW,), "the bytes of the file", everything=True))
+
+BY_NAME = {name: row for row in ROWS for name in row.names}
+"""Name of a decoder, or of one that is left out → its row."""
+WRITTEN_BY = {
+    extension: row for row in ROWS if row.write for extension in row.writes or row.extensions or row.names
+}
+"""Extension → the row of what writes it."""
+
+
+EXTRAS = {
+    "backports.zstd": "zstd",
+    **{
+        library: extra
+        for row in ROWS
+        for needs in (row.needs, *row.options.values())
+        for library, extra in needs.items()
+    },
+}
+"""Library → the extra of wdspec that installs it."""
+
+
+def library(module: str, user: str) -> Any:
+    """Imports a module of one of these libraries.
+
+    Args:
+        module: its name, such as ``msgpack`` or ``safetensors.numpy``.
+        user: what needs it, for the message.
+
+    Raises:
+        UsageError: it is not installed, or does not load; names the extra. It is no FieldError, so that an error
+            policy that skips bad samples does not skip all of them.
+    """
+    try:
+        return importlib.import_module(module)
+    except (ImportError, OSError) as cause:
+        name = module if module in EXTRAS else module.partition(".")[0]
+        raise absent(name, user, cause) from cause
+
+
+def require_libraries(name: str) -> None:
+    """Checks that the libraries of a decoder can be imported, without importing them.
+
+    Raises:
+        UsageError: one is not installed; names it, and the extra.
+    """
+    base, options = split_decoder(name)
+    for module in BY_NAME[base].libraries(options) if base in BY_NAME else ():
+        if find_spec(module) is None:
+            raise absent(module, f"`decode: {name}`")
+
+
+def absent(name: str, user: str, cause: BaseException | None = None) -> UsageError:
+    """The error for a library that is not installed; for one that is and does not load, it says why."""
+    if cause is None or (
+        isinstance(cause, ModuleNotFoundError) and str(cause.name).partition(".")[0] == name.partition(".")[0]
+    ):
+        return UsageError(
+            f"{user} needs {name}, which is not installed: `pip install 'wdspec[{EXTRAS[name]}]'`"
+        )
+    why = " ".join(str(cause).split())[:300]
+    return UsageError(
+        f"{user} needs {name}, which is installed and cannot be loaded: {why}. See what it needs itself, or install "
+        f"`wdspec[{EXTRAS[name]}]` anew"
+    )

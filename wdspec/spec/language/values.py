@@ -1,0 +1,371 @@
+"""The kinds of value a key may have: how each is read from YAML, refused with a reason, and shown to editors.
+
+Every kind takes its forms apart in a function that runs before pydantic's own check, so that no key is a
+union and each mistake gives exactly one problem.
+
+The words of the spec language that several rooms must agree on; those of decoders come from their table.
+
+What all models of the language have in common.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, cast, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from wdspec.base.errors import UsageError
+from wdspec.base.process import MOST_WORKERS
+from wdspec.spec.language.decoders import BY_NAME
+from wdspec.spec.problems import quoted, shown
+
+T = TypeVar("T")
+INTEGER_TEXT = re.compile(r"[-+]?[0-9]{1,40}(?:_[0-9]{1,40}){0,20}")
+_NUMBER_TEXT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_VARIABLE_TEXT = r"\$\{"
+"""For editors: in a text with a variable anything may come to stand."""
+_WORD = r"[^\s.,/|;][^\s,/|;]*"
+_FIELD_TEXT = rf"{_WORD}(;{_WORD})*"
+_AMOUNT = r"[0-9]{1,18}(\.[0-9]{1,18})?"
+_CALLABLE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_FILE_OF_CODE = re.compile(r"((?:\.{0,2}/)?[\w./-]+)\.py:([^\W\d]\w*)")
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([kKMGTP]i?)?B?")
+_MISPUT = re.compile(r"[,|]\s*")
+_SEPARATORS = {",": " ", "|": ";"}
+_DURATION = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(ms|s|m|h|d)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+MOST_SECONDS = 1_000_000_000
+"""Of a duration: 31 years. Locks and queues wait for 292 years at most."""
+
+MOST_SAMPLES = 10**6
+"""Samples of a batch that one rank holds at once."""
+
+
+def refuse(code: str, message: str, hint: str = "") -> NoReturn:
+    """Raises what the loader turns into a problem with this code, at the position of the value in hand."""
+    raise PydanticCustomError(code, "{message}", {"message": message, "hint": hint})
+
+
+def read_variable(name: str, reader: Callable[[str], T], text: str) -> T:
+    """What the text of an environment variable stands for, by a reader of the language.
+
+    Raises:
+        UsageError: the reader refuses it.
+    """
+    try:
+        return reader(text)
+    except PydanticCustomError as error:
+        context = error.context or {}
+        shown_as = name if "@" in text else f"{name}={text}"  # what stands before an `@` may be a password
+        raise UsageError(f"{shown_as}: {context.get('message')}; {context.get('hint')}") from None
+
+
+def read_integer(value: Any) -> Any:
+    """Whole numbers, also spelt ``1_000_000`` or ``1e6``, also as text."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
+        return int(value)
+    if isinstance(value, str) and INTEGER_TEXT.fullmatch(value):
+        return int(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        refuse("E205", f"expected a whole number, but this is {value}", "write a finite number")
+    refuse("E202", f"expected a whole number, but this is {shown(value)}")
+
+
+def read_number(value: Any) -> Any:
+    """Finite numbers, also as text."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        number = value
+    elif isinstance(value, str) and (_NUMBER_TEXT.fullmatch(value) or INTEGER_TEXT.fullmatch(value)):
+        number = float(value)
+    else:
+        refuse("E202", f"expected a number, but this is {shown(value)}")
+    try:
+        number = float(number)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        refuse("E205", f"expected a finite number, but this is {number}", "write a finite number")
+    return number
+
+
+def read_boolean(value: Any) -> Any:
+    """``true`` and ``false``."""
+    if isinstance(value, bool):
+        return value
+    hint = "YAML 1.2 knows only `true` and `false`"
+    if isinstance(value, str) and value.lower() in ("yes", "on", "y", "true"):
+        hint += "; write `true`"
+    elif isinstance(value, str) and value.lower() in ("no", "off", "n", "false"):
+        hint += "; write `false`"
+    refuse("E202", f"expected true or false, but this is {shown(value)}", hint)
+
+
+def read_text(value: Any) -> Any:
+    """Text that is not empty."""
+    if not isinstance(value, str):
+        numeric = isinstance(value, (int, float))
+        refuse("E202", f"expected text, but this is {shown(value)}", "put it in quotes" if numeric else "")
+    if not value.strip():
+        refuse("E214", "expected text, but this is empty", "fill it in, or leave the key out")
+    if "\0" in value:
+        refuse("E203", f"a NUL character in {shown(value)}", "no name, path or URL can have one: remove it")
+    return value
+
+
+def read_callable(value: Any) -> Any:
+    """The name of a function or class, ``package.module:name``; it is never imported here."""
+    value = read_text(value)
+    file = _FILE_OF_CODE.fullmatch(value)
+    if file or not _CALLABLE.fullmatch(value):
+        hint = "write the module, a colon, then the name: `package.module:function`"
+        if file:
+            module = file[1].lstrip("./").replace("/", ".")
+            hint = f"did you mean `{module}:{file[2]}`? A module is named as `import` names it"
+        if value.count(".") and ":" not in value:
+            module, _, name = value.rpartition(".")
+            if _CALLABLE.fullmatch(f"{module}:{name}"):
+                hint = f"did you mean `{module}:{name}`?"
+        refuse("E208", f"{quoted(value)} does not name a function", hint)
+    return value
+
+
+def is_size(text: str) -> bool:
+    """Whether a text is an amount of bytes, with its unit."""
+    return bool(_SIZE.fullmatch(text.strip())) and not text.strip().isdecimal()
+
+
+def read_size(value: Any) -> Any:
+    """Bytes: a whole number, or text such as ``500GB`` (10⁹) and ``2GiB`` (2³⁰)."""
+    if isinstance(value, str) and not INTEGER_TEXT.fullmatch(value):
+        match = _SIZE.fullmatch(value.strip())
+        if not match:
+            refuse("E211", f"{quoted(value)} is not a size", "write for example `500GB` or `64GiB`")
+        number, unit = match.groups()
+        power = "kMGTP".index(unit[0].replace("K", "k")) + 1 if unit else 0
+        return int(float(number) * (1024 if unit and unit.endswith("i") else 1000) ** power)
+    return read_integer(value)
+
+
+def read_duration(value: Any) -> Any:
+    """Seconds: a number, or text such as ``30s`` and ``5m``."""
+    if isinstance(value, str) and not _NUMBER_TEXT.fullmatch(value):
+        match = _DURATION.fullmatch(value.strip())
+        if not match:
+            refuse("E211", f"{quoted(value)} is not a duration", "write for example `30s`, `5m` or `2h`")
+        return float(match[1]) * _SECONDS[match[2]]
+    return read_number(value)
+
+
+def read_list(value: Any) -> Any:
+    """One value or a list of them."""
+    if isinstance(value, (list, tuple)):
+        return value
+    return (value,) if value is not None else value
+
+
+def read_words(value: Any) -> Any:
+    """Text whose words are the entries, or a list of such texts."""
+    entries = read_list(value)
+    if not isinstance(entries, (list, tuple)):
+        refuse("E202", f"expected text or a list of texts, but this is {shown(value)}")
+    words: list[Any] = []
+    for entry in entries:
+        words.extend(entry.split() if isinstance(entry, str) and entry.strip() else (entry,))
+    return words
+
+
+def read_field_pattern(value: Any) -> Any:
+    """One field: alternatives with ``;`` between, each a suffix without its leading dot."""
+    value = read_text(value)
+    for pattern in value.split(";"):
+        if not pattern:
+            refuse(
+                "E215",
+                f"{quoted(value)} holds an empty alternative",
+                "write `jpg;png`, with no `;` left over",
+            )
+        if pattern.startswith("."):
+            refuse("E215", f"{quoted(pattern)} begins with a dot", f"write `{pattern.lstrip('.')}`")
+        if any(sign in pattern for sign in "/,|") or any(c.isspace() for c in pattern):
+            hint = "separate fields by spaces and alternatives by `;`: `jpg;png txt`"
+            if (meant := _MISPUT.sub(lambda sign: _SEPARATORS[sign[0][0]], value).strip()) != value:
+                hint += f"; did you mean `{meant}`?"
+            refuse("E215", f"{quoted(pattern)} cannot be the suffix of a file", hint)
+    return value
+
+
+def text_form(pattern: str) -> dict[str, Any]:
+    """For editors: text of a form, or with a variable in it. The pattern is one of both Python's and JavaScript's."""
+    return {"type": "string", "pattern": rf"^({pattern})$|{_VARIABLE_TEXT}"}
+
+
+def one_or_more(form: dict[str, Any], *examples: Any) -> WithJsonSchema:
+    """For editors: one value, or a list that is not empty."""
+    forms = [form, {"type": "array", "items": form, "minItems": 1}]
+    return WithJsonSchema({"anyOf": forms, **({"examples": list(examples)} if examples else {})})
+
+
+def words_form(word: str) -> dict[str, Any]:
+    """For editors: text of words of a form."""
+    return text_form(rf"\s*({word})(\s+({word}))*\s*")
+
+
+def _or_text(schema: dict[str, Any], pattern: str) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [schema, text_form(pattern)]})
+
+
+def _whole(minimum: int = -(2**63), maximum: int = 2**63 - 1) -> WithJsonSchema:
+    digits = "0*[1-9][0-9]*(_[0-9]+)*" if minimum > 0 else "[0-9]+(_[0-9]+)*"
+    sign = "[-+]" if minimum < 0 else "[+]"
+    return _or_text({"type": "integer", "minimum": minimum, "maximum": maximum}, f"{sign}?{digits}")
+
+
+_REAL_TEXT = r"(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+
+
+def real_form(**limits: float) -> dict[str, Any]:
+    """For editors: a number that is not below 0, also as text."""
+    return {"anyOf": [{"type": "number", **limits}, text_form(f"[+]?{_REAL_TEXT}")]}
+
+
+def _real(**limits: float) -> WithJsonSchema:
+    return WithJsonSchema(real_form(**limits))
+
+
+_INTEGER = BeforeValidator(read_integer)
+_NUMBER = BeforeValidator(read_number)
+
+Integer = Annotated[int, _INTEGER, _whole()]
+Seed = Annotated[int, Field(ge=0, lt=2**64), _INTEGER, _whole(minimum=0, maximum=2**64 - 1)]
+Count = Annotated[int, Field(ge=0, lt=2**63), _INTEGER, _whole(minimum=0)]
+Workers = Annotated[int, Field(ge=0, le=MOST_WORKERS), _INTEGER, _whole(minimum=0, maximum=MOST_WORKERS)]
+Prefetched = Annotated[int, Field(ge=0, le=10_000), _INTEGER, _whole(minimum=0, maximum=10_000)]
+BatchSize = Annotated[int, Field(ge=1, le=MOST_SAMPLES), _INTEGER, _whole(minimum=1, maximum=MOST_SAMPLES)]
+Positive = Annotated[int, Field(ge=1, lt=2**63), _INTEGER, _whole(minimum=1)]
+Share = Annotated[float, Field(ge=0, le=1e15), _NUMBER, _real(minimum=0, maximum=1e15)]
+PositiveNumber = Annotated[float, Field(gt=0, le=1e15), _NUMBER, _real(exclusiveMinimum=0, maximum=1e15)]
+Fraction = Annotated[float, Field(ge=0, le=1), _NUMBER, _real(minimum=0, maximum=1)]
+Boolean = Annotated[bool, BeforeValidator(read_boolean), _or_text({"type": "boolean"}, "(?!)")]
+TEXT_FORM: dict[str, Any] = {"type": "string", "pattern": r"\S"}
+CALLABLE_FORM = text_form(r"[^\s:./]+(\.[^\s:./]+)*:[^\s:./]+(\.[^\s:./]+)*")
+FIELD_FORM = text_form(_FIELD_TEXT)
+Text = Annotated[str, BeforeValidator(read_text), WithJsonSchema(TEXT_FORM)]
+CallableName = Annotated[str, BeforeValidator(read_callable), WithJsonSchema(CALLABLE_FORM)]
+FieldPattern = Annotated[str, BeforeValidator(read_field_pattern), WithJsonSchema(FIELD_FORM)]
+Size = Annotated[
+    int,
+    Field(ge=0),
+    BeforeValidator(read_size),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                text_form(rf"\s*{_AMOUNT}\s*([kKMGTP]i?)?B?\s*|[+]?[0-9]+(_[0-9]+)*"),
+            ],
+            "examples": ["500GB"],
+        }
+    ),
+]
+Duration = Annotated[
+    float,
+    Field(gt=0, le=MOST_SECONDS),
+    BeforeValidator(read_duration),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_SECONDS},
+                text_form(rf"\s*{_AMOUNT}\s*(ms|s|m|h|d)\s*|[+]?{_REAL_TEXT}"),
+            ],
+            "examples": ["30s", "5m"],
+        }
+    ),
+]
+
+Texts = Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(read_list), one_or_more(TEXT_FORM)]
+FieldPatterns = Annotated[
+    tuple[FieldPattern, ...],
+    Field(min_length=1),
+    BeforeValidator(read_words),
+    one_or_more(words_form(_FIELD_TEXT)),
+]
+
+
+DECODERS = frozenset(name for name, row in BY_NAME.items() if not row.left_out)
+"""Every decoder name."""
+
+LEFT_OUT_DECODERS = frozenset(BY_NAME) - DECODERS
+"""Decoders of webdataset that wdspec leaves out on purpose: its own binary format for lists of arrays."""
+
+IMAGE_DECODERS = frozenset(name for name, row in BY_NAME.items() if row.image)
+"""What reads images, and so can rescale them."""
+
+PICKLE_DECODERS = frozenset(name for name, row in BY_NAME.items() if row.pickle)
+"""Decoders that run what the data says: they need ``allow: [pickle]``."""
+
+SECURE_REFUSES = frozenset(name for name, row in BY_NAME.items() if row.is_pickle)
+"""What WDS_SECURE forbids: a torch file is a pickle, even where a restricted unpickler reads it."""
+
+PACKINGS = frozenset({"gz", "bz2", "xz", "zst"})
+"""Last parts of a suffix that are undone before decoding: ``json.gz`` is read as ``json``."""
+
+DEFAULT_SCALE = (0.5, 2.0)
+"""The range of ``scale`` where only ``scaleprob`` is given."""
+
+RESERVED_VARIABLES = frozenset({"REWRITE", "CACHE", "CACHE_SIZE", "SECURE"})
+"""Names no ``${variable}`` may have: ``WDS_`` before them spells one of wdspec's own settings."""
+
+SkipCause = Literal["shard", "decode", "map"]
+"""What ``errors: {skip: …}`` may name. The first two are in the data, and what plain ``skip`` means."""
+
+SKIP_CAUSES: tuple[SkipCause, ...] = get_args(SkipCause)
+
+Format = Literal["tar", "cbor", "msgpack", "jsonl"]
+"""What ``format`` may say of shards, beside ``auto``."""
+
+SUFFIXES: dict[Format, tuple[str, ...]] = {
+    "tar": (".tar",),
+    "cbor": (".cbors", ".cbor"),
+    "msgpack": (".msgpack", ".mps", ".mp"),
+    "jsonl": (".jsonl", ".ndjson"),
+}
+"""Format → ends of the names of its shards, before `.gz` and the like."""
+
+MASK = "__mask__"
+"""The field of every sample of a pass: True for a sample, False for padding."""
+
+ALLOWABLE = frozenset({"pickle"})
+"""What ``allow:`` may switch on."""
+
+
+class Model(BaseModel):
+    """Base of all models: immutable, strict about keys, built on first use."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", defer_build=True, populate_by_name=True, hide_input_in_errors=True
+    )
+
+    @classmethod
+    def takes(cls, keys: Iterable[str]) -> bool:
+        """Whether a map with these keys is meant for this model; for another of the forms of its key if not."""
+        return True
+
+
+M = TypeVar("M", bound=Model)
+
+
+def shared(model: type[M]) -> Callable[[], M]:
+    """Gives every holder the same default instance, made without building the model's validator."""
+    instance = cast(M, model.model_construct())
+
+    def give() -> M:
+        return instance
+
+    return give

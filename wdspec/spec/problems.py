@@ -1,0 +1,309 @@
+"""What is wrong with a spec: one object for each problem, the list that collects them, and how they are shown.
+
+`# wdspec: ignore=W301`: comments that say which warnings are known and meant.
+
+How messages show the values and names of a spec.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from wdspec.base.errors import SpecError
+from wdspec.base.redaction import masked, redacted_urls
+from wdspec.spec.codes import is_error
+from wdspec.spec.tree import Node, Position
+
+LINE_WIDTH = 100
+MAX_PROBLEMS = 1_000
+"""More are counted as one: nobody reads them, and a hostile file could hold a hundred thousand."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong (code `E…`) or doubtful (`W…`) with a spec."""
+
+    code: str
+    message: str
+    """What was seen."""
+    hint: str = ""
+    """What to do about it."""
+    file: str = ""
+    """The file as the user named it."""
+    line: int = 0
+    """Counted from 1; 0 where there is no text."""
+    column: int = 0
+    """Counted from 1, in characters."""
+    length: int = 1
+    """How many characters of the line it concerns."""
+    source: str | None = None
+    """The line itself."""
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the spec cannot be used."""
+        return is_error(self.code)
+
+    @property
+    def severity(self) -> str:
+        """`error` or `warning`."""
+        return "error" if self.is_error else "warning"
+
+    @property
+    def advice(self) -> str:
+        """The message, and the hint below it."""
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+    @property
+    def position(self) -> Position:
+        """File, line and column."""
+        return Position(self.file, self.line, self.column)
+
+    def __str__(self) -> str:
+        lines = [f"{self.position}: {self.code} {self.message}"]
+        if self.source is not None:
+            text, caret_at, carets = _excerpt(self.source, self.column, self.length)
+            margin = " " * len(str(self.line))
+            lines.append(f"  {self.line} | {text}".rstrip())
+            lines.append(f"  {margin} | {' ' * caret_at}{'^' * carets}")
+            if self.hint:
+                lines.append(f"  {margin} = {self.hint}")
+        elif self.hint:
+            lines.append(f"  = {self.hint}")
+        return "\n".join(lines)
+
+
+class Problems:
+    """Collects problems, each once."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str, int, int, str], Problem] = {}
+        self._files: dict[str, int] = {}
+        self._hidden_at: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        self._hidden: set[tuple[str, int]] = set()
+
+    def hide_problems_at(self, node: Node) -> None:
+        """Says that a value is wrong for a reason already noted, so that no more problems are reported for it."""
+        if node.line:
+            span = (node.column, node.column + node.length)
+            self._hidden_at.setdefault((node.origin.name, node.line), []).append(span)
+
+    def hide(self, node: Node) -> None:
+        """Says that the line of a node holds a secret, so that it is not shown with any problem."""
+        self._hidden.add((node.origin.name, node.line))
+
+    def _follows(self, problem: Problem) -> bool:
+        """Whether a problem only follows from another one."""
+        spans = self._hidden_at.get((problem.file, problem.line), ())
+        return problem.code[1] in "23" and any(start <= problem.column < end for start, end in spans)
+
+    def add(
+        self,
+        code: str,
+        node: Node,
+        message: str,
+        hint: str = "",
+        *,
+        column: int | None = None,
+        length: int | None = None,
+    ) -> None:
+        """Notes a problem at a node, or at another column of the node's line."""
+        line = node.origin.shown(node.line) if node.line else None
+        at = node.column if column is None else column
+        size = node.length if length is None else length
+        self.note(Problem(code, message, hint, node.origin.name, node.line, at, size, line))
+
+    def note(self, problem: Problem) -> None:
+        """Notes a problem that is already made."""
+        problem = replace(problem, message=redacted_urls(problem.message), hint=redacted_urls(problem.hint))
+        if self.full:
+            first = next(iter(self))
+            overflow = Problem(
+                "E016", f"more than {MAX_PROBLEMS:,} problems; the rest is not listed", "", first.file, 1, 1
+            )
+            self._found.setdefault((overflow.code, "", 0, 0, ""), overflow)
+            return
+        self._files.setdefault(problem.file, len(self._files))
+        message = "" if problem.code == "E201" else problem.message  # a default is unknown in many places
+        key = (problem.code, problem.file, problem.line, problem.column, message)
+        self._found.setdefault(key, problem)
+
+    def saw(self, file: str) -> None:
+        """Fixes the order of files: that in which they were opened."""
+        self._files.setdefault(file, len(self._files))
+
+    @property
+    def full(self) -> bool:
+        """Whether no more are taken, so that no hints need be sought either."""
+        return len(self._found) >= MAX_PROBLEMS
+
+    def __iter__(self) -> Iterator[Problem]:
+        return iter(self._found.values())
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def sorted(self) -> list[Problem]:
+        """All of them but those that only follow from others, in file order."""
+        listed = [
+            replace(problem, source=None) if (problem.file, problem.line) in self._hidden else problem
+            for problem in self
+            if not self._follows(problem)
+        ]
+        return sorted(listed, key=lambda p: (self._files[p.file], p.line, p.column, p.code))
+
+
+def error_for(problems: Iterable[Problem]) -> SpecError:
+    """The error that reports these problems."""
+    listed = tuple(problems)
+    return SpecError("\n".join(str(problem) for problem in listed), problems=listed)
+
+
+def _excerpt(line: str, column: int, length: int) -> tuple[str, int, int]:
+    """The part of a line around a column, the caret's indent below it, and how many carets."""
+    line = masked(line)
+    start = max(0, min(column - 1, len(line)))
+    end = max(start + 1, min(start + length, len(line)))
+    first = 0 if end <= LINE_WIDTH else max(0, start - LINE_WIDTH // 3)
+    last = min(len(line), first + LINE_WIDTH)
+    head = "…" if first else ""
+    text = head + _visible(line[first:last]) + ("…" if last < len(line) else "")
+    indent = _columns(head + _visible(line[first:start]))
+    return text, indent, max(1, _columns(_visible(line[start : min(end, last)])))
+
+
+def _visible(text: str) -> str:
+    """One printable character for each: a tab or control character would move the caret or the terminal."""
+    return "".join(c if c.isprintable() else (" " if c == "\t" else "\ufffd") for c in text)
+
+
+def _columns(text: str) -> int:
+    """How wide a terminal shows it."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+_COMMENT = re.compile(
+    r"(?<!\S)#\s*wdspec:\s*ignore(?P<file>-file)?(?:\s*=\s*(?P<codes>[^\s,#]+(?:\s*,\s*[^\s,#]+)*))?"
+)
+"""Behind the codes may stand why."""
+_WARNING = re.compile(r"W\d{3}", re.IGNORECASE)
+
+
+class IgnoreComment(NamedTuple):
+    """One code of such a comment."""
+
+    code: str
+    file: str
+    line: int
+    """Where the comment stands."""
+    column: int
+    target: int | None
+    """The line whose warnings it hides; None for all of the file."""
+    text: str
+    """The line it stands in."""
+
+    def hides(self, problem: Problem) -> bool:
+        """Whether the comment is about this problem."""
+        here = self.target is None or self.target == problem.line
+        return here and (problem.code, problem.file) == (self.code, self.file)
+
+    def as_problem(self, code: str, message: str, hint: str) -> Problem:
+        """A problem with the comment itself."""
+        return Problem(code, message, hint, self.file, self.line, self.column, len(self.code) or 1, self.text)
+
+
+def ignore_comments(text: str, file: str) -> tuple[list[IgnoreComment], list[Problem]]:
+    """The codes that the comments of a file ignore, and what is wrong with these comments.
+
+    A comment behind a value is about its line, one on a line of its own about the next line that is no comment;
+    `ignore-file=…` is about the whole file.
+    """
+    found: list[IgnoreComment] = []
+    problems: list[Problem] = []
+    if "wdspec:" not in text:
+        return found, problems
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
+        comment = _COMMENT.search(line)
+        if comment is None:
+            continue
+        target = None if comment["file"] else _target(lines, number)
+        codes = (comment["codes"] or "").replace(",", " ").split()
+        if not codes:
+            at = IgnoreComment("", file, number, comment.start() + 1, target, line)
+            hint = "write `# wdspec: ignore=W301`"
+            problems.append(at.as_problem("W002", "this comment names no warning to ignore", hint))
+        for code in codes:
+            column = line.index(code, comment.start()) + 1
+            ignored = IgnoreComment(code.upper(), file, number, column, target, line)
+            if _WARNING.fullmatch(code):
+                found.append(ignored)
+                continue
+            is_error = code[:1].upper() == "E" and code[1:].isdigit()
+            message = f"`{code[:60]}` cannot be ignored: " + (
+                "with an error the spec cannot be used" if is_error else "it is no code of a warning"
+            )
+            problems.append(ignored.as_problem("W002", message, "`wdspec rule` lists all codes"))
+    return found, problems
+
+
+def without_effect(comments: Iterable[IgnoreComment], problems: Sequence[Problem]) -> list[Problem]:
+    """A warning for each comment that hides none of these problems."""
+    unused = [comment for comment in comments if not any(map(comment.hides, problems))]
+    return [
+        comment.as_problem(
+            "W003",
+            f"there is no {comment.code} in {'this file' if comment.target is None else f'line {comment.target}'}",
+            "remove the comment",
+        )
+        for comment in unused
+    ]
+
+
+def _target(lines: Sequence[str], number: int) -> int:
+    """The line that a comment is about: its own, or the next one with something other than a comment."""
+    if not lines[number - 1].lstrip().startswith("#"):
+        return number
+    for later in range(number, len(lines)):
+        if lines[later].strip() and not lines[later].lstrip().startswith("#"):
+            return later + 1
+    return number
+
+
+_LONGEST_SHOWN = 40
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: its kind and, if short, itself."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, (int, float)):
+        text = str(value) if isinstance(value, float) or abs(value) < 10**40 else "very many digits"
+        return f"the number {text}"
+    if isinstance(value, str):
+        return f"the text {quoted(value)}"
+    if isinstance(value, dict):
+        return "a map"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    return f"a {type(value).__name__}"
+
+
+def quoted(text: str) -> str:
+    """A text in quotes, cut when long, with line ends made visible."""
+    cut = text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
+    return '"' + cut.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + '"'
+
+
+def listed(names: Sequence[str], most: int = 10) -> str:
+    """Names in backquotes, the first few of them; `nothing` where there are none."""
+    return ", ".join(f"`{name}`" for name in names[:most]) + (", …" if len(names) > most else "") or "nothing"

@@ -1,0 +1,293 @@
+"""The JSON Schema of the language, for editors: made from the models, with what is merged before them.
+
+What editors show of the language: our words beside wrong values, descriptions in Markdown, and snippets.
+
+They are keywords that `yaml-language-server` (and so VS Code, Neovim and others) knows beside JSON Schema's own, which
+ignores them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import Field, TypeAdapter
+
+from wdspec.spec.language.advice import written_as
+from wdspec.spec.language.effects import inner_model
+from wdspec.spec.language.locations import RewriteRule
+from wdspec.spec.language.values import CALLABLE_FORM, TEXT_FORM, BatchSize, Model, Positive, Texts
+from wdspec.spec.spec import Source, SourceOptions, Spec
+
+PAGE = "https://github.com/wdspec/wdspec/blob/main/docs/spec.md"
+SNIPPETS: dict[str, list[dict[str, Any]]] = {
+    "Document": [
+        {
+            "label": "spec of one source",
+            "description": "A spec to begin with.",
+            "body": {
+                "wdspec": 1,
+                "dataset": [{"name": "${1:train}", "shards": "${2:data-{000..099\\}.tar}"}],
+                "batch": "^${3:32}",
+                "epoch": "^${4:100000}",
+            },
+        }
+    ],
+    "SourceEntry": [
+        {
+            "label": "source",
+            "description": "A collection of shards, with its share.",
+            "body": {"name": "${1:name}", "shards": "${2:data-{000..099\\}.tar}", "weight": "^${3:1}"},
+        }
+    ],
+}
+"""By definition; what is offered where one may begin."""
+
+
+def add_words(schema: dict[str, Any]) -> None:
+    """Puts the words into a schema, in place."""
+    holders = {"Document": schema, **schema["$defs"]}
+    stands_under = {name: key for key, name in _references(holders)}
+    for name, holder in holders.items():
+        for key, value in holder.get("properties", {}).items():
+            path = [stands_under[name], key] if name in stands_under else [key]
+            _describe(key, value)
+            said = written_as(path) or _first_sentence(value.get("description", ""))
+            _tell(value, f"`{key}`: {said}")
+        if name in SNIPPETS:
+            holder["defaultSnippets"] = SNIPPETS[name]
+
+
+def _describe(key: str, value: dict[str, Any]) -> None:
+    text = value.get("description")
+    if not text:
+        return
+    default = (
+        f" Default: `{str(value['default']).lower()}`." if value.get("default") not in (None, "") else ""
+    )
+    value["markdownDescription"] = f"**{key}**: {text}{default} [Reference]({PAGE})"
+
+
+def _tell(value: dict[str, Any], message: str) -> None:
+    """Gives the forms of a value a message for what is none of them, and a name for what each is.
+
+    Maps and lists have messages of their own and come last, as the server tells what is wrong with the first form; and
+    it puts its own words in the place of ours where a form has one type that is no list.
+    """
+    forms = value.get("anyOf")
+    if forms is not None:
+        forms.sort(key=lambda form: not _is_plain(form))
+    for form in forms or (value,):
+        if "anyOf" in form and forms is not None:
+            _tell(form, message)
+        elif _is_plain(form) or form == {"type": "null"}:
+            if forms is not None:
+                form["title"] = _name_of(form)
+            if "type" in form:
+                form["type"] = [form["type"]]
+            form["errorMessage"] = message
+
+
+def _is_plain(form: dict[str, Any]) -> bool:
+    """Whether a form is no map, list or null, nor all of these."""
+    told = form.get("type") not in ("object", "array", "null") and not {"$ref", "anyOf"} & set(form)
+    return told and bool({"type", "enum", "const", "pattern"} & set(form))
+
+
+def _name_of(form: dict[str, Any]) -> str:
+    if form.get("pattern") == r"\$\{":
+        return "a variable"
+    if "enum" in form or "const" in form:
+        return f"one of {', '.join(map(str, form.get('enum', [form.get('const')])))}"
+    names = {
+        "integer": "a whole number",
+        "number": "a number",
+        "boolean": "true or false",
+        "null": "no value",
+    }
+    return names.get(form.get("type", ""), "text")
+
+
+def _references(holders: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Key and definition, of maps that stand under one key alone."""
+    for holder in holders.values():
+        for key, value in holder.get("properties", {}).items():
+            for form in (value, *value.get("anyOf", ())):
+                if "$ref" in form:
+                    yield key, form["$ref"].rpartition("/")[2]
+
+
+def _first_sentence(text: str) -> str:
+    sentence = text.partition(". ")[0].partition("; ")[0].rstrip(".")
+    return sentence[:1].lower() + sentence[1:] if sentence[1:2].islower() else sentence
+
+
+SCHEMA_ID = "https://raw.githubusercontent.com/wdspec/wdspec/main/schemas/wdspec.schema.json"
+_VARIABLE = {"type": "string", "pattern": "\\$\\{"}
+_NULL = {"type": "null"}
+"""It removes a key that a file below has."""
+_SHORTHANDS: dict[str, list[dict[str, Any]]] = {
+    "batch": [TypeAdapter(BatchSize).json_schema()],
+    "stage": [CALLABLE_FORM],
+    "epoch": [{"const": "pass"}, TypeAdapter(Positive).json_schema()],
+    "errors": [{"enum": ["raise", "skip"]}],
+    "aistore": [{"const": False}],
+    "etl": [{"const": False}, TEXT_FORM],
+    "cache": [{"const": False}, TEXT_FORM],
+    "output": [TEXT_FORM],
+}
+"""What may stand for a map, by key."""
+
+
+class Defaults(SourceOptions):
+    """Keys for every source that does not set them; maps merge."""
+
+
+class SourceEntry(Source):
+    """A source: shards, a nested mix (`dataset`), or another spec (`spec`)."""
+
+    dataset: tuple[SourceEntry, ...] | None = Field(None, description="The sources of a nested mix.")
+    spec: str | None = Field(
+        None,
+        description="Path of another spec, taken as one source: brings its dataset, mix, defaults, vars, rewrite.",
+    )
+    defaults: Defaults | None = Field(
+        None, description="Keys for every source of the nested mix that lacks them."
+    )
+
+
+class Overlay(Spec):
+    """Top-level keys laid over those of the file."""
+
+    dataset: tuple[SourceEntry, ...] = Field((), description="The sources.")
+    vars: dict[str, Any] = Field({}, description="Values for `${name}`.")
+    defaults: Defaults | None = Field(
+        None, description="Keys for every source that does not set them; maps merge."
+    )
+    changes: dict[str, SourceEntry] = Field({}, alias="sources", description="Changes to sources, by name.")
+
+
+class Document(Overlay):
+    """A wdspec file."""
+
+    extends: Texts | None = Field(None, description="Files that this one is laid over, left to right.")
+    environments: dict[str, Overlay] = Field(
+        {}, description="Overlays, chosen by name with `--env` or WDSPEC_ENV."
+    )
+    splits: dict[str, Overlay] = Field(
+        {}, description="Variants of the spec, such as train and val, each with its own `dataset`."
+    )
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema as a dict (draft 2020-12)."""
+    schema = Document.model_json_schema(by_alias=True)
+    definitions = schema.pop("$defs")
+    definitions.pop("Position", None)
+    _drop_unlisted(schema, Document)
+    models = {model.__name__: model for model in _models(Document)}
+    for name, definition in definitions.items():
+        _drop_unlisted(definition, models[name])
+    schema["properties"].pop("sources")
+    schema["properties"]["wdspec"] = {
+        "anyOf": [{"const": 1}, _NULL],
+        "description": "Version of the format.",
+        "default": 1,
+    }
+    schema["$defs"] = dict(sorted(definitions.items()))
+    schema["title"] = "wdspec"
+    tidied: dict[str, Any] = _tidy(schema)
+    add_words(tidied)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, **tidied}
+
+
+def json_schema_text() -> str:
+    """The schema as it is published in `schemas/wdspec.schema.json`."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _models(model: type[Model]) -> Iterator[type[Model]]:
+    """A model and all that stand in it."""
+    yield model
+    for field in model.model_fields.values():
+        inner = inner_model(field)
+        if inner is not None and issubclass(inner, Model) and inner is not model:
+            yield from _models(inner)
+
+
+def _drop_unlisted(definition: dict[str, Any], model: type[Model]) -> None:
+    """Removes what is no key: fields without a description of their own."""
+    properties = definition.get("properties", {})
+    described = {field.alias or name: field.description for name, field in model.model_fields.items()}
+    for key in list(properties):
+        if described[key]:
+            properties[key]["description"] = described[key]
+        else:
+            del properties[key]
+    required = [key for key in definition.pop("required", []) if key in properties]
+    if not issubclass(model, Overlay) and required:
+        definition["required"] = required
+    for key, value in properties.items():
+        if key in _SHORTHANDS:
+            _allow(value, _SHORTHANDS[key])
+        if key not in ("vars", "environments", "splits"):  # their names have to stand in the file
+            _allow_variable(value)
+        if key not in required or (model, key) == (RewriteRule, "to"):  # there it is the empty text
+            _allow(value, [_NULL])
+        if key == "dataset":
+            next(form for form in value["anyOf"] if form.get("type") == "array")["minItems"] = 1
+        _allow_null_inside(value)
+        if value.get("default") in ({}, [], None):
+            value.pop("default", None)
+
+
+def _allow(value: dict[str, Any], forms: list[dict[str, Any]]) -> None:
+    held = {
+        key: value.pop(key) for key in ("anyOf", "$ref", "type", "allOf", "enum", "const") if key in value
+    }
+    value["anyOf"] = [*held.pop("anyOf", []), *([held] if held else []), *forms]
+
+
+def _allow_null_inside(value: dict[str, Any]) -> None:
+    """Where a key takes names of one's own, `null` removes each of them."""
+    for form in (value, *value.get("anyOf", ())):
+        inner = form.get("additionalProperties")
+        if isinstance(inner, dict):
+            form["additionalProperties"] = {"anyOf": [inner, _NULL]}
+
+
+def _allow_variable(value: dict[str, Any]) -> None:
+    """Wherever a value may stand, `${name}` may stand for it."""
+    if "enum" in value:
+        value.pop("type", None)
+        value["anyOf"] = [{"enum": value.pop("enum")}, dict(_VARIABLE)]
+    elif "$ref" in value or value.get("type") in ("object", "array"):
+        kept = ("$ref", "type", "items", "additionalProperties", "minItems", "maxItems", "properties")
+        form = {key: value.pop(key) for key in kept if key in value}
+        value["anyOf"] = [form, dict(_VARIABLE)]
+    elif "anyOf" in value and not any(form.get("type") == "string" for form in value["anyOf"]):
+        value["anyOf"].append(dict(_VARIABLE))
+
+
+def _tidy(node: Any) -> Any:
+    """Drops generated titles, and merges nested `anyOf`s; `null` stays, since it removes a key."""
+    if isinstance(node, list):
+        return [_tidy(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    tidied = {
+        key: {name: _tidy(inner) for name, inner in value.items()}
+        if key in ("properties", "$defs")
+        else _tidy(value)
+        for key, value in node.items()
+        if not (key == "title" and isinstance(value, str) and value != "wdspec")
+    }
+    forms = tidied.get("anyOf")
+    if isinstance(forms, list):
+        flat: list[Any] = []
+        for form in forms:
+            inner = form["anyOf"] if isinstance(form, dict) and set(form) == {"anyOf"} else [form]
+            flat += [each for each in inner if each not in flat]
+        tidied["anyOf"] = flat
+    return tidied

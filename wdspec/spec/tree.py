@@ -1,0 +1,304 @@
+"""A YAML document as a tree in which every value knows where it was written.
+
+Trees are immutable and share what they can: merging files, overlays and defaults makes new maps over the same
+leaves, so a problem found after all merging still points at the line somebody wrote.
+
+One rule for laying one tree over another: maps merge, lists and scalars replace, `rewrite` and `allow` join.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import is_
+from typing import Any, NamedTuple, overload
+
+from wdspec.base.redaction import masked_line
+
+_LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML takes for the end of a line
+
+
+class Position(NamedTuple):
+    """A position in a text: the file as the user named it, and line and column counted from 1.
+
+    Where there is no text (a spec given as a dict) line and column are 0 and ``file`` says what it was.
+    """
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+
+
+class Origin:
+    """The text a tree was read from.
+
+    Args:
+        name: what messages call it: the file as the user named it, or `--set a=1`.
+        directory: absolute; what relative paths written in it are relative to.
+        text: the text, or None where there is none (a dict).
+    """
+
+    __slots__ = ("_lines", "_text", "directory", "name")
+
+    def __init__(self, name: str, directory: str, text: str | None) -> None:
+        self.name = name
+        self.directory = directory
+        self._text = text
+        self._lines: list[str] | None = None
+
+    def line(self, number: int) -> str | None:
+        """The line with this number, counted from 1, or None."""
+        if self._lines is None:
+            self._lines = [] if self._text is None else _LINE_END.split(self._text)
+        return self._lines[number - 1] if 1 <= number <= len(self._lines) else None
+
+    def shown(self, number: int) -> str | None:
+        """The same line with a `*` for each character of a secret."""
+        return None if self.line(number) is None or not self._lines else masked_line(self._lines, number - 1)
+
+
+class Node:
+    """A value with its position; `size` counts the nodes in it, as often as they are referred to."""
+
+    __slots__ = ("column", "line", "origin", "size")
+
+    def __init__(self, origin: Origin, line: int, column: int) -> None:
+        self.origin = origin
+        self.line = line
+        self.column = column
+        self.size = 1
+
+    @property
+    def position(self) -> Position:
+        """File, line and column."""
+        return Position(self.origin.name, self.line, self.column)
+
+    @property
+    def length(self) -> int:
+        """How many characters of its line belong to it, as far as known."""
+        return 1
+
+    def scalar(self, value: Any, **options: Any) -> Scalar:
+        """A scalar at the position of this node; `options` as `Scalar` takes them."""
+        return Scalar(self.origin, self.line, self.column, value, **options)
+
+    def list_of(self, items: Iterable[Node]) -> ListNode:
+        """A list at the position of this node."""
+        return ListNode(self.origin, self.line, self.column, items)
+
+    def key_or_self(self, key: str) -> Node:
+        """What to point at for a key: the key where the node has it, else the node."""
+        return self
+
+    def value_or_self(self, key: str) -> Node:
+        """What to point at for the value of a key, likewise."""
+        return self
+
+
+class Scalar(Node):
+    """Text, a number, a truth value or nothing.
+
+    `offset` is the distance from the node's column to its first character where value and file agree character
+    by character (plain: 0, simply quoted: 1), else None. `directory` is set where a path in it was begun by a
+    variable that was given elsewhere. `text` is how a number or truth value was spelt. `spans` says, where
+    variables were replaced, which index of the value stands at which index of the text in the file.
+    """
+
+    __slots__ = ("directory", "offset", "spans", "text", "value", "width")
+
+    def __init__(
+        self,
+        origin: Origin,
+        line: int,
+        column: int,
+        value: Any,
+        *,
+        offset: int | None = None,
+        width: int = 1,
+        directory: str | None = None,
+        text: str | None = None,
+        spans: tuple[tuple[int, int], ...] = ((0, 0),),
+    ) -> None:
+        super().__init__(origin, line, column)
+        self.value = value
+        self.spans = spans
+        self.text = text
+        self.offset = offset
+        self.width = width
+        self.directory = directory
+
+    @property
+    def length(self) -> int:
+        return self.width
+
+    def column_at(self, index: int) -> int | None:
+        """The column of a character of the value, or None where value and file do not agree."""
+        if self.offset is None:
+            return None
+        start, written = max(span for span in self.spans if span[0] <= index)
+        return self.column + self.offset + written + index - start
+
+    @property
+    def written(self) -> str:
+        """The value as text, spelt as the user spelt it: `007` stays `007`."""
+        if self.text is not None:
+            return self.text
+        if self.value is None:
+            return ""
+        return str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
+
+    @property
+    def base(self) -> str:
+        """The directory against which it is resolved if it is a relative path."""
+        return self.origin.directory if self.directory is None else self.directory
+
+
+class ListNode(Node):
+    """A list."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, origin: Origin, line: int, column: int, items: Iterable[Node]) -> None:
+        super().__init__(origin, line, column)
+        self.items = tuple(items)
+        self.size += sum(item.size for item in self.items)
+
+    def mapped(self, change: Callable[[Node], Node]) -> ListNode:
+        """The list of what its items become; itself, where none changes."""
+        items = [change(item) for item in self.items]
+        return self if all(map(is_, items, self.items)) else self.list_of(items)
+
+
+class MapEntry(NamedTuple):
+    """One key of a map with its value."""
+
+    key: Scalar
+    value: Node
+
+
+class MapNode(Node):
+    """A map from text to values, in file order."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, origin: Origin, line: int, column: int, entries: Mapping[str, MapEntry]) -> None:
+        super().__init__(origin, line, column)
+        self.entries = entries
+        self.size += sum(entry.value.size for entry in entries.values())
+
+    def get(self, key: str) -> Node | None:
+        """The value of a key, or None where it is absent or null."""
+        entry = self.entries.get(key)
+        if entry is None or (isinstance(entry.value, Scalar) and entry.value.value is None):
+            return None
+        return entry.value
+
+    def key(self, key: str) -> Scalar:
+        """The key itself, to point at."""
+        return self.entries[key].key
+
+    def key_or_self(self, key: str) -> Node:
+        return self.entries[key].key if key in self.entries else self
+
+    def value_or_self(self, key: str) -> Node:
+        return self.entries[key].value if key in self.entries else self
+
+    def with_entries(self, entries: Mapping[str, MapEntry]) -> MapNode:
+        """The same map with other entries."""
+        return MapNode(self.origin, self.line, self.column, entries)
+
+    def without(self, *keys: str) -> MapNode:
+        """The same map without these keys."""
+        if not any(key in self.entries for key in keys):
+            return self
+        return self.with_entries({name: entry for name, entry in self.entries.items() if name not in keys})
+
+    def setting(self, key: str, value: Node) -> MapNode:
+        """The same map with one more, or one other, entry."""
+        held = self.entries.get(key)
+        name = held.key if held else Scalar(value.origin, value.line, value.column, key)
+        return self.with_entries({**self.entries, key: MapEntry(name, value)})
+
+
+def is_null(node: Node | None) -> bool:
+    """Whether a node says `null`, which stands for absence."""
+    return isinstance(node, Scalar) and node.value is None
+
+
+def plain(node: Node) -> Any:
+    """The tree as dicts, lists and scalars; keys whose value is null are left out."""
+    if isinstance(node, Scalar):
+        return node.value
+    if isinstance(node, ListNode):
+        return [plain(item) for item in node.items]
+    assert isinstance(node, MapNode)
+    return {key: plain(entry.value) for key, entry in node.entries.items() if not is_null(entry.value)}
+
+
+def scalars(node: Node) -> Iterator[Scalar]:
+    """Every scalar value in the tree."""
+    pending = [node]
+    while pending:
+        at = pending.pop()
+        if isinstance(at, Scalar):
+            yield at
+        elif isinstance(at, ListNode):
+            pending.extend(at.items)
+        elif isinstance(at, MapNode):
+            pending.extend(entry.value for entry in at.entries.values())
+
+
+def locate(node: Node, path: Iterable[str | int]) -> Node:
+    """The node at a path, as near as the tree goes.
+
+    Steps the tree does not have are passed over: a model may be reached by a shorthand, so that the path
+    `batch, size` of the model is the single value `batch: 32` of the file.
+    """
+    for step in path:
+        if isinstance(node, MapNode) and step in node.entries:
+            node = node.entries[str(step)].value
+        elif isinstance(node, ListNode) and isinstance(step, int) and 0 <= step < len(node.items):
+            node = node.items[step]
+    return node
+
+
+JOINED = frozenset({"rewrite", "allow"})
+_FREE_FORM = frozenset({"vars", "tags", "args", "rename", "decode"})
+"""Keys below which names are the user's own, so that `rewrite` there is no list of rules."""
+
+
+@overload
+def merge(below: Node | None, above: MapNode, *, joins: bool = True) -> MapNode: ...
+@overload
+def merge(below: Node | None, above: Node, *, joins: bool = True) -> Node: ...
+def merge(below: Node | None, above: Node, *, joins: bool = True) -> Node:
+    """The tree `above` laid over `below`.
+
+    `null` replaces like any scalar: it stays in the tree as a mark of absence, so that an overlay kept in one
+    file can remove a key that another file sets.
+    """
+    if not isinstance(below, MapNode) or not isinstance(above, MapNode):
+        return above
+    merged = dict(below.entries)
+    for name, entry in above.entries.items():
+        held = merged.get(name)
+        if held is None:
+            merged[name] = entry
+        elif joins and name in JOINED:
+            merged[name] = MapEntry(entry.key, _joined(entry.value, held.value))
+        else:
+            value = merge(held.value, entry.value, joins=joins and name not in _FREE_FORM)
+            merged[name] = MapEntry(entry.key if value is entry.value else held.key, value)
+    return above.with_entries(merged)
+
+
+def _joined(near: Node, far: Node) -> Node:
+    """Both lists, the nearer first; `null` above removes what is below."""
+    if is_null(near) or is_null(far):
+        return near
+    items = [*(near.items if isinstance(near, ListNode) else (near,))]
+    items += far.items if isinstance(far, ListNode) else (far,)
+    return near.list_of(items)

@@ -1,0 +1,272 @@
+"""`${name}` and `${name:-default}`: found in every value of a tree, never in keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from wdspec.base.errors import did_you_mean
+from wdspec.spec.language.values import RESERVED_VARIABLES
+from wdspec.spec.problems import Problems, shown
+from wdspec.spec.tree import ListNode, MapEntry, MapNode, Node, Scalar, is_null, plain, scalars
+from wdspec.spec.yaml import MAX_NODES, typed
+
+MAX_TEXT = 65_536
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Reference(NamedTuple):
+    """One `${…}` in a text: from `start` to `end`, with the text after `:-` if there is one."""
+
+    start: int
+    end: int
+    name: str
+    default: str | None
+
+
+class MalformedReferenceError(ValueError):
+    """A `${` that is not a variable; `index` is where it begins."""
+
+    def __init__(self, message: str, index: int) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+def references(text: str) -> Iterator[Reference]:
+    """The variables of a text in order, those in defaults not counted; `$${` is passed over.
+
+    Raises:
+        MalformedReferenceError: a `${` without a name or without its `}`.
+    """
+    at = 0
+    while True:
+        start = text.find("${", at)
+        if start < 0:
+            return
+        if text[start - 1 : start] == "$":
+            at = start + 2
+            continue
+        name = _NAME.match(text, start + 2)
+        after = name.end() if name else start + 2
+        if name and text.startswith("}", after):
+            yield Reference(start, after + 1, name[0], None)
+            at = after + 1
+        elif name and text.startswith(":-", after):
+            end = _closing(text, after + 2, start)
+            yield Reference(start, end + 1, name[0], text[after + 2 : end])
+            at = end + 1
+        else:
+            raise MalformedReferenceError("`${` is not followed by a name and `}`", start)
+
+
+def _closing(text: str, at: int, start: int) -> int:
+    depth = 0
+    for index in range(at, len(text)):
+        if text[index] == "{":
+            depth += 1
+        elif text[index] == "}":
+            if depth == 0:
+                return index
+            depth -= 1
+    raise MalformedReferenceError("`${` is never closed", start)
+
+
+class Scope:
+    """The values that variables have: arguments, then the environment, then the spec's own `vars`.
+
+    Args:
+        arguments: from `--var` or `load(vars=…)`, as nodes.
+        environ: the process environment; `WDS_name` gives `${name}`.
+        own: the merged `vars` of the spec.
+        working_directory: what relative paths in environment variables are relative to.
+        problems: where what is wrong is noted.
+    """
+
+    def __init__(
+        self,
+        arguments: Mapping[str, Node],
+        environ: Mapping[str, str],
+        own: Node | None,
+        working_directory: str,
+        problems: Problems,
+    ) -> None:
+        self._arguments = arguments
+        self._environ = environ
+        self._own = own if isinstance(own, MapNode) else None
+        self._directory = working_directory
+        self._problems = problems
+        self._values: dict[str, Node | None] = {}
+        self._refused: set[str] = set()
+        self._open: list[str] = []
+        self._nodes = 0
+
+    def expand(self, node: Node) -> Node:
+        """The tree with all variables replaced; what cannot be replaced is noted as a problem and left."""
+        if isinstance(node, Scalar):
+            return self._scalar(node)
+        if isinstance(node, ListNode):
+            return node.mapped(self.expand)
+        assert isinstance(node, MapNode)
+        entries = {}
+        changed = False
+        for name, (key, value) in node.entries.items():
+            if "${" in name and "$${" not in name:
+                hint = "write the name out: variables stand only in values"
+                self._problems.add("E111", key, "a key cannot hold a variable", hint)
+            new = self.expand(value)
+            changed = changed or new is not value
+            entries[name] = MapEntry(key, new)
+        return node.with_entries(entries) if changed else node
+
+    def _scalar(self, node: Scalar) -> Node:
+        before = len(self._problems)
+        expanded = self._expanded(node)
+        if len(self._problems) > before:
+            self._problems.hide_problems_at(node)
+        return expanded
+
+    def _expanded(self, node: Scalar) -> Node:
+        text = node.value
+        if not isinstance(text, str) or "${" not in text:
+            return node
+        try:
+            found = list(references(text))
+        except MalformedReferenceError as error:
+            column = node.column_at(error.index)
+            hint = "write `${name}` or `${name:-default}`; `$${` stands for a literal `${`"
+            self._problems.add("E110", node, str(error), hint, column=column, length=2 if column else None)
+            return node
+        if len(found) == 1 and (found[0].start, found[0].end) == (0, len(text)):
+            return self._whole(found[0], node)
+        return self._interpolated(found, node)
+
+    def _whole(self, reference: Reference, node: Scalar) -> Node:
+        """A scalar that is one variable takes over its value with its type, at the scalar's own position."""
+        value = self._value(reference, node)
+        if value is None:
+            return node
+        self._nodes += value.size
+        if self._nodes > MAX_NODES:
+            message = f"variables repeat more than {MAX_NODES:,} values"
+            self._problems.add("E110", node, message, "shorten the lists and maps in `vars`")
+            return node
+        if not isinstance(value, Scalar):
+            return value
+        return node.scalar(
+            value.value,
+            width=node.width,
+            directory=value.base,
+            text=value.text,
+        )
+
+    def _interpolated(self, found: list[Reference], node: Scalar) -> Node:
+        text: str = node.value
+        pieces: list[str] = []
+        at = 0
+        directory = node.directory
+        spans = [(0, 0)]
+        for reference in found:
+            value = self._value(reference, node)
+            if value is None:
+                return node
+            if not isinstance(value, Scalar):
+                hint = "only a text or number can stand inside a text"
+                self._problems.add("E112", node, f"`${{{reference.name}}}` is {shown(plain(value))}", hint)
+                return node
+            if reference.start == 0 and isinstance(value.value, str) and value.value:
+                directory = value.base
+            pieces += (text[at : reference.start].replace("$${", "${"), value.written)
+            at = reference.end
+            spans.append((sum(map(len, pieces)), at))
+        pieces.append(text[at:].replace("$${", "${"))
+        text = "".join(pieces)
+        if len(text) > MAX_TEXT:
+            message = f"with its variables this text has {len(text):,} characters; the limit is {MAX_TEXT:,}"
+            self._problems.add("E110", node, message, "look for variables that repeat each other")
+            return node
+        return node.scalar(
+            text,
+            offset=node.offset,
+            width=node.width,
+            directory=directory,
+            spans=tuple(spans),
+        )
+
+    def _value(self, reference: Reference, node: Scalar) -> Node | None:
+        """What a variable stands for; None, and a problem, when nothing."""
+        name = reference.name
+        if name in RESERVED_VARIABLES:
+            message = f"`${{{name}}}` would be read from `WDS_{name}`, which is a setting of wdspec itself"
+            self._problems.add("E109", node, message, "choose another name")
+            return None
+        if name in self._open:
+            chain = " -> ".join([*self._open[self._open.index(name) :], name])
+            self._problems.add(
+                "E108", node, f"the variable `{name}` needs itself: {chain}", "break the circle"
+            )
+            return None
+        if len(self._open) > 50:
+            self._problems.add("E108", node, "variables refer to variables more than 50 levels deep")
+            return None
+        if name not in self._values:
+            self._open.append(name)
+            self._values[name] = self._look_up(name, node)
+            self._open.pop()
+        value = self._values[name]
+        is_empty = value is None or (isinstance(value, Scalar) and value.value in (None, ""))
+        if is_empty and reference.default is not None:
+            self._open.append(name)
+            value = self._default(reference.default, node)
+            self._open.pop()
+        elif value is None and name not in self._refused:
+            hint = did_you_mean(name, self._known) or (
+                f"give it a value: `vars: {{{name}: …}}`, `--var {name}=…` or the environment variable `WDS_{name}`; "
+                f"or a default: `${{{name}:-…}}`"
+            )
+            self._problems.add("E107", node, f"the variable `{name}` is not set", hint)
+        return value
+
+    def _default(self, text: str, node: Scalar) -> Node | None:
+        expanded = self._scalar(node.scalar(text, width=node.width))
+        if isinstance(expanded, Scalar) and isinstance(expanded.value, str) and expanded.value:
+            return _spelt(expanded.value, node, expanded.base)
+        return expanded
+
+    @property
+    def _known(self) -> list[str]:
+        own = list(self._own.entries) if self._own else []
+        return [*self._arguments, *own]
+
+    def _look_up(self, name: str, node: Scalar) -> Node | None:
+        if name in self._arguments:
+            return self._arguments[name]
+        text = self._environ.get(f"WDS_{name}")
+        if text is not None:
+            if len(text) > MAX_TEXT or not text.isprintable():
+                hint = "use printable text only"
+                self._problems.add(
+                    "E110", node, f"`WDS_{name}` is too long or holds control characters", hint
+                )
+                self._refused.add(name)
+                return None
+            return _spelt(text, node, self._directory)
+        held = self._own.entries.get(name) if self._own else None
+        if held is None or is_null(held.value):
+            return None
+        return self.expand(held.value)
+
+
+def used_names(node: Node) -> set[str]:
+    """The names of all variables in a tree, also those in defaults."""
+    names: set[str] = set()
+    for scalar in scalars(node):
+        if isinstance(scalar.value, str) and "${" in scalar.value:
+            names.update(re.findall(r"\$\{([A-Za-z_][A-Za-z0-9_]*)", scalar.value))
+    return names
+
+
+def _spelt(text: str, node: Node, directory: str) -> Scalar:
+    """A text from outside the file, typed as a plain scalar would be; empty stays text, for null removes."""
+    value = typed(text) if text else ""
+    return node.scalar(value, directory=directory, text=text)

@@ -1,0 +1,145 @@
+"""One spec out of a file that holds several: the split, the environment's overlay and overrides laid over it."""
+
+from __future__ import annotations
+
+from wdspec.base.errors import did_you_mean
+from wdspec.spec.problems import Problems, listed
+from wdspec.spec.python_values import from_python
+from wdspec.spec.tree import ListNode, MapEntry, MapNode, Node, Origin, Position, Scalar, merge
+from wdspec.spec.yaml import parse
+
+
+def names_under(top: MapNode, key: str) -> list[str]:
+    """The names of the splits or environments of a file."""
+    held = top.get(key)
+    return list(held.entries) if isinstance(held, MapNode) else []
+
+
+def choose_split(
+    top: MapNode, split: str | None, problems: Problems, at: Node | None = None
+) -> MapNode | None:
+    """The file with one split laid over its top level; None, and a problem, when none can be chosen.
+
+    Args:
+        at: where the choice was made, if in a file (`spec: x.yaml#val`).
+    """
+    splits = top.get("splits")
+    names = names_under(top, "splits")
+    if splits is not None and not isinstance(splits, MapNode):
+        problems.add("E202", splits, "`splits` takes a map of names", "write `splits: {train: {dataset: …}}`")
+        return None
+    if splits is not None and top.get("dataset") is not None:
+        hint = "move the sources into one of the splits"
+        problems.add("E207", top.key("splits"), "`splits` and `dataset` cannot both stand at the top", hint)
+    if split is None and splits is None:
+        return top.without("splits")
+    if split is None:
+        hint = f"choose one: {listed(names)}, for example `{top.origin.name}#{names[0] if names else '…'}`"
+        problems.add("E103", at or top.key("splits"), "the spec has splits, and none is chosen", hint)
+        return None
+    held = splits.get(split) if isinstance(splits, MapNode) else None
+    if not isinstance(held, MapNode):
+        hint = did_you_mean(split, names) or (f"there are {listed(names)}" if names else "it has no splits")
+        position = at or (top.key("splits") if splits is not None else top)
+        if split in names and splits is not None:
+            problems.add("E202", splits.entries[split].value, "a split takes a map of top-level keys")
+        else:
+            problems.add("E103", position, f"the spec has no split `{split}`", hint)
+        return None
+    return merge(top.without("splits"), held)
+
+
+def choose_environment(
+    top: MapNode, name: str | None, overlaid: set[Position], problems: Problems, chosen_by: str = ""
+) -> MapNode | None:
+    """The file with an environment's overlay laid over it; `sources` in it stays a key of its own.
+
+    The positions of the rewrite rules that came with the overlay are added to `overlaid`: they go before others.
+    """
+    environments = top.get("environments")
+    if environments is not None and not isinstance(environments, MapNode):
+        problems.add(
+            "E202", environments, "`environments` takes a map of names", "write `environments: {laptop: {…}}`"
+        )
+        return None
+    if name is None:
+        return top.without("environments")
+    names = names_under(top, "environments")
+    if name not in names:
+        hint = did_you_mean(name, names) or (
+            f"there are {listed(names)}" if names else "it has no environments"
+        )
+        position = top.key("environments") if environments is not None else top
+        problems.add("E104", position, f"the spec has no environment `{name}`{chosen_by}", hint)
+        return None
+    assert environments is not None
+    overlay = environments.get(name)
+    if overlay is None:
+        return top.without("environments")
+    if not isinstance(overlay, MapNode):
+        problems.add("E202", overlay, "an environment takes a map of top-level keys")
+        return None
+    for key in ("extends", "environments", "splits"):
+        if key in overlay.entries:
+            message = f"`{key}` cannot stand in an environment"
+            problems.add(
+                "E216", overlay.key(key), message, "an overlay changes values of the spec that was chosen"
+            )
+    return lay_over(
+        top.without("environments"), overlay.without("extends", "environments", "splits"), overlaid
+    )
+
+
+def lay_over(top: MapNode, overlay: MapNode, overlaid: set[Position]) -> MapNode:
+    """An overlay over a tree."""
+    overlaid.update(_rules(overlay))
+    return merge(top, overlay)
+
+
+def override_tree(key: str, value: object, origin: Origin, problems: Problems) -> MapNode | None:
+    """`a.b` and a value as the map `{a: {b: value}}`."""
+    steps = key.split(".")
+    position = Scalar(origin, 0, 0, None)
+    if not all(steps):
+        problems.add("E113", position, f"{key!r} is no path to a key", "write `key=value` or `key.key=value`")
+        return None
+    node = from_python(value, origin, problems)
+    return None if node is None else _nested(steps, node)
+
+
+def override_text(text: str, directory: str, problems: Problems) -> MapNode | None:
+    """An override as the command line gives it, `a.b=value`, the value being YAML."""
+    key, equals, value = text.partition("=")
+    origin = Origin(f"--set {key}"[:200], directory, value)
+    steps = key.strip().split(".")
+    if not equals or not all(steps):
+        hint = "write `key=value` or `key.key=value`"
+        problems.add("E113", Scalar(origin, 1, 1, None), f"{text!r} is no override", hint)
+        return None
+    before = len(problems)
+    tree = parse(value, origin, problems)
+    if tree is None:
+        return None if len(problems) > before else _nested(steps, Scalar(origin, 1, 1, None))
+    return _nested(steps, tree)
+
+
+def _nested(steps: list[str], node: Node) -> MapNode:
+    for step in reversed(steps):
+        key = node.scalar(step)
+        node = MapNode(node.origin, node.line, node.column, {step: MapEntry(key, node)})
+    assert isinstance(node, MapNode)
+    return node
+
+
+def _rules(overlay: MapNode) -> set[Position]:
+    """Where the rewrite rules in an overlay stand, at its top, in its defaults and in its sources."""
+    holders: list[Node | None] = [overlay, overlay.get("defaults")]
+    sources = overlay.get("sources")
+    if isinstance(sources, MapNode):
+        holders += [entry.value for entry in sources.entries.values()]
+    found: set[Position] = set()
+    for holder in holders:
+        rules = holder.get("rewrite") if isinstance(holder, MapNode) else None
+        if isinstance(rules, ListNode):
+            found.update(rule.position for rule in rules.items)
+    return found

@@ -1,0 +1,183 @@
+"""The shards that a reader is at, and those that come next, opened before these end."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, BinaryIO, cast
+
+from wdspec.storage.resolve import Resolution
+from wdspec.storage.storage import Storage
+from wdspec.stores.read_ahead import FetchesAhead, ReadAhead, background_fetcher, interruptible
+from wdspec.urls.urls import ShardUrl, local_path
+
+
+class Ahead:
+    """The shards of one reader: those it reads, and the ones it is going to.
+
+    Args:
+        storage: of the source that it reads.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._reading = _Reading()
+        self._expected: dict[str, _Expected] = {}
+        self._announced: dict[str, Resolution] = {}
+
+    def open(self, shard: ShardUrl) -> BinaryIO:
+        """The bytes of a shard, as `Storage.open` gives them, fetched ahead unless they are local.
+
+        Raises:
+            MissingShardError, ShardError: as `Storage.open`.
+        """
+        resolution = self._storage.resolve(shard)
+        expected = self._expected.pop(resolution.location, None)
+        stream = _fetching(self._storage.open(resolution)) if expected is None else expected.take()
+        if isinstance(stream, FetchesAhead):
+            self._reading.add(stream)
+        return stream
+
+    def expect(self, shards: Iterable[ShardUrl]) -> None:
+        """Says what will be opened next, each when all before it is there, or will be soon."""
+        wanted = {
+            each.location: each
+            for each in map(self._storage.resolve, shards)
+            if local_path(each.location) is None
+        }
+        for location in self._expected.keys() - wanted.keys():
+            self._expected.pop(location).close()
+        before: _Reading | _Expected = self._reading
+        for location, resolution in wanted.items():
+            if location not in self._expected:
+                self._expected[location] = _Expected(self._storage, resolution, before)
+            before = self._expected[location]
+
+    def announce(self, following: Callable[[int], Iterable[ShardUrl]]) -> None:
+        """Has the stores told of the shards that follow, where the spec asks for that: half of them at a time.
+
+        Args:
+            following: gives so many shards that follow.
+        """
+        horizon = self._storage.horizon
+        if not horizon:
+            return
+        coming = {each.location: each for each in map(self._storage.resolve, following(horizon))}
+        new = [each for location, each in coming.items() if location not in self._announced]
+        if new and 2 * len(new) >= min(horizon, len(coming)):
+            self._announced = coming
+            background_fetcher().add(_Announcement(self._storage, new))
+
+    def close(self) -> None:
+        """Gives up what was expected."""
+        self.expect(())
+
+    def __del__(self) -> None:
+        for expected in self._expected.values():
+            expected.close()
+
+
+class _Announcement:
+    """Tells the stores once of shards that are going to be read."""
+
+    buffered = -2  # before anything that is read, which waits for its store as long
+
+    def __init__(self, storage: Storage, shards: Sequence[Resolution]) -> None:
+        self.lock = threading.Lock()
+        self._storage, self._shards = storage, shards
+        self.done = False
+
+    @property
+    def ready(self) -> bool:
+        return not self.done
+
+    def fetch_piece(self) -> None:
+        self.done = True
+        self._storage.announce(self._shards)
+
+
+class _Reading:
+    """The streams that one reader is at."""
+
+    def __init__(self) -> None:
+        self._streams: list[Any] = []
+
+    def add(self, stream: Any) -> None:
+        # A new list each time: the fetching thread looks at the old one meanwhile.
+        self._streams = [*(each for each in self._streams if not each.closed), stream]
+
+    @property
+    def there(self) -> bool:
+        """Whether all their bytes are, or will be soon."""
+        return all(stream.nearly_fetched or stream.closed for stream in self._streams)
+
+
+class _Expected:
+    """Opens a shard once its turn is near, and goes on with its bytes."""
+
+    def __init__(self, storage: Storage, resolution: Resolution, before: _Reading | _Expected) -> None:
+        self.lock = threading.Lock()
+        self._storage, self._resolution, self._before = storage, resolution, before
+        self._stream: BinaryIO | None = None
+        self._error: Exception | None = None
+        self._given_up = False
+        background_fetcher().add(self)
+
+    @property
+    def buffered(self) -> int:
+        return -1  # what is being read comes in meanwhile, into the buffers of the system
+
+    @property
+    def done(self) -> bool:
+        return self._given_up or self._stream is not None or self._error is not None
+
+    @property
+    def ready(self) -> bool:
+        return self._before.there
+
+    @property
+    def there(self) -> bool:
+        """Whether all its bytes are, or will be soon."""
+        stream = self._stream
+        if isinstance(stream, FetchesAhead):
+            return stream.nearly_fetched or stream.closed
+        return stream is not None or self._error is not None
+
+    def fetch_piece(self) -> None:
+        if self.done:
+            return
+        try:
+            self._stream = _fetching(self._storage.open(self._resolution))
+        except Exception as error:
+            self._error = error
+            return
+        if isinstance(self._stream, ReadAhead):
+            self._stream.wanted = False
+            self._stream.start()
+        if self._given_up:
+            self._stream.close()
+
+    def take(self) -> BinaryIO:
+        """The stream for its reader. Raises what opening raised."""
+        with interruptible(self.lock):
+            self.fetch_piece()
+        self._before = _Reading()  # else every one would hold on to all before it
+        if self._error is not None:
+            raise self._error
+        if isinstance(self._stream, ReadAhead):
+            self._stream.wanted = True
+        return cast(BinaryIO, self._stream)
+
+    def close(self) -> None:
+        self._given_up = True
+        background_fetcher().wake()
+        if self._stream is not None:
+            self._stream.close()
+
+
+def _fetching(stream: BinaryIO) -> BinaryIO:
+    """The stream itself if it is a local file or fetches by itself, else one that reads ahead."""
+    if isinstance(stream, (io.FileIO, FetchesAhead)):
+        return stream
+    return cast(BinaryIO, ReadAhead(stream))

@@ -1,0 +1,464 @@
+"""Asking an AIStore cluster: a gateway says which target has the bytes, and the target gives them.
+
+The token is shown to gateways only. Redirects are followed by hand, taken as they come and never kept: they may be
+signed, and expire; and a target may leave.
+
+The gateways of an AIStore cluster: those that are named, and those that the cluster's map adds.
+
+What an AIStore cluster means by a status: wait, skip the shard, or mend the set-up.
+
+How long a target is asked again that says it has no such object.
+
+One that has just joined does not have yet what is its own now, and gateways hear of it at different times: for seconds,
+objects that exist are answered with 404.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import IO, TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import urllib3
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, SSLError
+from urllib3.util import Timeout
+
+from wdspec.base.errors import MissingShardError, ShardError, StoreError
+from wdspec.base.process import KeyedValues, PerProcess
+from wdspec.base.redaction import answered, harmless
+from wdspec.stores.ais_cluster import AisCluster
+from wdspec.stores.http_answers import retry_after
+from wdspec.stores.http_requests import (
+    CONNECTIONS,
+    HEADERS,
+    drain,
+    get,
+    is_safe_redirect,
+    one_line,
+    redirect_of,
+)
+from wdspec.stores.retry import PASSING, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+log = logging.getLogger("wdspec")
+
+
+MAP = "/v1/daemon?what=smap"
+_LARGEST = 16 * 1024 * 1024
+_LEAVING = 1 << 2 | 1 << 3
+"""Flags of a node that is in maintenance, or being taken out."""
+
+
+class Gateways:
+    """Whom to ask next. One that does not answer is passed over; the cluster is asked for its map once it answers, so
+    that it outlives the one that was named.
+
+    Args:
+        named: their URLs, all alike.
+    """
+
+    def __init__(self, named: tuple[str, ...]) -> None:
+        self._named = named
+        self._known = list(named)
+        self._turn = 0
+        self._has_map = False
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def current(self) -> str:
+        """The URL of the one to ask."""
+        return self._known[self._turn % len(self._known)]
+
+    def pass_over(self) -> None:
+        """The current one does not answer; when the next one does, it is asked who is there now."""
+        self._turn += 1
+        self._has_map = False
+
+    def learn(self, ask: Callable[[str], urllib3.BaseHTTPResponse]) -> None:
+        """Asks the current one for the map, if that was not done since the last one went.
+
+        Args:
+            ask: makes a request to a gateway, with the token; what it raises is only logged: the map is a help.
+        """
+        if self._has_map:
+            return
+        self._has_map = True
+        asked = self.current
+        try:
+            response = ask(asked + MAP)
+            found = (
+                _gateways_in(response.read(_LARGEST), urlsplit(asked).scheme)
+                if response.status == 200
+                else []
+            )
+            drain(response)
+        except Exception as error:
+            log.debug("the map of the AIStore cluster at %s cannot be had: %s", urlsplit(asked).netloc, error)
+            return
+        self._known = list(dict.fromkeys([*self._named, *found]))
+        self._turn = self._known.index(asked) if asked in self._known else 0
+
+
+def _gateways_in(text: bytes, scheme: str) -> list[str]:
+    """The public URLs of the gateways in a map, by their names; only those of the scheme that was trusted."""
+    nodes = json.loads(text)["pmap"]
+    there = (nodes[name] for name in sorted(nodes))
+    urls = (
+        str(node["public_net"]["direct_url"]) for node in there if not int(node.get("flags") or 0) & _LEAVING
+    )
+    return [url.rstrip("/") for url in urls if urlsplit(url).scheme == scheme and urlsplit(url).hostname]
+
+
+PATIENCE = 10.0
+"""Seconds from the first 404 of an object to the one that counts."""
+BELIEVED = 30.0
+"""Seconds for which all that a target says is missing counts at once, after one has counted: of a thousand missing
+shards not each costs the patience."""
+
+
+class MissingObjects:
+    """What the targets of a cluster said of missing objects, in this process."""
+
+    def __init__(self) -> None:
+        self._believed: dict[str, float] = {}
+
+    def counts(self, host: str, since: float) -> bool:
+        """Whether a target's 404 is to be believed.
+
+        Args:
+            host: the target.
+            since: when the object was first said to be missing, by `time.monotonic`.
+        """
+        now = monotonic()
+        if now - since >= PATIENCE:
+            self._believed[host] = now
+        return now - self._believed.get(host, -BELIEVED) < BELIEVED
+
+
+MAX_HOPS = 5
+"""One is usual, and two where an ETL answers by itself."""
+_LONGEST_TOKEN = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a cluster answered in the end."""
+
+    response: urllib3.BaseHTTPResponse
+    host: str
+    """Host and port of whom it came from."""
+    hops: int
+    """Redirects on the way: 0 if a gateway answered by itself."""
+    token: str | None = field(default=None, repr=False)
+    """What the gateway was shown."""
+
+
+@dataclass(frozen=True)
+class _Request:
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes | None = None
+    file: IO[bytes] | None = None
+
+    def for_gateway(self, token: str | None) -> _Request:
+        """With the token, and without what only a target gets."""
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        own = self.headers if self.file is None else HEADERS
+        return replace(self, headers={**own, **headers}, file=None)
+
+
+class AisClient:
+    """The connections of this process to one cluster."""
+
+    def __init__(self, cluster: AisCluster) -> None:
+        self._cluster = cluster
+        self._timeout = Timeout(connect=cluster.connect_timeout, read=cluster.read_timeout)
+        self._manager = _manager(cluster)
+        self._token: str | None = None
+        self._token_read = False
+        self._gateways = Gateways(cluster.endpoints)
+        self._reached = False
+        self.missing = MissingObjects()
+
+    def get(self, target: str, headers: Mapping[str, str], body: bytes | None = None) -> Reply:
+        """The answer to a GET of a path and query, whatever its status; the caller closes it. See `ask`."""
+        return self.ask("GET", target, headers, body)
+
+    def ask(
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        file: IO[bytes] | None = None,
+    ) -> Reply:
+        """The answer to a request for a path and query, whatever its status; the caller closes it.
+
+        Where the token is refused, its file is read again, as tokens expire, and the cluster asked once more.
+
+        Args:
+            headers: of the bytes of `file`, if it is given, which is for a target: the gateway only says which.
+
+        Raises:
+            TransientError: nobody answered.
+            StoreError: certificates or redirects that cannot be trusted, or a token file that cannot be read.
+        """
+        request = _Request(method, target, headers, body, file)
+        reply = self._reply(request)
+        if reply.response.status == 401 and self._renew_token():
+            reply.response.close()
+            reply = self._reply(request)
+        return reply
+
+    def _reply(self, request: _Request) -> Reply:
+        response, url = self._from_gateway(request)
+        try:
+            for hops in range(MAX_HOPS + 1):
+                try:
+                    there = redirect_of(response, url)
+                except ValueError as error:
+                    raise StoreError(f"AIStore at {_shown(url)} answers by {error}") from None
+                if there is None:
+                    return Reply(response, urlsplit(url).netloc, hops, self._token)
+                if hops < MAX_HOPS:
+                    _check_redirect(url, there)
+                    url = there
+                    drain(response)
+                    response = self._from_target(url, request)
+        except BaseException:
+            response.close()
+            raise
+        response.close()
+        raise StoreError(f"more than {MAX_HOPS} redirects in AIStore, the last one to {_shown(url)}")
+
+    def _renew_token(self) -> bool:
+        """Reads the token's file again; whether there is another one now."""
+        before = self._token
+        if self._cluster.token is not None:
+            return False
+        self._token = token_in(self._cluster)
+        self._token_read = True
+        return self._token is not None and self._token != before
+
+    def _from_gateway(self, request: _Request) -> tuple[urllib3.BaseHTTPResponse, str]:
+        if not self._token_read:
+            self._token, self._token_read = self._cluster.token or token_in(self._cluster), True
+        shown = request.for_gateway(self._token)
+        failures = []
+        gateways = self._gateways
+        for _ in range(len(gateways)):
+            url = gateways.current + request.target
+            try:
+                response = self._sent(url, shown)
+            except _NoConnectionError as error:
+                failures.append(f"{_shown(url)}: {error}")
+                gateways.pass_over()
+                continue
+            self._reached = True
+            gateways.learn(lambda url: self._sent(url, _Request("GET", "", HEADERS).for_gateway(self._token)))
+            return response, url
+        raise TransientError(
+            f"no gateway of AIStore answers: {'; '.join(failures)}; "
+            "is the endpoint right (AIS_ENDPOINT or `aistore.endpoint`), and is the cluster up?",
+            brief=not self._reached,
+        )
+
+    def _from_target(self, url: str, request: _Request) -> urllib3.BaseHTTPResponse:
+        if request.file is not None:
+            request.file.seek(0)
+        try:
+            return self._sent(url, request)
+        except _NoConnectionError as error:
+            raise TransientError(
+                f"the gateway sends us to {_shown(url)}, and there is no connection to that: {error}; the targets of "
+                "the cluster, not only its gateway, must be reachable from here"
+            ) from error
+
+    def _sent(self, url: str, request: _Request) -> urllib3.BaseHTTPResponse:
+        body = request.body if request.file is None else request.file
+        try:
+            return get(self._manager, url, request.headers, self._timeout, body, request.method)
+        except (NewConnectionError, ConnectTimeoutError) as error:
+            raise _NoConnectionError(_words(error)) from harmless(error)
+        except SSLError as error:
+            raise StoreError(
+                f"TLS with {_shown(url)} failed: {_words(error)}; AIS_CLIENT_CA or `aistore.client_ca` names the "
+                "certificates to trust, AIS_CRT and AIS_CRT_KEY the client's own"
+            ) from error
+        except (HTTPError, OSError) as error:
+            raise TransientError(f"no answer from {_shown(url)}: {_words(error)}") from harmless(error)
+
+
+def _check_redirect(url: str, target: str) -> None:
+    if not is_safe_redirect(url, target):
+        raise StoreError(
+            f"AIStore at {_shown(url)} redirects from {urlsplit(url).scheme} to {urlsplit(target).scheme}://, which is "
+            "refused: anybody could read along; let its targets use https too"
+        )
+
+
+class _NoConnectionError(Exception):
+    """Nothing listens there, or nothing comes back in time."""
+
+
+_clients: PerProcess[KeyedValues[AisCluster, AisClient]] = PerProcess(KeyedValues)
+
+
+def client_for(cluster: AisCluster) -> AisClient:
+    """The client of this process for a cluster.
+
+    Raises:
+        StoreError: certificates that cannot be read.
+    """
+    return _clients.value.get(cluster, lambda: AisClient(cluster))
+
+
+def token_in(cluster: AisCluster) -> str | None:
+    """The token in the cluster's file: JSON as `ais auth login` writes it, or the token alone.
+
+    Raises:
+        StoreError: a file that somebody named cannot be read, or holds no token.
+    """
+    path = cluster.token_file
+    if path is None:
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(_LONGEST_TOKEN).strip()
+        token = json.loads(text)["token"] if text.startswith("{") else text
+    except FileNotFoundError:
+        if not cluster.token_named:
+            return None
+        raise StoreError(
+            "there is no such file, which AIStore's token should be in; `ais auth login` writes it",
+            location=path,
+        ) from None
+    except (OSError, ValueError, KeyError) as error:
+        raise StoreError(
+            f"the file of AIStore's token cannot be read: {type(error).__name__}; `ais auth login` writes it anew",
+            location=path,
+        ) from None
+    if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
+        raise StoreError(
+            "the file of AIStore's token holds none; `ais auth login` writes it anew", location=path
+        )
+    return token
+
+
+def _manager(cluster: AisCluster) -> urllib3.PoolManager:
+    for path in (cluster.client_ca, cluster.client_crt, cluster.client_key):
+        if path is not None and not os.path.isfile(path):
+            raise StoreError("no such file, which AIStore's certificates should be in", location=path)
+    if cluster.skip_verify_crt:
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    return urllib3.PoolManager(
+        maxsize=CONNECTIONS,
+        cert_reqs="CERT_NONE" if cluster.skip_verify_crt else "CERT_REQUIRED",
+        ca_certs=cluster.client_ca,
+        cert_file=cluster.client_crt,
+        key_file=cluster.client_key,
+    )
+
+
+def _shown(url: str) -> str:
+    """Whom a URL leads to: what follows may be signed."""
+    return urlsplit(url).netloc
+
+
+def _words(error: Exception) -> str:
+    """What an error says, without the names of Python's objects."""
+    cause = error.__cause__ or error.__context__ or error
+    return getattr(cause, "strerror", None) or str(cause).rpartition(">: ")[2] or type(cause).__name__
+
+
+_OVERLOADED = PASSING - {500}
+_ADVICE = {
+    400: "check the bucket and the name",
+    401: "log in with `ais auth login`, or set AIS_AUTHN_TOKEN",
+    403: "ask for permission to read this bucket",
+    501: "this cluster is built without it",
+    507: "the cluster has no room for what it fetches; make some",
+}
+
+
+_NO_BUCKET = re.compile(r"nosuchbucket|errbcknotfound|bucket \"?[a-z]+://[^\s/\"]+/?\"? does not exist")
+"""What a target says of the whole bucket: a cloud's missing bucket shows only there."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An answer that holds no bytes of a shard."""
+
+    status: int
+    text: str
+    """What it says, on one line."""
+    node: str
+    """Who says so: `p[…]` for a gateway, `t[…]` for a target, or "" if it is not told."""
+    host: str
+    hops: int
+    retry_after: float | None = None
+
+    @classmethod
+    def of(cls, reply: Reply) -> Refusal:
+        """Reads what a reply says, and is done with it."""
+        status, headers = reply.response.status, reply.response.headers
+        data = drain(reply.response)
+        text, node = data, ""
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+            said = json.loads(data)
+            text, node = str(said["message"]).encode(), str(said.get("node", ""))
+        wait = retry_after(headers.get("retry-after"))
+        words = answered(text.decode("utf-8", "replace"), reply.token or "").encode()
+        return cls(status, one_line(words, 300), node, reply.host, reply.hops, wait)
+
+    def __str__(self) -> str:
+        """Who says what."""
+        who = "the gateway" if self.by_gateway else "the target"
+        return f"{who} {self.host} answers {self.status}{f': {self.text}' if self.text else ''}"
+
+    @property
+    def by_gateway(self) -> bool:
+        """Whether it is a gateway that says so: then the cluster's set-up is at fault, not the shard."""
+        return self.node.startswith("p[") or (self.hops == 0 and not self.node.startswith("t["))
+
+    def error(self, cluster: AisCluster) -> TransientError | ShardError | StoreError:
+        """The error that it is.
+
+        Returns:
+            TransientError: it may pass; MissingShardError: there is no such object; ShardError: it cannot be
+            read; StoreError: no other shard could be read either.
+        """
+        text, etl = self.text.lower(), cluster.etl
+        if self.status in _OVERLOADED or (self.status == 400 and "smap v0" in text):
+            return TransientError(str(self), retry_after=self.retry_after)
+        if self.status == 404 and (self.by_gateway or _NO_BUCKET.search(text)):
+            return StoreError(
+                f"{self}; does the bucket exist, is its provider configured in the cluster, and is "
+                f"{cluster.endpoints[0]} the cluster?"
+            )
+        if self.status == 404 and etl is not None and ("starting new etl" in text or "etl job" in text):
+            return StoreError(f"{self}; start the ETL `{etl.name}`: `ais etl start {etl.name}`")
+        if self.status in (404, 410):
+            return MissingShardError(f"no such object in AIStore: {self}")
+        if self.status >= 500 and self.status not in _ADVICE:
+            what = f"the ETL `{etl.name}` fails on this shard" if etl and "etl" in text else "AIStore fails"
+            return ShardError(f"{what}: {self}")
+        if self.status == 416:
+            return ShardError(f"the object is shorter than it was: {self}; start again from a saved state")
+        advice = _ADVICE.get(self.status, "check the URL")
+        if self.status == 501 and etl is not None:
+            advice = "this cluster is built without ETLs"
+        return StoreError(f"AIStore refuses: {self}; {advice}")

@@ -1,0 +1,268 @@
+"""fsspec's file systems: found by scheme, one per process and settings, and their errors in our words.
+
+Many of them keep threads, event loops and sockets, which do not survive a fork: what a parent made is never used
+by its children (s3fs, gcsfs and adlfs would hang there).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+import os
+import ssl
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from wdspec.base.errors import MissingShardError, ShardError, StoreError
+from wdspec.base.process import KeyedValues, PerProcess
+from wdspec.base.redaction import answered, harmless
+from wdspec.stores.retry import PASSING, TransientError
+from wdspec.stores.settings import ObjectLogin
+from wdspec.urls.urls import ROWS, scheme_of
+
+T = TypeVar("T")
+
+_NO_ACCESS = frozenset(
+    {
+        "NoCredentialsError",
+        "PartialCredentialsError",
+        "ProfileNotFound",
+        "ClientAuthenticationError",
+        "CredentialUnavailableError",
+        "AuthenticationException",
+        "BadHostKeyException",
+        "DefaultCredentialsError",
+        "RefreshError",
+        "GatedRepoError",
+        "NoCredentialProviders",
+    }
+)
+_MISSING = frozenset({"ResourceNotFoundError", "EntryNotFoundError", "RepositoryNotFoundError"})
+_NO_CONTACT = frozenset(
+    {
+        "EndpointConnectionError",
+        "ConnectTimeoutError",
+        "ClientConnectorError",
+        "ClientConnectorDNSError",
+        "ServiceRequestError",
+        "ConnectionRefusedError",
+        "NoValidConnectionsError",
+        "gaierror",
+    }
+)
+_MISTAKES = (TypeError, ValueError, AttributeError, NotImplementedError, LookupError, ImportError)
+_VALIDATORS = ("ETag", "etag", "generation", "version_id", "VersionId", "md5Hash", "blob_id")
+_TIMES = ("LastModified", "last_modified", "mtime", "updated", "modify", "created")
+
+reached: set[str] = set()
+"""Schemes whose stores have answered in this process."""
+
+_inherited: list[Any] = []
+_OF_OUR_PARSER = "aiohttp.http_exceptions"
+"""What a client says of an answer that is cut or garbled: its `code` 400 is not the store's."""
+
+
+@lru_cache(maxsize=1)
+def known_schemes() -> Mapping[str, Mapping[str, str]]:
+    """The schemes that fsspec knows, with the class that reads each and what fsspec says if it is missing."""
+    from fsspec.registry import known_implementations, registry
+
+    registered = {
+        str(name): {"class": f"{each.__module__}.{each.__qualname__}"} for name, each in registry.items()
+    }
+    known = {str(name): dict(each) for name, each in known_implementations.items()}
+    return {**registered, **known}
+
+
+def described(scheme: str) -> str:
+    """What reads a scheme that fsspec knows, or what to install for it; imports nothing of it."""
+    reader = known_schemes()[scheme]["class"]
+    if importlib.util.find_spec(reader.split(".")[0]) is None:
+        return _to_install(scheme)
+    return f"{reader.rsplit('.', 1)[-1]} of {reader.split('.')[0]}"
+
+
+def filesystem_of(location: str, login: ObjectLogin | None = None) -> tuple[Any, str]:
+    """The file system that reads a URL, made in this process on first use, and the path of the URL in it.
+
+    Those without an event loop of their own belong to one thread, as fsspec has it.
+
+    Raises:
+        ShardError: the package for it is not installed, or its settings are wrong.
+        StoreError: `login` is not for this scheme, or lacks a secret.
+        TransientError: some connect at once, and the connection failed.
+    """
+    from fsspec import get_filesystem_class
+
+    scheme = scheme_of(location)
+    try:
+        kind = _plain(get_filesystem_class(scheme))
+    except ImportError as error:
+        raise ShardError(f"{_to_install(scheme)} ({error})", location=location) from None
+    try:
+        own = {} if login is None else login.arguments(scheme)
+        options = {**kind._get_kwargs_from_urls(location), **own, "skip_instance_cache": True}
+        if kind.async_impl:
+            options["use_listings_cache"] = False
+        return _instance(kind, options), kind._strip_protocol(location)
+    except Exception as error:  # whatever a file system raises for wrong settings
+        if isinstance(error, ImportError):
+            raise ShardError(f"{_to_install(scheme)} ({error})", location=location) from None
+        raise explained(error, location) from harmless(error)
+
+
+def _plain(kind: Any) -> Any:
+    """gcsfs without its newest part, unless asked for by gcsfs's own variable.
+
+    That part asks for the type of each bucket over gRPC first, which does not survive a fork, and which emulators
+    do not answer (a minute's wait).
+    """
+    if kind.__name__ == "ExtendedGcsFileSystem" and "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT" not in os.environ:
+        return importlib.import_module("gcsfs.core").GCSFileSystem
+    return kind
+
+
+def _instance(kind: Any, options: dict[str, Any]) -> Any:
+    thread = None if kind.async_impl else threading.get_ident()
+    key = (kind, thread, tuple(sorted((name, repr(value)) for name, value in options.items())))
+    return _systems.value.get(key, lambda: kind(**options))
+
+
+def _leave_alone(inherited: KeyedValues[Any, Any]) -> None:
+    """In a forked child: what the parent made is neither used nor collected.
+
+    Its finalizers would wait for an event loop that does not run here, and take the parent's connections out of the
+    parent's selector, which both share.
+    """
+    _inherited.append(inherited)
+    if "fsspec.asyn" in sys.modules:
+        sys.modules["fsspec.asyn"].reset_lock()
+
+
+_systems: PerProcess[KeyedValues[Any, Any]] = PerProcess(KeyedValues, _leave_alone)
+
+
+def validator_of(info: Mapping[str, Any]) -> str | None:
+    """What changes when an object does, from what a store says of it; None where it says nothing of the kind."""
+    for name in (*_VALIDATORS, *_TIMES):
+        if info.get(name):
+            return f"{name} {info[name]}"
+    return None
+
+
+def explained(error: BaseException, location: str) -> Exception:
+    """Our error for one that a file system raised: transient, missing or final, with what to do."""
+    if isinstance(error, (ShardError, StoreError, TransientError)):
+        return error
+    scheme, name = scheme_of(location), type(error).__name__
+    said = f"{name}: {answered(_first_line(error), location)}"
+    status = _status(error)
+    if _is_untrusted(error):
+        return ShardError(
+            f"the certificate of the store is not trusted ({said}); if it was made by an authority of your own, name "
+            "that authority's file (AWS_CA_BUNDLE for S3, REQUESTS_CA_BUNDLE or SSL_CERT_FILE elsewhere)",
+            location=location,
+        )
+    if isinstance(error, FileNotFoundError) or name in _MISSING or status in (404, 410):
+        return MissingShardError(
+            f"no such object; correct the URL, or rewrite it with WDS_REWRITE or `rewrite:` ({said})",
+            location=location,
+        )
+    if isinstance(error, PermissionError) or name in _NO_ACCESS or status in (401, 403):
+        todo = _advice(scheme) or "ask its owner, or give credentials"
+        return ShardError(f"the store refuses to give it ({said}); {todo}", location=location)
+    if isinstance(error, IsADirectoryError):
+        return ShardError(
+            "a directory, not an object; end its name with `/` to read the shards in it", location=location
+        )
+    if status is not None and 400 <= status < 500 and status not in PASSING:
+        return ShardError(f"the store does not understand the request ({said})", location=location)
+    if isinstance(error, _MISTAKES) and status is None:
+        hint = f"; {advice}" if (advice := _advice(scheme)) else ""
+        return ShardError(f"it cannot be opened ({said}){hint}", location=location)
+    if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
+        return TransientError(f"no answer in time ({said})")
+    return TransientError(said, brief=name in _NO_CONTACT and scheme not in reached)
+
+
+def asked(location: str, login: ObjectLogin | None, question: Callable[[Any, str], T]) -> T:
+    """What a file system answers about a URL, or does with it, at once and once.
+
+    Args:
+        question: takes the file system and the path in it.
+
+    Raises:
+        ShardError: whatever goes wrong, with the URL and what to do.
+    """
+    try:
+        system, path = filesystem_of(location, login)
+        with alone(system):
+            return question(system, path)
+    except Exception as error:  # whatever a file system raises
+        seen = explained(error, location)
+        if isinstance(seen, TransientError):
+            seen = ShardError(str(seen), location=location)
+        raise seen from harmless(error)
+
+
+def _is_untrusted(error: BaseException | None) -> bool:
+    """Whether a certificate that nobody vouches for is behind an error: that does not pass by itself."""
+    for _ in range(20):
+        if error is None:
+            return False
+        if isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _status(error: BaseException) -> int | None:
+    """The HTTP status behind an error, wherever a library keeps it."""
+    for each in (error, error.__cause__):
+        if type(each).__module__ == _OF_OUR_PARSER:
+            continue
+        response = getattr(each, "response", None)
+        if isinstance(response, Mapping):
+            response = response.get("ResponseMetadata", {})
+            if isinstance(response, Mapping) and isinstance(response.get("HTTPStatusCode"), int):
+                return int(response["HTTPStatusCode"])
+        for holder in (each, response):
+            for name in ("status", "status_code", "code"):
+                value = getattr(holder, name, None)
+                if isinstance(value, int) and 100 <= value < 600:
+                    return value
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else "no message"
+
+
+def _advice(scheme: str) -> str | None:
+    """What to do where the store of a scheme refuses to answer."""
+    return ROWS[scheme].advice if scheme in ROWS else None
+
+
+def _to_install(scheme: str) -> str:
+    package = ROWS[scheme].install if scheme in ROWS else None
+    if package is None:
+        advice = known_schemes()[scheme].get("err", "install the package that reads it")
+        return f"nothing installed reads {scheme}://: {advice}"
+    return f"nothing installed reads {scheme}://: `pip install '{package}'`"
+
+
+def alone(system: Any) -> contextlib.AbstractContextManager[Any]:
+    """One thread at a time at a file system without an event loop.
+
+    Those have one connection, and paramiko and ftplib mix up the answers to two threads: one of them waits for ever.
+    """
+    if system.async_impl:
+        return contextlib.nullcontext()
+    lock: contextlib.AbstractContextManager[Any] = vars(system).setdefault("_wdspec_alone", threading.RLock())
+    return lock

@@ -1,0 +1,216 @@
+"""Shards over http and https: kept-alive connections, and ranges to go on after a cut."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import BinaryIO, cast
+
+import urllib3
+from urllib3.exceptions import HTTPError
+from urllib3.util import Timeout, Url, parse_url
+
+from wdspec.base.errors import ShardError, UsageError
+from wdspec.base.process import PerProcess
+from wdspec.base.redaction import answered, harmless
+from wdspec.stores.http_answers import Extent, extent_of, raise_for_status, transferred
+from wdspec.stores.http_requests import (
+    HEADERS,
+    WireBody,
+    authorization,
+    classified,
+    drain,
+    get,
+    is_safe_redirect,
+    manager_for,
+    one_line,
+    redirect_of,
+)
+from wdspec.stores.outputs import Output
+from wdspec.stores.resume import RangeResponse, ResponseBody, ResumingStream
+from wdspec.stores.retry import RetryPolicy, TransientError, patiently
+from wdspec.stores.settings import HttpSettings
+from wdspec.stores.store import ObjectStat, Store, StoreSettings
+from wdspec.urls.urls import scheme_of
+
+MAX_REDIRECTS = 10
+_XML_WORDS = re.compile(rb"<(?:Code|Message)>([^<]*)<")
+
+_answered: PerProcess[set[tuple[str, int]]] = PerProcess(set)
+"""Hosts that have answered this process, and through whose connections."""
+
+
+class HttpStore(Store):
+    """Objects at http and https URLs."""
+
+    def open(self, location: str, settings: StoreSettings) -> BinaryIO:
+        """A stream; nothing is asked before it is read. Raises ShardError for no URL that could be asked for."""
+        return cast(BinaryIO, ResumingStream(_object(location, settings), location, settings.retry_policy))
+
+    def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
+        try:
+            return patiently(settings.retry_policy, location, _object(location, settings).stat)
+        except ShardError as error:
+            error.at(location=location)
+            raise
+
+    def output(
+        self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
+    ) -> Output:
+        raise UsageError(
+            "there is no agreed way to write to an HTTP server; name a program that does, such as "
+            "`pipe:curl -fsS -T - URL`, or write a local shard"
+        )
+
+    def describe(self, location: str, settings: StoreSettings) -> str:
+        return f"{scheme_of(location).upper()}, in ranges where the server gives them"
+
+
+def _object(location: str, settings: StoreSettings) -> HttpObject:
+    try:
+        url = parse_url(location)
+    except HTTPError as error:
+        raise ShardError(f"this is no URL that can be asked for: {error}", location=location) from None
+    if not url.host:
+        raise ShardError("this URL names no host", location=location)
+    return HttpObject(url, settings.http, settings.retry_policy)
+
+
+class HttpObject:
+    """Asks a server for one object, from any offset to its end: the `fetch` of a `ResumingStream`.
+
+    Redirects are followed anew each time: what they point to may be signed, and expire.
+    """
+
+    def __init__(self, url: Url, settings: HttpSettings, retry_policy: RetryPolicy) -> None:
+        self._url, self._settings, self._retry_policy = url, settings, retry_policy
+        self._timeout = Timeout(connect=retry_policy.connect_timeout, read=retry_policy.read_timeout)
+        self._known: Extent | None = None
+
+    def __call__(self, offset: int) -> RangeResponse:
+        """The answer for the bytes from an offset on.
+
+        Raises:
+            TransientError: it may be had later.
+            MissingShardError, ShardError: it cannot be had.
+        """
+        response, url = self._asked(offset)
+        try:
+            excerpt = "" if response.status in (200, 206, 416) else _excerpt(response, self._url, url)
+            raise_for_status(response.status, response.headers, excerpt)
+            extent = extent_of(response.status, response.headers, offset)
+            explain = partial(classified, host=url.netloc or "", retry_policy=self._retry_policy)
+            answer = self._answer(WireBody(response, explain), extent)
+        except BaseException:
+            response.close()
+            raise
+        self._known = self._known or extent
+        return answer
+
+    def stat(self) -> ObjectStat:
+        """What the server says of the object; raises as a call does.
+
+        Where it does not answer a HEAD as it should, as with URLs that are signed for GET alone, it is asked for the
+        object itself, of which nothing is read.
+        """
+        response, _ = self._asked(0, "HEAD")
+        response.close()
+        if response.status == 200 and not response.headers.get("content-encoding"):
+            said = extent_of(200, response.headers, 0)
+            return ObjectStat(said.total, said.validator)
+        answer = self(0)
+        answer.body.close()
+        return ObjectStat(answer.total, answer.validator)
+
+    def _answer(self, body: ResponseBody, extent: Extent) -> RangeResponse:
+        total = extent.total
+        if total is None and extent.start and self._known is not None:
+            total = self._known.total  # `bytes 5-9/*`
+        if extent.encoding:
+            body, changed = transferred(body, extent.encoding, self._url.path or "")
+            if changed and extent.start:
+                raise TransientError("the server compressed a range of bytes for the transfer")
+            if changed:
+                return RangeResponse(body, validator=extent.validator, ranges=False)
+        return RangeResponse(body, extent.start, total, extent.validator, extent.ranges)
+
+    def _asked(self, offset: int, method: str = "GET") -> tuple[urllib3.BaseHTTPResponse, Url]:
+        """The answer, and the URL that gave it in the end."""
+        headers = dict(HEADERS)
+        if offset:
+            headers["range"] = f"bytes={offset}-"
+            if self._known is not None and self._known.validator and self._known.strong:
+                headers["if-range"] = self._known.validator
+        url = self._url
+        for _ in range(MAX_REDIRECTS + 1):
+            response = self._sent(url, headers, method, redirected=url is not self._url)
+            try:
+                target = redirect_of(response, url.url)
+            except ValueError as error:
+                response.close()
+                raise ShardError(str(error)) from None
+            if target is None:
+                return response, url
+            drain(response)
+            url = _redirected(url, target)
+        raise ShardError(f"more than {MAX_REDIRECTS} redirects, the last one to {url.url}")
+
+    def _sent(
+        self, url: Url, headers: dict[str, str], method: str, redirected: bool
+    ) -> urllib3.BaseHTTPResponse:
+        # A login for any host is meant for those that the spec names, not for those that a server sends us to.
+        anywhere = not redirected or _origin(url) == _origin(self._url)
+        login = authorization(url, self._settings, anywhere=anywhere)
+        host = url.netloc or ""
+        manager = manager_for(url, self._settings)
+        if login:
+            headers = {**headers, "authorization": login}
+        try:
+            response = get(
+                manager, url._replace(auth=None, fragment=None).url, headers, self._timeout, method=method
+            )
+        except (HTTPError, OSError) as error:
+            raise classified(
+                error, host, self._retry_policy, answers=(host, id(manager)) in _answered.value
+            ) from harmless(error)
+        _answered.value.add((host, id(manager)))
+        return response
+
+
+def _redirected(url: Url, target: str) -> Url:
+    """Where a redirect leads. A login goes along only to the same origin.
+
+    Raises:
+        ShardError: away from https, or to no URL that could be asked for.
+    """
+    if not is_safe_redirect(url.url, target):
+        raise ShardError(
+            f"a redirect from {url.scheme} to {target} is refused; name that URL itself if it may be trusted"
+        )
+    try:
+        parsed = parse_url(target)
+    except HTTPError as error:
+        raise ShardError(f"a redirect to {target}, which is no URL that can be asked for: {error}") from None
+    if not parsed.host:
+        raise ShardError(f"a redirect to {target}, which names no host")
+    return (
+        parsed._replace(auth=url.auth) if parsed.auth is None and _origin(parsed) == _origin(url) else parsed
+    )
+
+
+def _origin(url: Url) -> tuple[str | None, str | None, int]:
+    return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)
+
+
+def _excerpt(response: urllib3.BaseHTTPResponse, *asked: Url) -> str:
+    """The beginning of what the server says in words, without what it was asked with."""
+    kind = response.headers.get("content-type", "").lower()
+    encoded = bool(response.headers.get("content-encoding"))
+    data = drain(response)
+    if encoded or not any(each in kind for each in ("plain", "xml", "json")):
+        return ""
+    if "xml" in kind or data.lstrip().startswith(
+        b"<?xml"
+    ):  # of an object store, which repeats the whole request
+        data = b": ".join(_XML_WORDS.findall(data))
+    return one_line(answered(data.decode("utf-8", "replace"), *(url.url for url in asked)).encode(), 200)

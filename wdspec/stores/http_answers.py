@@ -1,0 +1,248 @@
+"""What an HTTP answer says: whether to try again, which bytes it holds, and of what.
+
+Bodies that a server compressed for the transfer, although it was asked not to.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http.client import responses
+
+from wdspec.base.errors import MissingShardError, ShardError
+from wdspec.formats.compression import BY_NAME, LONGEST_MAGIC, compression_of
+from wdspec.stores.resume import ResponseBody
+from wdspec.stores.retry import PASSING, TransientError
+
+_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_NO_RANGE = re.compile(r"bytes \*/(\d+)")
+_ADVICE = {
+    400: "check the URL, and the signature if it has one",
+    401: "give `user:password@` in the URL, or an entry for this host in ~/.netrc",
+    403: "check who may read it; a signed URL may have expired",
+    407: "give `user:password@` in the proxy's URL (HTTP_PROXY, HTTPS_PROXY)",
+    451: "read it from elsewhere with WDS_REWRITE or `rewrite:`",
+}
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Which bytes of which object an answer holds.
+
+    ``total`` is None where the server does not say it; ``validator`` is the ETag, else the time of the last change;
+    ``strong`` says whether equal ones mean equal bytes; ``encoding`` is one that the server put around the bytes
+    for the transfer, or that its object has for good.
+    """
+
+    start: int
+    length: int | None
+    total: int | None
+    validator: str | None
+    strong: bool
+    ranges: bool
+    encoding: str
+
+
+def raise_for_status(status: int, headers: Mapping[str, str], excerpt: str) -> None:
+    """Raises unless the answer holds what was asked for.
+
+    Args:
+        status: 200 and 206 are right, and 416 is left to :func:`extent_of`.
+        headers: names in any case.
+        excerpt: the beginning of what the server says in words.
+
+    Raises:
+        TransientError: a status that may pass, with the `Retry-After` of the answer.
+        MissingShardError: 404 or 410.
+        ShardError: any other.
+    """
+    if status in (200, 206, 416):
+        return
+    said = f"status {status} {responses.get(status, '')}".rstrip() + (f": {excerpt}" if excerpt else "")
+    if status in PASSING:
+        raise TransientError(said, retry_after=retry_after(headers.get("retry-after")))
+    if status in (404, 410):
+        raise MissingShardError(
+            f"no such object, says the server: {said}; correct the URL, or rewrite it with "
+            "WDS_REWRITE or `rewrite:`"
+        )
+    advice = _ADVICE.get(status, "check the URL")
+    raise ShardError(f"the server refuses: {said}; {advice}")
+
+
+def extent_of(status: int, headers: Mapping[str, str], asked: int) -> Extent:
+    """What a 200, 206 or 416 holds, for a request from byte `asked` on.
+
+    Raises:
+        TransientError: bytes other than those asked for, or headers that contradict each other.
+        ShardError: the answer is in several parts.
+    """
+    length = _length(headers)
+    encoding = (headers.get("content-encoding") or "").strip().lower()
+    encoding = "" if encoding == "identity" else encoding
+    etag = headers.get("etag")
+    validator = etag or headers.get("last-modified")
+    strong = etag is None or not etag.startswith("W/")
+    if status == 416:
+        return _beyond_the_end(headers, asked, validator, strong)
+    if status == 200:
+        ranges = (headers.get("accept-ranges") or "bytes").strip().lower() != "none"
+        return Extent(0, length, length, validator, strong, ranges, encoding)
+    if (headers.get("content-type") or "").lower().startswith("multipart/byteranges"):
+        raise ShardError(
+            "the server answers a request for one range with several parts; it cannot be read with ranges"
+        )
+    said = headers.get("content-range")
+    match = _RANGE.fullmatch((said or "").strip())
+    if match is None:
+        raise TransientError(f"status 206 with the Content-Range `{said}`, which says not which bytes came")
+    first, last = int(match[1]), int(match[2])
+    total = None if match[3] == "*" else int(match[3])
+    if first != asked or last < first or (total is not None and last >= total):
+        raise TransientError(f"bytes from {asked} on were asked for, but the Content-Range is `{said}`")
+    if length is not None and length != last - first + 1:
+        raise TransientError(f"the Content-Range is `{said}`, but the Content-Length {length}")
+    return Extent(first, last - first + 1, total, validator, strong, True, encoding)
+
+
+def _beyond_the_end(headers: Mapping[str, str], asked: int, validator: str | None, strong: bool) -> Extent:
+    """Nothing, of an object that has no byte there; whoever knows another length sees that it changed."""
+    if not asked:
+        raise TransientError("the server refuses a range of bytes (status 416), and was asked for the whole")
+    said = headers.get("content-range")
+    match = _NO_RANGE.fullmatch((said or "").strip())
+    if match is None or int(match[1]) > asked:
+        raise TransientError(
+            f"bytes from {asked} on are refused with status 416 and the Content-Range `{said}`"
+        )
+    return Extent(asked, 0, int(match[1]), validator, strong, True, "")
+
+
+def _length(headers: Mapping[str, str]) -> int | None:
+    said = headers.get("content-length")
+    if said is None or "chunked" in (headers.get("transfer-encoding") or "").lower():
+        return None
+    values = {each.strip() for each in said.split(",")}
+    if len(values) != 1 or not next(iter(values)).isdigit():
+        raise TransientError(f"the Content-Length is `{said}`")
+    return int(values.pop())
+
+
+def retry_after(said: str | None) -> float | None:
+    """Seconds, of a number of them or a date."""
+    if not said:
+        return None
+    if said.strip().isdigit():
+        return float(said)
+    try:
+        return max(0.0, parsedate_to_datetime(said).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return None
+
+
+ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
+"""Values of `Content-Encoding` that can be undone."""
+
+_INPUT = 64 * 1024
+_GZIP = BY_NAME["gz"]
+
+
+def transferred(body: ResponseBody, encoding: str, path: str) -> tuple[ResponseBody, bool]:
+    """The body as it was before the transfer, and whether it had to be changed for that.
+
+    Some servers put `Content-Encoding: gzip` on a `.tar.gz` that they send as it is. So for such names the
+    encoding is undone only if a gzip file comes out.
+
+    Args:
+        body: from its first byte on.
+        encoding: the `Content-Encoding`.
+        path: of the URL, without a query.
+
+    Raises:
+        TransientError: the body is cut.
+        ShardError: an encoding that cannot be undone.
+    """
+    if encoding not in ENCODINGS:
+        raise ShardError(
+            f"the server compresses with `{encoding}` although it was asked for plain bytes; switch that off for "
+            "shards in its configuration"
+        )
+    start = b""
+    while len(start) < LONGEST_MAGIC and (piece := body.read(_INPUT)):
+        start += piece
+    if not start:
+        return body, False
+    if compression_of(path) is _GZIP and not _GZIP.magic.match(_opened(start)):
+        return _RejoinedBody(start, body), False
+    return DecodedBody(_RejoinedBody(start, body)), True
+
+
+class _WrappedBody:
+    """A body that ends when the one inside it does."""
+
+    def __init__(self, body: ResponseBody) -> None:
+        self._body = body
+
+    def close(self) -> None:
+        self._body.close()
+
+    def abort(self) -> None:
+        self._body.abort()
+
+
+class DecodedBody(_WrappedBody):
+    """A body without the gzip or deflate around it; its checksum is checked."""
+
+    def __init__(self, body: ResponseBody) -> None:
+        super().__init__(body)
+        self._decoder = _decoder()
+        self._input = b""
+        self._begun = False
+
+    def read(self, size: int) -> bytes:
+        while True:
+            data = self._input or self._body.read(_INPUT)
+            decoder = self._decoder
+            if not data:
+                if decoder.eof or not self._begun:
+                    return b""
+                raise TransientError("the compressed transfer stops in the middle")
+            if decoder.eof:  # one gzip stream behind the other
+                decoder = self._decoder = _decoder()
+            try:
+                out = decoder.decompress(data, size)
+            except zlib.error as error:
+                raise TransientError(f"the compressed transfer is damaged: {error}") from error
+            self._begun = True
+            self._input = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
+            if out:
+                return out
+
+
+class _RejoinedBody(_WrappedBody):
+    """A body with the bytes already read from its start put back."""
+
+    def __init__(self, start: bytes, body: ResponseBody) -> None:
+        super().__init__(body)
+        self._start = start
+
+    def read(self, size: int) -> bytes:
+        if self._start:
+            data, self._start = self._start[:size], self._start[size:]
+            return data
+        return self._body.read(size)
+
+
+def _decoder() -> zlib._Decompress:
+    return zlib.decompressobj(wbits=47)
+
+
+def _opened(start: bytes) -> bytes:
+    try:
+        return _decoder().decompress(start, LONGEST_MAGIC)
+    except zlib.error:
+        return b""

@@ -1,0 +1,296 @@
+"""One request and its answer over kept-alive connections: what HTTP servers and AIStore clusters have in common.
+
+Redirects are followed by hand and taken as they come, never kept: what they point to may be signed, and expire.
+
+The connections of a process: made on first use, kept alive, and never shared with a forked child.
+
+Why a request or a body failed: whether it may pass, and what to say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import netrc
+import re
+import ssl
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import IO, Any, TypeVar
+from urllib.parse import unquote, urljoin, urlsplit
+
+import urllib3
+from urllib3 import exceptions
+from urllib3.exceptions import HTTPError
+from urllib3.util import Timeout, Url
+
+from wdspec.base.errors import ShardError
+from wdspec.base.process import KeyedValues, PerProcess
+from wdspec.base.redaction import harmless
+from wdspec.stores.retry import RetryPolicy, TransientError, log
+from wdspec.stores.settings import HttpSettings
+
+HEADERS = {"accept-encoding": "identity", "user-agent": "wdspec"}
+CONNECTIONS = 16
+"""Idle connections kept for each host."""
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_SMALL = 64 * 1024
+
+Explain = Callable[[Exception], Exception]
+"""Makes our error of one of urllib3's."""
+
+
+def get(
+    manager: urllib3.PoolManager,
+    url: str,
+    headers: Mapping[str, str],
+    timeout: Timeout,
+    body: bytes | IO[bytes] | None = None,
+    method: str = "GET",
+) -> urllib3.BaseHTTPResponse:
+    """The answer to one request, whatever its status, with its body unread. Raises what urllib3 raises."""
+    return manager.request(
+        method,
+        url,
+        headers=dict(headers),
+        body=body,
+        preload_content=False,
+        decode_content=False,
+        redirect=False,
+        retries=False,
+        timeout=timeout,
+    )
+
+
+def redirect_of(response: urllib3.BaseHTTPResponse, url: str) -> str | None:
+    """The absolute URL that an answer redirects to; None where it does not.
+
+    Args:
+        url: that gave the answer.
+
+    Raises:
+        ValueError: it redirects to what is no URL; the message says so.
+    """
+    location = response.headers.get("location")
+    if response.status not in _REDIRECTS or location is None:
+        return None
+    with contextlib.suppress(UnicodeError):
+        location = location.encode("latin-1").decode("utf-8")  # headers come as if they were Latin-1
+    try:
+        return urljoin(url, location)
+    except ValueError as error:
+        raise ValueError(
+            f"a redirect to {location}, which is no URL that can be asked for: {error}"
+        ) from None
+
+
+def is_safe_redirect(url: str, target: str) -> bool:
+    """Whether a redirect may be followed: to http or https, and from https to https alone."""
+    before, after = urlsplit(url).scheme.lower(), urlsplit(target).scheme.lower()
+    return after == "https" or (after == "http" and before == "http")
+
+
+def drain(response: urllib3.BaseHTTPResponse) -> bytes:
+    """Reads a small body to its end, so that its connection can be used again; closes that of a large one."""
+    try:
+        data = response.read(_SMALL, decode_content=False)
+        if len(data) < _SMALL:
+            response.release_conn()
+            return data
+    except (HTTPError, OSError):
+        data = b""
+    response.close()
+    return data
+
+
+def one_line(data: bytes, most: int) -> str:
+    """The beginning of what a server says in words, on one line of at most so many characters."""
+    text = data[: 4 * most].decode("utf-8", "replace")
+    line = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    return line[:most] + ("…" if len(line) > most else "")
+
+
+class WireBody:
+    """The bytes of one answer, as they come over the wire.
+
+    Args:
+        explain: makes the error to raise.
+    """
+
+    def __init__(self, response: urllib3.BaseHTTPResponse, explain: Explain) -> None:
+        self._response, self._explain = response, explain
+
+    def read(self, size: int) -> bytes:
+        try:
+            return self._response.read(size, decode_content=False)
+        except (HTTPError, OSError) as error:
+            raise self._explain(error) from harmless(error)
+
+    def close(self) -> None:
+        self._response.close()
+
+    def abort(self) -> None:
+        """Ends a `read` under way in another thread."""
+        with contextlib.suppress(RuntimeError, ValueError, OSError):  # nothing is being read
+            self._response.shutdown()
+
+
+_managers: PerProcess[KeyedValues[tuple[HttpSettings, str | None], urllib3.PoolManager]] = PerProcess(
+    KeyedValues
+)
+
+
+def manager_for(url: Url, settings: HttpSettings) -> urllib3.PoolManager:
+    """The connections through which a URL is asked for: direct ones, or those to its proxy.
+
+    Raises:
+        ShardError: a proxy or a file of certificates that cannot be used.
+    """
+    scheme = url.scheme or "http"
+    proxy = settings.proxy_for(scheme, url.host or "", url.port or (443 if scheme == "https" else 80))
+    return _managers.value.get((settings, proxy), lambda: _made(settings, proxy))
+
+
+def authorization(url: Url, settings: HttpSettings, *, anywhere: bool = True) -> str | None:
+    """The Authorization header for a URL: of its own `user:password@`, else from the netrc file.
+
+    Args:
+        anywhere: whether the file's `default`, a login for every host, may be used.
+    """
+    if url.auth is not None:
+        user, _, password = url.auth.partition(":")
+        return _basic(unquote(user), unquote(password))
+    found = _netrc(settings.netrc)
+    host = (url.host or "").strip("[]")
+    entry = found.authenticators(host) if found and (anywhere or host in found.hosts) else None
+    return _basic(entry[0], entry[2] or "") if entry else None
+
+
+def _made(settings: HttpSettings, proxy: str | None) -> urllib3.PoolManager:
+    arguments: dict[str, Any] = {"maxsize": CONNECTIONS, "ssl_context": _trust(settings)}
+    if proxy is None:
+        return urllib3.PoolManager(**arguments)
+    parsed = urllib3.util.parse_url(proxy)
+    if parsed.scheme not in ("http", "https"):
+        raise ShardError(
+            f"the environment asks for the proxy {proxy} (HTTP_PROXY, HTTPS_PROXY or ALL_PROXY), but only http and "
+            "https proxies are known; unset it, or name the host in NO_PROXY"
+        )
+    if parsed.auth:
+        user, _, password = parsed.auth.partition(":")
+        arguments["proxy_headers"] = {"proxy-authorization": _basic(unquote(user), unquote(password))}
+    return urllib3.ProxyManager(parsed._replace(auth=None).url, **arguments)
+
+
+def _trust(settings: HttpSettings) -> ssl.SSLContext:
+    """Whose certificates are trusted: those named in the environment, else the system's and certifi's."""
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_file, capath=settings.ca_directory)
+    except (OSError, ssl.SSLError) as error:
+        raise ShardError(
+            f"the certificates in `{settings.ca_file}` cannot be read ({error}); correct SSL_CERT_FILE",
+        ) from None
+    if settings.ca_file is None and settings.ca_directory is None:
+        try:
+            import certifi
+        except ImportError:
+            pass
+        else:
+            context.load_verify_locations(certifi.where())
+    return context
+
+
+@lru_cache
+def _netrc(path: str | None) -> netrc.netrc | None:
+    try:
+        return netrc.netrc(path) if path else None
+    except FileNotFoundError:
+        return None
+    except (OSError, netrc.NetrcParseError, UnicodeDecodeError) as error:
+        log.warning("the passwords in `%s` are not used: %s", path, error)
+        return None
+
+
+def _basic(user: str, password: str) -> str:
+    return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
+
+
+_REMEDY = "if it was made by an authority of your own, name that authority's file in SSL_CERT_FILE"
+_REMEDIES = {
+    9: "it will be valid later: is the clock of this machine right?",
+    10: "whoever runs the server has to renew it, if the clock of this machine is right",
+    62: "name the host as the certificate does",
+    64: "name the host as the certificate does, not its address",
+}
+"""By the number that OpenSSL gives to what is wrong with a certificate."""
+_E = TypeVar("_E", bound=BaseException)
+_OBJECT = re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>:? ?|\w+\(host='[^']*', port=[^)]*\): ?")
+
+
+def classified(error: Exception, host: str, retry_policy: RetryPolicy, answers: bool = True) -> Exception:
+    """Our error for one of urllib3's.
+
+    Args:
+        error: what a request or a `read` raised.
+        host: that was asked, for the message.
+        retry_policy: its time-outs go into messages.
+        answers: whether this host has ever answered this process.
+
+    Returns:
+        A TransientError; a ShardError for what does not pass by itself.
+    """
+    certificate = _cause(error, ssl.SSLCertVerificationError)
+    if certificate is not None:
+        said = certificate.verify_message or str(certificate)
+        remedy = _REMEDIES.get(certificate.verify_code, _REMEDY)
+        return ShardError(f"the certificate of {host} is not trusted: {said}; {remedy}")
+    secure = _cause(error, ssl.SSLError)
+    if secure is not None and secure.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"):
+        return ShardError(f"{host} does not speak TLS; is it `http:` instead of `https:`?")
+    if _cause(error, exceptions.NameResolutionError) is not None:
+        return TransientError(
+            f"there is no host {host} ({_words(error)}); correct its name, or see whether this machine has a network "
+            "and whether a proxy is needed (HTTP_PROXY, HTTPS_PROXY)",
+            brief=not answers,
+        )
+    if isinstance(error, exceptions.ProxyError):
+        return TransientError(
+            f"the proxy for {host} failed: {_words(error.original_error)}", brief=not answers
+        )
+    if _cause(error, exceptions.ConnectTimeoutError) is not None and not isinstance(
+        error, exceptions.NewConnectionError
+    ):
+        return TransientError(
+            f"no connection to {host} in {retry_policy.connect_timeout:g} s", brief=not answers
+        )
+    if _cause(error, ConnectionRefusedError) is not None:
+        return TransientError(f"{host} refuses the connection: is a server running there?", brief=not answers)
+    if isinstance(error, exceptions.NewConnectionError):
+        return TransientError(f"no connection to {host}: {_words(error)}", brief=not answers)
+    if isinstance(error, exceptions.ReadTimeoutError):
+        return TransientError(f"{host} gave nothing for {retry_policy.read_timeout:g} s")
+    if isinstance(error, exceptions.LocationValueError):
+        return ShardError(f"this is no URL that can be asked for: {_words(error)}")
+    cut = _cause(error, exceptions.IncompleteRead)
+    if cut is not None and cut.expected is not None:
+        return TransientError(
+            f"the connection to {host} broke after {cut.partial:,} bytes of an answer; {cut.expected:,} are missing"
+        )
+    return TransientError(f"the connection to {host} broke: {_words(error)}")
+
+
+def _cause(error: BaseException | None, kind: type[_E]) -> _E | None:
+    """The first error of a kind on the way to what caused this one."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, kind):
+            return error
+        seen.add(id(error))
+        inner = next((each for each in error.args if isinstance(each, BaseException)), None)
+        error = inner or error.__cause__ or error.__context__
+    return None
+
+
+def _words(error: object) -> str:
+    """What an error says, without the names of Python's objects."""
+    return _OBJECT.sub("", str(error)).strip() or type(error).__name__

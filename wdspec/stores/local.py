@@ -1,0 +1,204 @@
+"""Files of this machine, and of what is mounted on it.
+
+Local files, and what to say where there is none.
+
+Globs and directories on the local disk.
+
+Not the library's ``glob``: that one passes over directories it may not read, and shards must never be missing
+in silence.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import os
+import re
+import stat
+from collections.abc import Iterator
+from itertools import islice
+from typing import BinaryIO
+
+from wdspec.base.errors import MissingShardError, ShardError
+from wdspec.formats.suffixes import is_listed
+from wdspec.stores.outputs import LocalOutput
+from wdspec.stores.store import ObjectStat, Store, StoreSettings
+from wdspec.urls.urls import MAGIC, local_path
+
+_ONE_SLASH = re.compile(r"/([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
+
+
+def open_file(path: str) -> BinaryIO:
+    """The bytes of a local file, unbuffered.
+
+    Raises:
+        MissingShardError: it does not exist; says how far its path does.
+        ShardError: it cannot be read.
+    """
+    try:
+        return open(path, "rb", buffering=0)
+    except (OSError, ValueError) as error:
+        raise explained(error, path) from None
+
+
+def stat_file(path: str) -> os.stat_result:
+    """What the system says of a local file. Raises as `open_file` does."""
+    try:
+        found = os.stat(path)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(path)
+    except (OSError, ValueError) as error:
+        raise explained(error, path) from None
+    return found
+
+
+def explained(error: OSError | ValueError, path: str) -> ShardError:
+    """Our error for one of the operating system's, with what is wrong with the path and what to do."""
+    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        return MissingShardError(_missing(path), location=path)
+    if isinstance(error, IsADirectoryError):
+        message = "a directory, not a file; end its name with `/` to read the shards in it"
+    elif isinstance(error, PermissionError):
+        message = "no permission to read it; ask its owner, or check who runs this"
+    else:
+        message = f"cannot be opened: {getattr(error, 'strerror', None) or error}"
+    return ShardError(message, location=path)
+
+
+def _missing(path: str) -> str:
+    if os.path.islink(path):
+        return f"a symbolic link to `{os.readlink(path)}`, which does not exist; mend the link"
+    if match := _ONE_SLASH.search(path):
+        return f"no such file; if `{match.group(1)}` is a URL's scheme, two slashes follow it: `{match.group(1)}://…`"
+    parent, name = os.path.split(path.rstrip("/"))
+    while parent not in ("", "/") and not os.path.isdir(parent):
+        parent, name = os.path.split(parent)
+    if os.path.lexists(os.path.join(parent, name)):
+        return f"no such file: `{os.path.join(parent, name)}` is not a directory"
+    close = difflib.get_close_matches(name, _some_names(parent or "."), 1)
+    hint = (
+        f"did you mean `{close[0]}`?"
+        if close
+        else "correct the path, or rewrite it with WDS_REWRITE or `rewrite:`"
+    )
+    return f"no such file: `{parent or '.'}` has no `{name}`; {hint}"
+
+
+def _some_names(directory: str) -> list[str]:
+    try:
+        with os.scandir(directory) as entries:
+            return [entry.name for entry in islice(entries, 5000)]
+    except OSError:
+        return []
+
+
+def shards_in(directory: str) -> list[str]:
+    """The names of the shards directly in a directory, in code point order.
+
+    Raises:
+        MissingShardError, ShardError: it does not exist or cannot be read.
+    """
+    return sorted(entry.name for entry in _entries(directory) if is_listed(entry.name) and not entry.is_dir())
+
+
+def files_matching(root: str, pattern: str) -> list[str]:
+    """The paths of the files that match a glob, relative to its root, in code point order.
+
+    `*`, `?` and `[a-z]` within a segment, `**` for any number of directories (links to directories are not
+    followed); hidden files need a `.` in the pattern. A segment that exists by exactly its own name is taken
+    literally: `a[1].tar` is that file, if there is one.
+
+    Args:
+        root: directory, ends with `/`; its characters are all literal.
+        pattern: relative to it.
+
+    Raises:
+        MissingShardError, ShardError: a directory that does not exist or cannot be read.
+    """
+    *directories, last = pattern.split("/")
+    places = [""]
+    for segment in directories:
+        deeper = (_below(root, place, segment) for place in places)
+        places = list(dict.fromkeys(found for some in deeper for found in some))
+    files: set[str] = set()
+    for place in places:
+        for inner in _below(root, place, last) if last == "**" else [place]:
+            wanted = "*" if last == "**" else last
+            files.update(
+                inner + name
+                for name in _names(root + inner, wanted)
+                if not os.path.isdir(root + inner + name)
+            )
+    return sorted(files)
+
+
+def _below(root: str, place: str, segment: str) -> Iterator[str]:
+    """The directories that a segment leads to from a place; each ends with `/`."""
+    if segment != "**":
+        for name in _names(root + place, segment):
+            if os.path.isdir(root + place + name):
+                yield f"{place}{name}/"
+        return
+    stack = [place]
+    while stack:
+        here = stack.pop()
+        yield here
+        for entry in _entries(root + here):
+            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
+                stack.append(f"{here}{entry.name}/")
+
+
+def _names(directory: str, segment: str) -> list[str]:
+    if os.path.lexists(directory + segment):
+        return [segment]
+    if not MAGIC.search(segment):
+        return []
+    matches = re.compile(fnmatch.translate(segment)).match
+    hidden = segment.startswith(".")
+    return [
+        entry.name
+        for entry in _entries(directory)
+        if matches(entry.name) and (hidden or entry.name[0] != ".")
+    ]
+
+
+def _entries(directory: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except (OSError, ValueError) as error:
+        raise explained(error, directory) from None
+
+
+class LocalStore(Store):
+    """Paths and `file:` URLs. Hidden and half-written files are not listed."""
+
+    def open(self, location: str, settings: StoreSettings) -> BinaryIO:
+        return open_file(_path(location))
+
+    def list(self, root: str, pattern: str, settings: StoreSettings) -> list[str]:
+        return files_matching(root, pattern) if pattern else shards_in(root)
+
+    def output(
+        self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
+    ) -> LocalOutput:
+        return LocalOutput(_path(location), overwrite=overwrite, since=since)
+
+    def describe(self, location: str, settings: StoreSettings) -> str:
+        return "local file"
+
+    def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
+        found = stat_file(_path(location))
+        return ObjectStat(found.st_size, f"mtime {found.st_mtime_ns}")
+
+    def exists(self, location: str, settings: StoreSettings) -> bool:
+        return os.path.exists(_path(location))
+
+    def delete(self, location: str, settings: StoreSettings) -> None:
+        os.unlink(_path(location))
+
+
+def _path(location: str) -> str:
+    path = local_path(location)
+    assert path is not None, "the table gives this store local locations only"
+    return path

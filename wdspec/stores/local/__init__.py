@@ -1,1 +1,0 @@
-"""Files of this machine, and of what is mounted on it. Read `local_store.py` first."""

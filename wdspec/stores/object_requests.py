@@ -1,0 +1,368 @@
+"""A body in few large requests, side by side where the object is large, in the event loop of a file system.
+
+Each request costs a way to the store and back, and each connection has a speed of its own. So a whole shard of usual
+size is one request, whose bytes are given while they come, and of larger ones the next segments come meanwhile, as far
+as the memory of this process's streams allows.
+
+Objects whose first answer gives bytes and says what they are of: later requests are held to that.
+
+Objects of S3, asked for by s3fs's client: one request says what the object is and gives its bytes.
+
+Blobs of Azure, asked for by adlfs's client: one request says what the blob is and gives its bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from wdspec.base.errors import ShardError
+from wdspec.stores.read_ahead import share
+from wdspec.stores.resume import RangeResponse
+from wdspec.stores.retry import TransientError
+
+WHOLE = 32 * 1024 * 1024
+"""Bytes that are asked for at once from the start of an object: most shards are one request."""
+SEGMENT = 16 * 1024 * 1024
+"""Bytes of each later request, at least: what is left is cut into as few as are under way at once."""
+LONGEST = 64 * 1024 * 1024
+FIRST = 1024 * 1024
+"""Bytes of the first request from elsewhere: who jumps may jump again. Each later one is four times as large."""
+SIDES = 3
+"""Requests under way at once."""
+_CHUNK = 512 * 1024
+_NAP = 0.002
+
+Ask = Callable[[int, int], AsyncIterator[bytes]]
+"""The bytes of an object from an offset to another, as they come, in the event loop."""
+
+
+def first_end(start: int) -> int:
+    """Where the first request of a body ends that begins there."""
+    return start + (FIRST if start else WHOLE)
+
+
+class SegmentedBody:
+    """The bytes of an object from an offset to its end; see `ResponseBody`.
+
+    Args:
+        ask: makes one request.
+        loop: where it runs.
+        start: offset of the first byte.
+        total: bytes of the object.
+        timeout: seconds in which the next bytes must come.
+        begun: the first request, if it is made already, and where it ends.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        loop: asyncio.AbstractEventLoop,
+        start: int,
+        total: int,
+        timeout: float,
+        begun: tuple[AsyncIterator[bytes], int] | None = None,
+    ) -> None:
+        self._ask, self._loop, self._total, self._timeout = ask, loop, total, timeout
+        self._arrived = threading.Condition()
+        self._segments: deque[_Segment] = deque()
+        self._next, self._size = start, first_end(start) - start
+        self._held = 0
+        self._closed = False
+        self._rest = b""
+        if begun is not None:
+            coming, end = begun
+            self._begin(coming, min(end, total))
+
+    def read(self, size: int) -> bytes:
+        while not self._rest:
+            while len(self._segments) < SIDES and self._next < self._total and self._has_room():
+                end = min(self._next + self._size, self._total)
+                self._begin(self._ask(self._next, end), end)
+            if not self._segments:
+                return b""
+            self._rest = self._taken(self._segments[0])
+        data, self._rest = self._rest[:size], self._rest[size:]
+        return data
+
+    def close(self) -> None:
+        self._closed = True
+        for segment in self._segments:
+            segment.future.cancel()
+        self._segments.clear()
+
+    def abort(self) -> None:
+        self._closed = True
+        with self._arrived:
+            self._arrived.notify_all()
+
+    def _has_room(self) -> bool:
+        return not self._segments or share() >= 2 * SEGMENT
+
+    def _begin(self, coming: AsyncIterator[bytes], end: int) -> None:
+        segment = _Segment(end - self._next)
+        self._segments.append(segment)
+        part = min(max((self._total - end) // SIDES + 1, SEGMENT), LONGEST)
+        self._next, self._size = end, min(4 * self._size, part)
+        segment.future = asyncio.run_coroutine_threadsafe(self._pump(segment, coming), self._loop)
+
+    def _taken(self, segment: _Segment) -> bytes:
+        """The next bytes of the first segment; b"" at its end."""
+        deadline = time.monotonic() + self._timeout
+        with self._arrived:
+            while not segment.chunks and not segment.done:
+                left = deadline - time.monotonic()
+                if self._closed:
+                    raise TransientError("closed while it was read")
+                if left <= 0:
+                    raise TransientError(f"no bytes for {self._timeout:.0f} s")
+                self._arrived.wait(left)
+            if segment.chunks:
+                data = segment.chunks.popleft()
+                self._held -= len(data)
+                segment.held -= len(data)
+                return data
+        if segment.error is not None:
+            raise segment.error
+        if segment.missing:
+            raise TransientError(f"the bytes stopped {segment.missing} before the end of an answer")
+        self._segments.popleft()
+        return b""
+
+    async def _pump(self, segment: _Segment, coming: AsyncIterator[bytes]) -> None:
+        try:
+            async for chunk in coming:
+                with self._arrived:
+                    segment.chunks.append(chunk)
+                    segment.held += len(chunk)
+                    segment.missing -= len(chunk)
+                    self._held += len(chunk)
+                    self._arrived.notify_all()
+                while not self._closed and self._is_ahead(segment):
+                    await asyncio.sleep(_NAP)
+        except BaseException as error:
+            segment.error = error
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            with self._arrived:
+                segment.done = True
+                self._arrived.notify_all()
+
+    def _is_ahead(self, segment: _Segment) -> bool:
+        """Whether it holds more than its part; what is read first must never wait for what comes later."""
+        first = bool(self._segments) and self._segments[0] is segment
+        return (segment.held if first else self._held) > max(share(), 4 * _CHUNK)
+
+
+class _Segment:
+    def __init__(self, size: int) -> None:
+        self.chunks: deque[bytes] = deque()
+        self.held = 0
+        self.missing = size
+        self.done = False
+        self.error: BaseException | None = None
+        self.future: Future[None] = Future()
+
+
+Begun = tuple[AsyncIterator[bytes], int, str | None]
+"""The bytes of the first request, those of the whole object, and what tells it from others."""
+
+
+class PinnedObject(ABC):
+    """Asks for an object; every later request names the version, or the ETag, that the first one got.
+
+    Raises:
+        whatever the file system raises; ShardError for an object that changed meanwhile.
+    """
+
+    def __init__(self, system: Any, path: str, location: str, timeout: float) -> None:
+        self._system, self._path, self._location, self._timeout = system, path, location, timeout
+
+    def response(self, offset: int, connect_timeout: float) -> RangeResponse:
+        """The object from an offset to its end."""
+        from fsspec.asyn import sync
+
+        begun = sync(self._system.loop, self._begun, offset, timeout=connect_timeout + self._timeout)
+        if isinstance(begun, Mapping):  # what it says of an object without a byte there
+            size, tag = int(begun["size"]), begun.get("ETag") or begun.get("etag")
+            nothing = SegmentedBody(self._segment, self._system.loop, size, size, self._timeout)
+            return RangeResponse(nothing, size, size, self.said(tag))
+        coming, total, validator = begun
+        body = SegmentedBody(
+            self._segment, self._system.loop, offset, total, self._timeout, (coming, first_end(offset))
+        )
+        return RangeResponse(body, offset, total, validator)
+
+    @abstractmethod
+    async def _begun(self, offset: int) -> Begun | Mapping[str, Any]:
+        """The first request, or what the store says of an object without a byte at the offset."""
+
+    @abstractmethod
+    def _segment(self, start: int, end: int) -> AsyncIterator[bytes]:
+        """The bytes of a later request."""
+
+    async def _raise_missing(self) -> None:
+        """Raises where there is no object, but perhaps a directory."""
+        if (await self._system._info(self._path)).get("type") == "directory":
+            raise IsADirectoryError(self._path)
+
+    @staticmethod
+    @abstractmethod
+    def said(tag: Any) -> str | None:
+        """What tells an object from others, by its ETag."""
+
+    def _changed(self) -> ShardError:
+        return ShardError(
+            "the object changed while it was read; start again from a saved state", location=self._location
+        )
+
+
+def is_s3(system: Any) -> bool:
+    """Whether a file system is s3fs's, whose client can be asked."""
+    return type(system).__module__.startswith("s3fs.") and hasattr(system, "_call_s3")
+
+
+class S3Object(PinnedObject):
+    """An object of S3."""
+
+    def __init__(self, system: Any, path: str, location: str, timeout: float) -> None:
+        super().__init__(system, path, location, timeout)
+        self._bucket, self._key, self._version = system.split_path(path)
+        self._etag: str | None = None
+
+    async def _begun(self, offset: int) -> Begun | Mapping[str, Any]:
+        try:
+            answer = await self._asked(offset, first_end(offset))
+        except FileNotFoundError:
+            await self._raise_missing()
+            raise
+        except OSError as error:
+            if "InvalidRange" not in f"{error} {error.__cause__!r}":
+                raise
+            found: Mapping[str, Any] = await self._system._info(self._path)
+            return found
+        said = answer.get("ContentRange", "").rpartition("/")[2]
+        total = int(said) if said.isdigit() else offset + int(answer["ContentLength"])
+        self._etag = answer.get("ETag")
+        if answer.get("VersionId") not in (None, "null"):
+            self._version = answer["VersionId"]
+        return _chunks(answer["Body"]), total, self.said(self._etag or answer.get("LastModified"))
+
+    async def _segment(self, start: int, end: int) -> AsyncIterator[bytes]:
+        answer = await self._asked(start, end)
+        if answer.get("ETag") != self._etag:
+            answer["Body"].close()
+            raise self._changed()
+        async for chunk in _chunks(answer["Body"]):
+            yield chunk
+
+    async def _asked(self, start: int, end: int) -> Any:
+        pins = (
+            {"VersionId": self._version} if self._version else {"IfMatch": self._etag} if self._etag else {}
+        )
+        try:
+            return await self._system._call_s3(
+                "get_object", Bucket=self._bucket, Key=self._key, Range=f"bytes={start}-{end - 1}", **pins
+            )
+        except OSError as error:
+            if "PreconditionFailed" in f"{error} {error.__cause__!r}":
+                raise self._changed() from None
+            if isinstance(error, FileNotFoundError) and self._etag:
+                raise self._changed() from None
+            raise
+
+    @staticmethod
+    def said(tag: Any) -> str | None:
+        return f"ETag {tag}" if tag else None
+
+
+async def _chunks(body: Any) -> AsyncIterator[bytes]:
+    """The bytes of an answer, in pieces that are worth a switch of threads."""
+    parts: list[bytes] = []
+    held = 0
+    try:
+        while part := await body.read(_CHUNK):
+            parts.append(part)
+            held += len(part)
+            if held >= _CHUNK:
+                yield b"".join(parts)
+                parts, held = [], 0
+        if parts:
+            yield b"".join(parts)
+    finally:
+        body.close()
+
+
+def is_azure(system: Any) -> bool:
+    """Whether a file system is adlfs's, whose client can be asked."""
+    return type(system).__module__.startswith("adlfs.") and hasattr(system, "service_client")
+
+
+class AzureBlob(PinnedObject):
+    """A blob; its client gives each request's bytes whole."""
+
+    def __init__(self, system: Any, path: str, location: str, timeout: float) -> None:
+        super().__init__(system, path, location, timeout)
+        self._container, self._blob, self._version = system.split_path(path)
+        self._etag: str | None = None
+
+    async def _begun(self, offset: int) -> Begun | Mapping[str, Any]:
+        from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
+
+        try:
+            said, data = await self._asked(offset, first_end(offset))
+        except ResourceNotFoundError:
+            await self._raise_missing()
+            raise
+        except HttpResponseError as error:
+            if error.status_code != 416:
+                raise
+            found: Mapping[str, Any] = await self._system._info(self._path)
+            return found
+        if str((said.metadata or {}).get("hdi_isfolder")).lower() == "true":
+            raise IsADirectoryError(self._path)
+        self._etag = said.etag
+        return _whole(data), int(said.content_range.rpartition("/")[2]), self.said(said.etag)
+
+    async def _segment(self, start: int, end: int) -> AsyncIterator[bytes]:
+        from azure.core.exceptions import ResourceModifiedError, ResourceNotFoundError
+
+        try:
+            _, data = await self._asked(start, end)
+        except (ResourceModifiedError, ResourceNotFoundError):
+            raise self._changed() from None
+        yield data
+
+    async def _asked(self, start: int, end: int) -> tuple[Any, bytes]:
+        """What the store says of the blob, and the bytes."""
+        from azure.core import MatchConditions
+
+        system, pins = self._system, {}
+        if self._etag is not None:
+            pins = {"etag": self._etag, "match_condition": MatchConditions.IfNotModified}
+        if self._version is not None:
+            pins["version_id"] = self._version
+        async with system.service_client.get_blob_client(self._container, self._blob) as client:
+            stream = await client.download_blob(
+                offset=start,
+                length=end - start,
+                max_concurrency=system.max_concurrency,
+                **pins,
+                **getattr(system, "_timeout_kwargs", {}),
+            )
+            return stream.properties, await stream.readall()
+
+    @staticmethod
+    def said(tag: Any) -> str | None:
+        return f"etag {tag}" if tag else None
+
+
+async def _whole(data: bytes) -> AsyncIterator[bytes]:
+    yield data

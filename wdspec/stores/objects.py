@@ -1,0 +1,311 @@
+"""Objects in the stores that fsspec reads: as streams, and listed.
+
+fsspec's own files ask for a block, wait, and ask for the next; here a shard of usual size is one request, and the next
+segments of larger ones are on their way while one is used (`segments.py`).
+
+Objects written to a store that fsspec knows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import IO, Any, BinaryIO, cast
+
+from wdspec.base.errors import ShardError, UsageError
+from wdspec.base.redaction import harmless, redacted
+from wdspec.stores.filesystems import alone, asked, described, explained, filesystem_of, reached, validator_of
+from wdspec.stores.object_requests import AzureBlob, PinnedObject, S3Object, SegmentedBody, is_azure, is_s3
+from wdspec.stores.outputs import GatheredOutput, Output
+from wdspec.stores.resume import RangeResponse, ResponseBody, ResumingStream
+from wdspec.stores.retry import RetryPolicy, TransientError, patiently
+from wdspec.stores.settings import ObjectLogin
+from wdspec.stores.store import KeyStore, ObjectStat, StoreSettings
+from wdspec.urls.urls import ROWS, scheme_of
+
+
+class Upload(GatheredOutput):
+    """An object of a store that fsspec can write."""
+
+    def __init__(self, url: str, login: ObjectLogin | None = None, *, overwrite: bool = True) -> None:
+        self._url, self._login = url, login
+        self._overwrite = overwrite
+        super().__init__()
+
+    def _put(self, file: IO[bytes]) -> None:
+        put = _put_whole if _appears_whole(self._url) else _put_and_move
+        asked(self._url, self._login, partial(put, file.name))
+
+    def _check_free(self) -> None:
+        # Also where it may be replaced: a package that is not installed is told of before the work.
+        if asked(self._url, self._login, lambda system, path: not self._overwrite and system.exists(path)):
+            raise UsageError(
+                "an object of this name exists; choose another name, or allow overwriting it", url=self._url
+            )
+
+
+def _put_whole(source: str, system: Any, path: str) -> None:
+    system.put_file(source, path)
+
+
+def _put_and_move(source: str, system: Any, path: str) -> None:
+    folder, _, name = path.rpartition("/")
+    temporary = f"{folder}/.{name}.{secrets.token_hex(4)}.partial"
+    with contextlib.suppress(NotImplementedError, OSError):
+        system.makedirs(folder, exist_ok=True)
+    try:
+        system.put_file(source, temporary)
+        system.mv(temporary, path)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            system.rm_file(temporary)
+        raise
+
+
+def _appears_whole(url: str) -> bool:
+    """Whether an object appears only when its upload is complete; elsewhere a temporary name is moved."""
+    scheme = scheme_of(url)
+    return scheme in ROWS and ROWS[scheme].uploads_whole
+
+
+log = logging.getLogger("wdspec")
+
+LARGEST = 4 * 1024 * 1024
+"""Bytes of a block of a file that a file system opens by itself."""
+
+_PINS = {"GCSFileSystem": ("generation", "generation")}
+"""Where one version of an object can be asked for: what the store calls it, and the argument that says so."""
+
+
+class FsspecStore(KeyStore):
+    """Objects of all stores that fsspec reads."""
+
+    def open(self, location: str, settings: StoreSettings) -> BinaryIO:
+        """A stream; a missing object may show only on the first `read`.
+
+        Raises:
+            ShardError: the package for it is not installed, or its settings are wrong.
+        """
+        with contextlib.suppress(TransientError):  # it comes again with the first `read`, which tries again
+            filesystem_of(location, settings.login)
+        return cast(BinaryIO, ResumingStream(_Fetch(location, settings), location, settings.retry_policy))
+
+    def keys(self, root: str, start: str, settings: StoreSettings, depth: int | None) -> list[str]:
+        """Where all depths are wanted they are listed at once, which is what object stores do best; else level by
+        level, so that `bucket/*.tar` does not list what lies deeper.
+        """
+        inner = start[: start.rfind("/") + 1]
+        levels = None if depth is None else max(depth - inner.count("/"), 1)
+
+        def attempt() -> list[str]:
+            with _explaining(root):
+                names = [inner + name for name in _listed(root + inner, levels, settings)]
+                return [name for name in names if name.startswith(start)]
+
+        return patiently(settings.retry_policy, root, attempt)
+
+    def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
+        def attempt() -> ObjectStat:
+            with _explaining(location):
+                system, path = filesystem_of(location, settings.login)
+                with alone(system):
+                    info = _info(system, path, settings.retry_policy)
+                if info.get("type") == "directory":
+                    raise IsADirectoryError(path)
+                return ObjectStat(info.get("size"), validator_of(info))
+
+        return patiently(settings.retry_policy, location, attempt)
+
+    def output(
+        self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
+    ) -> Output:
+        return Upload(location, settings.login, overwrite=overwrite)
+
+    def describe(self, location: str, settings: StoreSettings) -> str:
+        login = settings.login
+        where = f" at {redacted(login.said.endpoint)}" if login and login.said.endpoint else ""
+        return described(scheme_of(location)) + where
+
+    def exists(self, location: str, settings: StoreSettings) -> bool:
+        return asked(location, settings.login, lambda system, path: bool(system.exists(path)))
+
+    def delete(self, location: str, settings: StoreSettings) -> None:
+        asked(location, settings.login, lambda system, path: system.rm_file(path))
+
+
+class _Fetch:
+    """Asks the store for an object from an offset on; see `wdspec.stores.resume.Fetch`."""
+
+    def __init__(self, location: str, settings: StoreSettings) -> None:
+        self._location, self._retry_policy, self._login = location, settings.retry_policy, settings.login
+
+    def __call__(self, offset: int) -> RangeResponse:
+        system, path = filesystem_of(self._location, self._login)
+        try:
+            if (kind := S3Object if is_s3(system) else AzureBlob if is_azure(system) else None) is not None:
+                return self._pinned(kind, system, path, offset)
+            with alone(system):
+                info = _info(system, path, self._retry_policy)
+                reached.add(scheme_of(self._location))
+                if info.get("type") == "directory":
+                    raise IsADirectoryError(path)
+                total = info.get("size")
+                validator = validator_of(info)
+                body = self._body(system, path, offset, total, info)
+        except Exception as error:  # whatever a file system raises
+            raise explained(error, self._location) from harmless(error)
+        return RangeResponse(body, offset, total, validator)
+
+    def _pinned(self, kind: type[PinnedObject], system: Any, path: str, offset: int) -> RangeResponse:
+        policy = self._retry_policy
+        found = kind(system, path, self._location, policy.read_timeout).response(
+            offset, policy.connect_timeout
+        )
+        reached.add(scheme_of(self._location))
+        return replace(found, body=_Explained(found.body, self._location))
+
+    def _body(self, system: Any, path: str, offset: int, total: int | None, info: Mapping[str, Any]) -> Any:
+        from fsspec import AbstractFileSystem
+        from fsspec.asyn import AsyncFileSystem
+
+        if (
+            total is not None
+            and system.async_impl
+            and type(system)._cat_file is not AsyncFileSystem._cat_file
+        ):
+            said, argument = _PINS.get(type(system).__name__, ("", ""))
+            version = {argument: info[said]} if info.get(said) not in (None, "null", "") else {}
+
+            async def segment(start: int, end: int) -> AsyncIterator[bytes]:
+                try:
+                    data: bytes = await system._cat_file(path, start=start, end=end, **version)
+                except FileNotFoundError:
+                    if not version:
+                        raise
+                    raise _changed(self._location) from None
+                if end == total and not version:  # the pieces must be of one object
+                    now = await system._info(path)
+                    if now.get("size") != total or validator_of(now) != validator_of(info):
+                        raise _changed(self._location)
+                yield data
+
+            body = SegmentedBody(segment, system.loop, offset, total, self._retry_policy.read_timeout)
+            return _Explained(body, self._location)
+        if total is not None and type(system).cat_file is not AbstractFileSystem.cat_file:
+            return _PlainPieces(system, path, offset, info, self._location)
+        return _OpenFile(system, path, offset, self._location)
+
+
+@contextlib.contextmanager
+def _explaining(location: str) -> Iterator[None]:
+    """What a file system raises, in our words."""
+    try:
+        yield
+    except Exception as error:  # whatever a file system raises
+        raise explained(error, location) from harmless(error)
+
+
+class _Explained:
+    """A body whose errors are in our words."""
+
+    def __init__(self, body: ResponseBody, location: str) -> None:
+        self._body, self._location = body, location
+        self.close, self.abort = body.close, body.abort
+
+    def read(self, size: int) -> bytes:
+        try:
+            return self._body.read(size)
+        except Exception as error:  # whatever a file system raises
+            raise explained(error, self._location) from harmless(error)
+
+
+class _PlainPieces:
+    """A body of pieces, one after the other, for file systems without an event loop."""
+
+    def __init__(self, system: Any, path: str, offset: int, info: Mapping[str, Any], location: str) -> None:
+        self._system, self._path, self._location = system, path, location
+        self._next, self._total, self._validator = offset, int(info["size"]), validator_of(info)
+
+    def read(self, size: int) -> bytes:
+        end = min(self._next + size, self._total)
+        if self._next >= end:
+            return b""
+        try:
+            with alone(self._system):
+                data: bytes = self._system.cat_file(self._path, start=self._next, end=end)
+                if end == self._total and validator_of(self._system.info(self._path)) != self._validator:
+                    raise _changed(self._location)
+        except Exception as error:  # whatever a file system raises
+            raise explained(error, self._location) from harmless(error)
+        self._next += len(data)
+        return data
+
+    def close(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass  # no file system of this kind can be interrupted; its own time-outs end it
+
+
+class _OpenFile:
+    """A body that is a file of the file system's own, read forward."""
+
+    def __init__(self, system: Any, path: str, offset: int, location: str) -> None:
+        self._system, self._location = system, location
+        self._file = system.open(path, "rb", block_size=LARGEST)
+        if offset:
+            self._file.seek(offset)
+        elif hasattr(getattr(self._file, "f", self._file), "prefetch"):  # paramiko asks for 32 KiB and waits
+            getattr(self._file, "f", self._file).prefetch()
+
+    def read(self, size: int) -> bytes:
+        try:
+            with alone(self._system):
+                return bytes(self._file.read(size))
+        except Exception as error:  # whatever a file system raises
+            raise explained(error, self._location) from harmless(error)
+
+    def close(self) -> None:
+        try:
+            with alone(self._system):
+                self._file.close()
+        except Exception as error:  # whatever a file system raises; nothing is lost
+            log.debug("closing %s: %s", self._location, error)
+
+    def abort(self) -> None:
+        pass  # no file system of this kind can be interrupted; its own time-outs end it
+
+
+def _changed(location: str) -> ShardError:
+    return ShardError(
+        "the object changed while it was read; start again from a saved state", location=location
+    )
+
+
+def _listed(location: str, levels: int | None, settings: StoreSettings) -> list[str]:
+    system, path = filesystem_of(location, settings.login)
+    bare = path.rstrip("/")
+    system.invalidate_cache()
+    if levels == 1:
+        found = system.ls(bare, detail=True)
+    else:
+        options = {} if levels is None else {"maxdepth": levels}
+        found = system.find(bare, detail=True, **options).values()
+        if not found and not system.isdir(bare):
+            raise FileNotFoundError(bare)
+    names = [str(each["name"]) for each in found if each.get("type") != "directory"]
+    return [name[len(bare) + 1 :] for name in names if name.startswith(bare + "/") and not name.endswith("/")]
+
+
+def _info(system: Any, path: str, retry_policy: RetryPolicy) -> Mapping[str, Any]:
+    if not system.async_impl:
+        system.invalidate_cache()
+        return cast(Mapping[str, Any], system.info(path))
+    from fsspec.asyn import sync
+
+    timeout = retry_policy.connect_timeout + retry_policy.read_timeout
+    return cast(Mapping[str, Any], sync(system.loop, system._info, path, timeout=timeout))

@@ -1,0 +1,309 @@
+"""What is being written: it appears when it is whole, or not at all.
+
+Files that appear under their name only when they are whole, or not at all.
+
+What is being written lies beside its final name, as `.name.partial`: on the same file system, so that the last
+step is one rename; hidden, and not ending in `.tar`, so that no glob and no reader takes it for a shard. The
+writer holds a lock on it. A second writer of the same name is refused; what a killed one left is written over.
+
+An object of a store that takes objects whole: gathered in a local file, and put when it is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+import tempfile
+import weakref
+from abc import ABC, abstractmethod
+from typing import IO, Any, BinaryIO, Protocol, TypeGuard
+
+from wdspec.base.errors import UsageError
+from wdspec.base.files import lock_open_file
+from wdspec.base.process import Owner
+
+
+class Output(Protocol):
+    """Something being written; nobody sees it before `commit`, and never after `abort`."""
+
+    def write(self, data: bytes, /) -> Any:
+        """Takes more bytes."""
+
+    def commit(self) -> None:
+        """Makes what was written appear, whole and durable. Raises OSError or UsageError, and then has aborted."""
+
+    def abort(self) -> None:
+        """Forgets what was written. Never raises, and may be called again, also after `commit`."""
+
+
+def is_output(given: Any) -> TypeGuard[Output]:
+    """Whether it is an `Output`, by its methods."""
+    return all(callable(getattr(given, name, None)) for name in ("write", "commit", "abort"))
+
+
+class StreamOutput:
+    """A file that somebody else has opened, and closes. `abort` cannot take back what it got."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def write(self, data: bytes, /) -> Any:
+        return self._file.write(data)
+
+    def commit(self) -> None:
+        if hasattr(self._file, "flush"):
+            self._file.flush()
+
+    def abort(self) -> None:
+        pass
+
+
+class OpenedOutput(StreamOutput):
+    """A file that an `opener` has made for us, so that we close it.
+
+    One that is not to be kept is given to its own ``discard()`` or ``abort()``, where it has one.
+    """
+
+    def commit(self) -> None:
+        self._file.close()
+
+    def abort(self) -> None:
+        with contextlib.suppress(Exception):
+            take_back = getattr(self._file, "discard", None) or getattr(self._file, "abort", None)
+            (take_back or self._file.close)()
+
+
+_OPEN: weakref.WeakValueDictionary[str, LocalOutput] = weakref.WeakValueDictionary()
+"""The partial files of this process that are not finished, and who writes them."""
+
+
+def save(path: str, data: bytes, *, overwrite: bool = True) -> None:
+    """Writes a whole file.
+
+    Raises:
+        UsageError: the name is taken, or another writer is at it.
+        OSError: the folder cannot be written.
+    """
+    output = LocalOutput(path, overwrite=overwrite)
+    try:
+        output.write(data)
+        output.commit()
+    finally:
+        output.abort()
+
+
+class LocalOutput:
+    """A file on a local or mounted file system; folders on the way are made.
+
+    Args:
+        path: the final name.
+        overwrite: whether a file of this name may be replaced.
+        since: refuse to replace a file that is younger than this (`born` of an earlier output): somebody else
+            has written it meanwhile.
+
+    Raises:
+        UsageError: the name is taken, or another writer is at it.
+        OSError: the folder cannot be written.
+    """
+
+    def __init__(self, path: str, *, overwrite: bool = True, since: int | None = None) -> None:
+        self.path = path
+        self._overwrite = overwrite
+        self._since = since
+        self._made: tuple[int, ...] | None = None
+        self._file: IO[bytes] | None = None
+        self._owner = Owner()
+        if os.path.isdir(path):
+            raise UsageError("there is a directory of this name; give the name of a file", location=path)
+        self._check_replaceable()
+        folder, name = os.path.split(path)
+        self._folder = folder or "."
+        os.makedirs(self._folder, exist_ok=True)
+        self._partial = os.path.join(folder, f".{name}.partial")
+        self._give_up_forgotten()
+        self._file = _locked(self._partial, path)
+        _OPEN[os.path.realpath(self._partial)] = self
+        self.born = os.fstat(self._file.fileno()).st_mtime_ns
+        """When writing began, by the clock of the file system, in nanoseconds."""
+
+    def write(self, data: bytes, /) -> int:
+        self._check_owner()
+        if self._file is None:
+            raise UsageError(
+                "this writer was given up when another one of the same file was made; write to that one",
+                location=self.path,
+            )
+        return self._file.write(data)
+
+    def commit(self) -> None:
+        self.write(b"")
+        file = self._file
+        assert file is not None
+        try:
+            file.flush()
+            os.fsync(file.fileno())
+            mode = self._check_replaceable()
+            if mode is not None:
+                os.chmod(self._partial, mode)
+            os.replace(self._partial, self.path)
+            self._made = identity_of(self.path)
+        except BaseException:
+            self.abort()
+            raise
+        self._file = None
+        file.close()
+        _sync_folder(self._folder)
+
+    def abort(self) -> None:
+        file, self._file = self._file, None
+        if file is None:
+            return
+        if self._owner.is_other:
+            _let_go(file)
+            return
+        with contextlib.suppress(OSError):  # while the lock is held: later the name may be another writer's
+            os.unlink(self._partial)
+        with contextlib.suppress(OSError):  # closing writes what is buffered, for which there may be no room
+            file.close()
+
+    def check_kept(self) -> None:
+        """Raises UsageError if, since `commit`, somebody has put another file in the place of this one."""
+        if self._made is not None and identity_of(self.path) not in (self._made, None):
+            raise UsageError(
+                "another writer has replaced this file while we went on; give each process a pattern of its own, such "
+                "as `out-w3-%06d.tar`, and write again",
+                location=self.path,
+            )
+
+    def _give_up_forgotten(self) -> None:
+        """In a notebook or at a prompt, a cell that failed leaves its writer behind, and is run again."""
+        forgotten = _OPEN.get(os.path.realpath(self._partial)) if hasattr(sys, "ps1") else None
+        if forgotten is not None and not forgotten._owner.is_other:
+            forgotten.abort()
+
+    def _check_owner(self) -> None:
+        if self._owner.is_other:
+            if self._file is not None:
+                _let_go(self._file)
+            raise UsageError(
+                "this writer was made by another process, before a fork; let each process make one of its own",
+                location=self.path,
+            )
+
+    def _check_replaceable(self) -> int | None:
+        """The permissions of the file that is going to be replaced, which the new one is given; None: there is none."""
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            raise UsageError("this is no regular file, so it cannot be replaced by one", location=self.path)
+        if not self._overwrite:
+            raise UsageError(
+                "a file of this name exists; choose another name, or allow overwriting it", location=self.path
+            )
+        if self._since is not None and found.st_mtime_ns > self._since:
+            raise UsageError(
+                "another writer has written this file meanwhile; give each process a pattern of its own, such "
+                "as `out-w3-%06d.tar`",
+                location=self.path,
+            )
+        return stat.S_IMODE(found.st_mode)
+
+
+def identity_of(path: str) -> tuple[int, ...] | None:
+    """What tells a file from any that takes its place; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _locked(partial: str, path: str) -> IO[bytes]:
+    """The partial file, empty, opened for this writer alone."""
+    while True:
+        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        try:
+            if not lock_open_file(descriptor):
+                raise UsageError(
+                    "another writer is writing this file now; give each process a name or pattern of its own, "
+                    "such as `out-w3-%06d.tar`",
+                    location=path,
+                )
+            if not _is_still(descriptor, partial):  # its writer finished between our two calls
+                os.close(descriptor)
+                continue
+            os.ftruncate(descriptor, 0)
+            os.utime(descriptor)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+            raise
+        return open(descriptor, "wb", buffering=1 << 20)
+
+
+def _let_go(file: IO[bytes]) -> None:
+    """In a forked child: what the parent has not written yet must not be written here when the file is collected."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, file.fileno())
+    os.close(nowhere)
+
+
+def _is_still(descriptor: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _sync_folder(folder: str) -> None:
+    """Makes the rename durable, where the system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class GatheredOutput(ABC):
+    """Needs as much room in the temporary folder as the object has bytes."""
+
+    def __init__(self) -> None:
+        self._check_free()
+        self._file: IO[bytes] | None = tempfile.NamedTemporaryFile(  # noqa: SIM115  # lives until `abort`
+            prefix="wdspec-", suffix=".partial"
+        )
+
+    def write(self, data: bytes, /) -> int:
+        assert self._file is not None
+        return self._file.write(data)
+
+    def commit(self) -> None:
+        """Puts the object; what was gathered is gone then, also after an error."""
+        file = self._file
+        assert file is not None
+        try:
+            file.flush()
+            self._check_free()
+            self._put(file)
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """Forgets what was gathered."""
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
+
+    @abstractmethod
+    def _check_free(self) -> None:
+        """Raises UsageError where the name is taken and may not be; asked before the work, and again before `_put`."""
+
+    @abstractmethod
+    def _put(self, file: IO[bytes]) -> None:
+        """Sends the file, whose position may be anywhere."""

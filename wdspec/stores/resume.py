@@ -1,0 +1,303 @@
+"""One object of a store as a stream, by as many range requests as it takes: complete and unchanged, or an error.
+
+What was read of an object that nothing tells from others, so that it can be compared when it is read again.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Protocol
+
+from wdspec.base.errors import ShardError, UsageError
+from wdspec.base.files import RawStream
+from wdspec.base.process import Owner
+from wdspec.stores.retry import Retries, RetryPolicy, TransientError
+
+
+class ReadBefore:
+    """One stretch of an object: a digest of what was read of it, and of what comes in its place now.
+
+    A response that begins where the stretch does, or continues it, goes on; one that begins anywhere else is of another
+    stretch, of which nothing is known yet.
+    """
+
+    def __init__(self) -> None:
+        self._start = self._end = self._at = 0
+        self._before = blake2b()
+        self._now = self._before
+
+    @property
+    def is_open(self) -> bool:
+        """Whether less than the stretch has come again."""
+        return self._now is not self._before
+
+    def start_for(self, position: int) -> int:
+        """Where a request has to begin, for the bytes from a position on to be of the same object."""
+        return self._start if self._start < self._end and self._start <= position else position
+
+    def begin(self, at: int) -> None:
+        """The bytes of a response follow, from this offset on."""
+        if self._start <= at == self._start != self._end:
+            self._now, self._at = blake2b(), at
+        elif at != self._at or self.is_open:
+            self.restart(at)
+
+    def restart(self, at: int) -> None:
+        """What follows, from this offset on, is a stretch of its own."""
+        self._before = self._now = blake2b()
+        self._start = self._end = self._at = at
+
+    def takes(self, data: bytes) -> bool:
+        """The next bytes of the response; False if they are not what they were."""
+        if self.is_open:
+            again, data = data[: self._end - self._at], data[self._end - self._at :]
+            self._now.update(again)
+            self._at += len(again)
+            if self._at < self._end:
+                return True
+            if self._now.digest() != self._before.digest():
+                return False
+            self._now = self._before
+        self._before.update(data)
+        self._at += len(data)
+        self._end = self._at
+        return True
+
+
+PIECE = 256 * 1024
+_CHANGED, _START_AGAIN = "the object changed while it was read", "start again from a saved state"
+FORKED = (
+    "this stream was opened by another process, before a fork, and both would read from one connection; let each "
+    "process open its own"
+)
+NEAR = 1024 * 1024
+"""Bytes that are read and dropped rather than asked anew for: a request costs as much as this many."""
+
+
+class ResponseBody(Protocol):
+    """The bytes of one response. `read` gives b"" at its end, and raises TransientError where it is cut or stalls.
+
+    `abort`, from another thread, ends a `read` under way; what that returns or raises is not looked at.
+    """
+
+    def read(self, size: int) -> bytes: ...
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class RangeResponse:
+    """What a store returned for one request of an object, or of a range of it."""
+
+    body: ResponseBody
+    start: int = 0
+    """Offset in the object of the body's first byte: 0 where a range was asked for and ignored."""
+    total: int | None = None
+    """Bytes of the object; None where the store does not announce them, and the body ends it."""
+    validator: str | None = None
+    """Equal in two responses only if they give the bytes of the same object: an ETag, a version, a time."""
+    ranges: bool = True
+    """Whether the store serves ranges of it."""
+
+
+Fetch = Callable[[int], RangeResponse]
+"""Requests an object from an offset to its end. Raises TransientError, MissingShardError or ShardError."""
+
+
+class ResumingStream(RawStream):
+    """The bytes of one object, from any offset, through as many requests as it takes.
+
+    `read` returns b"" only at the true end. After a cut the stream resumes at that offset if the store serves ranges
+    and can show that the object is the same; otherwise what was read is read again, and dropped. Where the store has
+    nothing to tell objects by, it must be the same bytes.
+
+    Args:
+        fetch: makes one request.
+        url: for errors.
+        policy: how long failed requests are retried.
+
+    Raises:
+        ShardError: on `read` or `seek`, when retries are used up, or the object changed meanwhile.
+        MissingShardError: there is no such object.
+        UsageError: this process was forked from the one that opened it.
+    """
+
+    def __init__(self, fetch: Fetch, url: str, policy: RetryPolicy) -> None:
+        self._fetch, self._url = fetch, url
+        self._owner = Owner()
+        self._retries = Retries(policy, url)
+        self._response: RangeResponse | None = None
+        self._first: RangeResponse | None = None  # what it says of the object holds for all
+        self._proof = ReadBefore()
+        self._at = 0  # offset in the object of what the response's body gives next
+        self._position = 0
+        self._furthest = 0  # offset that has been read up to: what is read again is no progress
+        self._piece = b""  # bytes just read, from `_piece_at` on: the beginning is looked at, then read again
+        self._piece_at = 0
+        self._refusal: ShardError | None = None
+
+    def seekable(self) -> bool:
+        first = self._first or self._request_first()
+        return first.ranges and first.total is not None
+
+    def tell(self) -> int:
+        return self._position
+
+    @property
+    def left(self) -> int | None:
+        """Bytes from the position to the end; None where that is not known (yet)."""
+        first = self._first
+        return None if first is None or first.total is None else max(0, first.total - self._position)
+
+    @property
+    def validator(self) -> str | None:
+        """See `RangeResponse.validator`; None where that is not known (yet)."""
+        return None if self._first is None else self._first.validator
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_CUR:
+            offset += self._position
+        elif whence == io.SEEK_END:
+            total = (self._first or self._request_first()).total
+            if total is None:
+                raise ShardError("the store does not say how long this object is", location=self._url)
+            offset += total
+        self._position = offset
+        self._furthest = min(self._furthest, offset)
+        return offset
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            return self.readall()
+        at = self._position - self._piece_at
+        if not 0 <= at < len(self._piece):
+            self._piece = b""  # freed before the next one comes
+            self._piece, self._piece_at, at = self._next_piece(max(size, PIECE)), self._position, 0
+        data = self._piece[at : at + size] if at or size < len(self._piece) else self._piece
+        self._position += len(data)
+        return data
+
+    def close(self) -> None:
+        if self._owner.is_other:
+            self._response = None  # the connection is its parent's
+        self._drop()
+        super().close()
+
+    def abort(self, error: ShardError) -> None:
+        """Called from another thread: a `read` under way, and every later one, raises the error."""
+        self._refusal = error
+        self._retries.stop()
+        response = self._response
+        if response is not None:
+            response.body.abort()
+
+    def _request_first(self) -> RangeResponse:
+        position, self._position = self._position, 0
+        self._piece, self._piece_at = self._next_piece(PIECE), 0
+        self._position = position
+        assert self._first is not None
+        return self._first
+
+    def _next_piece(self, size: int) -> bytes:
+        """Bytes from the position on; b"" at the end of the object."""
+        if self._owner.is_other:
+            raise UsageError(FORKED)
+        while True:
+            try:
+                data = self._attempt(min(size, PIECE))
+            except TransientError as error:
+                self._drop()
+                if self._refusal is None:
+                    self._retries.failed(error)
+                    continue
+            except ShardError as error:
+                self._drop()
+                raise error.at(location=self._url) from error.__cause__
+            if self._refusal is not None:
+                raise self._refusal
+            return data
+
+    def _attempt(self, size: int) -> bytes:
+        first = self._first
+        if first is not None and first.total is not None and self._position >= first.total:
+            self._drop()
+            return b""
+        response = self._response
+        if response is None or not self._reaches(response):
+            self._drop()
+            response = self._begin()
+        while self._at < self._position:
+            self._at += len(self._pull(response, min(self._position - self._at, PIECE), needed=True))
+        if self._proof.is_open:  # sought back: what was read further before says nothing of what is read now
+            self._proof.restart(self._at)
+        data = self._pull(response, size, needed=False)
+        self._at += len(data)
+        return data
+
+    def _reaches(self, response: RangeResponse) -> bool:
+        """Whether the position is best reached by reading on."""
+        ranges = self._first is None or self._first.ranges
+        return self._at <= self._position and (not ranges or self._position <= self._at + NEAR)
+
+    def _pull(self, response: RangeResponse, size: int, needed: bool) -> bytes:
+        data = response.body.read(size)
+        reached = self._at + len(data)
+        if reached > self._furthest:
+            self._retries.progressed(reached - max(self._at, self._furthest))
+            self._furthest = reached
+        if self._first is not None and self._first.validator is None and not self._proof.takes(data):
+            raise TransientError(f"{_CHANGED}: other bytes than before; {_START_AGAIN}", brief=True)
+        if data:
+            if response.total is not None and self._at + len(data) > response.total:
+                raise TransientError(f"more than the {response.total} bytes that were announced came")
+            return data
+        if response.total is not None and self._at < response.total:
+            raise TransientError(f"the bytes stopped after {self._at} of {response.total}")
+        if needed:
+            raise ShardError(
+                f"the object ends at byte {self._at}, before byte {self._position}", location=self._url
+            )
+        return b""
+
+    def _begin(self) -> RangeResponse:
+        first = self._first
+        start = self._position if first is None or first.ranges else 0
+        if first is not None and first.validator is None and first.ranges:
+            start = self._proof.start_for(self._position)
+        response = self._fetch(start)
+        try:
+            if response.start > start:
+                raise TransientError(
+                    f"bytes from {response.start} came, where those from {start} were asked for"
+                )
+            if first is None:
+                self._first = first = response
+            elif self._position == 0 and not first.ranges:
+                self._first = first = response  # no byte of the object as it was before has been delivered
+            elif response.total != first.total or response.validator != first.validator:
+                seen = f"{_described(first)} before, {_described(response)} now"
+                # Replicas and proxies give stale responses, so it is asked again for a while.
+                raise TransientError(f"{_CHANGED}: {seen}; {_START_AGAIN}", brief=True)
+            if response.start < start:  # ranges are ignored, so nothing further ahead need be asked for
+                self._first = replace(first, ranges=False)
+        except BaseException:
+            response.body.close()
+            raise
+        self._response, self._at = response, response.start
+        self._proof.begin(self._at)
+        return response
+
+    def _drop(self) -> None:
+        if self._response is not None:
+            self._response.body.close()
+            self._response = None
+
+
+def _described(response: RangeResponse) -> str:
+    length = "of unknown length" if response.total is None else f"{response.total} bytes"
+    return f"{length}, {response.validator}" if response.validator else length

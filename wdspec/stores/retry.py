@@ -1,0 +1,140 @@
+"""How long requests to a store that fails are retried, and what is logged meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import TypeVar
+
+from wdspec.base.errors import ShardError
+from wdspec.base.redaction import redacted
+
+log = logging.getLogger("wdspec")
+
+T = TypeVar("T")
+
+SUBSTANTIAL = 1024 * 1024
+"""Bytes that count as progress: a store that gives less between two failures is failing all the time."""
+
+
+PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+"""Statuses of HTTP, whatever store gives them, that may pass by themselves."""
+
+
+class TransientError(Exception):
+    """An attempt failed in a way that may pass: cut, stalled, overloaded, starting.
+
+    Args:
+        message: what was seen.
+        retry_after: seconds that the store asks to wait before the next request.
+        brief: whether it is retried only for a short while: it looks as if it would not pass.
+        otherwise: the error that it is when it has not passed in time; None: a ShardError that sums up.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        retry_after: float | None = None,
+        brief: bool = False,
+        otherwise: ShardError | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        self.brief = brief
+        self.otherwise = otherwise
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How long, and how often, failed requests are repeated.
+
+    Delays double from `delay` to `longest_delay` seconds, each shortened by a random part of up to a half.
+    """
+
+    budget: float = 120.0
+    """Seconds from the first failure without substantial progress to giving up."""
+    brief: float = 30.0
+    """The same for what looks as if it would not pass: a host that has never answered, an object that has changed."""
+    delay: float = 0.25
+    """Seconds before the second attempt, at most."""
+    longest_delay: float = 15.0
+    """Seconds between two attempts, at most, unless the store asks for more."""
+    connect_timeout: float = 10.0
+    """Seconds in which a connection must be made."""
+    read_timeout: float = 60.0
+    """Seconds in which the next bytes must come."""
+
+
+class Retries:
+    """The failures of one stream since it last made progress."""
+
+    def __init__(self, policy: RetryPolicy, url: str) -> None:
+        self._policy = policy
+        self._url = url
+        self._attempts = 0
+        self._first = 0.0
+        self._bytes = 0
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Ends the waiting, from another thread."""
+        self._stopped.set()
+
+    def progressed(self, size: int) -> None:
+        """So many bytes came."""
+        if self._attempts:
+            self._bytes += size
+            if self._bytes >= SUBSTANTIAL:
+                self._attempts = 0
+
+    def failed(self, error: TransientError) -> None:
+        """Waits before the next attempt.
+
+        Raises:
+            ShardError: the budget is spent, and the error was not told what it is then.
+        """
+        now = monotonic()
+        if not self._attempts:
+            self._first, self._bytes = now, 0
+        self._attempts += 1
+        spent = now - self._first
+        policy = self._policy
+        longest = min(policy.delay * 2 ** min(self._attempts - 1, 30), policy.longest_delay)
+        wait = max(longest * random.uniform(0.5, 1), error.retry_after or 0.0)
+        budget = min(policy.budget, policy.brief) if error.brief else policy.budget
+        if spent + wait > budget:
+            if error.otherwise is not None:
+                raise error.otherwise
+            raise ShardError(
+                f"given up after {self._attempts} attempt{'s' if self._attempts > 1 else ''} in {spent:.0f} s: {error}",
+                location=self._url,
+            ) from error
+        log.warning(
+            "attempt %d at %s failed: %s; trying again in %.1f s",
+            self._attempts,
+            redacted(self._url),
+            error,
+            wait,
+        )
+        self._pause(wait)
+
+    def _pause(self, seconds: float) -> None:
+        self._stopped.wait(seconds)
+
+
+def patiently(policy: RetryPolicy, url: str, attempt: Callable[[], T]) -> T:
+    """What an attempt returns, made again while it raises TransientError and the policy allows it.
+
+    Raises:
+        ShardError: the budget is spent; and whatever else the attempt raises.
+    """
+    retries = Retries(policy, url)
+    while True:
+        try:
+            return attempt()
+        except TransientError as error:
+            retries.failed(error)

@@ -1,0 +1,186 @@
+"""What the environment says about HTTP: proxies, certificates and the file of passwords.
+
+How an object store is reached: what a spec says of it, as the arguments of fsspec's file system.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from wdspec.base.errors import StoreError
+from wdspec.spec.language.locations import ObjectStoreOptions
+from wdspec.spec.spec import Source, Spec
+from wdspec.urls.urls import FSSPEC, ROWS, store_key
+
+
+@dataclass(frozen=True)
+class HttpSettings:
+    """Read once, in the parent, and sent to the workers with everything else; hashable."""
+
+    proxies: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """(scheme of the URL, or `all`; URL of the proxy)."""
+    no_proxy: tuple[str, ...] = ()
+    """Hosts that are asked directly: `*`, names with what ends in them, addresses, networks, each perhaps with a
+    port."""
+    ca_file: str | None = None
+    """Certificates to trust instead of the system's."""
+    ca_directory: str | None = None
+    netrc: str | None = None
+    """Path of a netrc file."""
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str] | None = None) -> HttpSettings:
+        """Reads `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`, `SSL_CERT_FILE`, `SSL_CERT_DIR` (or
+        `REQUESTS_CA_BUNDLE`, `CURL_CA_BUNDLE`) and `NETRC`; the proxies also in small letters, which win.
+        """
+        variables = os.environ if environ is None else environ
+
+        def value(*names: str) -> str | None:
+            return next((variables[name] for name in names if variables.get(name)), None)
+
+        proxies = []
+        for scheme in ("http", "https", "all"):
+            names = [f"{scheme}_proxy", f"{scheme}_proxy".upper()]
+            if scheme == "http" and "REQUEST_METHOD" in variables:
+                names.pop()  # under CGI a header named Proxy sets HTTP_PROXY
+            proxy = value(*names)
+            if proxy:
+                proxies.append((scheme, proxy if "://" in proxy else f"http://{proxy}"))
+        no_proxy = (value("no_proxy", "NO_PROXY") or "").replace(",", " ").split()
+        return cls(
+            proxies=tuple(proxies),
+            no_proxy=tuple(no_proxy),
+            ca_file=value("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+            ca_directory=value("SSL_CERT_DIR"),
+            netrc=value("NETRC") or os.path.expanduser("~/.netrc"),
+        )
+
+    def proxy_for(self, scheme: str, host: str, port: int) -> str | None:
+        """The URL of the proxy through which a host is asked; None: none."""
+        proxies = dict(self.proxies)
+        proxy = proxies.get(scheme) or proxies.get("all")
+        if proxy is None or any(_covers(entry, host.lower(), port) for entry in self.no_proxy):
+            return None
+        return proxy
+
+
+def _covers(entry: str, host: str, port: int) -> bool:
+    """Whether an entry of NO_PROXY stands for a host."""
+    if entry == "*":
+        return True
+    name, colon, digits = entry.lower().rpartition(":")
+    if colon and digits.isdigit() and not name.endswith(":"):
+        if int(digits) != port:
+            return False
+        entry = name
+    entry = entry.lower().removeprefix("*").strip("[]")
+    try:
+        return ipaddress.ip_address(host.strip("[]")) in ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        bare = entry.lstrip(".")
+        return bool(bare) and (host == bare or host.endswith("." + bare))
+
+
+_LONGEST = 64 * 1024
+"""Characters of a file that holds a secret."""
+
+
+@dataclass(frozen=True)
+class ObjectLogin:
+    """What `storage:` says. Describes only; pickles, without a secret: those are read where a file system is made."""
+
+    said: ObjectStoreOptions
+    home: str
+    """The directory that `~` stands for."""
+
+    @classmethod
+    def of(cls, home: str, spec: Spec | None = None, source: Source | None = None) -> ObjectLogin | None:
+        """That of a source, else that of the top level: as a whole, so that no login goes to another's server."""
+        for holder in (source, spec):
+            if holder is not None and "storage" in holder.model_fields_set:
+                return None if holder.storage is None else cls(holder.storage, home)
+        return None
+
+    @property
+    def variant(self) -> str:
+        """What tells one store's objects from those of the same URL in another: all but whether it costs."""
+        said = self.said.model_dump(exclude_defaults=True, exclude={"anonymous", "requester_pays"})
+        return json.dumps(said, sort_keys=True, default=str) if said else ""
+
+    def arguments(self, scheme: str) -> dict[str, Any]:
+        """Those of the file system of a scheme.
+
+        Raises:
+            StoreError: the scheme has no such setting, or a secret is not where it should be.
+        """
+        found: dict[str, Any] = {}
+        known = ROWS[scheme].settings if scheme in ROWS else {}
+        for name in ("endpoint", "profile", "region", "anonymous", "requester_pays"):
+            value = getattr(self.said, name)
+            if value in (None, False):
+                continue
+            if name not in known:
+                takes = ", ".join(f"`{each}`" for each in known) or "none of these settings"
+                raise StoreError(
+                    f"`storage.{name}` means nothing to {scheme}://, which takes {takes}; give what its file system "
+                    "takes under `storage.options`, or write `storage:` at the sources that it is for"
+                )
+            argument, fixed = known[name]
+            outer, _, inner = argument.partition(".")
+            value = value if fixed is None else fixed
+            _set(found, outer, {inner: value} if inner else value)
+        for name, value in self.said.options.items():
+            _set(found, name, value)
+        for name, variable in self.said.env.items():
+            _set(found, name, _of_variable(name, variable))
+        for name, path in self.said.files.items():
+            _set(found, name, self._of_file(name, path))
+        return found
+
+    def _of_file(self, name: str, path: str) -> str:
+        if path == "~" or path.startswith("~/"):
+            path = self.home + path[1:]
+        try:
+            with open(path, encoding="utf-8") as file:
+                text = file.read(_LONGEST).strip()
+        except (OSError, ValueError) as error:
+            said = getattr(error, "strerror", None) or type(error).__name__
+            raise StoreError(
+                f"the file that holds `{name}` (`storage.files`) cannot be read: {said}; name one that each worker can "
+                "read",
+                location=path,
+            ) from None
+        if not text:
+            raise StoreError(f"the file that should hold `{name}` (`storage.files`) is empty", location=path)
+        return text
+
+
+def uses_login(location: str) -> bool:
+    """Whether a location is read by a store that `storage:` is for."""
+    row = ROWS.get(store_key(location))
+    return row is None or row.store == FSSPEC
+
+
+def _of_variable(name: str, variable: str) -> str:
+    value = os.environ.get(variable, "")
+    if not value:
+        raise StoreError(
+            f"the variable {variable}, which should hold `{name}` (`storage.env`), is not set; set it, in every worker "
+            "too"
+        )
+    return value
+
+
+def _set(found: dict[str, Any], name: str, value: Any) -> None:
+    """Sets an argument; maps are put together."""
+    before = found.get(name)
+    if isinstance(before, dict) and isinstance(value, dict) and not before.keys() & value.keys():
+        value = {**before, **value}
+    elif name in found:
+        raise StoreError(f"`storage:` says the argument `{name}` twice; leave it in one place")
+    found[name] = value

@@ -1,0 +1,320 @@
+"""What samples are to be made of: files, texts, the output of commands, values; gathered one sample at a time.
+
+Manifests: a table with a sample in each row, whose columns hold values, or paths of files.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from wdspec.base.errors import FieldError, UsageError
+from wdspec.formats.tar.headers import shown
+from wdspec.formats.tar.keys import splitter
+from wdspec.spec.language.decoders import IMAGE_FIELDS
+from wdspec.spec.language.samples import KeyRule
+from wdspec.write.tar_writer import KeySplit
+
+
+class Ingredient(NamedTuple):
+    """What a field is to be made of."""
+
+    kind: Literal["file", "pipe", "value"]
+    content: Any
+    """A path, a shell command, or the value (bytes as they are, others to be encoded)."""
+
+
+class Recipe(NamedTuple):
+    """What a sample is to be made of."""
+
+    key: str
+    fields: dict[str, Ingredient]
+    where: str
+    """Where that is written, for messages."""
+
+
+def gathered(recipe: Recipe) -> dict[str, Any]:
+    """The sample: files are read and commands run.
+
+    Raises:
+        FieldError: a file cannot be read, or a command ends with a non-zero code; names key, field and place.
+    """
+    sample: dict[str, Any] = {"__key__": recipe.key}
+    for field, (kind, content) in recipe.fields.items():
+        try:
+            if kind == "file":
+                with open(content, "rb") as file:
+                    sample[field] = file.read()
+            elif kind == "pipe":
+                sample[field] = _output_of(content)
+            else:
+                sample[field] = content
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise FieldError(f"{content}: {reason} ({recipe.where})", key=recipe.key, field=field) from error
+    return sample
+
+
+def size_of(recipe: Recipe) -> int:
+    """About how many bytes the sample takes in a tar; what a command prints is not known, and counts as none.
+
+    Raises:
+        FieldError: a file does not exist.
+    """
+    total = 0
+    for field, (kind, content) in recipe.fields.items():
+        size = 0
+        if kind == "file":
+            try:
+                size = os.stat(content).st_size
+            except OSError as error:
+                raise FieldError(
+                    f"{content}: {error.strerror} ({recipe.where})", key=recipe.key, field=field
+                ) from error
+        elif kind == "value":
+            size = len(content) if isinstance(content, (bytes, str)) else 16
+        total += 512 + size + -size % 512
+    return total
+
+
+def recipes_of_folder(folder: str, rule: KeySplit = "first_dot", classes: bool = False) -> Iterator[Recipe]:
+    """A sample for each key among the files below a folder, in the order of keys; hidden ones are left out.
+
+    Args:
+        classes: the folders in it are classes, as torchvision's `ImageFolder` has them: each sample gets the field
+            `cls`, the number of its class in the order of names, and `label.txt`, the name.
+
+    Raises:
+        UsageError: there is no such folder, it cannot be read, or a file has no extension to be a field of; with
+            `classes` also a file in no folder, or one that is a class already.
+    """
+    if not os.path.isdir(folder):
+        raise UsageError("no such folder", location=folder)
+    recipes = sorted(_grouped(_files_below(folder), rule), key=lambda recipe: recipe.key)
+    yield from _with_classes(recipes) if classes else recipes
+
+
+def looks_like_classes(recipes: Sequence[Recipe]) -> bool:
+    """Whether each sample is one picture in one of several folders, and nothing says what it shows."""
+    names = {recipe.key.partition("/")[0] for recipe in recipes if "/" in recipe.key}
+    return len(names) > 1 and all(
+        "/" in recipe.key and len(recipe.fields) == 1 and next(iter(recipe.fields)).lower() in IMAGE_FIELDS
+        for recipe in recipes
+    )
+
+
+def _with_classes(recipes: Sequence[Recipe]) -> Iterator[Recipe]:
+    for recipe in recipes:
+        if "/" not in recipe.key:
+            raise UsageError(f"{recipe.where} lies in no folder that could be its class; move it into one")
+        for field in ("cls", "label.txt"):
+            if field in recipe.fields:
+                raise UsageError(f"{recipe.where} has a `{field}` already; leave --classes out")
+    numbers = {name: i for i, name in enumerate(sorted({each.key.partition("/")[0] for each in recipes}))}
+    for recipe in recipes:
+        name = recipe.key.partition("/")[0]
+        added = {"cls": Ingredient("value", numbers[name]), "label.txt": Ingredient("value", name)}
+        yield recipe._replace(fields={**recipe.fields, **added})
+
+
+def recipes_of_lines(
+    lines: Iterable[str], name: str, base: str = ".", rule: KeySplit = "first_dot", run_pipes: bool = False
+) -> Iterator[Recipe]:
+    """The samples of a recipe as `tarp create` takes it: on each line the name of a member, blanks, and its source.
+
+    A source is a file, ``text:`` and a text, or ``pipe:`` and a shell command. Empty lines, and those that begin with
+    ``#``, are left out. Members of one key need not stand together; samples come in the order in which they begin.
+
+    Args:
+        lines: the recipe.
+        name: what to call it in messages.
+        base: the folder that paths are relative to.
+        rule: where names of members split into key and field.
+        run_pipes: whether commands may be run.
+
+    Raises:
+        UsageError: a line that cannot be understood, or a command though they may not be run; names the line.
+    """
+    yield from _grouped(_members(lines, name, base, run_pipes), rule)
+
+
+Named = tuple[str, Ingredient, str]
+"""(name of a member, what it is made of, where that is written)."""
+
+
+def _members(lines: Iterable[str], name: str, base: str, run_pipes: bool) -> Iterator[Named]:
+    for number, line in enumerate(lines, 1):
+        where = f"{name}:{number}"
+        text = line.rstrip("\r\n")
+        if not text.strip() or text.startswith("#"):
+            continue
+        parts = text.strip("\t ").split(None, 1)
+        if len(parts) < 2:
+            raise UsageError(
+                f"{where}: `{text[:80]}` has no source; write `name.ext path`, `name.ext text:…` or `name.ext pipe:…`"
+            )
+        member, source = parts[0], parts[1]
+        if source.startswith("text:"):
+            yield member, Ingredient("value", source[5:].encode("utf-8", "surrogateescape")), where
+        elif source.startswith("pipe:"):
+            if not run_pipes:
+                raise UsageError(
+                    f"{where}: `{source[:80]}` runs a command; if you trust this recipe, add --run-pipes"
+                )
+            yield member, Ingredient("pipe", source[5:]), where
+        else:
+            yield member, Ingredient("file", os.path.join(base, source.strip())), where
+
+
+def _files_below(folder: str) -> Iterator[Named]:
+    def fail(error: OSError) -> None:
+        raise UsageError(f"cannot be read: {error.strerror}", location=error.filename)
+
+    for path, folders, files in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            if not name.startswith("."):
+                file = os.path.join(path, name)
+                yield os.path.relpath(file, folder), Ingredient("file", file), file
+
+
+def _grouped(members: Iterable[Named], rule: KeySplit) -> Iterator[Recipe]:
+    split = splitter(KeyRule(kind=rule))
+    found: dict[bytes, Recipe] = {}
+    for name, ingredient, where in members:
+        parts = split(os.fsencode(name))
+        if parts is None:
+            raise UsageError(
+                f"`{name}` ({where}) has no extension to be a field of (or is hidden); rename it, or leave it out"
+            )
+        key, suffix = parts
+        field = shown(suffix)
+        recipe = found.setdefault(key, Recipe(shown(key), {}, where))
+        if field in recipe.fields:
+            raise UsageError(f"{where}: `{name}` comes a second time, the first in {recipe.where}")
+        recipe.fields[field] = ingredient
+    yield from found.values()
+
+
+def _output_of(command: str) -> bytes:
+    done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise ValueError(f"the command ended with code {done.returncode}")
+    return done.stdout
+
+
+_JSON = frozenset({"json", "jsn"})
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the columns of a manifest mean."""
+
+    key: str | None = None
+    """The column of keys; without one samples are numbered, unless there is a column ``__key__``."""
+    values: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Field → column whose values are stored."""
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Field → column that holds the path of the file to be stored."""
+
+
+def recipes_of_manifest(
+    lines: Iterable[str], name: str, columns: Columns, base: str = "."
+) -> Iterator[Recipe]:
+    """The samples of a manifest: CSV or TSV with a heading, or JSON lines.
+
+    Without `values` and `files`, each column but that of the keys is a field of values.
+
+    Args:
+        lines: the manifest.
+        name: what to call it in messages; its suffix says the form.
+        columns: what the columns mean.
+        base: the folder that paths are relative to.
+
+    Raises:
+        UsageError: a row that cannot be understood, or lacks a column; names the row.
+    """
+    form = os.path.splitext(name)[1].lower().lstrip(".")
+    if form in ("jsonl", "ndjson"):
+        rows = _json_rows(lines, name)
+    elif form in ("csv", "tsv"):
+        rows = _table_rows(lines, name, "\t" if form == "tsv" else ",")
+    else:
+        raise UsageError(f"{name}: a manifest is .csv, .tsv or .jsonl")
+    for number, (where, row) in enumerate(rows):
+        yield _recipe(row, where, number, columns, base, is_text=form in ("csv", "tsv"))
+
+
+def _recipe(
+    row: Mapping[str, Any], where: str, number: int, columns: Columns, base: str, is_text: bool
+) -> Recipe:
+    key_column = columns.key or ("__key__" if "__key__" in row else None)
+    key = f"{number:09d}" if key_column is None else str(_cell(row, key_column, where))
+    values = columns.values
+    if not values and not columns.files:
+        values = {name: name for name in row if name != key_column}
+    fields: dict[str, Ingredient] = {}
+    for name, column in columns.files.items():
+        path = _cell(row, column, where)
+        if not isinstance(path, str) or not path:
+            raise UsageError(
+                f"{where}: column `{column}` holds {path!r:.60} where the path of a file belongs"
+            )
+        fields[name] = Ingredient("file", os.path.join(base, path))
+    for name, column in values.items():
+        value = _cell(row, column, where)
+        if is_text and name.rpartition(".")[2].lower() in _JSON:
+            value = _parsed(value, where, column)
+        fields[name] = Ingredient("value", value)
+    return Recipe(key, fields, where)
+
+
+def _cell(row: Mapping[str, Any], column: str, where: str) -> Any:
+    try:
+        return row[column]
+    except KeyError:
+        raise UsageError(f"{where}: no column `{column}`; there are {', '.join(map(str, row))}") from None
+
+
+def _parsed(value: Any, where: str, column: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise UsageError(f"{where}: column `{column}` is no JSON: {error}") from None
+
+
+def _table_rows(lines: Iterable[str], name: str, delimiter: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    try:
+        headings = next(reader, None)
+        if not headings or len(set(headings)) < len(headings):
+            raise UsageError(f"{name}: the first line names the columns, each differently")
+        for cells in reader:
+            if not cells:
+                continue
+            where = f"{name}:{reader.line_num}"
+            if len(cells) != len(headings):
+                raise UsageError(f"{where}: {len(cells)} cells under {len(headings)} headings")
+            yield where, dict(zip(headings, cells, strict=True))
+    except csv.Error as error:
+        raise UsageError(f"{name}:{reader.line_num}: {error}") from None
+
+
+def _json_rows(lines: Iterable[str], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        where = f"{name}:{number}"
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise UsageError(f"{where}: no JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise UsageError(f"{where}: a row is an object, not {type(row).__name__}")
+        yield where, row

@@ -1,0 +1,120 @@
+"""`RecordWriter`: samples into one sequence of CBOR, MessagePack or JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from wdspec.base.errors import FieldError, UsageError
+from wdspec.fields.codecs.text import write_json
+from wdspec.fields.encode import Encode, EncodeSample, make_encoder
+from wdspec.spec.language.decoders import library
+from wdspec.spec.language.values import Format
+from wdspec.write.writer import OF_THE_READER, Packed, SampleWriter, Target, check_fields
+
+_PLAIN = (str, int, float, bool, list, tuple, dict, type(None))
+
+
+class RecordWriter(SampleWriter):
+    """Writes samples, dicts with a ``__key__``, as one record each: a map of ``__key__`` and the fields by name.
+
+    Values that the format has are stored as they are, and come back as they are: None, numbers, text, lists, maps, and
+    in CBOR and MessagePack bytes. All others (arrays, tensors, images) are encoded by the extension of their field,
+    as for a tar, and the reader decodes them. JSON lines hold no bytes, so there these are errors, and arrays become
+    lists.
+
+    The shard appears under its name when it is closed, complete or not at all; the same samples give the same bytes.
+
+    Args:
+        fileobj: as for `TarWriter`.
+        format: ``cbor``, ``msgpack`` or ``jsonl``.
+        compress, encoder, keep_meta, allow_pickle, overwrite, since: as for `TarWriter`; the encoder is asked for the
+            values that the format has not, and with ``encoder=False`` there may be none.
+
+    Raises:
+        UsageError: an argument cannot be, the library for the format is missing, the name is taken, or another writer
+            is at it.
+
+    Example:
+        >>> import io, wdspec
+        >>> file = io.BytesIO()
+        >>> with wdspec.RecordWriter(file, "jsonl") as writer:
+        ...     writer.write({"__key__": "a/000", "cls": 7, "txt": "seven"})
+        47
+        >>> file.getvalue()
+        b'{"__key__": "a/000", "cls": 7, "txt": "seven"}\\n'
+    """
+
+    def __init__(
+        self,
+        fileobj: Target,
+        format: Format,
+        compress: bool | str | None = None,
+        encoder: bool | Mapping[str, Encode] | EncodeSample | None = True,
+        keep_meta: bool = False,
+        *,
+        allow_pickle: bool = False,
+        overwrite: bool = True,
+        since: int | None = None,
+    ) -> None:
+        self._encode = make_encoder(encoder, allow_pickle=allow_pickle)
+        self._encodes_all = callable(encoder)
+        self._keep_meta = keep_meta
+        self._dumps = _dumps(format)
+        self._format = format
+        self._kept = _PLAIN if format == "jsonl" else (*_PLAIN, bytes)
+        super().__init__(fileobj, compress, overwrite=overwrite, since=since)
+
+    def pack(self, sample: Mapping[str, Any]) -> Packed:
+        check_fields(sample)
+        if self._encodes_all:
+            sample = self._encode(sample)
+        key = sample.get("__key__")
+        if not isinstance(key, str) or not key:
+            raise FieldError(
+                f"`__key__` is {key!r:.60}; give each sample a text that is its own, such as '000042'",
+                key=key,
+            )
+        record: dict[str, Any] = {"__key__": key}
+        others: dict[str, Any] = {"__key__": key}
+        for field in sorted(sample):
+            if field[:1] == "_" and (not self._keep_meta or field in OF_THE_READER):
+                continue
+            value = sample[field]
+            record[field] = value
+            if not isinstance(value, self._kept) and self._format != "jsonl":
+                others[field] = value
+        if len(others) > 1 and not self._encodes_all:
+            record.update(self._encode(others))
+        try:
+            return Packed(key, self._dumps(record))
+        except Exception as cause:  # each library has its own
+            raise self._explained(record, cause) from cause
+
+    def _explained(self, record: Mapping[str, Any], cause: Exception) -> FieldError:
+        """The error for a record, with the field that is at fault."""
+        for field, value in record.items():
+            try:
+                self._dumps({field: value})
+            except Exception as own:
+                reason = " ".join(str(own).split())[:200] or type(own).__name__
+                if self._format == "jsonl" and isinstance(value, (bytes, bytearray, memoryview)):
+                    reason += "; use `.cbors` or `.msgpack`, which hold bytes"
+                return FieldError(
+                    f"{self._format} cannot hold it: {reason}", key=record["__key__"], field=field
+                )
+        return FieldError(f"{self._format} cannot hold the sample: {cause}", key=record["__key__"])
+
+
+def _dumps(format: Format) -> Callable[[Any], bytes]:
+    if format == "jsonl":
+        return _line
+    names = {"cbor": ("cbor2", "dumps"), "msgpack": ("msgpack", "packb")}
+    if format not in names:
+        raise UsageError(f"{format!r} is no format of records; there are cbor, msgpack and jsonl")
+    module, function = names[format]
+    return cast("Callable[[Any], bytes]", getattr(library(module, f"writing {format}"), function))
+
+
+def _line(value: Any) -> bytes:
+    return write_json(value) + b"\n"

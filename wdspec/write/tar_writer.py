@@ -1,0 +1,218 @@
+"""`TarWriter`: samples into one tar shard.
+
+Which names members may have: those that the reader takes apart again into the same key and field.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from wdspec.base.errors import FieldError, UsageError
+from wdspec.fields.encode import Encode, EncodeSample, make_encoder
+from wdspec.formats.tar.keys import splitter
+from wdspec.formats.tar.writing import END, HeaderMaker, dialect, padding
+from wdspec.spec.language.samples import KeyRule
+from wdspec.write.writer import OF_THE_READER, Packed, SampleWriter, Target, check_fields
+
+KeySplit = Literal["first_dot", "last_dot"]
+
+
+class MemberNames:
+    """Makes the names of members, and refuses those that would not be read back as they were written.
+
+    Args:
+        rule: where the reader is going to split names; the `key` of a source in a spec.
+    """
+
+    def __init__(self, rule: KeySplit = "first_dot") -> None:
+        if rule not in ("first_dot", "last_dot"):
+            raise ValueError(f"`key` is first_dot or last_dot, not {rule!r}")
+        self._rule = rule
+        self._split = splitter(KeyRule(kind=rule))
+        self._suffixes: dict[str, bytes] = {}
+
+    def key(self, key: object) -> bytes:
+        """The key of a sample as it begins the names of its members.
+
+        Raises:
+            FieldError: it is no text, or no relative path that can be read back.
+        """
+        if not isinstance(key, str):
+            seen = (
+                "the sample has no `__key__`" if key is None else f"`__key__` is {key!r:.60}, which is no str"
+            )
+            raise FieldError(f"{seen}; give each sample a text that is its own, such as '000042'")
+        name = key.encode("utf-8", "surrogateescape")
+        reason = self._objection(key, name)
+        if reason:
+            raise FieldError(f"the key {key[:200]!r} {reason}", key=key)
+        return name + b"."
+
+    def _objection(self, key: str, name: bytes) -> str:
+        base = key[key.rfind("/") + 1 :]
+        if not base:
+            return "names no file: it is empty or ends in a slash"
+        if "\0" in key:
+            return "holds a NUL character, where tar ends names"
+        if key.startswith("/"):
+            return "is an absolute path; take the slash away"
+        if ".." in key.split("/"):
+            return "leads out of its folder by `..`; take that away"
+        if base.startswith("."):
+            return "begins its last part with a dot, as hidden files do, which readers skip"
+        if self._rule == "first_dot" and "." in base:
+            read = key[: len(key) - len(base)] + base.split(".")[0]
+            return (
+                f"has a dot in its last part: it would be read as the key {read!r}; "
+                "write another character, such as `_`, or use `key='last_dot'` here and `key: last_dot` in the spec"
+            )
+        if self._split(name + b".x") != (name, b"x"):
+            return "looks like `__meta__` files, which readers skip"
+        return ""
+
+    def suffix(self, field: str) -> bytes:
+        """A field as it ends the name of its member.
+
+        Raises:
+            FieldError: it would be read as another field or key.
+        """
+        known = self._suffixes.get(field)
+        if known is not None:
+            return known
+        reason = ""
+        if not field or field.startswith("."):
+            reason = f"write {field.lstrip('.') or 'an extension'!r}, without a dot before it"
+        elif "/" in field or "\0" in field:
+            reason = "an extension holds no slash and no NUL character"
+        elif self._rule == "last_dot" and "." in field:
+            reason = "with `key='last_dot'` a field holds no dot"
+        if reason:
+            raise FieldError(
+                f"the field {field[:200]!r} cannot be the extension of a file: {reason}", field=field
+            )
+        if len(self._suffixes) > 10_000:
+            self._suffixes.clear()
+        suffix = self._suffixes[field] = field.encode("utf-8", "surrogateescape")
+        return suffix
+
+
+class TarWriter(SampleWriter):
+    """Writes samples, dicts with a ``__key__``, into one tar: a member ``key.field`` for each field.
+
+    The members of a sample are sorted by field. By default the same samples give the same bytes: no time, no owner.
+    The tar appears under its name when it is closed, complete or not at all; left by an exception, or killed, nothing
+    appears. It is plain ustar wherever names and sizes allow.
+
+    Refused are names that a reader would not take apart into the same key and field (a dot in the last part of a
+    key, hidden and meta files), absolute paths and `..`, and a key that comes twice.
+
+    Args:
+        fileobj: a path or URL (`Storage.output` says which; ``WDS_REWRITE`` applies), or an open
+            binary file, which stays open, and gets the bytes at once.
+        user, group: names of the owner.
+        mode: permissions of the members.
+        compress: ``gz``, ``bz2``, ``xz`` or ``zst``; True for gz, False for none; None to go by the name.
+        encoder: True for `FieldEncoder`, by extension; a dict of extension → function to put before it; a function
+            from sample to sample; False where all values are bytes or text.
+        keep_meta: whether entries that begin with ``_`` are written too, those aside that say where a sample was
+            read (``__key__``, ``__url__``, ``__source__``, ``__local_path__``). Their values are text.
+        mtime: seconds since 1970 for all members; None for the time of writing.
+        format: ``auto``, ``ustar``, ``gnu`` or ``pax`` (or `tarfile`'s constants), see `HeaderMaker`.
+        key: where the reader is going to split names, ``first_dot`` or ``last_dot``.
+        allow_pickle: whether ``pkl``, ``pickle``, ``pyd`` and ``pth`` are encoded.
+        overwrite: whether a file of this name may be replaced.
+        since: refuse to replace a file younger than this; see `LocalOutput`.
+
+    Raises:
+        UsageError: an argument cannot be, the name is taken, or another writer is at it.
+
+    Example:
+        >>> import io, wdspec
+        >>> file = io.BytesIO()
+        >>> with wdspec.TarWriter(file) as writer:
+        ...     writer.write({"__key__": "a/000", "cls": 7, "txt": "seven"})
+        2048
+        >>> len(file.getvalue())
+        12288
+    """
+
+    end = END
+
+    def __init__(
+        self,
+        fileobj: Target,
+        user: str = "",
+        group: str = "",
+        mode: int = 0o444,
+        compress: bool | str | None = None,
+        encoder: bool | Mapping[str, Encode] | EncodeSample | None = True,
+        keep_meta: bool = False,
+        mtime: float | None = 0,
+        format: str | int | None = None,
+        *,
+        key: KeySplit = "first_dot",
+        allow_pickle: bool = False,
+        overwrite: bool = True,
+        since: int | None = None,
+    ) -> None:
+        self._encode = make_encoder(encoder, allow_pickle=allow_pickle)
+        self._keep_meta = keep_meta
+        try:
+            self._names = MemberNames(key)
+            self._headers = HeaderMaker(
+                user, group, mode, int(time.time() if mtime is None else mtime), dialect(format)
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        super().__init__(fileobj, compress, overwrite=overwrite, since=since)
+
+    def pack(self, sample: Mapping[str, Any]) -> Packed:
+        check_fields(sample)
+        sample = encoded = self._encode(sample)
+        key = self._names.key(sample.get("__key__"))
+        header, suffix_of = self._headers.header, self._names.suffix
+        pieces: list[bytes] = []
+        lowered: set[str] = set()
+        for field in sorted(encoded):
+            data = encoded[field]
+            if field[:1] == "_":
+                if not self._keep_meta or field in OF_THE_READER:
+                    continue
+                if not isinstance(data, (str, bytes)):
+                    raise FieldError(
+                        f"{type(data).__name__} in an entry that begins with `_`; these are text",
+                        key=sample["__key__"],
+                        field=field,
+                    )
+            if type(data) is not bytes:
+                data = _as_bytes(data, sample, field)
+            if field.lower() in lowered:
+                raise FieldError(
+                    "another field has the same name but for letter case, which readers ignore",
+                    key=sample["__key__"],
+                    field=field,
+                )
+            lowered.add(field.lower())
+            size = len(data)
+            try:
+                pieces += header(key + suffix_of(field), size), data, padding(size)
+            except FieldError as error:
+                error.at(key=sample["__key__"])
+                raise
+            except ValueError as error:
+                raise FieldError(str(error), key=sample["__key__"], field=field) from None
+        if not pieces:
+            raise FieldError("the sample has no fields, and a tar cannot hold that", key=sample["__key__"])
+        return Packed(sample["__key__"], b"".join(pieces))
+
+
+def _as_bytes(data: Any, sample: Mapping[str, Any], field: str) -> bytes:
+    if isinstance(data, str):
+        return data.encode("utf-8")
+    if isinstance(data, (bytearray, memoryview)):
+        return bytes(data)
+    raise FieldError(
+        f"the encoder gave {type(data).__name__} instead of bytes", key=sample["__key__"], field=field
+    )
