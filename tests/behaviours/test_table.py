@@ -19,8 +19,8 @@ ALSO = {
         "::test_the_directory_never_holds_more_than_the_limit_and_keeps_what_was_used_last"
     ],
     24: ["fields/test_images.py::test_every_spec_gives_what_webdataset_gives"],
-    38: ["running/test_any_topology.py::test_random_specs_read_the_same_on_any_topologies"],
-    40: ["writing/test_tar_writer.py::test_a_killed_writer_leaves_no_file_of_the_final_name"],
+    38: ["run/test_any_topology.py::test_random_specs_read_the_same_on_any_topologies"],
+    40: ["write/test_tar_writer.py::test_a_killed_writer_leaves_no_file_of_the_final_name"],
 }
 
 

@@ -5,8 +5,7 @@ from commandline import within as wdspec
 from servers.counting import CountingServer
 from shardmaking import write_source
 
-from wdspec import load
-from wdspec import planning as plan
+from wdspec import load, plan
 
 SECRETS = ("PASS-1", "SIGN-2", "TOKEN-3", "SIG-4", "GOOG-5")
 QUERY = "?X-Amz-Signature=SIGN-2&token=TOKEN-3&sig=SIG-4&X-Goog-Signature=GOOG-5&size=7"

@@ -133,7 +133,7 @@ def python(code: str, *, package: Path) -> str:
 
 def test_a_decoder_is_one_row(tmp_path: Path) -> None:
     shutil.copytree(REPOSITORY / "wdspec", tmp_path / "wdspec", ignore=shutil.ignore_patterns("__pycache__"))
-    table = tmp_path / "wdspec" / "decoders" / "table.py"
+    table = tmp_path / "wdspec" / "spec" / "language" / "decoders.py"
     before = table.read_text()
     start = before.index("    _basic(")
     table.write_text(before[:start] + NEW_ROW.lstrip("\n") + before[start:])

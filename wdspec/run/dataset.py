@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import IterableDataset, get_worker_info
 
 from wdspec.base.errors import UsageError
-from wdspec.base.process import end_with_parent
+from wdspec.base.parent_watch import end_with_parent
 from wdspec.base.worker_counters import WorkerCounters
 from wdspec.planning.topology import Seat
 from wdspec.run.foreign import DataLoaderOptions, SingleProcessIteration, WorkerCursor

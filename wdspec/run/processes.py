@@ -25,7 +25,8 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from wdspec.base.errors import WdspecError
-from wdspec.base.process import PerProcess, parent_watch
+from wdspec.base.parent_watch import parent_watch
+from wdspec.base.process import PerProcess
 from wdspec.stores import watchdog
 from wdspec.stores.read_ahead import background_fetcher
 

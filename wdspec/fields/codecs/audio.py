@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from wdspec.fields.codecs.video import MAX_SAMPLES, read_streams, too_long
+from wdspec.fields.codecs import video
+from wdspec.fields.codecs.video import read_streams, too_long
 from wdspec.spec.language.decoders import library
 
 Array = np.ndarray[Any, Any]
@@ -47,7 +48,7 @@ def _by_libsndfile(data: bytes) -> tuple[Array, int]:
         raise ValueError("the file is empty")
     with soundfile.SoundFile(_Seekable(data)) as file:
         promised = file.frames
-        if promised * file.channels > MAX_SAMPLES:
+        if promised * file.channels > video.MAX_SAMPLES:
             raise too_long(promised * file.channels)
         samples = file.read(dtype="float32", always_2d=True)
         # For mp3 the number is an estimate.
