@@ -212,7 +212,7 @@ def test_after_a_time_out_the_next_iteration_goes_on_exactly(document, tmp_path,
         with pytest.raises(RuntimeError, match="timed out"):
             found.extend(loader)
         # `extend` drops what it was given before the error; the loader does not give it again.
-        given = loader.cursor.batch
+        given = loader.stream.step
         found = list(loader)
     assert keys(found) == reference(load(document), 1, 1, 0, BATCHES)[given:]
 

@@ -175,12 +175,28 @@ MAX_LISTED = 1_000_000
 _PLAIN = re.compile(r"(?:(?!::)[^\\{}*?\[@])*[^\\{}*?\[@/]")
 
 
+_NOT_PLAIN = re.compile(r"[:~\0]|(?:\A|[{,])-(?:[},]|\Z)")
+"""Matches texts and brace patterns that may be more than paths: a scheme, a home directory, standard input, a NUL."""
+
+
 def shards_of(source: Source, storage: Storage) -> UrlSequence:
     """The shards of a source. Raises as `list_shards`; the error names the source."""
     try:
         return list_shards(source.shards or (), source.base, storage)
     except WdspecError as error:
         raise error.at(source=source.name) from None
+
+
+def are_local(shards: UrlSequence, storage: Storage) -> bool:
+    """Whether all shards are plain local paths: without scheme or `~`, and with nothing that could rewrite them."""
+    runs_etl = storage.ais is not None and storage.ais.etl is not None
+    if storage.rules or runs_etl or storage.users.keys() & {"", "file"}:
+        return False
+    for run in shards.parts:
+        texts = (run.texts.pattern,) if isinstance(run.texts, Braces) else run.texts
+        if any(_NOT_PLAIN.search(text) for text in (run.prefix, *texts)):
+            return False
+    return True
 
 
 def list_shards(texts: Sequence[str], base: str, storage: Storage) -> UrlSequence:
