@@ -94,8 +94,6 @@ def measure(ranks: int, workers: int, sources: int, shards: int, batches: int) -
     with tempfile.TemporaryDirectory() as folder:
         for rank in range(ranks):
             run = replace(first, seat=Seat(rank, ranks), ranks=range(rank, rank + 1))
-            # What every rank of a real job computes for itself at its start, once.
-            vars(run).update(samples=first.samples, sources=first.sources)
             table = {rank * workers + k: a_slot(first, batches, rng) for k in range(workers)}
             position = Position(batches * workers, slots=table)
             began = time.process_time()
@@ -114,7 +112,6 @@ def measure(ranks: int, workers: int, sources: int, shards: int, batches: int) -
     writing = time.process_time() - began
     del states, merged, state
     half = replace(first, seat=Seat(1, ranks // 2), ranks=range(2, 4))
-    vars(half).update(samples=first.samples, sources=first.sources)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.process_time()
     position = Position.from_state(json.load(io.StringIO(text)), half)

@@ -62,7 +62,8 @@ def plan(
         >>> [source.name for source in plan.sources]
         ['digits-a', 'digits-b', 'rendered']
     """
-    _check_choice("plan", choice, num_workers="write workers=")
+    if choice:
+        _check_choice("plan", choice, num_workers="write workers=")
     checked = load(spec, **choice)
     shards = list_shards(checked, lock=lock)
     if ranks is None and checked.elastic is None:
@@ -107,8 +108,11 @@ def compile(
     from wdspec.run.ranks import check_ranks_agree
     from wdspec.run.run import make_run
 
-    own = "it reads in its own process; use wdspec.loader(spec, num_workers=…), or give it to a DataLoader"
-    _check_choice("compile", choice, workers=own, num_workers=own)
+    if choice:
+        own = (
+            "it reads in its own process; use wdspec.loader(spec, num_workers=…), or give it to a DataLoader"
+        )
+        _check_choice("compile", choice, workers=own, num_workers=own)
     checked = load(spec, **choice)
     shards = list_readable_shards(checked, lock)
     run = make_run(checked, shards, _choose_seat(rank, world_size, mesh, dim), workers=1)

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 import wdspec
 from wdspec.planning.shares import LiveShares
 from wdspec.planning.topology import Seat
+from wdspec.run.tasks import TaskReader
 from wdspec.spec.load import load
 from wdspec.testing import assert_resumable
 
@@ -59,9 +60,9 @@ def test_they_hold_from_the_next_batch_on_whatever_workers_have_read_ahead(spec,
 def test_workers_read_nothing_again_where_it_was_set_early_enough(spec, monkeypatch):
     asked = []
     loader = rotating_loader(Listed.of(load(spec)).run(Seat(), 2), 2, prefetch=2)
-    take = loader._dataset.__class__.__getitem__
+    take = TaskReader.__getitem__
     monkeypatch.setattr(
-        loader._dataset.__class__, "__getitem__", lambda self, task: asked.extend(task[0]) or take(self, task)
+        TaskReader, "__getitem__", lambda self, task: asked.extend(task[0]) or take(self, task)
     )
     seen = []
     for number, batch in enumerate(loader):

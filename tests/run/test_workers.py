@@ -159,7 +159,7 @@ def test_of_a_worker_that_has_died_its_end_the_usual_cause_and_its_memory_are_sa
     living.start()
     dead.start()
     try:
-        said = worker_processes.obituary(Iteration(living, dead), {0: 3 * 2**30, 1: 5 * 2**20})
+        said = worker_processes.describe_death(Iteration(living, dead), {0: 3 * 2**30, 1: 5 * 2**20})
     finally:
         living.kill()
         living.join()

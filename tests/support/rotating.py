@@ -8,7 +8,14 @@ from collections import deque
 from wdspec.run.loader import Loader
 from wdspec.run.stats import Tally
 from wdspec.run.stream import Stream
-from wdspec.run.tasks import TaskReader, Tasks, deal_steps
+from wdspec.run.tasks import Pace, TaskReader, Tasks, deal_steps
+
+
+class _Steady(Pace):
+    """As many batches in a delivery as at the start."""
+
+    def note(self, delivery):
+        pass
 
 
 class Rotating:
@@ -67,6 +74,7 @@ def rotating_loader(run, workers, prefetch=2, persistent=True, together=1):
     """A Loader with this many workers, none of which is a process, and `together` batches in a delivery."""
     loader = Loader(run, 0)
     steps = Rotating(run, max(1, workers), prefetch, persistent)
+    steps.tasks.pace = _Steady()
     steps.tasks.pace.steps = together
     loader._stream = Stream(run, steps)
     return loader

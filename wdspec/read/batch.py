@@ -39,7 +39,7 @@ def build_collate(batch: Batch, entries: tuple[str, ...] | None, folder: str = "
         folder: the spec's, where user functions are looked for first.
         seed: the spec's.
     """
-    if entries is None and batch.collate is None and batch.ragged is None:
+    if entries is None and batch.collate is None and batch.ragged == "error":
         return stack_samples
     return BatchMaker(batch, entries, folder, seed)
 

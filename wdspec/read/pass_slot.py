@@ -16,7 +16,8 @@ from wdspec.planning.passes import Pass, PassSegment
 from wdspec.read.shard import Piece
 from wdspec.read.transform import LiveSource, Process, Sample
 from wdspec.spec.language.values import MASK
-from wdspec.storage.ahead import Ahead, LocalFiles
+from wdspec.storage.ahead import Ahead
+from wdspec.stores.local import LocalFiles
 
 
 class PassReading:

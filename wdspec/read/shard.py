@@ -23,8 +23,9 @@ from wdspec.formats.samples import RawSamples, no_field
 from wdspec.formats.suffixes import format_of
 from wdspec.spec.language.samples import KeyRule
 from wdspec.spec.language.values import Format
-from wdspec.storage.ahead import Ahead, LocalFiles
+from wdspec.storage.ahead import Ahead
 from wdspec.storage.storage import Storage
+from wdspec.stores.local import LocalFiles
 from wdspec.stores.watchdog import open_watched
 from wdspec.urls.urls import ShardUrl
 

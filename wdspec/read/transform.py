@@ -25,10 +25,10 @@ from wdspec.fields.expect import UnexpectedValueError, expectation_step
 from wdspec.fields.samples import SampleFields
 from wdspec.fields.scale import Scaling
 from wdspec.fields.unpack import UserDecoderError
-from wdspec.planning.keys import random64, uniform
+from wdspec.planning.keys import key64, random64, uniform
 from wdspec.planning.plan import SourcePlan
 from wdspec.read.budget import Budget
-from wdspec.read.randomness import GlobalGenerators, current, slot_key
+from wdspec.read.randomness import GlobalGenerators, current
 from wdspec.read.shard import ShardOpener
 from wdspec.spec.language.expect import ExpectedField
 from wdspec.spec.language.functions import Call
@@ -224,7 +224,7 @@ class Transform:
         Raises:
             SpecError: a function cannot be imported, or is not callable.
         """
-        dropped, key = budget.dropped, slot_key(seed, budget.source, slot)
+        dropped, key = budget.dropped, key64(seed, "transform", budget.source, slot)
         generators = maps.generators if self.has_functions else None
         stages = self._stages(budget, key, maps)
 

@@ -43,6 +43,10 @@ class Run:
     """All that the order depends on (`planning.digest.describe_order`), as JSON text."""
     digest: str
     """A digest of `order`, which a state is bound to."""
+    samples: str
+    """A digest of what changes the samples but not their order."""
+    sources: tuple[str, ...]
+    """The names of the sources that are read, in the order in which a slot's state has them; then the stage."""
 
     @cached_property
     def items_per_step(self) -> int:
@@ -70,17 +74,6 @@ class Run:
         if finite is not None:
             slots = min(slots, finite.batches)
         return len(self.ranks) * slots
-
-    @cached_property
-    def samples(self) -> str:
-        """A digest of what changes the samples but not their order."""
-        return describe_samples(self.spec)
-
-    @cached_property
-    def sources(self) -> list[str]:
-        """The names of the sources that are read, in the order in which a slot's state has them; then the stage."""
-        names = [source.name for source in self.plan.sources]
-        return names if self.spec.stage is None else [*names, f"stage {self.spec.stage.call}"]
 
     def segments(self, live: Sequence[LiveShares]) -> tuple[ScheduleSegment, ...]:
         """The segments of shares that were set (`live_segments`)."""
@@ -143,7 +136,7 @@ class Run:
     def __reduce__(self) -> tuple[Any, ...]:
         # Workers do not need what was computed here.
         fields = (self.spec, self.shards, self.plan, self.seat, self.parts, self.ranks, self.own)
-        return Run, (*fields, self.order, self.digest)
+        return Run, (*fields, self.order, self.digest, self.samples, self.sources)
 
 
 def make_run(spec: Spec, shards: Shards, seat: Seat, workers: int) -> Run:
@@ -167,6 +160,7 @@ def make_run(spec: Spec, shards: Shards, seat: Seat, workers: int) -> Run:
     first = ranks.start * shared
     # Hashing long lists of shards takes time: done now, so that no state has to wait for it.
     order = describe_order(spec, plan)
+    stages = () if spec.stage is None else (f"stage {spec.stage.call}",)
     return Run(
         spec,
         shards,
@@ -177,4 +171,6 @@ def make_run(spec: Spec, shards: Shards, seat: Seat, workers: int) -> Run:
         slice(places.start - first, places.stop - first),
         json.dumps(order),
         digest(order),
+        describe_samples(spec),
+        (*(source.name for source in plan.sources), *stages),
     )

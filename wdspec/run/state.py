@@ -33,6 +33,8 @@ State = dict[str, Any]
 FORMAT, VERSION = "wdspec-state", 4
 WORKER_FORMAT = "wdspec-worker-state"
 """Of the state that a pipeline in one worker of somebody else's DataLoader has (`foreign_loader`)."""
+_NO_STEPS = StepRanges().as_text()
+"""Of a state whose run skips no steps."""
 NO_SHARES = shares_as_text(())
 """Of a state where the spec's own shares hold."""
 
@@ -94,8 +96,8 @@ def stamp(state: Mapping[str, Any]) -> str:
     """What the entry of every canonical rank begins with: what has to be the same on all ranks."""
     own: str = state["digest"]
     said = {"shares": state["shares"]} if state["shares"] != NO_SHARES else {}
-    if skipped := skipped_steps(state):
-        said["skip"] = skipped.as_text()
+    if state.get("skip", _NO_STEPS) != _NO_STEPS:
+        said["skip"] = state["skip"]
     if said:
         own = digest({"order": own, **said})
     return f"{state['batch']}.{state['given']}.{state['items']}.{own[:8]}:"
@@ -103,7 +105,7 @@ def stamp(state: Mapping[str, Any]) -> str:
 
 def skipped_steps(state: Mapping[str, Any]) -> StepRanges:
     """The steps that a state says were skipped, and are to be; states from before steps could be have no entry."""
-    return StepRanges.from_text(state.get("skip", "[]"))
+    return StepRanges.from_text(state.get("skip", _NO_STEPS))
 
 
 def ranks_of(state: Mapping[str, Any]) -> list[int]:

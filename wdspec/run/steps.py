@@ -32,8 +32,8 @@ class Work(NamedTuple):
     """J of the first one after the last; None: without end."""
     stride: int
     """Distance from one to the next."""
-    slots: Mapping[int, bytes]
-    """Slot -> packed state before the first one."""
+    slots: Callable[[], Mapping[int, bytes]]
+    """Returns slot -> packed state before the first one; only called where it is needed."""
     segments: tuple[ScheduleSegment, ...]
     """The shares that were set."""
     skipped: StepRanges
@@ -117,14 +117,18 @@ class Here:
         if unfinished is not None and unfinished[0] == work.first:
             yield unfinished[1]
             work = work._replace(first=work.first + work.stride)
-        read, assemble = reader.micro_batches, self._run.assemble
+        skipped, read, assemble = (
+            work.skipped.ranges and work.skipped,
+            reader.micro_batches,
+            self._run.assemble,
+        )
         numbers = (
             count(work.first, work.stride) if work.end is None else range(work.first, work.end, work.stride)
         )
         for number in numbers:
             self.requested = number + 1
             items: list[Any] = []
-            if number in work.skipped:
+            if skipped and number in skipped:
                 reader.skip(number)
             else:
                 with self.tally.waiting:
@@ -166,13 +170,13 @@ class Here:
         if self._reader is not None and self._owner.is_other:
             self._leave_to_parent()
         self.tally.begin()
-        if self._reader is None:
-            self._reader, self._owner, self._must_move = self._run.reader(), Owner(), True
-            self._parked = None
-        unfinished = self._unfinished is not None and self._unfinished[0] == work.first
-        if self._must_move or (self._notes_states and not unfinished):
-            self._reader.restore(work.slots)
-        self._must_move = False
+        is_unfinished = self._unfinished is not None and self._unfinished[0] == work.first
+        if self._reader is None or self._must_move or (self._notes_states and not is_unfinished):
+            slots = work.slots()
+            if self._reader is None:
+                self._reader, self._owner = self._run.reader(), Owner()
+            self._reader.restore(slots)
+            self._must_move, self._parked = False, None
         self._reader.draw_by(work.segments)
         return self._reader
 
@@ -225,4 +229,10 @@ class Here:
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy reads and counts by itself.
-        return {**self.__dict__, "_reader": None, "_unfinished": None, "tally": Tally(self._run.slots)}
+        return {
+            **self.__dict__,
+            "_reader": None,
+            "_unfinished": None,
+            "_parked": None,
+            "tally": Tally(self._run.slots),
+        }

@@ -177,7 +177,7 @@ class Stream:
         while True:
             self._is_outdated = False
             skipped = self.skipped.within(self.step) if self.skipped else self.skipped
-            work = Work(self.step, end, self._stride, self.slots, self.segments, skipped)
+            work = Work(self.step, end, self._stride, lambda: self.slots, self.segments, skipped)
             samples = self.steps.samples(work)
             if samples is None:
                 yield from self._move_by_steps(work, iteration, owner)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 from typing import Any, NamedTuple
@@ -36,6 +36,7 @@ from wdspec.run.parcels import Parcel
 from wdspec.run.run import Run
 from wdspec.run.stats import Counts, Tally
 from wdspec.run.steps import Step, Work
+from wdspec.spec.language.steps import StepRanges
 
 Failure = WdspecError | ExceptionWrapper
 """Why a batch could not be read; others than ours with the traceback, as torch raises them."""
@@ -132,15 +133,18 @@ class Tasks:
         self.segments: tuple[ScheduleSegment, ...] = ()
         """The shares that were set, for tasks that are still to be made."""
         self._slots_per_rank = run.plan.topology.workers
-        self._work: Work | None = None
+        self._first, self._skipped = 0, StepRanges()
+        self._end: int | None = 0
+        self._slots: Mapping[int, bytes] = {}
 
     def start(self, work: Work) -> None:
         """Make the tasks of this work when iterated."""
-        self._work, self.segments, self.requested = work, work.segments, work.first
+        # The work itself is not kept: it leads back to the stream, and so to the loader that holds this.
+        self._first, self._end, self._skipped, self._slots = work.first, work.end, work.skipped, work.slots()
+        self.segments, self.requested = work.segments, work.first
 
     def __iter__(self) -> Iterator[Task]:
-        assert self._work is not None, "work was started"
-        first, end, _, slots, _, skipped = self._work
+        first, end, skipped, slots = self._first, self._end, self._skipped, self._slots
         workers, number = self.workers, first
         while end is None or number < end:
             # All workers get as many in a round, so that their turns stay those of single batches.

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, BinaryIO, cast
 
-from wdspec.storage.resolve import Resolution, tidy
+from wdspec.storage.resolve import Resolution
 from wdspec.storage.storage import Storage
-from wdspec.stores.local import open_file
 from wdspec.stores.read_ahead import FetchesAhead, ReadAhead, background_fetcher, interruptible
 from wdspec.urls.urls import ShardUrl, local_path
 
@@ -78,34 +76,6 @@ class Ahead:
     def __del__(self) -> None:
         for expected in self._expected.values():
             expected.close()
-
-
-class LocalFiles:
-    """Replaces `Ahead` where all shards are plain local paths: nothing has to be resolved, fetched or announced.
-
-    Args:
-        directory: absolute; relative paths without a base of their own start here.
-    """
-
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
-
-    def open(self, shard: ShardUrl) -> BinaryIO:
-        """The bytes of a shard, as `Storage.open` gives them.
-
-        Raises:
-            MissingShardError, ShardError: as `Storage.open`.
-        """
-        return open_file(tidy(os.path.join(self._directory, shard.base, shard.text)))
-
-    def expect(self, shards: Iterable[ShardUrl]) -> None:
-        """Do nothing: local files open at once."""
-
-    def announce(self, following: Callable[[int], Iterable[ShardUrl]]) -> None:
-        """Do nothing: no store has to prepare."""
-
-    def close(self) -> None:
-        """Do nothing: nothing was expected."""
 
 
 class _Announcement:

@@ -381,6 +381,8 @@ def with_surveyed_caches(
     storages: Mapping[str, Storage], shards: Mapping[str, Iterable[ShardUrl]]
 ) -> dict[str, Storage]:
     """The storages of all sources of a plan, which know what is in their cache directories (`cache.survey`)."""
+    if all(storage.cache is None for storage in storages.values()):
+        return dict(storages)
     seen: dict[str, CacheNames] = {}
 
     def knowing(storage: Storage) -> Storage:
