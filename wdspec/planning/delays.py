@@ -156,7 +156,7 @@ class Delays:
         return counts
 
     def next_free(self, key: int, last: int, stretches: Sequence[Stretch] = ()) -> int:
-        """The first ordinal whose delay may still change after sample `last` came out: no sample from there on is out."""
+        """The first ordinal whose delay may still change after sample `last` came out: none from there on is out."""
         return int(self.releases(key, last, 1, stretches)[0] >> _BITS) + 1
 
 

@@ -22,8 +22,8 @@ SIZE = _LAYOUT.size
 Columns = npt.NDArray[np.int64]
 
 Lane = tuple[int, int, int]
-"""(turn, offset, sample) of an open shard: its turn in the slot (`ShardOrder.entry`), the byte offset of its next sample
-in the uncompressed shard (0 is the shard's start), and that sample's index in the shard."""
+"""(turn, offset, sample) of an open shard: its turn in the slot (`ShardOrder.entry`), the byte offset of its next
+sample in the uncompressed shard (0 is the shard's start), and that sample's index in the shard."""
 
 
 class StreamState(NamedTuple):
@@ -82,8 +82,8 @@ class StreamState(NamedTuple):
     def numbers(self) -> list[int]:
         """The state as JSON has it: turn, ordinal, last, end, number of lanes; three numbers for each lane and stretch.
 
-        Numbers stay small: turns of lanes count back from `turn`, `last` from `ordinal`, after it (2, 4, …) or before it
-        (1, 3, …), and `end` from `ordinal`, 1 for the same; 0 means none.
+        Numbers stay small: turns of lanes count back from `turn`, `last` from `ordinal`, after it (2, 4, …) or before
+        it (1, 3, …), and `end` from `ordinal`, 1 for the same; 0 means none.
         """
         after = self.last - self.ordinal
         last = 0 if self.last < 0 else 2 * after + 2 if after >= 0 else -2 * after - 1

@@ -122,7 +122,7 @@ class SourceStream:
 
     def _iterate_shuffled(self) -> Iterator[Sample]:
         """Yield pass by pass of the slot; the last samples of each pass in the order of their releases."""
-        buffer, watch = self._buffer, self._watch
+        buffer, take, watch = self._buffer, self._buffer.pop, self._watch
         while not self._is_ordered:
             releases = ReleaseOrder(self._delays, self._key, self._read, self._last, self._stretches)
             start, ended = self._read, False
@@ -140,7 +140,7 @@ class SourceStream:
                 ordinals = releases.upto(self._read)
                 for ordinal in self._with_rest(ordinals, releases) if ended else ordinals:
                     self._last = ordinal
-                    sample = self._process(buffer.pop(ordinal), ordinal + 1)
+                    sample = self._process(take(ordinal), ordinal + 1)
                     if sample is not None:
                         watch.has_sample = True
                         if ended and not buffer:
