@@ -29,7 +29,7 @@ from typing import Any
 from wdspec.base.errors import UsageError
 from wdspec.base.process import Owner, PerProcess
 from wdspec.planning.plan import Plan
-from wdspec.planning.shares import LiveShares, checked_shares, still_said
+from wdspec.planning.shares import LiveShares, checked_shares, current_shares
 from wdspec.run.position import Position
 from wdspec.run.ranks import check_shares_agree, check_skips_agree
 from wdspec.run.run import Run
@@ -95,7 +95,7 @@ class Stream:
     @property
     def live_shares(self) -> tuple[LiveShares, ...]:
         """The shares that were set: those in effect, and later ones."""
-        return still_said(self._live, self.step) if self._live else ()
+        return current_shares(self._live, self.step) if self._live else ()
 
     @property
     def next_step(self) -> int:
