@@ -110,7 +110,7 @@ def write_page(path: Path, results: Mapping[str, Any]) -> None:
         '"First item" includes imports; memory is the sum of what each process had at most, with what they share. '
         "wdspec crops JPEGs by its defaults, with DCT scaling."
     )
-    lines = ["# Beside other loaders", "", *textwrap.wrap(told, 120)]
+    lines = ["# Results of `python -m benchmarks`", "", *textwrap.wrap(told, 120)]
     if rates:
         plot(path.with_suffix(".svg"), rates)
         lines += ["", f"![webdataset's processor time by each one's]({path.with_suffix('.svg').name})"]
