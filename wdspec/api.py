@@ -18,11 +18,11 @@ from wdspec.spec.load import load
 from wdspec.spec.spec import Spec
 
 if TYPE_CHECKING:
-    from wdspec.fluent.spec_pipeline import SpecPipeline
     from wdspec.read.reader import Reader
     from wdspec.run.loader import Loader
     from wdspec.run.run import Blueprint
     from wdspec.urls.urls import UrlSequence
+    from wdspec.webdataset.spec_pipeline import SpecPipeline
 
 SpecLike = str | os.PathLike[str] | Mapping[str, Any] | Spec
 """What names a spec: a path (perhaps ``x.yaml#split``), a dict, or a loaded Spec."""
@@ -110,8 +110,8 @@ def compile(
         ['__key__', '__source__', '__url__']
     """
     require_torch("wdspec.compile")
-    from wdspec.fluent.spec_pipeline import SpecPipeline
     from wdspec.run.ranks import check_ranks_agree
+    from wdspec.webdataset.spec_pipeline import SpecPipeline
 
     own = "it reads in its own process; use wdspec.loader(spec, num_workers=…), or give it to a DataLoader"
     _check_choice("compile", choice, workers=own, num_workers=own)

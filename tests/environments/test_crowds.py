@@ -11,9 +11,9 @@ import wdspec
 from wdspec.base.errors import UsageError
 from wdspec.base.files import LockFile
 from wdspec.cache.index import Content, Index
-from wdspec.fluent.stages import dbcache
 from wdspec.read.budget import append_line
 from wdspec.stores.outputs import LocalOutput
+from wdspec.webdataset import sample_cache as dbcache
 
 
 @pytest.fixture(params=[0, *(pytest.param(turn, marks=pytest.mark.long) for turn in range(1, 30))])

@@ -1,0 +1,178 @@
+"""The stages of webdataset under one name, those that look at a stream, and the functions that stages are made of."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, TextIO
+
+from wdspec.base.errors import FieldError
+from wdspec.base.replacements import missing_name
+from wdspec.planning.seat import find_seat
+from wdspec.webdataset.batching import batched as batched
+from wdspec.webdataset.batching import default_collation_fn as default_collation_fn
+from wdspec.webdataset.batching import listed as listed
+from wdspec.webdataset.batching import unbatched as unbatched
+from wdspec.webdataset.batching import unlisted as unlisted
+from wdspec.webdataset.decoding import decode as decode
+from wdspec.webdataset.handlers import reraise_exception as reraise_exception
+from wdspec.webdataset.mapping import associate as associate
+from wdspec.webdataset.mapping import extract_keys as extract_keys
+from wdspec.webdataset.mapping import map as map
+from wdspec.webdataset.mapping import map_dict as map_dict
+from wdspec.webdataset.mapping import map_tuple as map_tuple
+from wdspec.webdataset.mapping import rename as rename
+from wdspec.webdataset.mapping import rename_keys as rename_keys
+from wdspec.webdataset.mapping import select as select
+from wdspec.webdataset.mapping import to_tuple as to_tuple
+from wdspec.webdataset.mapping import xdecode as xdecode
+from wdspec.webdataset.shuffling import detshuffle as detshuffle
+from wdspec.webdataset.shuffling import rsample as rsample
+from wdspec.webdataset.shuffling import shuffle as shuffle
+from wdspec.webdataset.splitting import worker_place
+from wdspec.webdataset.stage import PipelineStage as PipelineStage
+from wdspec.webdataset.stage import StageMaker, stage
+from wdspec.webdataset.stage import pipelinefilter as pipelinefilter
+from wdspec.webdataset.utils import identity as identity
+
+
+@stage
+def slice(source: Iterator[Any], *args: int | None) -> Iterator[Any]:
+    """Part of the stream, as `itertools.islice` has it: ``slice(stop)``, ``slice(start, stop, step)``."""
+    return itertools.islice(source, *args)
+
+
+@stage
+def info(
+    source: Iterator[Any],
+    fmt: str | None = None,
+    n: int = 3,
+    every: int = -1,
+    width: int = 50,
+    stream: TextIO | None = None,
+    name: str = "",
+) -> Iterator[Any]:
+    """Prints the first n samples, and each `every`-th one, and passes all of them on.
+
+    Args:
+        fmt: how one is printed, with `{sample}`; by default field by field.
+        width: characters of a value that are shown.
+        stream: where to; standard error by default.
+        name: stands before each.
+    """
+    for index, sample in enumerate(source):
+        if index < n or (every > 0 and (index + 1) % every == 0):
+            text = _describe(sample, index, width, name) if fmt is None else fmt.format(sample, sample=sample)
+            print(text, file=sys.stderr if stream is None else stream)
+        yield sample
+
+
+@stage
+def log_keys(source: Iterator[Any], logfile: str | os.PathLike[str] | None = None) -> Iterator[Any]:
+    """Appends a line to a file for each sample: number, worker, rank and `__key__`, with tabs between them.
+
+    Each line is one write to a file opened for appending, so several processes may log to one file. None logs nothing.
+    """
+    if not logfile:
+        yield from source
+        return
+    rank, worker = find_seat().rank, worker_place()[0]
+    with open(logfile, "ab", buffering=0) as log:
+        for index, sample in enumerate(source):
+            log.write(f"{index}\t{worker}\t{rank}\t{sample.get('__key__')}\n".encode())
+            yield sample
+
+
+def _describe(sample: Any, index: int, width: int, name: str) -> str:
+    title = f"--- {name} {index}".replace("  ", " ")
+    values = sample if isinstance(sample, (dict, tuple)) else [sample]
+    items = values.items() if isinstance(values, dict) else enumerate(values)
+    return "\n".join([title, *(f"  {key}: {_describe_value(value)[:width]}" for key, value in items)])
+
+
+def _describe_value(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if shape is None:
+        return repr(value)
+    return f"{type(value).__name__} {tuple(shape)} {getattr(value, 'dtype', '')}"
+
+
+def plain(maker: StageMaker[Any]) -> Callable[..., Iterator[Any]]:
+    """The function behind a stage: of an iterable and the stage's arguments."""
+
+    def function(data: Iterable[Any], *args: Any, **kwargs: Any) -> Iterator[Any]:
+        return maker(*args, **kwargs)(data)
+
+    function.__name__, function.__doc__ = f"_{maker.__name__}", maker.__doc__
+    return function
+
+
+def pick(buf: list[Any], rng: Random) -> Any:
+    """One item out of a list, drawn, and taken from it."""
+    at = rng.randint(0, len(buf) - 1)
+    buf[at], buf[-1] = buf[-1], buf[at]
+    return buf.pop()
+
+
+def getfirst(
+    a: Mapping[str, Any], keys: str | Sequence[str], default: Any = None, missing_is_error: bool = True
+) -> Any:
+    """The value of the first of some names (`jpg;png`, or a list) that a sample has.
+
+    Raises:
+        FieldError: it has none, and that is an error.
+    """
+    names = keys.split(";") if isinstance(keys, str) else keys
+    for name in names:
+        if name in a:
+            return a[name]
+    if missing_is_error:
+        raise FieldError(f"the sample has none of {', '.join(names)}; it has {', '.join(a)}")
+    return default
+
+
+def transform_with(
+    sample: Sequence[Any], transformers: Sequence[Callable[[Any], Any] | None] | None
+) -> list[Any]:
+    """Each value of a tuple through its function; those without one stay."""
+    functions = list(transformers or ())
+    return [f(x) if f is not None else x for x, f in itertools.zip_longest(sample, functions[: len(sample)])]
+
+
+def tuple2dict(values: Sequence[Any]) -> dict[str, Any]:
+    """Values under the names `_0`, `_1`, …"""
+    return {f"_{i}": value for i, value in enumerate(values)}
+
+
+def dict2tuple(sample: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The values behind the names `_0`, `_1`, …, in order."""
+    return tuple(sample[name] for name in sorted(sample, key=lambda name: int(name[1:])))
+
+
+class Cached(PipelineStage):
+    """Keeps all items of its first whole pass in memory, and gives them from then on; each process its own."""
+
+    def __init__(self) -> None:
+        self._kept: list[Any] | None = None
+
+    def run(self, source: Iterator[Any]) -> Iterator[Any]:
+        """The items, read once."""
+        if self._kept is not None:
+            yield from self._kept
+            return
+        kept = []
+        for item in source:
+            kept.append(item)
+            yield item
+        self._kept = kept
+
+
+def __getattr__(name: str) -> Any:
+    """`_shuffle` and others: stages as functions of an iterable and the stage's arguments."""
+    maker = globals().get(name.removeprefix("_")) if name.startswith("_") else None
+    if isinstance(maker, StageMaker):
+        return plain(maker)
+    return missing_name("filters", name)

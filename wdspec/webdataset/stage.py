@@ -1,0 +1,205 @@
+"""What a stage is: a function from iterator to iterator, with its arguments.
+
+This is the file to read first. `stage` and `keyed_stage` make stages of functions, as `pipelinefilter` and
+`PipelineStage` do in webdataset's way; `each` calls a function on every sample; `start_pass` reads what a pipeline
+begins with.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+
+from wdspec.base.errors import UsageError, tell_place
+from wdspec.planning.keys import key64
+from wdspec.webdataset.handlers import ErrorHandler
+
+P = ParamSpec("P")
+
+
+class PassContext(NamedTuple):
+    """When and where a stage runs: what its random numbers depend on, besides its own seed.
+
+    Neither rank nor worker is in it: a shuffle before the split into parts must be the same everywhere, and
+    behind the split the parts differ anyway.
+    """
+
+    number: int = 0
+    """Which pass over the data, from 0."""
+    place: int = 0
+    """The stage's index in its pipeline."""
+
+    def key(self, kind: str, seed: int | str) -> int:
+        """A 64-bit key for a stage of this kind and seed."""
+        return key64(seed, kind, self.place, self.number)
+
+
+class Stage:
+    """A function from iterator to iterator with its arguments; immutable, and pickles if the arguments do."""
+
+    __slots__ = ("args", "kwargs", "maker")
+
+    def __init__(self, maker: StageMaker[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.maker, self.args, self.kwargs = maker, args, kwargs
+
+    def __call__(self, source: Iterable[Any]) -> Iterator[Any]:
+        """The stage at work on items, outside any pipeline."""
+        return self.run(iter(source), PassContext())
+
+    def run(self, source: Iterator[Any], context: PassContext) -> Iterator[Any]:
+        """The stage at work on the items of one pass."""
+        maker = self.maker
+        if maker.keyed:
+            return maker.function(source, context, *self.args, **self.kwargs)
+        return maker.function(source, *self.args, **self.kwargs)
+
+    def __repr__(self) -> str:
+        shown = [
+            *map(_shown, self.args),
+            *(f"{name}={_shown(value)}" for name, value in self.kwargs.items()),
+        ]
+        return f"{self.maker.__name__}({', '.join(shown)})"
+
+
+def _shown(argument: Any) -> str:
+    return getattr(argument, "__name__", None) or repr(argument)
+
+
+class StageMaker(Generic[P]):
+    """Makes stages of one kind: ``shuffle(100)`` is the stage that shuffles with a buffer of 100.
+
+    Args:
+        function: from an iterator (and a `PassContext` if keyed) and the stage's arguments to an iterator.
+        keyed: whether it draws random numbers, and is to be given the `PassContext` that keys them.
+    """
+
+    def __init__(self, function: Callable[..., Iterator[Any]], keyed: bool) -> None:
+        self.function, self.keyed = function, keyed
+        self.__name__, self.__qualname__ = function.__name__, function.__qualname__
+        self.__module__, self.__doc__ = function.__module__, function.__doc__
+        signature = inspect.signature(function)
+        parameters = list(signature.parameters.values())[2 if keyed else 1 :]
+        self.__signature__ = signature.replace(parameters=parameters, return_annotation="Stage")
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Stage:
+        try:
+            self.__signature__.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.__name__}{self.__signature__}: {error}") from None
+        return Stage(self, args, dict(kwargs))
+
+    def __reduce__(self) -> str:
+        return self.__qualname__
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__}: makes stages>"
+
+
+def stage(function: Callable[Concatenate[Iterator[Any], P], Iterator[Any]]) -> StageMaker[P]:
+    """Decorates a function from an iterator (and further arguments) to an iterator: it then makes stages."""
+    return StageMaker(function, keyed=False)
+
+
+def keyed_stage(
+    function: Callable[Concatenate[Iterator[Any], PassContext, P], Iterator[Any]],
+) -> StageMaker[P]:
+    """As `stage`, for a function that draws random numbers: its second argument is the `PassContext` that keys them."""
+    return StageMaker(function, keyed=True)
+
+
+F = TypeVar("F", bound=Callable[..., Stage])
+
+
+def makes_stages(function: F) -> F:
+    """Marks a function that returns a stage, for those who would name it without calling it."""
+    function.makes_stage = True  # type: ignore[attr-defined]  # functions have room for attributes
+    return function
+
+
+def placed(error: Exception, sample: Any) -> Exception:
+    """The error, with the URL and key of the sample it arose at added to what it says."""
+    if isinstance(sample, dict):
+        tell_place(error, url=sample.get("__url__"), key=sample.get("__key__"))
+    return error
+
+
+DROPPED: Any = object()
+"""What a function of samples returns for one that is left out."""
+
+
+def each(
+    source: Iterator[Any],
+    function: Callable[[Any], Any],
+    handler: ErrorHandler,
+    errors: type[Exception] = Exception,
+) -> Iterator[Any]:
+    """What a function makes of each sample, but for those it drops.
+
+    Args:
+        function: sample → result, or `DROPPED`.
+        handler: what to do about an error: leave the sample out, end the stream, or raise.
+        errors: which errors are the handler's business; others are raised.
+    """
+    for sample in source:
+        try:
+            result = function(sample)
+        except errors as error:
+            if handler(placed(error, sample)):
+                continue
+            return
+        if result is not DROPPED:
+            yield result
+
+
+class PipelineStage:
+    """A stage that is a class: its method `run` takes an iterator and gives one. Any function does as well."""
+
+    def run(self, source: Iterator[Any]) -> Iterable[Any]:
+        """What the stage makes of what it reads; the user's classes define it."""
+        raise NotImplementedError(f"{type(self).__name__} needs a method `run(self, source)`")
+
+    def __call__(self, source: Iterable[Any]) -> Iterator[Any]:
+        return iter(self.run(iter(source)))
+
+
+class _Unnamed(StageMaker[Any]):
+    """A maker whose function is the user's; its stages pickle if that does."""
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.function, False)
+
+
+def pipelinefilter(function: Callable[..., Any]) -> Callable[..., Stage]:
+    """Makes stages of a function of an iterator and further arguments: ``pipelinefilter(f)(3)`` is a stage."""
+    return _Unnamed(function, keyed=False)
+
+
+def start_pass(source: Any, number: int) -> Iterator[Any]:
+    """The items of one pass over what a pipeline begins with.
+
+    Args:
+        source: has `iterate(number)`, or can be iterated again and again, or is a function that returns an iterator.
+        number: of the pass, from 0.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    iterate = getattr(source, "iterate", None)
+    if iterate is not None:
+        items: Iterator[Any] = iterate(number)
+        return items
+    if isinstance(source, Iterable):
+        return iter(source)
+    if isinstance(source, Stage):
+        raise UsageError(
+            f"{source} stands first in the pipeline, where what is read belongs: a list of shards, say"
+        )
+    if callable(source):
+        return iter(source())
+    raise UsageError(f"{describe_type(source)} cannot be read: it is no list, no dataset and no function")
+
+
+def describe_type(entry: Any) -> str:
+    kind = type(entry).__name__
+    return f"{'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
