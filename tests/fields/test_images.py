@@ -13,8 +13,7 @@ import torch
 from PIL import Image, ImageFile
 from webdataset.autodecode import ImageHandler
 
-from wdspec.fields.codecs import image_files
-from wdspec.fields.codecs import image_files as jpeg
+from wdspec.fields.codecs import image_decoder
 from wdspec.fields.codecs.image_decoder import ImageDecoder
 from wdspec.spec.language.decoders import IMAGES
 
@@ -183,8 +182,7 @@ def test_too_large_an_image_is_refused_before_its_pixels_are_read(
     pillow_limit: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", pillow_limit)
-    monkeypatch.setattr(image_files, "MAX_PIXELS", 100)
-    monkeypatch.setattr(jpeg, "MAX_PIXELS", 100)
+    monkeypatch.setattr(image_decoder, "MAX_PIXELS", 100)
     assert ImageDecoder("l8")(encoded(Image.new("L", (10, 10)))).shape == (10, 10)
     for kind in ("PNG", "JPEG"):
         with pytest.raises(ValueError, match="11×10 is more than 100 pixels"):

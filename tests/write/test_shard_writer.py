@@ -212,7 +212,7 @@ def test_a_shard_that_no_writer_can_write_leaves_nothing_open(tmp_path):
 
 def test_a_shard_that_no_writer_can_write_leaves_no_file(tmp_path):
     from wdspec.stores.outputs import LocalOutput
-    from wdspec.write.choice import open_writer
+    from wdspec.write.shard_writer import open_writer
 
     for options in ({"format": "nosuch"}, {"compress": "rar"}, {"nosuch": 1}):
         with pytest.raises(wdspec.WdspecError):

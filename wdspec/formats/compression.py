@@ -1,11 +1,9 @@
-"""The kinds of compression: their names, suffixes and first bytes, and what compresses and decompresses them.
+"""Kinds of compression, and what the suffix of a name says: how a file is compressed, and of which format its shard is.
 
 Whatever else knows a kind of compression has it from here: what a directory lists as shards, what is decompressed when
 it is read, what a writer makes of a name, which fields are packed.
 
-gzip in both directions, with the interface of `bz2.BZ2Compressor` and `bz2.BZ2Decompressor`.
-
-Writing is always by `zlib`, so that the bytes are the same everywhere; reading by `isal` where it is installed, with
+gzip is written by `zlib`, so that the bytes are the same everywhere, and read by `isal` where that is installed, with
 which a `.tar.gz` is read in 0.6 to 0.7 of the processor time.
 """
 
@@ -21,6 +19,7 @@ from typing import Any, Protocol
 
 from wdspec.base.errors import UsageError
 from wdspec.spec.language.decoders import library
+from wdspec.spec.language.values import SUFFIXES, Format
 
 try:
     from isal import isal_zlib
@@ -272,3 +271,53 @@ def without_compression(name: str) -> str:
 
 def _suffix(name: str) -> str:
     return name[name.rfind(".") :].lower() if "." in name else ""
+
+
+TAR_SUFFIXES = (
+    *SUFFIXES["tar"],
+    *(suffix for each in COMPRESSIONS for suffix in each.tar_suffixes),
+    *(f".tar{suffix}" for each in COMPRESSIONS for suffix in each.suffixes),
+)
+"""Ends of names that are shards when a directory is read: tars only, for lists of other things are often JSON lines."""
+
+_HIDDEN_OR_PARTIAL = (".", "~")
+
+_FORMAT_BY_SUFFIX = {suffix: format for format, suffixes in SUFFIXES.items() for suffix in suffixes}
+
+
+def format_of(name: str, asked: str = "auto") -> Format:
+    """The format of a shard.
+
+    Args:
+        name: its path or URL; a query and a fragment count only where what is before them says nothing, as in
+            `get?name=a.jsonl`.
+        asked: the format, or ``auto`` to go by the name. What has none of the known suffixes is a tar: content is
+            not asked, as an error message of a store may well be JSON.
+    """
+    if asked != "auto":
+        return asked  # type: ignore[return-value]  # the spec has been checked
+    for text in (re.split("[?#]", name, maxsplit=1)[0], name):
+        suffix = _format_suffix(text.rpartition("/")[2])
+        if suffix:
+            return _FORMAT_BY_SUFFIX[suffix]
+    return "tar"
+
+
+def is_listed(name: str) -> bool:
+    """Whether a file is a shard when the directory that it lies in is read: a tar by its name.
+
+    Hidden files (`.x.tar`), those of editors and half-written ones (`~x.tar`, `x.tar.tmp`) are not.
+    """
+    return name.lower().endswith(TAR_SUFFIXES) and not name.startswith(_HIDDEN_OR_PARTIAL)
+
+
+def stem_of(name: str) -> str:
+    """A shard's name without folders, format and compression: what its samples are called after."""
+    base = without_compression(name.rpartition("/")[2])
+    return base[: len(base) - len(_format_suffix(base))]
+
+
+def _format_suffix(name: str) -> str:
+    """The end of a name that says the format, as in the table; empty if none does."""
+    base = without_compression(name).lower()
+    return next((suffix for suffix in _FORMAT_BY_SUFFIX if base.endswith(suffix)), "")

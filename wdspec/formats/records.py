@@ -12,8 +12,8 @@ from typing import Any, BinaryIO, NamedTuple, Unpack
 
 from wdspec.base.errors import ShardError
 from wdspec.formats.blocks import CHUNK, REFETCH, Blocks
+from wdspec.formats.compression import stem_of
 from wdspec.formats.samples import RawOptions, RawSamples
-from wdspec.formats.suffixes import stem_of
 from wdspec.spec.language.decoders import library
 from wdspec.spec.language.values import Format
 

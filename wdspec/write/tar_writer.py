@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from wdspec.base.errors import FieldError, UsageError
 from wdspec.fields.encode import Encode, EncodeSample, make_encoder
+from wdspec.formats.tar.headers import END, HeaderMaker, dialect, padding
 from wdspec.formats.tar.keys import splitter
-from wdspec.formats.tar.writing import END, HeaderMaker, dialect, padding
 from wdspec.spec.language.samples import KeyRule
 from wdspec.write.writer import OF_THE_READER, Packed, SampleWriter, Target, check_fields
 

@@ -1,4 +1,4 @@
-"""Images: bytes → numpy array, torch tensor or Pillow image, rescaled on the way if asked.
+"""Images: bytes → numpy array, torch tensor or Pillow image, with all their pixels, rescaled on the way if asked.
 
 What each decoder gives is in its row (`ImageSpec`), and in docs/decoders.md. Arrays are writable and C-contiguous,
 tensors contiguous. Pictures of 16 bits keep them in the float and 16-bit decoders, and are scaled to 8 bits in the
@@ -6,37 +6,325 @@ others; in a 16-bit decoder an 8-bit value v becomes 257·v, so that white stays
 counts, and the format goes by the bytes, not by the name.
 
 `rgb8+upright` turns and mirrors the picture as its EXIF orientation says, before anything else (TIFF and AVIF, whose
-orientation is no afterthought, Pillow turns in any case). `rgb8+pillow` keeps simplejpeg out.
-JPEGs that are to be smaller are decoded smaller (`reduction`), unless `dct_scaling=false`.
+orientation is no afterthought, Pillow turns in any case).
+
+JPEGs are read by simplejpeg, where it is installed (`wdspec[fast]`): the same pixels as Pillow's, in less time. It
+reads baseline and progressive files, grey ones, and coloured ones as colour. For all others, and whatever it finds
+fault with, Pillow's word counts, so that a file reads alike on machines with simplejpeg and without. `rgb8+pillow`
+keeps simplejpeg out.
+
+JPEGs that are to be smaller are decoded at a half, a quarter or an eighth of their size, unless `dct_scaling=false`.
+libjpeg makes such a picture of a part of each block's frequencies, which is cheaper than to make all pixels and to
+average them. What is left is resized as before, to the same size; what it gives differs by less than a grey level
+in the mean (docs/decoders.md says how much).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import importlib
+import io
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
-from wdspec.fields.codecs.framing import Fit, Framing, Size
-from wdspec.fields.codecs.image_files import (
-    Reduction,
-    colours_of_16_bits,
-    fitted_array,
-    grey_of_16_bits,
-    has_16_bits,
-    mode_of_8_bits,
-    open_deep_image,
-    open_image,
-    read_jpeg,
-    with_channels,
-)
-from wdspec.fields.scale import Numbers, scaled_size
+from wdspec.fields.codecs.framing import NEAREST, Fit, Framing, Size
+from wdspec.fields.scale import MAX_PIXELS, Numbers, scaled_size
 from wdspec.spec.language.decoder_options import option_values, split_decoder
-from wdspec.spec.language.decoders import BY_NAME
+from wdspec.spec.language.decoders import BY_NAME, IMAGE_FORMATS
+
+SPARE = 1.5
+"""How many times as large as the result what is decoded stays, at least: below it the difference can be seen."""
+
+
+class Reduction:
+    """By how much a picture is reduced as it is decoded, and what is left to do: known once its size is.
+
+    Args:
+        fits: the steps for a picture of a size (width, height).
+    """
+
+    def __init__(self, fits: Callable[[Size], list[Fit]]) -> None:
+        self._fits = fits
+        self.fits: list[Fit] | None = None
+        """The steps from the reduced picture on; None as long as no size was told."""
+
+    def __call__(self, size: Size) -> int:
+        """1, 2, 4 or 8, for a picture of a size (width, height)."""
+        by, self.fits = reduced(size, self._fits(size))
+        return by
+
+
+def reduced_size(size: Size, by: int) -> Size:
+    """Width and height of a picture that is reduced: blocks at its edges count as whole ones."""
+    return -(-size[0] // by), -(-size[1] // by)
+
+
+def reduced(size: Size, fits: list[Fit]) -> tuple[int, list[Fit]]:
+    """By how much to reduce a picture of a size (width, height), and the steps from there on.
+
+    It stays as it is where no step averages its pixels first, which labels, too, must not be.
+    """
+    if not fits or not fits[0].antialias or fits[0].smooth == NEAREST:
+        return 1, fits
+    first = fits[0]
+    left, top, right, bottom = first.part or first.crop or (0, 0, *size)
+    spare = min((right - left) / first.size[0], (bottom - top) / first.size[1]) / SPARE
+    by = next((by for by in (8, 4, 2) if by <= spare), 1)
+    if by == 1 or left < 0 or top < 0 or right > size[0] or bottom > size[1]:
+        return 1, fits
+    part = (left / by, top / by, right / by, bottom / by)
+    if first.crop is None:
+        return by, [replace(first, part=part), *fits[1:]]
+    # Pixels beyond the crop do not count, but for those that it shares with a reduced one.
+    crop = (math.floor(part[0]), math.floor(part[1]), math.ceil(part[2]), math.ceil(part[3]))
+    inside = (part[0] - crop[0], part[1] - crop[1], part[2] - crop[0], part[3] - crop[1])
+    return by, [replace(first, crop=crop, part=inside), *fits[1:]]
+
+
+_NATIVE = "L" if sys.byteorder == "little" else "B"
+_OTHER_BYTE = {"B": "L", "L": "B", "N": "B" if _NATIVE == "L" else "L"}
+"""Byte order of 16-bit samples in Pillow's raw modes → the one under which Pillow takes the low byte for the high."""
+
+
+def open_image(data: bytes, reduction: Reduction | None = None) -> Image.Image:
+    """Opens an image and reads all of its pixels; those of a JPEG reduced, if there is something that says by how much.
+
+    Raises:
+        Exception: whatever Pillow has against the data, and ValueError for more than `MAX_PIXELS`, or no image.
+    """
+    image = _opened(io.BytesIO(data), data)
+    _reduce(image, reduction)
+    image.load()
+    return image
+
+
+def open_deep_image(
+    data: bytes, reduction: Reduction | None = None
+) -> tuple[Image.Image, Image.Image | None]:
+    """As `open_image`, and for 16-bit colour, of which Pillow keeps the high bytes, an image of the low ones."""
+    image = _opened(io.BytesIO(data), data)
+    other = [_with_other_byte(tile) for tile in image.tile]
+    _reduce(image, reduction)
+    image.load()
+    if not other or None in other:
+        return image, None
+    low = _opened(io.BytesIO(data), data)
+    low.tile = other
+    low.load()
+    return image, low
+
+
+def _reduce(image: Image.Image, reduction: Reduction | None) -> None:
+    if reduction is None:
+        return
+    reduction.fits = None  # another reader may have begun with this file, and given it up
+    if image.format in ("JPEG", "MPO") and (by := reduction(image.size)) > 1:
+        image.draft(None, (image.width // by, image.height // by))
+
+
+def _with_other_byte(tile: Any) -> Any:
+    """The same part of a file, read so that 16-bit colours give their low bytes; None for other pixels."""
+    codec, extents, offset, args = tile
+    mode = args[0] if isinstance(args, tuple) and args else args
+    kind, _, order = mode.partition(";16") if isinstance(mode, str) else ("", "", "")
+    if kind not in ("RGB", "RGBA") or order not in _OTHER_BYTE:
+        return None
+    other = f"{kind};16{_OTHER_BYTE[order]}"
+    return codec, extents, offset, (other, *args[1:]) if isinstance(args, tuple) else other
+
+
+def _opened(file: io.BytesIO, data: bytes) -> ImageFile.ImageFile:
+    if ImageFile.LOAD_TRUNCATED_IMAGES:
+        file = _checked(data)
+    try:
+        image = Image.open(file, formats=_formats())
+    except UnidentifiedImageError as cause:
+        what = f"{len(data):,} bytes that begin with {data[:8]!r}" if data else "an empty file"
+        raise ValueError(f"{what}: damaged, or no image of a kind that is read") from cause
+    width, height = image.size
+    if width * height > MAX_PIXELS:
+        raise ValueError(f"{width}×{height} is more than {MAX_PIXELS:,} pixels; read it as `raw`")
+    if isinstance(file, _NoMore):
+        file.strict = True
+    return image
+
+
+class _NoMore(io.BytesIO):
+    """A file that fails to be read at its end, once `strict`."""
+
+    strict = False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        if self.strict and not data and size:
+            raise OSError("image file is truncated")
+        return data
+
+
+def _checked(data: bytes) -> io.BytesIO:
+    """A file for Pillow when the process has set it to paint what is missing of an image grey.
+
+    That is a setting of the whole process which we neither touch nor obey: reads beyond the end fail by our own
+    doing, and damaged PNGs by their CRC.
+    """
+    if data.startswith(b"\x89PNG"):
+        with Image.open(io.BytesIO(data), formats=("PNG",)) as image:
+            image.verify()
+    return _NoMore(data)
+
+
+@lru_cache(maxsize=1)
+def _formats() -> tuple[str, ...]:
+    """The formats that this Pillow can read; `Image.init` would import forty plugins instead of these."""
+    found = []
+    for format in IMAGE_FORMATS:
+        try:
+            importlib.import_module(f"PIL.{format.plugin}ImagePlugin")
+        except ImportError:
+            continue
+        if format.pillow in Image.OPEN:
+            found.append(format.pillow)
+    return tuple(found)
+
 
 Array = np.ndarray[Any, Any]
+
+
+@lru_cache(maxsize=1)
+def simplejpeg() -> Any:
+    """The module, or None where it is not installed."""
+    try:
+        return importlib.import_module("simplejpeg")
+    except ImportError:
+        return None
+
+
+def read_jpeg(data: bytes, mode: str, reduction: Reduction | None = None) -> Array | None:
+    """Pixels as a writable uint8 array, HW or HWC; None where Pillow has to read them.
+
+    Args:
+        mode: ``L``, ``RGB`` or ``RGBA``.
+        reduction: says by how much the picture is reduced.
+    """
+    module = simplejpeg()
+    if module is None or not data.startswith(b"\xff\xd8\xff"):
+        return None
+    try:
+        height, width, space, _ = module.decode_jpeg_header(data)
+        if space not in ("YCbCr", "Gray") or height * width > MAX_PIXELS:
+            return None
+        if mode == "L":
+            # Pillow makes grey of RGB, which for saturated colours is not the Y of the file, and does it faster.
+            if space != "Gray":
+                return None
+            mode = "GRAY"
+        by = 1 if reduction is None else reduction((width, height))
+        wide, high = reduced_size((width, height), by)
+        values: Array = module.decode_jpeg(data, mode, min_height=high, min_width=wide, min_factor=by)
+        if values.shape[:2] != (high, wide):
+            return None
+        return values.reshape(high, wide) if mode == "GRAY" else values
+    except (ValueError, RuntimeError, OverflowError):
+        return None
+
+
+_GREY = np.array([0.299, 0.587, 0.114], np.float32)
+"""Pillow's weights of red, green and blue in grey (ITU-R 601-2)."""
+
+
+def fitted(image: Image.Image, fits: Sequence[Fit], nearest: bool) -> Image.Image:
+    """The image after all steps."""
+    for fit in fits:
+        image = fit(image, nearest)
+    return image
+
+
+def fitted_array(values: Array, fits: Sequence[Fit], nearest: bool) -> Image.Image:
+    """The image of an array of bytes, HW or HWC, after all steps; of a crop only its pixels become one."""
+    first = fits[0]
+    if first.crop is not None:
+        left, top, right, bottom = first.crop
+        if left >= 0 and top >= 0 and right <= values.shape[1] and bottom <= values.shape[0]:
+            values = values[top:bottom, left:right]
+            fits = [replace(first, crop=None), *fits[1:]]
+    return fitted(Image.fromarray(values), fits, nearest)
+
+
+def has_16_bits(image: Image.Image) -> bool:
+    """Whether an image is grey with 16 bits a sample (Pillow reads 16-bit colour with 8).
+
+    Pillow stretches the values of deep PGMs, and in releases before 11 of 16-bit PNGs, over 0..65535 in
+    mode I.
+    """
+    return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
+
+
+def grey_of_16_bits(image: Image.Image, fits: Sequence[Fit], nearest: bool) -> Array:
+    """A 16-bit grey image as float32 in 0..65535, HW, rescaled by the steps."""
+    return _resized(np.asarray(image).astype(np.float32), fits, nearest)
+
+
+def colours_of_16_bits(
+    high: Image.Image, low: Image.Image, mode: str, fits: Sequence[Fit], nearest: bool
+) -> Array:
+    """The high and low bytes of a 16-bit colour image as float32 in 0..65535, HW or HWC after the mode, rescaled."""
+    values = np.asarray(high).astype(np.float32) * 256 + np.asarray(low)
+    if mode == "L":
+        return _resized((values[:, :, :3] @ _GREY).clip(0, 65535), fits, nearest)
+    channels = [_resized(values[:, :, i], fits, nearest) for i in range(min(len(mode), values.shape[2]))]
+    if len(channels) < len(mode):
+        channels.append(np.full_like(channels[0], 65535))
+    return np.stack(channels, axis=2)
+
+
+def with_channels(grey: Array, mode: str) -> Array:
+    """Grey values in 0..65535 as HW, HW3, or HW4 with opaque alpha."""
+    if mode == "L":
+        return grey
+    result = np.full((*grey.shape, len(mode)), 65535, np.float32)
+    result[:, :, :3] = grey[:, :, None]
+    return result
+
+
+def mode_of_8_bits(image: Image.Image, mode: str, fits: Sequence[Fit], nearest: bool) -> Image.Image:
+    """An image in mode L, RGB or RGBA, rescaled by the steps, and free of its file.
+
+    Sixteen bits are scaled to eight, where Pillow's own conversion clips; alpha is dropped or kept, never
+    applied.
+
+    Raises:
+        ValueError: the samples are 32-bit integers or floats, which have no agreed range.
+    """
+    if has_16_bits(image):
+        grey = np.rint(grey_of_16_bits(image, fits, nearest) / 65535.0 * 255).astype(np.uint8)
+        return Image.fromarray(grey).convert(mode)
+    if image.mode in ("I", "F"):
+        raise ValueError(
+            f"its 32-bit {'integers' if image.mode == 'I' else 'floats'} have no agreed range; "
+            "decode it by a function of your own, or as `raw`"
+        )
+    if mode != "RGBA":
+        # Converting would otherwise look for a place for the transparent colour, or warn that it finds none.
+        image.info.pop("transparency", None)
+    # Neighbouring palette indices are no neighbouring colours.
+    nearest = nearest or image.mode in ("P", "PA")
+    image = image.convert(mode)
+    return fitted(image, fits, nearest)
+
+
+def _resized(values: Array, fits: Sequence[Fit], nearest: bool) -> Array:
+    if not fits:
+        return values
+    resized = fitted(Image.fromarray(values), fits, nearest)
+    return np.array(resized, dtype=np.float32).clip(0, 65535)
+
+
 _WHITE = np.float32(255)
 
 
