@@ -12,7 +12,7 @@ import pytest
 from wdspec.base.errors import SpecError
 from wdspec.fields import samples as module
 from wdspec.fields.samples import TRIAL, SampleFields
-from wdspec.fields.unpack import UNPACKERS
+from wdspec.formats.compression import BY_NAME
 from wdspec.spec.language.values import PACKINGS
 from wdspec.spec.load import load
 
@@ -96,4 +96,4 @@ def test_workers_watch_anew() -> None:
 
 
 def test_packings_are_the_same_words_in_language_and_decoders() -> None:
-    assert set(UNPACKERS) == PACKINGS
+    assert set(BY_NAME) == PACKINGS

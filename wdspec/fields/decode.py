@@ -11,14 +11,32 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
-from wdspec.base.errors import SpecError, WdspecError
+from wdspec.base.errors import FieldError, SpecError, WdspecError
 from wdspec.base.user_code import check_arguments, import_function
 from wdspec.fields.codecs.pickles import refuse_to_read
 from wdspec.fields.extensions import endings
 from wdspec.fields.scale import Numbers
-from wdspec.fields.unpack import UNPACKERS, UserDecoderError, one_line, unpacked
+from wdspec.formats.compression import BY_NAME as COMPRESSIONS
+from wdspec.formats.compression import unpacked
 from wdspec.spec.language.decoder_options import draws, option_values, split_decoder
 from wdspec.spec.language.decoders import BY_NAME, DEFAULT_IMAGE_DECODER, FORMAT_OF, RAW
+
+
+class UserDecoderError(FieldError):
+    """A function that the user names in `decode` has failed: on bad data or by a mistake in it, nobody can tell.
+
+    A function that knows that the data is at fault raises a FieldError itself.
+    """
+
+    code = "D203"
+
+
+def one_line(cause: Exception) -> str:
+    """What an exception says, in one line of bounded length; with its type where words are not enough."""
+    text = " ".join(str(cause).split())
+    if not text or not isinstance(cause, (ValueError, OSError, EOFError)):
+        text = f"{type(cause).__name__}: {text}".rstrip(": ")
+    return text if len(text) <= 300 else f"{text[:300]}…"
 
 
 class UserDecoder:
@@ -70,7 +88,7 @@ class Unpacked:
     inner: Callable[..., Any] | None
 
     def __call__(self, data: bytes, *drawn: Any) -> Any:
-        data = UNPACKERS[self.packing](data)
+        data = COMPRESSIONS[self.packing].decompress(data)
         return self.inner(data, *drawn) if self.inner else data
 
 

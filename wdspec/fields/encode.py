@@ -18,8 +18,7 @@ from typing import Any
 from wdspec.base.errors import FieldError, UsageError, WdspecError
 from wdspec.fields.codecs.arrays import read_numpy, write_npy
 from wdspec.fields.extensions import endings
-from wdspec.fields.unpack import unpacked
-from wdspec.formats.compression import BY_NAME
+from wdspec.formats.compression import BY_NAME, unpacked
 from wdspec.spec.language.decoders import WRITTEN_BY, library
 
 Encode = Callable[[Any], bytes]

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from wdspec.base.errors import FieldError, SpecError, WdspecError, warn_user
 from wdspec.base.user_code import secure_mode
-from wdspec.fields.decode import DecodeRules, FieldDecoder
+from wdspec.fields.decode import DecodeRules, FieldDecoder, one_line
 from wdspec.fields.extensions import Extensions, Naming, is_reserved, listed_fields
 from wdspec.fields.scale import Numbers
-from wdspec.fields.unpack import one_line
 
 if TYPE_CHECKING:
     from wdspec.spec.spec import Source

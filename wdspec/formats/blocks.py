@@ -28,14 +28,16 @@ class Blocks:
     Args:
         file: opened at the start of the shard; `read(n)` may return fewer bytes than asked.
         offset: where to start. A file that cannot seek is read up to there.
-        told: called with the number of bytes of each piece that is read.
+        on_read: called with the number of bytes of each piece that is read.
     """
 
-    __slots__ = ("_failure", "_owner", "_told", "base", "buffer", "file", "seekable")
+    __slots__ = ("_failure", "_on_read", "_owner", "base", "buffer", "file", "seekable")
 
-    def __init__(self, file: BinaryIO, offset: int = 0, told: Callable[[int], object] | None = None) -> None:
+    def __init__(
+        self, file: BinaryIO, offset: int = 0, on_read: Callable[[int], object] | None = None
+    ) -> None:
         self.file = file
-        self._told = told
+        self._on_read = on_read
         self._owner = Owner()
         self.seekable = file.seekable()
         self.buffer = b""
@@ -157,8 +159,8 @@ class Blocks:
         except OSError as error:
             raise ShardError(f"reading failed: {error}", offset=self.base + len(self.buffer)) from error
         finally:
-            if self._told is not None:
-                self._told(have)
+            if self._on_read is not None:
+                self._on_read(have)
 
     def _check_owner(self) -> None:
         if self._owner.is_other:

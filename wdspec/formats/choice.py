@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import BinaryIO, Unpack
+from typing import Any, BinaryIO
 
 from wdspec.formats.records import RecordSamples, splitter_of
-from wdspec.formats.samples import RawOptions, RawSamples
+from wdspec.formats.samples import RawSamples
 from wdspec.formats.tar.reader import TarSamples
 from wdspec.spec.language.samples import KeyRule
 from wdspec.spec.language.values import Format
@@ -17,7 +17,7 @@ def raw_samples(
     key_rule: KeyRule,
     lenient_end: bool,
     only_sizes: bool = False,
-    **options: Unpack[RawOptions],
+    **options: Any,
 ) -> RawSamples:
     """The samples of one uncompressed shard.
 

@@ -127,34 +127,35 @@ class Compression:
         stream = self.compressor()
         return stream.compress(data) + stream.flush()
 
-    def decompress(self, data: bytes, most: int, memory: int | None = None) -> bytes:
-        """All the data of one stream or several.
+    def decompress(self, data: bytes) -> bytes:
+        """All the data of a packed field, of one stream or several.
 
         Raises:
-            ValueError: it is more than `most` bytes; so many are never held.
+            ValueError: it is more than `MAX_DECOMPRESSED` bytes; so many are never held.
+            UsageError: zst, and nothing that reads it is installed.
             EOFError: the data stops in the middle of a stream.
-            zlib.error, OSError, lzma.LZMAError, ZstdError: it is damaged, or needs more than `memory` bytes.
+            zlib.error, OSError, lzma.LZMAError, ZstdError: it is damaged, or needs too much memory.
         """
+        kept = min(MAX_DECOMPRESSED, _KEPT)
         parts: list[bytes] = []
-        for piece in self._pieces(data, memory, min(most, _KEPT) + 1):
+        for piece in self._pieces(data, kept + 1):
             parts.append(piece)
-            if sum(map(len, parts)) > min(most, _KEPT):
+            if sum(map(len, parts)) > kept:
                 break
         else:
             return parts[0] if len(parts) == 1 else b"".join(parts)
         # Beyond that, it is counted before it is kept: a bomb is twice as long in memory while its pieces are joined.
         del parts
         total = 0
-        for piece in self._pieces(data, memory, _COUNTED):
+        for piece in self._pieces(data, _COUNTED):
             total += len(piece)
-            if total > most:
-                raise ValueError(f"it decompresses to more than {most:,} bytes; read it as `raw`")
-        return b"".join(self._pieces(data, memory, total + 1))
+            check_size(total)
+        return b"".join(self._pieces(data, total + 1))
 
-    def _pieces(self, data: bytes, memory: int | None, longest: int) -> Iterator[bytes]:
+    def _pieces(self, data: bytes, longest: int) -> Iterator[bytes]:
         """The data of one stream or several in pieces of at most so many bytes."""
         while True:
-            stream = self.decompressor(memory)
+            stream = self.decompressor(_MAX_WINDOW)
             piece = stream.decompress(data, longest)
             yield piece
             while not stream.eof and not stream.needs_input:
@@ -222,6 +223,10 @@ COMPRESSIONS = (
         decompressor=_zstd_decompressor,
     ),
 )
+MAX_DECOMPRESSED = 1 << 30
+"""Bytes to which one compressed field may grow (1 GiB); beyond, it is taken for a decompression bomb."""
+_MAX_WINDOW = 1 << 28
+"""Memory that one xz or zstd stream of a field may ask for; `xz -9` needs 65 MiB, `zstd --ultra -22` 128 MiB."""
 _KEPT = 1 << 26
 """Bytes that are decompressed at once; of more it is found out first how many they are."""
 _COUNTED = 1 << 20
@@ -321,3 +326,20 @@ def _format_suffix(name: str) -> str:
     """The end of a name that says the format, as in the table; empty if none does."""
     base = without_compression(name).lower()
     return next((suffix for suffix in _FORMAT_BY_SUFFIX if base.endswith(suffix)), "")
+
+
+def unpacked(suffix: str) -> tuple[str, tuple[str, ...]]:
+    """A suffix without its packings, and these, outermost first: ``json.gz`` is ``json`` and ``(gz,)``."""
+    layers: list[str] = []
+    while True:
+        shorter, _, last = suffix.rpartition(".")
+        if last not in BY_NAME:
+            return suffix, tuple(layers)
+        suffix = shorter
+        layers.append(last)
+
+
+def check_size(size: int) -> None:
+    """Raises ValueError for a field that unpacks to more than `MAX_DECOMPRESSED` bytes."""
+    if size > MAX_DECOMPRESSED:
+        raise ValueError(f"it decompresses to more than {MAX_DECOMPRESSED:,} bytes; read it as `raw`")

@@ -26,10 +26,17 @@ def decompressed(file: BinaryIO) -> BinaryIO:
         ShardError: also on `read`: truncated or damaged data.
         UsageError: zst, and nothing that reads it is installed.
     """
-    start = _peek(file)
+    start = b""
+    try:
+        while len(start) < LONGEST_MAGIC and (piece := file.read(LONGEST_MAGIC - len(start))):
+            start += piece
+    except ShardError:
+        raise
+    except OSError as error:
+        raise ShardError(f"reading failed at the start of the shard: {error}") from error
     compression = recognised(start)
     if compression is not None:
-        return cast(BinaryIO, DecompressedFile(_RejoinedFile(file, start), compression))
+        return cast(BinaryIO, DecompressedFile(file, compression, start))
     if file.seekable():
         file.seek(0)
         return file
@@ -39,14 +46,14 @@ def decompressed(file: BinaryIO) -> BinaryIO:
 class DecompressedFile(RawStream):
     """Reads on through compressed streams laid end to end, zeros between and after them aside."""
 
-    def __init__(self, file: Any, compression: Compression) -> None:
+    def __init__(self, file: Any, compression: Compression, start: bytes) -> None:
         self._file = file
         self.compression = compression
         """Of what is read."""
         self._stream: Decompressor = compression.decompressor(None)
         self._begun = False
-        self._input = b""
-        self._consumed = 0
+        self._input = start
+        self._consumed = len(start)
 
     def close(self) -> None:
         if not self.closed:
@@ -110,8 +117,6 @@ class DecompressedFile(RawStream):
         try:
             piece: bytes = self._file.read(_INPUT)
         except ShardError as error:
-            if not self._consumed:
-                raise
             message = f"reading failed after {self._consumed} compressed bytes: {error.message}"
             raise ShardError(message, code=error.code, **error.place) from error
         except OSError as error:
@@ -140,21 +145,6 @@ class _RejoinedFile(RawStream):
             return data
         more: bytes = self._file.read(size)
         return more
-
-
-def _peek(file: BinaryIO) -> bytes:
-    start = b""
-    try:
-        while len(start) < LONGEST_MAGIC:
-            piece = file.read(LONGEST_MAGIC - len(start))
-            if not piece:
-                break
-            start += piece
-    except ShardError:
-        raise
-    except OSError as error:
-        raise ShardError(f"reading failed at the start of the shard: {error}") from error
-    return start
 
 
 _OUTPUT = 1024 * 1024

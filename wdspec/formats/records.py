@@ -8,12 +8,12 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, NamedTuple, Unpack
+from typing import Any, BinaryIO, NamedTuple
 
 from wdspec.base.errors import ShardError
 from wdspec.formats.blocks import CHUNK, REFETCH, Blocks
 from wdspec.formats.compression import stem_of
-from wdspec.formats.samples import RawOptions, RawSamples
+from wdspec.formats.samples import RawSamples
 from wdspec.spec.language.decoders import library
 from wdspec.spec.language.values import Format
 
@@ -57,7 +57,7 @@ class RecordSamples(RawSamples):
         options: of `RawSamples`.
     """
 
-    def __init__(self, file: BinaryIO, split: RecordSplitter, **options: Unpack[RawOptions]) -> None:
+    def __init__(self, file: BinaryIO, split: RecordSplitter, **options: Any) -> None:
         super().__init__(file, **options)
         self._split = split
         self._stem = stem_of(str(self._constants.get("__url__", "")))
@@ -66,7 +66,7 @@ class RecordSamples(RawSamples):
     def __iter__(self) -> Iterator[dict[str, Any]]:
         offset, index, wanted = self.next_offset, self.next_index, CHUNK
         try:
-            blocks = Blocks(self._file, offset, self._told)
+            blocks = Blocks(self._file, offset, self._on_read)
             while True:
                 at = blocks.find(offset, wanted, least=1)
                 piece = blocks.buffer[at:] if at else blocks.buffer

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, BinaryIO, TypedDict
+from typing import Any, BinaryIO
 
 from wdspec.base.errors import ShardError
 from wdspec.formats.compression import Compression
 from wdspec.formats.decompress import DecompressedFile
 
 LOST = "; what follows in this shard cannot be read"
-
-
-class RawOptions(TypedDict, total=False):
-    """What every reader of raw samples may be told; see `RawSamples`."""
-
-    field_of: Callable[[str], str | None]
-    offset: int
-    index: int
-    stride: int
-    residue: int
-    on_error: Callable[[ShardError], None] | None
-    may_be_empty: bool
-    constants: Mapping[str, Any] | None
-    told: Callable[[int], object] | None
 
 
 class RawSamples(ABC):
@@ -40,7 +26,7 @@ class RawSamples(ABC):
             shard is lost, as the error's message says. Without it errors are raised.
         may_be_empty: whether a shard without anything in it is read as such; else it is an error.
         constants: added to every sample; `__url__` and `__source__` among them also go into errors.
-        told: called with the number of bytes of each piece that is read.
+        on_read: called with the number of bytes of each piece that is read.
     """
 
     is_copy = False
@@ -60,7 +46,7 @@ class RawSamples(ABC):
         on_error: Callable[[ShardError], None] | None = None,
         may_be_empty: bool = False,
         constants: Mapping[str, Any] | None = None,
-        told: Callable[[int], object] | None = None,
+        on_read: Callable[[int], object] | None = None,
     ) -> None:
         self._file = file
         self._field_of = field_of
@@ -70,7 +56,7 @@ class RawSamples(ABC):
         self._may_be_empty = may_be_empty
         self._refusal: BaseException | None = None
         self._constants = dict(constants or {})
-        self._told = told
+        self._on_read = on_read
         self.next_offset = offset
         """After each yield: byte offset of the next sample, in the uncompressed shard."""
         self.next_index = index

@@ -126,7 +126,7 @@ class ShardOpener:
                     residue=piece.residue,
                     may_be_empty=self.may_be_empty,
                     constants=constants,
-                    told=told,
+                    on_read=told,
                     **where,
                 )
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from wdspec.base.errors import FieldError, SpecError, WdspecError
 from wdspec.base.user_code import secure_mode
-from wdspec.fields.decode import DecodeRules
+from wdspec.fields.decode import DecodeRules, one_line
 from wdspec.fields.extensions import endings, is_reserved
-from wdspec.fields.unpack import UNPACKERS, one_line, unpacked
+from wdspec.formats.compression import BY_NAME as COMPRESSIONS
+from wdspec.formats.compression import unpacked
 from wdspec.webdataset.handlers import ErrorHandler, reraise_exception
 from wdspec.webdataset.stage import Stage, each, makes_stages, stage
 
@@ -204,7 +205,7 @@ def _chained(
     layers: tuple[str, ...], handlers: Sequence[FieldHandler], key: str, last: Callable[[bytes], Any]
 ) -> Callable[[bytes], Any]:
     """Packings to undo, handlers to ask one by one, and what reads the field if none of them does."""
-    unpackers = [UNPACKERS[layer] for layer in layers]
+    unpackers = [COMPRESSIONS[layer].decompress for layer in layers]
 
     def decode(data: bytes) -> Any:
         for unpack in unpackers:

@@ -19,7 +19,7 @@ import numpy as np
 
 from wdspec.base.errors import UsageError
 from wdspec.fields.codecs.pickles import REFUSED, write_torch_objects
-from wdspec.fields.unpack import check_size
+from wdspec.formats.compression import check_size
 from wdspec.spec.language.decoders import library
 
 Array = np.ndarray[Any, Any]

@@ -6,12 +6,12 @@ import re
 import struct
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, Unpack
+from typing import Any, BinaryIO
 from zlib import adler32
 
 from wdspec.base.errors import ShardError
 from wdspec.formats.blocks import BLOCK, REFETCH, Blocks
-from wdspec.formats.samples import RawOptions, RawSamples, Unread, no_field
+from wdspec.formats.samples import RawSamples, Unread, no_field
 from wdspec.formats.tar.headers import BODILESS, PAX, ZERO_BLOCK, Numbers, byte_sum, shown, text
 from wdspec.formats.tar.keys import SuffixTree, splitter
 from wdspec.formats.tar.members import HardLinks, Member, check_end, member_at
@@ -68,7 +68,7 @@ class TarSamples(RawSamples):
         key_rule: KeyRule = _FIRST_DOT,
         lenient_end: bool = False,
         only_sizes: bool = False,
-        **options: Unpack[RawOptions],
+        **options: Any,
     ) -> None:
         super().__init__(file, **options)
         self._key_rule = key_rule
@@ -80,7 +80,7 @@ class TarSamples(RawSamples):
         at, buffer, end = 0, b"", 0
         key: bytes | None = None
         try:
-            blocks = Blocks(self._file, base, self._told)
+            blocks = Blocks(self._file, base, self._on_read)
             take: Callable[[int, int], bytes | Unread] = Unread if self._only_sizes else blocks.take
             links = HardLinks(blocks)
             numbers = Numbers()
