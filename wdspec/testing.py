@@ -60,17 +60,18 @@ def _first(triples: list[tuple[str, Any, Any]]) -> str | None:
 
 def _leaf(expected: Any, seen: Any, where: str) -> str | None:
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(expected, torch.Tensor) and expected.is_nested:
+    is_tensor = torch is not None and isinstance(expected, torch.Tensor)
+    if is_tensor and expected.is_nested:
         return difference(list(expected.unbind()), list(seen.unbind()), where)
-    if torch is not None and isinstance(expected, torch.Tensor):
-        if expected.dtype != seen.dtype or expected.shape != seen.shape:
-            return f"{where} should be {_kind(expected)}, was {_kind(seen)}"
+    if (is_tensor or isinstance(expected, np.ndarray)) and (
+        expected.dtype != seen.dtype or expected.shape != seen.shape
+    ):
+        return f"{where} should be {_kind(expected)}, was {_kind(seen)}"
+    if torch is not None and is_tensor:
         alike = torch.equal(torch.nan_to_num(expected), torch.nan_to_num(seen)) and torch.equal(
             torch.isnan(expected), torch.isnan(seen)
         )
     elif isinstance(expected, np.ndarray):
-        if expected.dtype != seen.dtype or expected.shape != seen.shape:
-            return f"{where} should be {_kind(expected)}, was {_kind(seen)}"
         alike = np.array_equal(expected, seen, equal_nan=expected.dtype.kind in "fc")
     elif isinstance(expected, float) and math.isnan(expected):
         alike = math.isnan(seen)

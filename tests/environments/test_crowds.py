@@ -41,7 +41,7 @@ def test_all_open_sample_caches_that_others_are_making(folder):
         for turn in range(200):
             turns.wait(60)
             path = str(folder / f"{turn}.db")
-            dbcache.DBCache(path)._connected(path).close()
+            dbcache.DBCache(path)._connect(path).close()
 
     assert at_once(open_all, few) == [None] * few
 

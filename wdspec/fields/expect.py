@@ -46,10 +46,7 @@ def expectation_step(
         fields: what is expected, by field.
         thorough: whether the ranges of large arrays are looked at, too.
     """
-    looks = [
-        (name, _form_looks(expected), _value_looks(expected, thorough), set[Hashable]())
-        for name, expected in fields.items()
-    ]
+    looks = [(name, *_looks(expected, thorough), set[Hashable]()) for name, expected in fields.items()]
 
     def step(sample: dict[str, Any]) -> dict[str, Any]:
         for name, form_looks, value_looks, known in looks:
@@ -88,24 +85,21 @@ def _form(value: Any) -> Any:
     return type(value)
 
 
-def _form_looks(expected: ExpectedField) -> list[Look]:
-    looks: list[Look] = []
+def _looks(expected: ExpectedField, thorough: bool) -> tuple[list[Look], list[Look]]:
+    """What looks at the form of a field's values, and what at the values themselves."""
+    forms: list[Look] = []
+    values: list[Look] = []
     if expected.type is not None:
-        looks.append(_type_look(expected.type))
+        forms.append(_type_look(expected.type))
     if expected.shape is not None:
-        looks.append(_shape_look(expected.shape))
-    return looks
-
-
-def _value_looks(expected: ExpectedField, thorough: bool) -> list[Look]:
-    looks: list[Look] = []
+        forms.append(_shape_look(expected.shape))
     if expected.length is not None:
-        looks.append(_length_look(expected.length))
+        values.append(_length_look(expected.length))
     if expected.classes is not None:
-        looks.append(_class_look(expected.classes))
+        values.append(_class_look(expected.classes))
     if expected.range is not None:
-        looks.append(_range_look(expected.range, math.inf if thorough else FEW_ELEMENTS))
-    return looks
+        values.append(_range_look(expected.range, math.inf if thorough else FEW_ELEMENTS))
+    return forms, values
 
 
 def _type_look(name: str) -> Look:

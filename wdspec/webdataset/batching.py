@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -33,48 +34,37 @@ def default_collation_fn(
     Raises:
         FieldError: tensors or arrays of unequal shapes, or samples with unequal fields.
     """
-    first = samples[0]
+    column: Callable[[str, list[Any]], Any] = _column
     if combine_tensors is not None or combine_scalars is not None:
-        return _kept_in_kind(samples, combine_tensors is not False, combine_scalars is not False)
+        column = partial(_column_in_kind, combine_tensors is not False, combine_scalars is not False)
+    first = samples[0]
     if isinstance(first, dict):
-        batch = collate(samples)
-        for name, column in batch.items():
-            _check_stacked(name, column)
-        return batch
+        if column is _column:
+            batch = collate(samples)
+            for name, values in batch.items():
+                _check_stacked(name, values)
+            return batch
+        collate([dict.fromkeys(sample, "") for sample in samples])  # the same fields in all of them
+        return {name: column(name, [sample[name] for sample in samples]) for name in first}
     if not isinstance(first, (tuple, list)):
-        return _column("the items", list(samples))
+        return column("the items", list(samples))
     if any(len(sample) != len(first) for sample in samples):
         lengths = sorted({len(sample) for sample in samples})
         raise FieldError(
             f"tuples of {_joined(lengths)} values cannot make one batch; make them alike with `map`"
         )
-    return tuple(_column(f"value {i}", list(column)) for i, column in enumerate(zip(*samples, strict=True)))
-
-
-def _kept_in_kind(samples: Sequence[Any], tensors: bool, scalars: bool) -> Any:
-    """The batch that webdataset would make: arrays stay arrays."""
-
-    def column(name: str, values: list[Any]) -> Any:
-        first = values[0]
-        if isinstance(first, (int, float)):
-            return np.array(values) if scalars else values
-        if not tensors or not isinstance(first, (torch.Tensor, np.ndarray)):
-            return values
-        joined = _column(name, values)
-        return (
-            joined.numpy() if isinstance(first, np.ndarray) and isinstance(joined, torch.Tensor) else joined
-        )
-
-    first = samples[0]
-    if isinstance(first, dict):
-        default_collation_fn(
-            [dict.fromkeys(sample, "") for sample in samples]
-        )  # the same fields in all of them
-        return {name: column(name, [sample[name] for sample in samples]) for name in first}
-    if not isinstance(first, (tuple, list)):
-        return column("the items", list(samples))
-    default_collation_fn([("",) * len(sample) for sample in samples])
     return tuple(column(f"value {i}", list(values)) for i, values in enumerate(zip(*samples, strict=True)))
+
+
+def _column_in_kind(tensors: bool, scalars: bool, name: str, values: list[Any]) -> Any:
+    """A column of the batch that webdataset would make: arrays stay arrays."""
+    first = values[0]
+    if isinstance(first, (int, float)):
+        return np.array(values) if scalars else values
+    if not tensors or not isinstance(first, (torch.Tensor, np.ndarray)):
+        return values
+    joined = _column(name, values)
+    return joined.numpy() if isinstance(first, np.ndarray) and isinstance(joined, torch.Tensor) else joined
 
 
 def _column(name: str, values: list[Any]) -> Any:

@@ -22,7 +22,22 @@ FieldHandler = Callable[[str, bytes], Any]
 
 
 class ForExtensions:
-    """A handler that decodes fields of some extensions by a function of bytes; see `handle_extension`."""
+    """A handler that decodes fields of some extensions by a function of bytes.
+
+    Args:
+        extensions: words such as ``"jpg png"``, or a list. An extension takes every field that ends in it from a
+            dot on: ``jpg`` takes ``jpg`` and ``left.jpg``, ``seg.jpg`` takes ``a.seg.jpg`` and not ``jpg``.
+            Letter case and a dot in front do not matter.
+        function: bytes → value; None is a value too.
+
+    Raises:
+        SpecError: no extension is given.
+
+    Example:
+        >>> decoder = Decoder(handle_extension("bin", len))
+        >>> decoder({"__key__": "0001", "left.bin": b"abc"})
+        {'__key__': '0001', 'left.bin': 3}
+    """
 
     def __init__(self, extensions: str | Sequence[str], function: Callable[[bytes], Any]) -> None:
         words = extensions.split() if isinstance(extensions, str) else extensions
@@ -42,24 +57,7 @@ class ForExtensions:
         return f"handle_extension({' '.join(self.extensions)!r}, {self.function!r})"
 
 
-def handle_extension(extensions: str | Sequence[str], function: Callable[[bytes], Any]) -> ForExtensions:
-    """A handler that decodes fields of some extensions by a function of bytes.
-
-    Args:
-        extensions: words such as ``"jpg png"``, or a list. An extension takes every field that ends in it from a
-            dot on: ``jpg`` takes ``jpg`` and ``left.jpg``, ``seg.jpg`` takes ``a.seg.jpg`` and not ``jpg``.
-            Letter case and a dot in front do not matter.
-        function: bytes → value; None is a value too.
-
-    Raises:
-        SpecError: no extension is given.
-
-    Example:
-        >>> decoder = Decoder(handle_extension("bin", len))
-        >>> decoder({"__key__": "0001", "left.bin": b"abc"})
-        {'__key__': '0001', 'left.bin': 3}
-    """
-    return ForExtensions(extensions, function)
+handle_extension = ForExtensions
 
 
 def extension_of(name: str) -> str:

@@ -1,5 +1,7 @@
 """The stages of webdataset under one name, those that look at a stream, and the functions that stages are made of."""
 
+# ruff: noqa: F401 - names that webdataset's `filters` has
+
 from __future__ import annotations
 
 import itertools
@@ -12,31 +14,25 @@ from typing import Any, TextIO
 from wdspec.base.errors import FieldError
 from wdspec.base.replacements import missing_name
 from wdspec.planning.seat import find_seat
-from wdspec.webdataset.batching import batched as batched
-from wdspec.webdataset.batching import default_collation_fn as default_collation_fn
-from wdspec.webdataset.batching import listed as listed
-from wdspec.webdataset.batching import unbatched as unbatched
-from wdspec.webdataset.batching import unlisted as unlisted
-from wdspec.webdataset.decoding import decode as decode
-from wdspec.webdataset.handlers import reraise_exception as reraise_exception
-from wdspec.webdataset.mapping import associate as associate
-from wdspec.webdataset.mapping import extract_keys as extract_keys
-from wdspec.webdataset.mapping import map as map
-from wdspec.webdataset.mapping import map_dict as map_dict
-from wdspec.webdataset.mapping import map_tuple as map_tuple
-from wdspec.webdataset.mapping import rename as rename
-from wdspec.webdataset.mapping import rename_keys as rename_keys
-from wdspec.webdataset.mapping import select as select
-from wdspec.webdataset.mapping import to_tuple as to_tuple
-from wdspec.webdataset.mapping import xdecode as xdecode
-from wdspec.webdataset.shuffling import detshuffle as detshuffle
-from wdspec.webdataset.shuffling import rsample as rsample
-from wdspec.webdataset.shuffling import shuffle as shuffle
+from wdspec.webdataset.batching import batched, default_collation_fn, listed, unbatched, unlisted
+from wdspec.webdataset.decoding import decode
+from wdspec.webdataset.handlers import reraise_exception
+from wdspec.webdataset.mapping import (
+    associate,
+    extract_keys,
+    map,
+    map_dict,
+    map_tuple,
+    rename,
+    rename_keys,
+    select,
+    to_tuple,
+    xdecode,
+)
+from wdspec.webdataset.shuffling import detshuffle, rsample, shuffle
 from wdspec.webdataset.splitting import worker_place
-from wdspec.webdataset.stage import PipelineStage as PipelineStage
-from wdspec.webdataset.stage import StageMaker, stage
-from wdspec.webdataset.stage import pipelinefilter as pipelinefilter
-from wdspec.webdataset.utils import identity as identity
+from wdspec.webdataset.stage import PipelineStage, StageMaker, pipelinefilter, stage
+from wdspec.webdataset.utils import identity
 
 
 @stage

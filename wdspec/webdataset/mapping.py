@@ -11,7 +11,7 @@ from wdspec.base.errors import FieldError, MissingFieldError, UsageError
 from wdspec.fields.extensions import is_reserved, listed_fields
 from wdspec.fields.samples import SampleFields
 from wdspec.webdataset.handlers import ErrorHandler, reraise_exception
-from wdspec.webdataset.stage import DROPPED, each, placed, stage
+from wdspec.webdataset.stage import DROPPED, each, stage
 
 
 @stage
@@ -208,40 +208,30 @@ def rename_keys(
         FieldError: as `must_match` and `duplicate_is_error` say.
     """
     patterns = [(name, glob.lower()) for name, glob in (*rules, *new.items())]
-    for sample in source:
-        yield _renamed(sample, patterns, keep_unselected, must_match, duplicate_is_error)
 
-
-def _renamed(
-    sample: dict[str, Any],
-    rules: list[tuple[str, str]],
-    keep_unselected: bool,
-    must_match: bool,
-    unique: bool,
-) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    matched = set()
-    for name, value in sample.items():
-        fitting = [new for new, glob in rules if fnmatchcase(name.lower(), glob)]
-        matched.update(fitting)
-        if is_reserved(name) or (keep_unselected and not fitting):
-            target = name
-        elif fitting:
-            target = fitting[-1]
-        else:
-            continue
-        if unique and target in result:
-            raise placed(
-                FieldError(f"rename_keys makes the field {target!r} twice; write narrower patterns"), sample
+    def renamed(sample: dict[str, Any]) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        matched = set()
+        for name, value in sample.items():
+            fitting = [new for new, glob in patterns if fnmatchcase(name.lower(), glob)]
+            matched.update(fitting)
+            if is_reserved(name) or (keep_unselected and not fitting):
+                target = name
+            elif fitting:
+                target = fitting[-1]
+            else:
+                continue
+            if duplicate_is_error and target in result:
+                raise FieldError(f"rename_keys makes the field {target!r} twice; write narrower patterns")
+            result[target] = value
+        lacking = [f"{new}={glob!r}" for new, glob in patterns if new not in matched]
+        if must_match and lacking:
+            raise FieldError(
+                f"rename_keys: no field fits {', '.join(lacking)}; the sample has: {listed_fields(sample)}"
             )
-        result[target] = value
-    lacking = [f"{new}={glob!r}" for new, glob in rules if new not in matched]
-    if must_match and lacking:
-        error = FieldError(
-            f"rename_keys: no field fits {', '.join(lacking)}; the sample has: {listed_fields(sample)}"
-        )
-        raise placed(error, sample)
-    return result
+        return result
+
+    return each(source, renamed, reraise_exception, FieldError)
 
 
 StreamDecoder = Callable[[io.BytesIO], Any]

@@ -12,7 +12,7 @@ from wdspec.base.errors import UsageError
 from wdspec.base.parent_watch import end_with_parent
 from wdspec.base.replacements import METHODS
 from wdspec.base.worker_counters import WorkerCounters
-from wdspec.webdataset import filters
+from wdspec.webdataset import batching, decoding, filters, mapping, shuffling
 from wdspec.webdataset.epochs import EpochCut, Repeated
 from wdspec.webdataset.stage import (
     PassContext,
@@ -187,27 +187,27 @@ class DataPipeline(IterableDataset[Any]):
         shown = (getattr(stage, "__name__", None) or repr(stage) for stage in self.stages)
         return f"{type(self).__name__}({', '.join(shown)})"
 
-    shuffle = _method(filters.shuffle)
-    detshuffle = _method(filters.detshuffle)
-    rsample = _method(filters.rsample)
-    decode = _method(filters.decode)
-    map = _method(filters.map)
-    map_dict = _method(filters.map_dict)
-    map_tuple = _method(filters.map_tuple)
-    select = _method(filters.select)
-    to_tuple = _method(filters.to_tuple)
-    rename = _method(filters.rename)
-    rename_keys = _method(filters.rename_keys)
-    batched = _method(filters.batched)
-    unbatched = _method(filters.unbatched)
-    listed = _method(filters.listed)
-    unlisted = _method(filters.unlisted)
+    shuffle = _method(shuffling.shuffle)
+    detshuffle = _method(shuffling.detshuffle)
+    rsample = _method(shuffling.rsample)
+    decode = _method(decoding.decode)
+    map = _method(mapping.map)
+    map_dict = _method(mapping.map_dict)
+    map_tuple = _method(mapping.map_tuple)
+    select = _method(mapping.select)
+    to_tuple = _method(mapping.to_tuple)
+    rename = _method(mapping.rename)
+    rename_keys = _method(mapping.rename_keys)
+    batched = _method(batching.batched)
+    unbatched = _method(batching.unbatched)
+    listed = _method(batching.listed)
+    unlisted = _method(batching.unlisted)
     slice = _method(filters.slice)
     info = _method(filters.info)
     log_keys = _method(filters.log_keys)
-    associate = _method(filters.associate)
-    extract_keys = _method(filters.extract_keys)
-    xdecode = _method(filters.xdecode)
+    associate = _method(mapping.associate)
+    extract_keys = _method(mapping.extract_keys)
+    xdecode = _method(mapping.xdecode)
 
     def __getattr__(self, name: str) -> Any:
         """For names that are not there: says what webdataset's methods are called here."""

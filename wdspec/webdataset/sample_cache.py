@@ -36,12 +36,9 @@ _AT_ONCE = 64
 """Samples written in one transaction: others wait no longer than it takes."""
 
 
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _PATIENCE = 60.0
 """Seconds that others may hold the file locked."""
-
-
-class _BusyError(Exception):
-    """Others hold the file locked just now."""
 
 
 class DBCache(Stage):
@@ -78,6 +75,7 @@ class DBCache(Stage):
             raise UsageError(f"no file has a name with a NUL character: {os.fspath(dbname)!r}")
         self.path = None if dbname is None else os.path.abspath(dbname)
         self.size, self.shuffle, self.seed = size, shuffle, seed
+        self._stored_size = min(size, 2**62)
 
     def run(self, source: Iterator[Any], context: PassContext) -> Iterator[Any]:
         """The samples of one pass of this process."""
@@ -86,7 +84,7 @@ class DBCache(Stage):
             return
         seat, (worker, workers) = find_seat(), worker_place()
         part, parts = seat.rank * workers + worker, seat.world_size * workers
-        with closing(self._connected(self.path)) as database:
+        with closing(self._connect(self.path)) as database:
             found = self._complete(database, part, parts)
             if found is None:
                 yield from self._fill(database, source, part, parts)
@@ -98,12 +96,23 @@ class DBCache(Stage):
                 for place in found:
                     yield _sample(database, place)
 
-    def _connected(self, path: str) -> sqlite3.Connection:
+    def _connect(self, path: str) -> sqlite3.Connection:
         deadline = time.monotonic() + _PATIENCE
         while True:
+            database = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
             try:
-                return self._opened(path)
-            except _BusyError as error:
+                database.execute("PRAGMA synchronous = NORMAL")
+                database.execute("PRAGMA foreign_keys = ON")
+                if _mark(database) != _APPLICATION:
+                    self._make(database, path)
+                database.execute("PRAGMA journal_mode = WAL")
+                return database
+            except sqlite3.DatabaseError as error:
+                database.close()
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _BUSY:
+                    raise UsageError(
+                        f"`{path}` cannot be used as a sample cache: {error}; delete it, or give another name"
+                    ) from error
                 # SQLite itself does not wait where it fears that two wait for each other.
                 if time.monotonic() > deadline:
                     raise UsageError(
@@ -111,24 +120,9 @@ class DBCache(Stage):
                         "one of them hangs, or give another name"
                     ) from error
                 time.sleep(0.02)
-
-    def _opened(self, path: str) -> sqlite3.Connection:
-        database = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
-        try:
-            database.execute("PRAGMA synchronous = NORMAL")
-            database.execute("PRAGMA foreign_keys = ON")
-            if _mark(database) != _APPLICATION:
-                self._make(database, path)
-            database.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.DatabaseError as error:
-            database.close()
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise _BusyError(str(error)) from error
-            raise _unusable(path, error) from error
-        except BaseException:
-            database.close()
-            raise
-        return database
+            except BaseException:
+                database.close()
+                raise
 
     def _make(self, database: sqlite3.Connection, path: str) -> None:
         """Marks an empty database and makes its tables, both at once for whoever looks at it meanwhile."""
@@ -157,10 +151,6 @@ class DBCache(Stage):
         query = "SELECT id, count FROM parts WHERE count >= 0 AND size = ? AND parts = ? ORDER BY part"
         rows = database.execute(query, (self._stored_size, complete[0])).fetchall()
         return [(id_, position) for id_, count in rows for position in range(count)][part::parts]
-
-    @property
-    def _stored_size(self) -> int:
-        return min(self.size, 2**62)
 
     def _fill(
         self, database: sqlite3.Connection, source: Iterator[Any], part: int, parts: int
@@ -234,7 +224,3 @@ def _sample(database: sqlite3.Connection, place: tuple[int, int]) -> Any:
 def _mark(database: sqlite3.Connection) -> int:
     """The number that says whose database it is; 0 where nobody has said so."""
     return int(database.execute("PRAGMA application_id").fetchone()[0])
-
-
-def _unusable(path: str, error: Exception) -> UsageError:
-    return UsageError(f"`{path}` cannot be used as a sample cache: {error}; delete it, or give another name")

@@ -25,7 +25,7 @@ from wdspec.shards.listing import list_shards
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.urls.braces import Braces
-from wdspec.urls.urls import ShardUrl, UrlSequence, scheme_of
+from wdspec.urls.urls import UrlSequence, scheme_of
 from wdspec.webdataset.shuffling import resampled as resampled
 from wdspec.webdataset.splitting import single_node_only as single_node_only
 from wdspec.webdataset.splitting import split_by_node as split_by_node
@@ -82,24 +82,6 @@ def with_variables(text: str, environ: Mapping[str, str] = os.environ) -> str:
     return text
 
 
-class ShardText(str):
-    """A shard as a text, which knows where a relative path starts, as `ShardUrl` does."""
-
-    base: str
-
-    @classmethod
-    def of(cls, shard: ShardUrl) -> ShardText:
-        """The text of a shard."""
-        made = cls(shard.text)
-        made.base = shard.base
-        return made
-
-    @property
-    def text(self) -> str:
-        """The text alone."""
-        return str(self)
-
-
 class ShardTexts(Sequence[str]):
     """Listed shards as texts: what users see of a list, equal to any list of the same texts; braces stay arithmetic."""
 
@@ -110,13 +92,13 @@ class ShardTexts(Sequence[str]):
         return len(self.shards)
 
     @overload
-    def __getitem__(self, index: int) -> ShardText: ...
+    def __getitem__(self, index: int) -> str: ...
     @overload
     def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> ShardText | list[str]:
+    def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
-            return [ShardText.of(shard) for shard in self.shards[index]]
-        return ShardText.of(self.shards[index])
+            return [shard.text for shard in self.shards[index]]
+        return self.shards[index].text
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ShardTexts):
@@ -156,12 +138,12 @@ class SimpleShardList:
     def iterate(self, number: int) -> Iterator[dict[str, Any]]:
         """The shards of one pass."""
         if self.seed is None:
-            for url in self.urls.shards:
-                yield {"url": url.text}
+            for shard in self.urls.shards:
+                yield {"url": shard.text}
             return
         order = Permutation(key64(self.seed, "shards", number), len(self.urls))
         for i in range(len(self.urls)):
-            yield {"url": self.urls[order[i]].text}
+            yield {"url": self.urls[order[i]]}
 
     def __repr__(self) -> str:
         return f"SimpleShardList({self.urls!r}, seed={self.seed})"
@@ -216,7 +198,7 @@ class ResampledShards:
         key = key64(self.seed, "resampled", *place, number)
         count = min(len(self.urls), self.max_urls)
         for i in range(self.nshards):
-            yield {"url": self.urls[random64(key, i) * count >> 64].text}
+            yield {"url": self.urls[random64(key, i) * count >> 64]}
 
     def __repr__(self) -> str:
         return f"ResampledShards({self.urls!r}, seed={self.seed})"

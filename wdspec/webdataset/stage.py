@@ -117,13 +117,6 @@ def makes_stages(function: F) -> F:
     return function
 
 
-def placed(error: Exception, sample: Any) -> Exception:
-    """The error, with the URL and key of the sample it arose at added to what it says."""
-    if isinstance(sample, dict):
-        tell_place(error, url=sample.get("__url__"), key=sample.get("__key__"))
-    return error
-
-
 DROPPED: Any = object()
 """What a function of samples returns for one that is left out."""
 
@@ -145,7 +138,9 @@ def each(
         try:
             result = function(sample)
         except errors as error:
-            if handler(placed(error, sample)):
+            if isinstance(sample, dict):
+                tell_place(error, url=sample.get("__url__"), key=sample.get("__key__"))
+            if handler(error):
                 continue
             return
         if result is not DROPPED:

@@ -180,16 +180,15 @@ def read_tars(
     """`tarfile_to_samples` with its reader given; `empty_check` makes a pass without samples an error.
 
     Not so where a handler may have left all of them out."""
-    cut: list[Any] = []
-    if empty_check:
-        source = _noting_pieces(source, cut)
-    if select_files is not None or rename_files is not None:
-        opened = url_opener(source, handler, reader)
+
+    def read(entries: Iterator[Any]) -> Iterator[Any]:
+        if select_files is None and rename_files is None:
+            return _samples(entries, reader, handler)
+        opened = url_opener(entries, handler, reader)
         members = tar_file_expander(opened, handler, select_files, rename_files)
-        samples = group_by_keys(members, handler=handler)
-    else:
-        samples = _samples(source, reader, handler)
-    return _checked(samples, cut) if empty_check and handler is reraise_exception else samples
+        return group_by_keys(members, handler=handler)
+
+    return _require_samples(source, read) if empty_check and handler is reraise_exception else read(source)
 
 
 def _samples(source: Iterator[Any], reader: ShardReader, handler: ErrorHandler) -> Iterator[Any]:
@@ -213,20 +212,21 @@ def _samples(source: Iterator[Any], reader: ShardReader, handler: ErrorHandler) 
                 return
 
 
-def _noting_pieces(source: Iterator[Any], cut: list[Any]) -> Iterator[Any]:
-    for entry in source:
-        if piece_of(entry).stride > 1:
-            cut.append(entry)
-        yield entry
-
-
-def _checked(samples: Iterator[Any], cut: list[Any]) -> Iterator[Any]:
+def _require_samples(source: Iterator[Any], read: Callable[[Iterator[Any]], Iterator[Any]]) -> Iterator[Any]:
     """The samples; none at all is an error, but not of a process that got pieces of shards only: they may be few."""
+    pieces = 0
+
+    def count_pieces() -> Iterator[Any]:
+        nonlocal pieces
+        for entry in source:
+            pieces += piece_of(entry).stride > 1
+            yield entry
+
     empty = True
-    for sample in samples:
+    for sample in read(count_pieces()):
         empty = False
         yield sample
-    if empty and not cut:
+    if empty and not pieces:
         raise ShardError(
             "the shards hold no samples, or none that this process reads; look at them with `wdspec head`, or pass "
             "empty_check=False if that is meant"
