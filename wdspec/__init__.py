@@ -18,7 +18,7 @@ from typing import Any
 
 
 def _public_names() -> dict[str, str]:
-    """Name → the module that is its home, as the stub beside this file says it to type checkers too."""
+    """Return name → the module that defines it, from the stub that type checkers read too."""
     stub = __loader__.get_data(f"{__path__[0]}/__init__.pyi").decode()
     return {
         name: module for module, name in re.findall(r"^from (\S+) import (\w+) as \2$", stub, re.MULTILINE)
@@ -36,9 +36,9 @@ _WEBDATASET_MODULES = re.compile(
 
 
 class _WebdatasetModules:
-    """Imports `wdspec.filters` as `wdspec.webdataset.filters`, and so on: modules that webdataset has as well.
+    """Imports `wdspec.filters` as `wdspec.webdataset.filters`, and so on: the modules that webdataset also has.
 
-    Names that they lack are errors that say what to use instead.
+    If a name is missing in them, the error says what to use instead.
     """
 
     @classmethod
@@ -69,7 +69,7 @@ sys.meta_path.append(_WebdatasetModules)
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a public name when it is first used."""
+    """Import a public name when it is first used."""
     import importlib
 
     if name == "__version__":

@@ -1,4 +1,4 @@
-"""The public names, each with its home: for type checkers, and for `__init__.py`, which imports them on first use."""
+"""The public names and the modules that define them: for type checkers, and for `__init__.py`, which imports them."""
 
 from wdspec.api import compile as compile
 from wdspec.api import loader as loader

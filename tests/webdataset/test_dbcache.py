@@ -46,7 +46,7 @@ def test_one_that_others_hold_is_not_to_be_deleted(dataset, path, monkeypatch):
     monkeypatch.setattr(dbcache, "_PATIENCE", 0.05)
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(UsageError, match=r"others have held .* locked for 0\.05 s") as raised:
+    with pytest.raises(UsageError, match=r"other processes have locked .* for 0\.05 s") as raised:
         next(iter(dataset.compose(wds.DBCache, path, 1000)))
     assert "delete" not in str(raised.value)
     holder.close()
@@ -87,7 +87,7 @@ def test_a_part_that_another_process_took_over_is_not_completed(dataset, path):
     slow = iter(cached)
     keys = keys_of(islice(slow, 5))
     assert len(list(cached)) == 40  # begins anew, and completes
-    with pytest.warns(UserWarning, match="takes no more samples"):
+    with pytest.warns(UserWarning, match="cannot store more samples"):
         keys += keys_of(slow)
     assert len(set(keys)) == 40
     assert (count(path, "parts"), count(path, "samples")) == (1, 40)

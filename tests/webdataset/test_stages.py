@@ -77,7 +77,7 @@ def test_map_dict_changes_fields_and_leaves_the_sample_it_got():
     sample = {"a": 1, "b": 2}
     assert list(wds.DataPipeline([sample]).map_dict(a=str, b=float)) == [{"a": "1", "b": 2.0}]
     assert sample == {"a": 1, "b": 2}
-    with pytest.raises(FieldError, match=r"'c'.*has a, b"):
+    with pytest.raises(FieldError, match=r"'c'.*has only: a, b"):
         list(wds.DataPipeline([sample]).map_dict(c=str))
 
 
@@ -111,16 +111,16 @@ def test_rename_keys_goes_by_patterns():
         "cls",
         "json",
     }
-    with pytest.raises(FieldError, match="no field fits x='y'"):
+    with pytest.raises(FieldError, match="no field matches x='y'"):
         list(pipeline.rename_keys(x="y"))
-    with pytest.raises(FieldError, match="'x' twice"):
+    with pytest.raises(FieldError, match="two fields the name 'x'"):
         list(pipeline.rename_keys(x="*s*"))
 
 
 def test_unbatching_checks_that_columns_are_alike():
     with pytest.raises(FieldError, match="2 and 3 values"):
         list(wds.DataPipeline([([1, 2], [1, 2, 3])]).unbatched())
-    with pytest.raises(FieldError, match="int for a column"):
+    with pytest.raises(FieldError, match="column of type int"):
         list(wds.DataPipeline([(1, 2)]).unbatched())
 
 
@@ -202,7 +202,7 @@ class TestReading:
     def test_plain_urls_are_shards_too(self, tmp_path):
         write_source(tmp_path, "a", shards=1)
         assert len(list(wds.DataPipeline([f"{tmp_path}/a-000.tar"], wds.tarfile_to_samples()))) == 10
-        with pytest.raises(UsageError, match="a int came where shards are read"):
+        with pytest.raises(UsageError, match="an int is not a shard"):
             list(wds.DataPipeline([1], wds.tarfile_to_samples()))
 
     def test_a_missing_shard_is_left_out_or_ends_the_stream(self, tmp_path):
@@ -218,7 +218,7 @@ class TestReading:
     def test_no_samples_are_an_error_unless_that_is_meant(self, tmp_path):
         write_shard(tmp_path / "empty.tar", [])
         write_shard(tmp_path / "none.tar", [(".hidden", {"txt": b"x"})])
-        for name, seen in (("empty", "has no members"), ("none", "hold no samples")):
+        for name, seen in (("empty", "has no members"), ("none", "contain no samples")):
             with pytest.raises(ShardError, match=seen):
                 list(wds.WebDataset(f"{tmp_path}/{name}.tar"))
         assert list(wds.WebDataset(f"{tmp_path}/empty.tar", empty_check=False)) == []

@@ -15,4 +15,4 @@ from functools import partial
 from wdspec.base.replacements import missing_name
 
 __getattr__ = partial(missing_name, "cache")
-"""For code that asks webdataset's module of this name."""
+"""Hints for code that looks for names of webdataset's module `cache`."""

@@ -1,13 +1,12 @@
-"""All that users of webdataset know: pipelines in Python, made of stages, with the names and methods of webdataset.
+"""Pipelines in Python, made of stages, with the names and methods of webdataset.
 
-In: URLs of shards, or anything that can be iterated; functions of the user's. Out: `DataPipeline`, an `IterableDataset`
-of samples or batches. A spec enters at one place, `spec_pipeline`, which is a pipeline that reads a spec's plan.
+In: URLs of shards, or anything iterable, and user functions. Out: `DataPipeline`, an `IterableDataset` of samples or
+batches. Specs enter in one place: `spec_pipeline` is a pipeline that reads the plan of a spec.
 
-Modules that webdataset has as well have its names here: `wdspec.filters` is `wdspec/webdataset/filters.py`. Read
-`stage` first, which says what a stage is, then `pipeline`. Stages are in `mapping`, `batching`, `shuffling`,
-`decoding` and `sample_cache`, and `filters` has them all; `shardlists`, `splitting` and `tariterators` go from URLs to
-samples. A stage keeps no state from one pass to the next; what it draws at random is keyed by its seed, its index in
-the pipeline and the number of the pass (`PassContext`).
+Modules that webdataset also has keep its names: `wdspec.filters` is `wdspec/webdataset/filters.py`. Read `stage` first,
+then `pipeline`. The stages are in `mapping`, `batching`, `shuffling`, `decoding` and `sample_cache`, and `filters`
+lists them all; `shardlists`, `splitting` and `tariterators` lead from URLs to samples. A stage keeps no state between
+passes. Its random numbers are keyed by its seed, its index in the pipeline and the number of the pass (`PassContext`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """`WebDataset`, imported on first use: other modules here need no torch."""
+    """Import `WebDataset` on first use, as some other modules here work without torch."""
     if name != "WebDataset":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from wdspec.webdataset.compat import WebDataset

@@ -1,4 +1,4 @@
-"""`wdspec.Decoder`, for samples (without torch) and for datasets, and handlers for pictures, sound and films."""
+"""`wdspec.Decoder`, for samples (without torch) and for datasets, and handlers for images, audio and video."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from wdspec.webdataset.decoding import handle_extension as handle_extension
 
 class Decoder(SampleDecoder):
     __doc__ = f"""{SampleDecoder.__doc__}
-    Called on a dataset instead of a sample it gives the pipeline that decodes it.
+    Called on a dataset, it returns a pipeline that decodes the samples.
     """
 
     def __call__(self, sample: Any) -> Any:
-        """The sample, decoded into a new dict; or, for a dataset, the pipeline that decodes each of its samples."""
+        """Decode a sample into a new dict; for a dataset, return a pipeline that decodes its samples."""
         if isinstance(sample, Mapping):
             return super().__call__(sample)
         from wdspec.webdataset.mapping import map
@@ -32,28 +32,28 @@ class Decoder(SampleDecoder):
 
 
 def imagehandler(spec: str, extensions: Sequence[str] = tuple(sorted(FORMAT_OF))) -> ForExtensions:
-    """A handler for images.
+    """Return a handler for images.
 
     Args:
-        spec: what they become, such as ``rgb8`` or ``torchrgb+upright``; see docs/decoders.md.
-        extensions: the extensions it takes.
+        spec: an image decoder, such as ``rgb8`` or ``torchrgb+upright``; see docs/decoders.md.
+        extensions: the extensions to decode.
 
     Raises:
-        SpecError: there is no such spec, or no extension.
+        SpecError: the decoder is unknown, or there is no extension.
     """
     decoder = DecodeRules((spec,), secure=secure_mode()).decoder_of("jpg", "jpg")
     if decoder is None or decoder.rescale is None:
-        raise SpecError(f"{spec!r} is no image decoder; write for example 'rgb8'")
+        raise SpecError(f"{spec!r} is not an image decoder; write for example 'rgb8'")
     return ForExtensions(extensions, decoder.decode)
 
 
 def torch_audio(key: str, data: bytes) -> Any:
-    """A handler that turns sound into (samples, rate): a float32 tensor (channels, samples), and Hz."""
+    """Decode audio into (samples, rate): a float32 tensor (channels, samples), and Hz."""
     return read_torch_audio(data) if extension_of(key) in BY_NAME["audio"].extensions else None
 
 
 def torch_video(key: str, data: bytes) -> Any:
-    """A handler that turns films into (frames, samples, facts); see `wdspec.fields.codecs.video`."""
+    """Decode video into (frames, samples, facts); see `wdspec.fields.codecs.video`."""
     suffix = extension_of(key)
     return FilmDecoder(torch=True, suffix=suffix)(data) if suffix in BY_NAME["video"].extensions else None
 

@@ -1,4 +1,4 @@
-"""Samples into batches and back."""
+"""Stages that turn samples into batches, and batches into samples."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from wdspec.read.batch import collate, stack
 from wdspec.webdataset.stage import stage
 
 _NUMBERS = (torch.int64, torch.float64, torch.bool)
-"""The types of tensor that `stack` makes of Python's numbers."""
+"""The dtypes that `stack` gives to numbers."""
 
 
 def default_collation_fn(
     samples: Sequence[Any], combine_tensors: bool | None = None, combine_scalars: bool | None = None
 ) -> Any:
-    """Samples as one batch: a tuple of columns for tuples, a dict of fields for dicts, else a column.
+    """Collate samples: tuples into a tuple of columns, dicts into a dict of columns, anything else into one column.
 
-    Tensors and arrays become one tensor with a new first axis, and so do numbers; text, bytes, None and other
-    objects a list. A batch of dicts keeps `__key__` and `__url__`, as lists of text.
+    Tensors, arrays and numbers are stacked into one tensor with a new first axis; text, bytes, None and other objects
+    become a list. A batch of dicts keeps `__key__` and `__url__`, as lists of text.
 
     Args:
-        combine_tensors, combine_scalars: given, a batch has the types that webdataset's has: arrays make one array,
-            numbers one array, and tensors one tensor; False leaves tensors and arrays, or numbers, a list.
-            ``functools.partial(default_collation_fn, combine_tensors=True)`` keeps numpy what is numpy.
+        combine_tensors, combine_scalars: if either is given, columns have the types that webdataset's have: arrays and
+            numbers become an array, tensors a tensor. False keeps a list of tensors and arrays, or of numbers.
+            ``functools.partial(default_collation_fn, combine_tensors=True)`` keeps numpy arrays numpy arrays.
 
     Raises:
-        FieldError: tensors or arrays of unequal shapes, or samples with unequal fields.
+        FieldError: tensors or arrays have different shapes, or samples have different fields.
     """
     column: Callable[[str, list[Any]], Any] = _column
     if combine_tensors is not None or combine_scalars is not None:
-        column = partial(_column_in_kind, combine_tensors is not False, combine_scalars is not False)
+        column = partial(_webdatasets_column, combine_tensors is not False, combine_scalars is not False)
     first = samples[0]
     if isinstance(first, dict):
         if column is _column:
@@ -44,20 +44,20 @@ def default_collation_fn(
             for name, values in batch.items():
                 _check_stacked(name, values)
             return batch
-        collate([dict.fromkeys(sample, "") for sample in samples])  # the same fields in all of them
+        collate([dict.fromkeys(sample, "") for sample in samples])  # checks that all have the same fields
         return {name: column(name, [sample[name] for sample in samples]) for name in first}
     if not isinstance(first, (tuple, list)):
         return column("the items", list(samples))
     if any(len(sample) != len(first) for sample in samples):
         lengths = sorted({len(sample) for sample in samples})
         raise FieldError(
-            f"tuples of {_joined(lengths)} values cannot make one batch; make them alike with `map`"
+            f"tuples of {_join(lengths)} values cannot be batched; give them the same length with `map`"
         )
     return tuple(column(f"value {i}", list(values)) for i, values in enumerate(zip(*samples, strict=True)))
 
 
-def _column_in_kind(tensors: bool, scalars: bool, name: str, values: list[Any]) -> Any:
-    """A column of the batch that webdataset would make: arrays stay arrays."""
+def _webdatasets_column(tensors: bool, scalars: bool, name: str, values: list[Any]) -> Any:
+    """Return a column as webdataset would: arrays stay arrays."""
     first = values[0]
     if isinstance(first, (int, float)):
         return np.array(values) if scalars else values
@@ -76,13 +76,13 @@ def _check_stacked(name: str, column: Any) -> Any:
         shapes = sorted({tuple(getattr(value, "shape", ())) for value in column})
         if len(shapes) > 1:
             raise FieldError(
-                f"{name}: values of the shapes {_joined(shapes)} cannot make one batch; resize them with `map` "
-                "first, or use `collation_fn=None` for lists"
+                f"{name}: values of the shapes {_join(shapes)} cannot be stacked into a batch; resize them with `map`, "
+                "or pass `collation_fn=None` to get lists"
             )
     return column
 
 
-def _joined(things: Sequence[Any]) -> str:
+def _join(things: Sequence[Any]) -> str:
     return ", ".join(map(str, things[:-1])) + (" and " if len(things) > 1 else "") + str(things[-1])
 
 
@@ -93,22 +93,22 @@ def batched(
     collation_fn: Callable[[Sequence[Any]], Any] | None = default_collation_fn,
     partial: bool = True,
 ) -> Iterator[Any]:
-    """Batches of so many samples, each as soon as its last sample is there.
+    """Group samples into batches.
 
     Args:
         batchsize: samples in a batch.
-        collation_fn: list of samples → batch; None leaves the list.
-        partial: whether what is left at the end makes a smaller batch, or is dropped.
+        collation_fn: list of samples → batch; None yields the list.
+        partial: whether the last samples make a smaller batch; otherwise they are dropped.
 
     Raises:
-        FieldError: samples that cannot make one batch.
+        FieldError: samples cannot be collated.
     """
     if batchsize < 1:
-        raise UsageError(f"a batch has at least one sample, not {batchsize}")
-    return _batched(source, batchsize, collation_fn, partial)
+        raise UsageError(f"`batchsize` is {batchsize}; a batch has at least one sample")
+    return _group(source, batchsize, collation_fn, partial)
 
 
-def _batched(
+def _group(
     source: Iterator[Any],
     batchsize: int,
     collation_fn: Callable[[Sequence[Any]], Any] | None,
@@ -124,20 +124,20 @@ def _batched(
 
 @stage
 def unbatched(source: Iterator[Any]) -> Iterator[Any]:
-    """The samples of batches: what `batched` or a DataLoader put together, apart again.
+    """Split batches into samples again.
 
-    Tuples (and lists) of columns give tuples, dicts of columns dicts. Numbers that became a tensor of shape (n,)
-    and type int64, float64 or bool are Python's numbers again.
+    A tuple (or list) of columns yields tuples, a dict of columns yields dicts. The values of tensors of shape (n,) and
+    dtype int64, float64 or bool become Python numbers.
 
     Raises:
-        FieldError: columns of unequal length.
+        FieldError: columns have different lengths.
     """
     for batch in source:
         is_dict = isinstance(batch, dict)
         columns = [_rows(column) for column in (batch.values() if is_dict else batch)]
         lengths = sorted({len(column) for column in columns})
         if len(lengths) > 1:
-            raise FieldError(f"a batch has columns of {_joined(lengths)} values, so it is not taken apart")
+            raise FieldError(f"a batch with columns of {_join(lengths)} values cannot be split into samples")
         rows = zip(*columns, strict=True)
         if is_dict:
             for row in rows:
@@ -150,18 +150,20 @@ def _rows(column: Any) -> Any:
     if isinstance(column, torch.Tensor):
         return column.tolist() if column.ndim == 1 and column.dtype in _NUMBERS else column.unbind(0)
     if not hasattr(column, "__len__"):
-        raise FieldError(f"a batch has a {type(column).__name__} for a column, so it is not taken apart")
+        raise FieldError(
+            f"a batch with a column of type {type(column).__name__} cannot be split into samples"
+        )
     return column
 
 
 @stage
 def listed(source: Iterator[Any], batchsize: int = 20, partial: bool = True) -> Iterator[Any]:
-    """Lists of so many samples, as they are."""
+    """Group samples into lists."""
     return batched(batchsize, None, partial)(source)
 
 
 @stage
 def unlisted(source: Iterator[Any]) -> Iterator[Any]:
-    """The items of lists, one by one."""
+    """Yield the items of lists."""
     for items in source:
         yield from items

@@ -1,6 +1,6 @@
-"""Datasets under the names that webdataset gives them: `WebDataset` for shards or a spec, and smaller ones.
+"""Datasets with the names that webdataset gives them: `WebDataset`, for shards or a spec, and smaller ones.
 
-All are pipelines: their methods add stages, see `DataPipeline`.
+All of them are pipelines with methods that add stages; see `DataPipeline`.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ class WebDataset(DataPipeline):
     """The raw samples of shards: dicts of `__key__`, `__url__` and the bytes of each file by its suffix.
 
     Args:
-        urls: a URL or several, with braces, `::`, globs, directories, `@file`s and `${NAME}` (the environment
-            variable `WDS_NAME`). Or a spec, as a dict or a path that ends in `.yaml` or `.yml`: then the pipeline
-            gives what `wdspec.compile` would, and takes no other arguments but `length`. Or a dict of `datasets` with
-            `choose` and `resample`, see `MultiShardSample`.
-        shardshuffle: whether the shards come in another order in each pass (any number but 0 does so too: all of them
-            are shuffled, not a buffer). All ranks and workers agree on the order, and split it.
-        resampled: draw shards with replacement, without end; ranks and workers draw for themselves.
-        seed: changes what `shardshuffle` and `resampled` draw; by default `WDS_SEED`, else 0.
-        nodesplitter: deals shards to ranks, such as `wdspec.split_by_node`; by default several ranks are an error.
-        workersplitter: deals them to DataLoader workers.
-        cache_dir: where copies of remote shards are kept while they are read, and read from then on; by default
-            `WDS_CACHE`. Samples get `__local_path__`, where the copy of their shard is (or will be, once complete).
-        cache_size: the most bytes that the copies may take; by default `WDS_CACHE_SIZE`, else no limit.
-        handler: what to do about shards and samples that cannot be read whole.
+        urls: one or more URLs, with braces, `::`, globs, directories, `@file`s and `${NAME}` (the environment
+            variable `WDS_NAME`). Or a spec, as a dict or a path that ends in `.yaml` or `.yml`: the pipeline is then
+            the one that `wdspec.compile` returns, and `length` is the only other argument. Or a dict of `datasets`
+            with `choose` and `resample`; see `MultiShardSample`.
+        shardshuffle: whether to shuffle the shards in each pass. Any number except 0 means the same, as all shards are
+            shuffled, without a buffer. All ranks and workers have the same order, and split it.
+        resampled: draw shards with replacement, without end, independently in each rank and worker.
+        seed: for `shardshuffle` and `resampled`; by default `WDS_SEED`, or else 0.
+        nodesplitter: splits shards among ranks, such as `wdspec.split_by_node`; by default, several ranks are an error.
+        workersplitter: splits shards among DataLoader workers.
+        cache_dir: a directory for copies of remote shards, which later passes read; by default `WDS_CACHE`. Samples
+            get `__local_path__`, the path of the copy (which may not be complete yet).
+        cache_size: the limit of the copies in bytes; by default `WDS_CACHE_SIZE`, or else no limit.
+        handler: what to do about shards and samples that cannot be read completely.
         select_files: which members to keep, by name after renaming.
-        rename_files: new name of each member, before grouping.
-        empty_check: whether a pass without any sample is an error; not with a `handler` of your own.
-        repeat: passes without end.
-        length: what `len()` says.
-        mode: `resampled` is `resampled=True`; None changes nothing.
-        verbose: logs each shard when it is opened, to the logger `wdspec`.
+        rename_files: the new name of each member, before grouping.
+        empty_check: whether a pass without samples is an error; ignored if you pass a `handler`.
+        repeat: whether to repeat passes without end.
+        length: the result of `len()`.
+        mode: `resampled` means `resampled=True`; None means nothing.
+        verbose: whether to log each shard that is opened, to the logger `wdspec`.
 
     Raises:
-        UrlError, ShardError: URLs that cannot be understood, or listed.
-        SpecError: a spec with problems.
+        UrlError, ShardError: URLs are invalid or cannot be listed.
+        SpecError: the spec has problems.
 
     Example:
         >>> import wdspec as wds
@@ -94,7 +94,7 @@ class WebDataset(DataPipeline):
     ) -> None:
         if mode not in (None, "resampled"):
             raise UsageError(
-                f"`mode` is `resampled` or left out, not {mode!r}; other orders are `shardshuffle`"
+                f"`mode` is {mode!r}; use `resampled` or leave it out, and use `shardshuffle` for other orders"
             )
         resampled = resampled or mode == "resampled"
         arguments = dict(locals())
@@ -117,34 +117,34 @@ class WebDataset(DataPipeline):
         reader = ShardReader.here("auto", listed, cache_dir, cache_size if cache_size >= 0 else None)
         reader = replace(reader, may_be_empty=not empty_check)
         samples = read_tars(reader, handler, select_files, rename_files, empty_check)
-        super().__init__(shards, *splitters, _logged if verbose else None, samples)
+        super().__init__(shards, *splitters, _log_shards if verbose else None, samples)
         if repeat:
             self._stages = self.repeat().stages
         self._length = length
 
 
-def _logged(source: Iterator[Any]) -> Iterator[Any]:
-    """The shards, each logged before it is read."""
+def _log_shards(source: Iterator[Any]) -> Iterator[Any]:
+    """Log each shard before it is read."""
     for shard in source:
         logging.getLogger("wdspec").info("opening %s", redacted_urls(str(shard["url"])))
         yield shard
 
 
 def _check_unset(arguments: Mapping[str, Any]) -> None:
-    """Raises UsageError for arguments beside a spec, which says all that they would say."""
+    """Raise UsageError for arguments that have no effect together with a spec."""
     defaults = {"handler": reraise_exception, **(WebDataset.__init__.__kwdefaults__ or {})}
     del defaults["length"]
     names = ", ".join(f"`{name}`" for name, usual in defaults.items() if arguments[name] != usual)
     if names:
         raise UsageError(
-            f"{names} beside a spec would have no effect: the spec says how shards are read, shuffled, cached and "
-            "skipped (`order`, `shuffle`, `seed`, `cache`, `errors`, `epoch`); write it there, or override it there "
-            "by `wdspec.compile(spec, overrides=[…])`"
+            f"{names} would have no effect with a spec, which says itself how shards are read, shuffled, cached and "
+            "skipped (`order`, `shuffle`, `seed`, `cache`, `errors`, `epoch`); change the spec, or override its values "
+            "with `wdspec.compile(spec, overrides=[…])`"
         )
 
 
 def _spec_in(urls: Any) -> str | Mapping[str, Any] | None:
-    """The spec, or the path of one; None for URLs of shards."""
+    """Return a spec or its path; None for URLs of shards."""
     if isinstance(urls, Mapping):
         return urls
     if isinstance(urls, (str, os.PathLike)) and os.fspath(urls).partition("#")[0].endswith((".yaml", ".yml")):
@@ -153,7 +153,7 @@ def _spec_in(urls: Any) -> str | Mapping[str, Any] | None:
 
 
 class MockDataset:
-    """One sample, `length` times a pass."""
+    """One sample, `length` times per pass."""
 
     endless = False
 
@@ -168,21 +168,21 @@ class MockDataset:
 
 
 class FluidWrapper(DataPipeline):
-    """A dataset, or anything else that is read, with the methods of pipelines."""
+    """A dataset, or any other source, with the methods of pipelines."""
 
     def __init__(self, initial: Any) -> None:
         super().__init__(initial)
 
 
 class WebLoader(DataPipeline):
-    """A torch DataLoader as a pipeline: its arguments are those of DataLoader, its methods those of pipelines."""
+    """A DataLoader, with the arguments of torch's DataLoader and the methods of pipelines."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(DataLoader(*args, **kwargs))
 
 
 class ResizedDataset(DataPipeline):
-    """A dataset in epochs of `length` items, each going on where the last one stopped; `len()` says `nominal`."""
+    """A dataset in epochs of `length` items, each continuing where the last one stopped; `len()` returns `nominal`."""
 
     def __init__(self, dataset: Any, length: int, nominal: int | None = None) -> None:
         super().__init__(EpochCut(dataset, length))
@@ -190,12 +190,12 @@ class ResizedDataset(DataPipeline):
 
 
 class ShardList(DataPipeline):
-    """The shards of this rank and worker: the first stage of pipelines in the style of 2021.
+    """The shards of this rank and worker: the source of pipelines in the style of 2021.
 
     Args:
         urls: see `SimpleShardList`.
-        splitter: which of all URLs (a list) this process reads; by default its part among ranks and workers.
-        shuffle: whether the shards come in another order in each pass.
+        splitter: all URLs (a list) → those of this process; by default its part among ranks and workers.
+        shuffle: whether to shuffle the shards in each pass.
     """
 
     def __init__(
@@ -212,23 +212,23 @@ class ShardList(DataPipeline):
 
 
 class Processor(DataPipeline):
-    """A function from iterator to iterator with its arguments, to be called on datasets.
+    """A function from iterator to iterator with its arguments. Call it on datasets.
 
-    ``Processor(add_noise, noise=0.02)(dataset)`` is the pipeline of `dataset` and that stage.
+    ``Processor(add_noise, noise=0.02)(dataset)`` is the pipeline of `dataset` and this stage.
     """
 
     def __init__(self, function: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__()
-        self.stage = build_stage(function, *args, **kwargs)  # type: ignore[method-assign]  # of 2021, before the method
+        self.stage = build_stage(function, *args, **kwargs)  # type: ignore[method-assign]  # older than the method
 
     def __call__(self, dataset: Any) -> DataPipeline:
-        """The dataset with the stage behind it."""
+        """Return the dataset followed by the stage."""
         return DataPipeline(dataset, self.stage)
 
     def iterate(self, number: int) -> Iterator[Any]:
-        """Raises a UsageError: there is nothing to process yet."""
-        raise UsageError("a Processor is called on what it processes: Processor(f, …)(dataset)")
+        """Raise UsageError: there is no dataset yet."""
+        raise UsageError("a Processor has no items itself; call it on a dataset: Processor(f, …)(dataset)")
 
 
 class FluidInterface:
-    """Nothing: pipelines have the methods already, and classes that name this as a base need no change."""
+    """An empty base class: pipelines have the methods already, and your classes with this base work unchanged."""

@@ -1,7 +1,7 @@
-"""Fields of samples decoded by handlers and by extension, outside of a spec: `SampleDecoder`, and `decode` as a stage.
+"""Decoding samples outside a spec, by handlers and by extension: `SampleDecoder`, and the stage `decode`.
 
-A *handler* is a function of a key and bytes. The key is the field's name with a dot before it (``.seg.jpg``); the
-result is the value, or None where the handler has nothing to do with such fields, and the next one is asked.
+A *handler* is a function of a key and bytes. The key is the name of the field with a leading dot (``.seg.jpg``). The
+handler returns the value, or None to leave the field to the next handler.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class ForExtensions:
     """A handler that decodes fields of some extensions by a function of bytes.
 
     Args:
-        extensions: words such as ``"jpg png"``, or a list. An extension takes every field that ends in it from a
-            dot on: ``jpg`` takes ``jpg`` and ``left.jpg``, ``seg.jpg`` takes ``a.seg.jpg`` and not ``jpg``.
-            Letter case and a dot in front do not matter.
+        extensions: words such as ``"jpg png"``, or a list. An extension matches whole parts at the end of a name:
+            ``jpg`` matches ``jpg`` and ``left.jpg``, ``seg.jpg`` matches ``a.seg.jpg`` but not ``jpg``. Case and a
+            leading dot are ignored.
         function: bytes → value; None is a value too.
 
     Raises:
-        SpecError: no extension is given.
+        SpecError: there is no extension.
 
     Example:
         >>> decoder = Decoder(handle_extension("bin", len))
@@ -47,7 +47,7 @@ class ForExtensions:
         self.function = function
 
     def takes(self, key: str) -> bool:
-        """Whether a field of this name is decoded: its ending, from some dot on, is one of the extensions."""
+        """Whether the handler decodes a field of this name."""
         return not set(endings(key.lower().lstrip("."))).isdisjoint(self.extensions)
 
     def __call__(self, key: str, data: bytes) -> Any:
@@ -61,37 +61,37 @@ handle_extension = ForExtensions
 
 
 def extension_of(name: str) -> str:
-    """The last part of a field's name, in lower case."""
+    """Return the last part of a field's name, in lower case."""
     return name.rpartition(".")[2].lower()
 
 
 Sample = dict[str, Any]
 Steps = tuple[tuple[str, ...], tuple[tuple[str, Callable[[bytes], Any]], ...]]
-"""For samples of the same names in the same order: those like ``__key__``, and the fields with their decoders."""
+"""Reserved names such as ``__key__``, and fields with their decoders, for samples with the same names in order."""
 
 MAX_LAYOUTS = 1024
-"""Layouts remembered before all are forgotten; real data has a handful."""
+"""Layouts to remember before all are forgotten; real data has a handful."""
 
 
 class SampleDecoder:
-    """Decodes the fields of samples by handlers, then by extension; callable, and it pickles if they do.
+    """Decodes the fields of samples by handlers, then by extension. Call it on a sample; it pickles if they do.
 
-    A packing at the end of a field's name (``txt.gz``) is undone first; the key that handlers see is without it.
-    Then the handlers are asked in turn until one gives a value. What none takes is read by its extension (see
-    docs/decoders.md), or else stays bytes. ``__names__`` pass, as text if they are bytes.
+    A field with a packing at the end of its name (``txt.gz``) is decompressed first, and handlers get the key without
+    the packing. The handlers are then called in turn until one returns a value. Other fields are decoded by their
+    extension (see docs/decoders.md), or stay bytes. ``__names__`` are kept; bytes in them become text.
 
     Args:
-        handlers: decoder names such as ``"rgb8"``, ``"torch_audio"`` or ``"raw"``, and handlers; one list of them
-            is fine too. What `handle_extension` made is decided on once for each layout of samples.
-        pre: handlers to ask first, instead of undoing packings.
-        post: handlers to ask last, instead of reading by extension.
-        only: fields to decode, words or a list; others stay as they are. ``cls`` is not ``left.cls``.
-        partial: leave values that are no bytes as they are, instead of an error.
-        allow: ``("pickle",)`` to read pickles, as `allow` in a spec.
+        handlers: names of decoders, such as ``"rgb8"``, ``"torch_audio"`` or ``"raw"``, and handlers; also one list
+            of them. Those of `handle_extension` are chosen once for each layout of samples.
+        pre: handlers to call first, instead of decompressing.
+        post: handlers to call last, instead of decoding by extension.
+        only: fields to decode, as words or a list; others stay as they are. ``cls`` does not match ``left.cls``.
+        partial: keep values that are not bytes, instead of raising an error.
+        allow: ``("pickle",)`` to read pickles, like `allow` in a spec.
 
     Raises:
-        SpecError: there is no such decoder, or WDS_SECURE forbids what is allowed: what the variable says
-            when the decoder is made holds, also in copies of it in other processes.
+        SpecError: a decoder is unknown, or WDS_SECURE forbids it. The variable is read when the decoder is created,
+            and also counts for copies in other processes.
     """
 
     def __init__(
@@ -121,11 +121,11 @@ class SampleDecoder:
         self._layouts: dict[tuple[str, ...], Steps] = {}
 
     def __call__(self, sample: Mapping[str, Any]) -> Sample:
-        """Decodes a sample into a new dict.
+        """Decode a sample into a new dict.
 
         Raises:
-            FieldError: a field cannot be decoded, or is no bytes; says which, and why.
-            WdspecError: a mistake that is not the sample's, such as a library that is not installed.
+            FieldError: a field cannot be decoded, or is not bytes.
+            WdspecError: the error is not in the sample; for example, a library is not installed.
         """
         names = tuple(sample)
         reserved, steps = self._layouts.get(names) or self._study(names)
@@ -143,8 +143,8 @@ class SampleDecoder:
                     decoded[name] = decode(bytes(value))
                 elif not self.partial:
                     raise FieldError(
-                        f"a {type(value).__name__} cannot be decoded, only bytes; was it decoded already? "
-                        "Name the fields by `only`, or set `partial=True`"
+                        f"a {type(value).__name__} cannot be decoded, only bytes can; was it decoded already? "
+                        "List the fields to decode in `only`, or set `partial=True`"
                     )
         except WdspecError as error:
             error.at(url=sample.get("__url__"), key=sample.get("__key__"), field=name or None)
@@ -168,10 +168,10 @@ class SampleDecoder:
         return self._layouts[names]
 
     def _chain(self, name: str) -> Callable[[bytes], Any] | None:
-        """The function for a field, with all that its name alone decides decided."""
+        """Return what decodes a field of this name, or None if it stays bytes."""
         plain, layers = unpacked(name.lower()) if self.pre is None else (name.lower(), ())
         key = name[: len(plain)] if layers else name
-        asked: list[FieldHandler] = []
+        called: list[FieldHandler] = []
         last: Callable[[bytes], Any] | None = None
         for handler in (*(self.pre or ()), *self.handlers, *(self.post or ())):
             if isinstance(handler, str):
@@ -184,13 +184,13 @@ class SampleDecoder:
                     last = handler.function
                     break
             else:
-                asked.append(handler)
-        if last is _same and not asked:
-            return None  # `raw`: it is not even unpacked
+                called.append(handler)
+        if last is _same and not called:
+            return None  # `raw`: it is not even decompressed
         if last is None and self.post is None and not unpacked(plain)[1]:
             found = self._by_extension.decoder_of(plain, plain)
             last = found.decode if found else None
-        return _chained(layers, asked, "." + key, last or _same) if asked or layers else last
+        return _build_chain(layers, called, "." + key, last or _same) if called or layers else last
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_layouts": {}}
@@ -199,10 +199,10 @@ class SampleDecoder:
         return f"Decoder({', '.join(map(repr, self.handlers))})"
 
 
-def _chained(
+def _build_chain(
     layers: tuple[str, ...], handlers: Sequence[FieldHandler], key: str, last: Callable[[bytes], Any]
 ) -> Callable[[bytes], Any]:
-    """Packings to undo, handlers to ask one by one, and what reads the field if none of them does."""
+    """Return a function that undoes packings and calls handlers one by one, and finally `last`."""
     unpackers = [COMPRESSIONS[layer].decompress for layer in layers]
 
     def decode(data: bytes) -> Any:
@@ -231,19 +231,19 @@ def decode(
     partial: bool = False,
     allow: Sequence[str] = (),
 ) -> Stage:
-    """Decodes the fields of each sample, by the decoders of specs and functions of the user's own.
+    """Decode the fields of each sample, by the decoders of specs and by user functions.
 
     Args:
         handlers: names such as ``"rgb8"`` or ``"pil"``, and functions (key, bytes) → value; see `Decoder`, also for
-            the arguments not named here.
+            `pre` and `post`.
         handler: what to do about a sample that cannot be decoded.
         only: fields to decode; others stay bytes.
-        partial: let values be that are no bytes.
-        allow: ``["pickle"]`` to read pickles, if the data is trusted.
+        partial: keep values that are not bytes.
+        allow: ``["pickle"]`` to read pickles, if you trust the data.
 
     Raises:
-        FieldError: a field cannot be decoded, with URL, key, field and cause.
-        SpecError: there is no such decoder, or WDS_SECURE forbids it: what the variable says now holds, in all workers.
+        FieldError: a field cannot be decoded; names URL, key, field and cause.
+        SpecError: a decoder is unknown, or WDS_SECURE forbids it. The variable is read now, also for all workers.
     """
     decoder = SampleDecoder(*handlers, pre=pre, post=post, only=only, partial=partial, allow=allow)
     return decode_by(decoder, handler)
@@ -251,5 +251,5 @@ def decode(
 
 @stage
 def decode_by(source: Iterator[Any], decoder: SampleDecoder, handler: ErrorHandler) -> Iterator[Any]:
-    """`decode` with its decoder given."""
+    """Decode each sample by a decoder that was built before."""
     return each(source, decoder, handler, FieldError)

@@ -1,4 +1,4 @@
-"""Epochs of pipelines in Python: cuts of a stream that goes on, and passes that are repeated."""
+"""Epochs of pipelines in Python: a continuing stream cut into epochs, and repeated passes."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from wdspec.webdataset.stage import start_pass
 
 
 class EpochCut:
-    """A stream in epochs of so many items: each iteration goes on where the one before it stopped.
+    """A stream cut into epochs of a fixed number of items: each iteration continues where the last one stopped.
 
-    The items are those of one iteration of a DataLoader, all of its workers together, or of each one. Fresh worker
-    processes find the place again: they read the current pass anew up to it (an endless one of resampled shards begins
-    anew).
+    The number is that of one iteration of a DataLoader, for all of its workers together or for each one. New worker
+    processes find their place again by reading the current pass from its start (an endless pass over resampled shards
+    starts again).
 
     Args:
-        source: what is iterated, pass after pass.
-        items: items of an epoch.
-        per_worker: whether each worker gives so many; None is False, and several workers warn of it once.
+        source: what to iterate over, pass after pass.
+        items: items in an epoch.
+        per_worker: whether each worker yields this number; None means False, with a warning if there are several.
 
     Raises:
-        ShardError: while iterating, when a whole pass gives nothing.
+        ShardError: while iterating, if a whole pass is empty.
     """
 
     def __init__(self, source: Any, items: int, per_worker: bool | None = None) -> None:
         if items < 1:
             raise UsageError(f"an epoch has at least one item, not {items}")
         self.source, self.items, self.per_worker = source, items, per_worker
-        self._places = WorkerCounters(3)  # for each worker: pass, items taken of it, epochs begun
+        self._places = WorkerCounters(3)  # for each worker: pass, items read of it, epochs started
         self._stream: Iterator[Any] | None = None
         self._owner = 0
-        """The process that may go on with the stream: what a fork inherits it must not read."""
+        """The process that opened the stream: a forked process must not read it."""
 
     def fresh(self) -> EpochCut:
-        """The same cut, standing at the beginning."""
+        """Return the same cut, at its start."""
         return EpochCut(self.source, self.items, self.per_worker)
 
     def __iter__(self) -> Iterator[Any]:
@@ -53,13 +53,13 @@ class EpochCut:
         if self.per_worker is None and workers > 1 and worker == 0 and epoch == 1:
             warnings.warn(
                 f"with_epoch({self.items}) counts the items of all {workers} workers together: this epoch has "
-                f"{self.items:,}, where webdataset's has {self.items:,} of each worker, {workers * self.items:,}. If "
-                f"the number was divided by the number of workers, write with_epoch({self.items}, per_worker=True); if "
-                "it is that of the whole epoch, per_worker=False",
+                f"{self.items:,} items, while webdataset's has {self.items:,} of each worker, {workers * self.items:,} "
+                f"in total. If you divided the number by the number of workers, use with_epoch({self.items}, "
+                "per_worker=True); if it is the number for the whole epoch, use per_worker=False",
                 stacklevel=2,
             )
         if self._stream is None or self._owner != os.getpid():
-            self._stream, self._owner = self._resumed(at), os.getpid()
+            self._stream, self._owner = self._find_place(at), os.getpid()
         left = share
         while left:
             got = 0
@@ -68,18 +68,18 @@ class EpochCut:
                 places[at + 1] += 1
                 yield item
                 if places[at + 2] != epoch:
-                    raise UsageError("a newer iteration of this pipeline has begun; this one cannot go on")
+                    raise UsageError(
+                        "a newer iteration of this pipeline has started, so this one cannot continue"
+                    )
             left -= got
             if left:
                 if places[at + 1] == 0:
-                    raise ShardError(
-                        "the pipeline gave nothing in a whole pass, so its epoch cannot be filled"
-                    )
+                    raise ShardError("a whole pass of the pipeline was empty, so the epoch cannot be filled")
                 places[at], places[at + 1] = places[at] + 1, 0
                 self._stream = start_pass(self.source, places[at])
 
-    def _resumed(self, at: int) -> Iterator[Any]:
-        """The stream where this worker's predecessor left it."""
+    def _find_place(self, at: int) -> Iterator[Any]:
+        """Return the stream at the place where the previous process of this worker left it."""
         places = self._places
         if places[at + 1] and getattr(self.source, "endless", False):
             places[at], places[at + 1] = places[at] + 1, 0
@@ -96,15 +96,15 @@ class EpochCut:
 
 
 class Repeated:
-    """Passes one after the other, each with a number of its own.
+    """Several passes in one, each with its own number.
 
     Args:
-        source: what is repeated.
-        times: passes; None for no end.
-        items: ends the whole after so many items; None for no such end.
+        source: what to repeat.
+        times: number of passes; None for no end.
+        items: number of items after which to stop; None for no limit.
 
     Raises:
-        ShardError: while iterating without end, when a whole pass gives nothing.
+        ShardError: while iterating without end, if a whole pass is empty.
     """
 
     def __init__(self, source: Any, times: int | None = None, items: int | None = None) -> None:
@@ -116,7 +116,7 @@ class Repeated:
         return self.times is None and self.items is None
 
     def iterate(self, number: int) -> Iterator[Any]:
-        """The passes of the number-th iteration."""
+        """Yield the items of all passes of one iteration."""
         return islice(self._all(number), self.items)
 
     def _all(self, number: int) -> Iterator[Any]:
@@ -126,9 +126,7 @@ class Repeated:
                 empty = False
                 yield item
             if empty and self.times is None:
-                raise ShardError(
-                    "the pipeline gave nothing in a whole pass, so repeating it gives nothing either"
-                )
+                raise ShardError("a whole pass of the pipeline was empty, so repeating it yields nothing")
 
     def __repr__(self) -> str:
         return f"Repeated({self.source!r}, {self.times})"

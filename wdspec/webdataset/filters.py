@@ -1,6 +1,6 @@
-"""The stages of webdataset under one name, those that look at a stream, and the functions that stages are made of."""
+"""All stages that webdataset has in its module `filters`, and the functions that they are made of there."""
 
-# ruff: noqa: F401 - names that webdataset's `filters` has
+# ruff: noqa: F401 - imported for code that was written for webdataset
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from wdspec.webdataset.utils import identity
 
 @stage
 def slice(source: Iterator[Any], *args: int | None) -> Iterator[Any]:
-    """Part of the stream, as `itertools.islice` has it: ``slice(stop)``, ``slice(start, stop, step)``."""
+    """Yield part of the stream, like `itertools.islice`: ``slice(stop)``, ``slice(start, stop, step)``."""
     return itertools.islice(source, *args)
 
 
@@ -51,13 +51,13 @@ def info(
     stream: TextIO | None = None,
     name: str = "",
 ) -> Iterator[Any]:
-    """Prints the first n samples, and each `every`-th one, and passes all of them on.
+    """Print the first n samples and every `every`-th one, and yield all of them.
 
     Args:
-        fmt: how one is printed, with `{sample}`; by default field by field.
-        width: characters of a value that are shown.
-        stream: where to; standard error by default.
-        name: stands before each.
+        fmt: a format with `{sample}`; by default each field is printed on a line.
+        width: characters to print of a value.
+        stream: where to print; by default standard error.
+        name: printed before each sample.
     """
     for index, sample in enumerate(source):
         if index < n or (every > 0 and (index + 1) % every == 0):
@@ -68,9 +68,9 @@ def info(
 
 @stage
 def log_keys(source: Iterator[Any], logfile: str | os.PathLike[str] | None = None) -> Iterator[Any]:
-    """Appends a line to a file for each sample: number, worker, rank and `__key__`, with tabs between them.
+    """Append a line to a file for each sample: number, worker, rank and `__key__`, separated by tabs.
 
-    Each line is one write to a file opened for appending, so several processes may log to one file. None logs nothing.
+    Each line is one write to a file opened for appending, so several processes may use one file. None logs nothing.
     """
     if not logfile:
         yield from source
@@ -96,8 +96,8 @@ def _describe_value(value: Any) -> str:
     return f"{type(value).__name__} {tuple(shape)} {getattr(value, 'dtype', '')}"
 
 
-def plain(maker: StageMaker[Any]) -> Callable[..., Iterator[Any]]:
-    """The function behind a stage: of an iterable and the stage's arguments."""
+def as_function(maker: StageMaker[Any]) -> Callable[..., Iterator[Any]]:
+    """Return a stage as a function of an iterable and the stage's arguments."""
 
     def function(data: Iterable[Any], *args: Any, **kwargs: Any) -> Iterator[Any]:
         return maker(*args, **kwargs)(data)
@@ -107,7 +107,7 @@ def plain(maker: StageMaker[Any]) -> Callable[..., Iterator[Any]]:
 
 
 def pick(buf: list[Any], rng: Random) -> Any:
-    """One item out of a list, drawn, and taken from it."""
+    """Remove a random item from a list and return it."""
     at = rng.randint(0, len(buf) - 1)
     buf[at], buf[-1] = buf[-1], buf[at]
     return buf.pop()
@@ -116,10 +116,10 @@ def pick(buf: list[Any], rng: Random) -> Any:
 def getfirst(
     a: Mapping[str, Any], keys: str | Sequence[str], default: Any = None, missing_is_error: bool = True
 ) -> Any:
-    """The value of the first of some names (`jpg;png`, or a list) that a sample has.
+    """Return the value of the first name (of `jpg;png`, or of a list) that a sample has.
 
     Raises:
-        FieldError: it has none, and that is an error.
+        FieldError: it has none of them, if `missing_is_error`.
     """
     names = keys.split(";") if isinstance(keys, str) else keys
     for name in names:
@@ -133,29 +133,29 @@ def getfirst(
 def transform_with(
     sample: Sequence[Any], transformers: Sequence[Callable[[Any], Any] | None] | None
 ) -> list[Any]:
-    """Each value of a tuple through its function; those without one stay."""
+    """Call a function on each value of a tuple. Values without a function stay as they are."""
     functions = list(transformers or ())
     return [f(x) if f is not None else x for x, f in itertools.zip_longest(sample, functions[: len(sample)])]
 
 
 def tuple2dict(values: Sequence[Any]) -> dict[str, Any]:
-    """Values under the names `_0`, `_1`, …"""
+    """Return a dict of values under the names `_0`, `_1`, …"""
     return {f"_{i}": value for i, value in enumerate(values)}
 
 
 def dict2tuple(sample: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The values behind the names `_0`, `_1`, …, in order."""
+    """Return the values of the names `_0`, `_1`, …, in order."""
     return tuple(sample[name] for name in sorted(sample, key=lambda name: int(name[1:])))
 
 
 class Cached(PipelineStage):
-    """Keeps all items of its first whole pass in memory, and gives them from then on; each process its own."""
+    """Keeps the items of the first whole pass in memory, in each process, and yields them in later passes."""
 
     def __init__(self) -> None:
         self._kept: list[Any] | None = None
 
     def run(self, source: Iterator[Any]) -> Iterator[Any]:
-        """The items, read once."""
+        """Yield the items, reading them only once."""
         if self._kept is not None:
             yield from self._kept
             return
@@ -167,8 +167,8 @@ class Cached(PipelineStage):
 
 
 def __getattr__(name: str) -> Any:
-    """`_shuffle` and others: stages as functions of an iterable and the stage's arguments."""
+    """Return `_shuffle` and others: stages as functions of an iterable and the stage's arguments."""
     maker = globals().get(name.removeprefix("_")) if name.startswith("_") else None
     if isinstance(maker, StageMaker):
-        return plain(maker)
+        return as_function(maker)
     return missing_name("filters", name)

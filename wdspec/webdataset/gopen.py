@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, BinaryIO
 
 from wdspec.base.errors import UsageError
@@ -16,23 +16,23 @@ from wdspec.urls.rewrite import rewrite
 from wdspec.urls.urls import ShardUrl
 
 _of_parents: list[Output] = []
-"""Outputs that a fork brought here: dropped, what is buffered in them would be written a second time."""
+"""Outputs that a fork copied: if they were dropped, their buffered data would be written a second time."""
 
 
 def gopen(url: str, mode: str = "rb", bufsize: int = 8192, **options: Any) -> Any:
-    """A file by its URL, for reading (`rb`) or writing (`wb`); what is written appears when it is closed.
+    """Open a file by its URL, for reading (`rb`) or writing (`wb`). A written file appears when it is closed.
 
     Args:
-        bufsize: bytes that are read at once.
-        options: what webdataset's programs give to its own openers (`verbose`, `ignore_errors`, …); ours need none.
+        bufsize: bytes to read at a time.
+        options: arguments for webdataset's openers (`verbose`, `ignore_errors`, …); ignored.
 
     Raises:
-        UsageError: another mode; on reading or writing, this process was forked from the one that opened it.
-        ShardError: it cannot be read, or written.
+        UsageError: the mode is invalid; while reading or writing, this process was forked from the one that opened it.
+        ShardError: the file cannot be read or written.
     """
     if url == "-":
         if mode[:1] not in "rw":
-            raise UsageError(f"a file is opened to read (`rb`) or to write (`wb`), not as {mode!r}")
+            raise UsageError(f"the mode is {mode!r}; use `rb` to read a file, or `wb` to write it")
         return sys.stdin.buffer if mode[:1] == "r" else sys.stdout.buffer
     environment = Environment.read()
     storage = Storage.of(environment)
@@ -40,16 +40,16 @@ def gopen(url: str, mode: str = "rb", bufsize: int = 8192, **options: Any) -> An
         return io.BufferedReader(_Read(storage.watched(ShardUrl(url, environment.directory))), bufsize)
     if mode in ("w", "wb"):
         return _Written(storage.output(url))
-    raise UsageError(f"a file is opened to read (`rb`) or to write (`wb`), not as {mode!r}")
+    raise UsageError(f"the mode is {mode!r}; use `rb` to read a file, or `wb` to write it")
 
 
 def rewrite_url(url: str) -> str:
-    """The URL after the rules of `WDS_REWRITE` (or `GOPEN_REWRITE`), the first of which that changes it wins."""
+    """Apply the first rule of `WDS_REWRITE` (or `GOPEN_REWRITE`) that changes the URL."""
     return rewrite(url, Environment.read().rules)[0]
 
 
 class _Read(io.RawIOBase):
-    """What storages give, as a raw file of Python."""
+    """A stream of a storage, as a raw file of Python."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -59,7 +59,7 @@ class _Read(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        _check(self._owner)
+        _check_owner(self._owner)
         data = self._stream.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
@@ -70,45 +70,43 @@ class _Read(io.RawIOBase):
         super().close()
 
 
-def _check(owner: Owner) -> None:
+def _check_owner(owner: Owner) -> None:
     if owner.is_other:
         raise UsageError(
-            "this file was opened by another process, before a fork, and both would go on from one place in it; let "
-            "each process open its own"
+            "this file was opened by another process, before a fork, and both would share its position; let each "
+            "process open the file itself"
         )
 
 
 class _Written:
-    """An output as a file: `close` makes it appear, an error in `with` takes it back."""
+    """An output as a file: `close` makes it appear, an error in `with` discards it."""
 
     def __init__(self, output: Output) -> None:
         self._output: Output | None = output
         self._owner = Owner()
 
     def write(self, data: bytes) -> int:
-        """Takes more bytes."""
+        """Write bytes."""
         if self._output is None:
             raise ValueError("I/O operation on closed file")
-        _check(self._owner)
+        _check_owner(self._owner)
         self._output.write(data)
         return len(data)
 
     def flush(self) -> None:
-        """Does nothing: all of it appears at once."""
+        """Do nothing: the file appears at once, when it is closed."""
 
     def close(self) -> None:
-        """Makes what was written appear."""
+        """Make the file appear."""
         if self._output is not None:
-            _check(self._owner)
+            _check_owner(self._owner)
             output, self._output = self._output, None
             output.commit()
 
     def __enter__(self) -> _Written:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:
@@ -122,8 +120,8 @@ class _Written:
             output.abort()
 
 
-class _Opening(ModuleType):
-    """`wdspec.gopen` is a function too, which importing this module would hide."""
+class _CallableModule(ModuleType):
+    """A module that can be called: importing it hides the function `wdspec.gopen`."""
 
     __module__ = gopen.__module__
 
@@ -131,4 +129,4 @@ class _Opening(ModuleType):
         return gopen(*args, **kwargs)
 
 
-sys.modules[__name__].__class__ = _Opening
+sys.modules[__name__].__class__ = _CallableModule

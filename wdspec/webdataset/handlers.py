@@ -1,7 +1,7 @@
-"""Handlers of errors: what a stage does about an exception. They are given it, and answer.
+"""Error handlers: functions that decide what a stage does about an exception.
 
-True: leave out the sample (or shard) at fault and go on. False: end the stream here, quietly. Or they raise.
-Any function from an exception to a boolean will do; these are the usual ones.
+They return True to leave out the sample (or shard) and continue, or False to end the stream, or they raise. Any
+function from an exception to a boolean will do; these are the usual ones.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ ErrorHandler = Callable[[Exception], bool]
 
 
 def reraise_exception(error: Exception) -> bool:
-    """Raises it: the default of every stage."""
+    """Raise the exception: the default of every stage."""
     raise error
 
 
 def ignore_and_continue(error: Exception) -> bool:
-    """Leaves out what is at fault, and says nothing."""
+    """Leave out the sample or shard silently."""
     return True
 
 
 def warn_and_continue(error: Exception) -> bool:
-    """Warns, and leaves out what is at fault; it does not wait."""
+    """Warn and leave out the sample or shard, without the delay that webdataset adds."""
     _warn(error)
     return True
 
 
 def ignore_and_stop(error: Exception) -> bool:
-    """Ends the stream, and says nothing."""
+    """End the stream silently."""
     return False
 
 
 def warn_and_stop(error: Exception) -> bool:
-    """Warns, and ends the stream."""
+    """Warn and end the stream."""
     _warn(error)
     return False
 

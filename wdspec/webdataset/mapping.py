@@ -1,4 +1,4 @@
-"""Stages that call functions on samples and fields, rename fields, choose them by patterns, or make tuples of them."""
+"""Stages that call functions on samples, rename or select fields, and turn samples into tuples."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from wdspec.webdataset.stage import DROPPED, each, stage
 def map(
     source: Iterator[Any], f: Callable[[Any], Any], handler: ErrorHandler = reraise_exception
 ) -> Iterator[Any]:
-    """Calls a function on every sample.
+    """Call a function on every sample.
 
-    A sample for which it returns None is left out. A dict keeps the sample's `__key__` and `__url__`, unless
-    the function gives others.
+    If it returns None, the sample is left out. If it returns a dict, the dict keeps the sample's `__key__` and
+    `__url__` unless the function sets them.
 
     Raises:
-        Exception: what the function raises, unless the handler says otherwise.
+        Exception: what the function raises, if the handler does too.
     """
 
-    def mapped(sample: Any) -> Any:
+    def call(sample: Any) -> Any:
         result = f(sample)
         if type(result) is dict and type(sample) is dict:
             for name in ("__key__", "__url__"):
@@ -35,30 +35,30 @@ def map(
                     result[name] = sample[name]
         return DROPPED if result is None else result
 
-    return each(source, mapped, handler)
+    return each(source, call, handler)
 
 
 @stage
 def map_dict(
     source: Iterator[Any], /, *, handler: ErrorHandler = reraise_exception, **functions: Callable[[Any], Any]
 ) -> Iterator[Any]:
-    """Calls functions on fields: ``map_dict(jpg=augment)``. The samples they came in stay as they were.
+    """Call functions on fields: ``map_dict(jpg=augment)``. Samples are copied, not changed.
 
     Raises:
-        FieldError: a sample without the field (a KeyError too), unless the handler says otherwise.
+        FieldError: a sample has no such field (this is also a KeyError), if the handler raises too.
     """
 
-    def mapped(sample: Any) -> Any:
+    def call(sample: Any) -> Any:
         result = dict(sample)
         for name, f in functions.items():
             if name not in sample:
                 raise MissingFieldError(
-                    f"map_dict is to change the field {name!r}, but the sample {_has(sample)}"
+                    f"map_dict has a function for the field {name!r}, but the sample has only: {listed_fields(sample)}"
                 )
             result[name] = f(sample[name])
         return result
 
-    return each(source, mapped, handler)
+    return each(source, call, handler)
 
 
 @stage
@@ -67,13 +67,13 @@ def map_tuple(
     *functions: Callable[[Any], Any] | None,
     handler: ErrorHandler = reraise_exception,
 ) -> Iterator[Any]:
-    """Calls one function on each value of a tuple, in order; None leaves a value as it is, and so does no function.
+    """Call one function on each value of a tuple, in order. None keeps a value, and so does a missing function.
 
     Raises:
-        FieldError: more functions than values, unless the handler says otherwise.
+        FieldError: there are more functions than values, if the handler raises too.
     """
 
-    def mapped(sample: Any) -> Any:
+    def call(sample: Any) -> Any:
         values = list(sample)
         if len(functions) > len(values):
             raise FieldError(f"map_tuple has {len(functions)} functions for a sample of {len(values)} values")
@@ -82,14 +82,14 @@ def map_tuple(
                 values[index] = f(values[index])
         return tuple(values)
 
-    return each(source, mapped, handler)
+    return each(source, call, handler)
 
 
 @stage
 def select(
     source: Iterator[Any], predicate: Callable[[Any], bool], handler: ErrorHandler = reraise_exception
 ) -> Iterator[Any]:
-    """Keeps the samples for which a function is true."""
+    """Keep the samples for which a function returns true."""
     return each(source, lambda sample: sample if predicate(sample) else DROPPED, handler)
 
 
@@ -100,17 +100,13 @@ def associate(
     *,
     handler: ErrorHandler = reraise_exception,
 ) -> Iterator[Any]:
-    """Adds fields by the sample's key; the samples they are added to stay as they were.
+    """Add fields by the key of each sample. Samples are copied, not changed.
 
     Args:
-        extra: `__key__` → fields, as a dict (keys that are not in it get none) or as a function.
+        extra: `__key__` → fields, as a dict (other keys get no fields) or as a function.
     """
     find = extra if callable(extra) else lambda key: extra.get(key, {})
     return each(source, lambda sample: {**sample, **find(sample["__key__"])}, handler)
-
-
-def _has(sample: Any) -> str:
-    return f"has {', '.join(name for name in sample if not name.startswith('__')) or 'no fields'}"
 
 
 @stage
@@ -121,22 +117,22 @@ def to_tuple(
     missing_is_error: bool = True,
     none_is_error: bool = False,
 ) -> Iterator[Any]:
-    """The named fields of each sample as a tuple: ``to_tuple("jpg;png", "json")``, or ``to_tuple("jpg;png json")``.
+    """Turn each sample into a tuple of fields: ``to_tuple("jpg;png", "json")``, or ``to_tuple("jpg;png json")``.
 
     Args:
-        keys: fields in order; of alternatives ``a;b`` the first present.
-        missing_is_error: whether a field that is not there is an error, or becomes None.
-        none_is_error: whether a value None is an error, such as that of a JSON field `null`.
+        keys: names of fields, in order. Of alternatives ``a;b``, the first that is present counts.
+        missing_is_error: whether a missing field is an error; otherwise it becomes None.
+        none_is_error: whether a value of None, such as JSON's `null`, is an error.
 
     Raises:
-        FieldError: a sample without a field; says which it has.
+        FieldError: a sample lacks a field; lists the fields it has.
     """
     entries = [tuple(filter(None, entry.split(";"))) for key in keys for entry in key.split()]
     if not entries:
         raise UsageError('to_tuple needs the names of fields, such as to_tuple("jpg;png", "json")')
     firsts = [names[0] for names in entries]
 
-    def tuple_of(sample: Any) -> tuple[Any, ...]:
+    def take(sample: Any) -> tuple[Any, ...]:
         if not none_is_error:
             try:
                 return tuple([sample[name] for name in firsts])
@@ -145,10 +141,10 @@ def to_tuple(
         values = tuple(_first(sample, names, missing_is_error) for names in entries)
         if none_is_error and any(value is None for value in values):
             names = entries[[value is None for value in values].index(True)]
-            raise FieldError(f"the field `{';'.join(names)}` is None, and none_is_error forbids that")
+            raise FieldError(f"the field `{';'.join(names)}` is None, which none_is_error forbids")
         return values
 
-    return each(source, tuple_of, handler, FieldError)
+    return each(source, take, handler, FieldError)
 
 
 def _first(sample: dict[str, Any], names: tuple[str, ...], missing_is_error: bool) -> Any:
@@ -167,14 +163,14 @@ def _first(sample: dict[str, Any], names: tuple[str, ...], missing_is_error: boo
 def rename(
     source: Iterator[Any], /, *, handler: ErrorHandler = reraise_exception, keep: bool = True, **new: str
 ) -> Iterator[Any]:
-    """Renames fields: ``rename(image="jpg;png")``; of alternatives the first present, and the others go.
+    """Rename fields: ``rename(image="jpg;png")``. The first alternative that is present is renamed, others are dropped.
 
     Args:
-        keep: whether fields that are not mentioned stay. `__key__` and the like always do.
+        keep: whether to keep fields that are not mentioned. `__key__` and similar entries are always kept.
         new: new name → the names it may have had.
 
     Raises:
-        FieldError: a sample with none of them, or one that already has the new name.
+        FieldError: a sample has none of them, or already has the new name.
     """
     fields = SampleFields(
         rename={name: tuple(olds.split(";")) for name, olds in new.items()},
@@ -195,49 +191,49 @@ def rename_keys(
     duplicate_is_error: bool = True,
     **new: str,
 ) -> Iterator[Any]:
-    """Renames the fields that match patterns: ``rename_keys(image="*.jpg")``; `__key__` and the like stay.
+    """Rename the fields that match patterns: ``rename_keys(image="*.jpg")``. `__key__` and similar entries are kept.
 
     Args:
-        rules: pairs (new name, glob); letter case does not count, and the last rule that fits wins.
-        keep_unselected: whether fields that no rule fits stay.
-        must_match: whether a rule that fits no field of a sample is an error.
-        duplicate_is_error: whether two fields of one new name are, or the later one wins.
+        rules: pairs (new name, glob). Case is ignored, and the last rule that matches wins.
+        keep_unselected: whether to keep fields that match no rule.
+        must_match: whether a rule that matches no field of a sample is an error.
+        duplicate_is_error: whether two fields with the same new name are an error; otherwise the later one wins.
         new: further rules.
 
     Raises:
-        FieldError: as `must_match` and `duplicate_is_error` say.
+        FieldError: see `must_match` and `duplicate_is_error`.
     """
     patterns = [(name, glob.lower()) for name, glob in (*rules, *new.items())]
 
-    def renamed(sample: dict[str, Any]) -> dict[str, Any]:
+    def rename(sample: dict[str, Any]) -> dict[str, Any]:
         result: dict[str, Any] = {}
         matched = set()
         for name, value in sample.items():
-            fitting = [new for new, glob in patterns if fnmatchcase(name.lower(), glob)]
-            matched.update(fitting)
-            if is_reserved(name) or (keep_unselected and not fitting):
+            names = [new for new, glob in patterns if fnmatchcase(name.lower(), glob)]
+            matched.update(names)
+            if is_reserved(name) or (keep_unselected and not names):
                 target = name
-            elif fitting:
-                target = fitting[-1]
+            elif names:
+                target = names[-1]
             else:
                 continue
             if duplicate_is_error and target in result:
-                raise FieldError(f"rename_keys makes the field {target!r} twice; write narrower patterns")
+                raise FieldError(f"rename_keys gives two fields the name {target!r}; write narrower patterns")
             result[target] = value
         lacking = [f"{new}={glob!r}" for new, glob in patterns if new not in matched]
         if must_match and lacking:
             raise FieldError(
-                f"rename_keys: no field fits {', '.join(lacking)}; the sample has: {listed_fields(sample)}"
+                f"rename_keys: no field matches {', '.join(lacking)}; the sample has: {listed_fields(sample)}"
             )
         return result
 
-    return each(source, renamed, reraise_exception, FieldError)
+    return each(source, rename, reraise_exception, FieldError)
 
 
 StreamDecoder = Callable[[io.BytesIO], Any]
 
 
-def _fits(name: str, patterns: Sequence[str]) -> bool:
+def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) or fnmatchcase(f".{name}", pattern) for pattern in patterns)
 
 
@@ -249,36 +245,36 @@ def extract_keys(
     ignore_missing: bool = False,
     handler: ErrorHandler = reraise_exception,
 ) -> Iterator[Any]:
-    """The fields that fit patterns, as a tuple: ``extract_keys("*.jpg;*.png", "cls")``.
+    """Turn each sample into a tuple of the fields that match patterns: ``extract_keys("*.jpg;*.png", "cls")``.
 
     Args:
-        patterns: one a value, with alternatives ``a;b``; each is tried on the name, and on it with a dot before it.
-        duplicate_is_error: whether several fields that fit one pattern are, or the first of them counts.
-        ignore_missing: whether a pattern that no field fits is left out of the tuple.
+        patterns: one for each value, with alternatives ``a;b``. A pattern may match a name, or a dot and the name.
+        duplicate_is_error: whether it is an error if several fields match; otherwise the first one counts.
+        ignore_missing: whether to leave a pattern without a match out of the tuple.
 
     Raises:
-        FieldError: as these say; it names the fields there are.
+        FieldError: see `duplicate_is_error` and `ignore_missing`; lists the fields of the sample.
     """
     wanted = [pattern.split(";") if isinstance(pattern, str) else pattern for pattern in patterns]
 
-    def fitting_values(sample: Any) -> tuple[Any, ...]:
+    def match(sample: Any) -> tuple[Any, ...]:
         values = []
         for alternatives in wanted:
-            fitting = [name for name in sample if _fits(name, alternatives)]
-            if len(fitting) > 1 and duplicate_is_error:
+            matching = [name for name in sample if _matches(name, alternatives)]
+            if len(matching) > 1 and duplicate_is_error:
                 raise FieldError(
-                    f"{', '.join(fitting)} all fit `{';'.join(alternatives)}`; write narrower patterns, or pass "
-                    "duplicate_is_error=False for the first of them"
+                    f"{', '.join(matching)} all match `{';'.join(alternatives)}`; write narrower patterns, or pass "
+                    "duplicate_is_error=False to take the first"
                 )
-            if fitting:
-                values.append(sample[fitting[0]])
+            if matching:
+                values.append(sample[matching[0]])
             elif not ignore_missing:
                 raise FieldError(
-                    f"no field fits `{';'.join(alternatives)}`; the sample has: {listed_fields(sample)}"
+                    f"no field matches `{';'.join(alternatives)}`; the sample has: {listed_fields(sample)}"
                 )
         return tuple(values)
 
-    return each(source, fitting_values, handler, FieldError)
+    return each(source, match, handler, FieldError)
 
 
 @stage
@@ -290,53 +286,51 @@ def xdecode(
     handler: ErrorHandler = reraise_exception,
     **by_extension: StreamDecoder,
 ) -> Iterator[Any]:
-    """Decodes fields by functions of a stream: ``xdecode(("*.left.png", imageio.imread), json=json.load)``.
+    """Decode fields by functions of a stream: ``xdecode(("*.left.png", imageio.imread), json=json.load)``.
+
+    Unlike webdataset's `xdecode`, it never unpickles: ``pyd`` is a field like any other.
 
     Args:
-        decoders: pairs (pattern, function of an open binary file → value); with None for a function the bytes stay.
-            The first that fits a name, or it with a dot before it, decodes the field.
-        must_decode: whether a field that none fits is an error, or stays as it is. ``bin`` are bytes, ``txt`` text.
+        decoders: pairs (pattern, function of an open binary file → value); None keeps the bytes. The first pattern
+            that matches the name of a field, or a dot and the name, decodes it.
+        must_decode: whether a field without a decoder is an error; otherwise it stays as it is. ``bin`` fields stay
+            bytes, and ``txt`` fields become text.
         by_extension: functions for ``*.name``.
 
-    Unlike webdataset's it never unpickles: ``pyd`` is a field like others.
-
     Raises:
-        FieldError: no decoder fits a field, or one fails.
+        FieldError: a field has no decoder, or its decoder fails.
     """
     table = [*decoders, *((f"*.{name}", f) for name, f in by_extension.items()), *_PLAIN]
 
-    def decoded(sample: Any) -> dict[str, Any]:
+    def decode(name: str, value: Any) -> Any:
+        for pattern, function in table:
+            if _matches(name, (pattern,)):
+                if function is None:
+                    return value
+                return function(io.BytesIO(value) if isinstance(value, bytes) else value)
+        if must_decode:
+            last = name.rpartition(".")[2]
+            raise FieldError(
+                f"xdecode has no decoder for this field; add one, such as {last}=f, or pass must_decode=False",
+                field=name,
+            )
+        return value
+
+    def decode_sample(sample: Any) -> dict[str, Any]:
         result, name = {}, ""
         try:
             for name, value in sample.items():
-                result[name] = value if is_reserved(name) else _decode_field(name, value, table, must_decode)
+                result[name] = value if is_reserved(name) else decode(name, value)
         except FieldError:
             raise
         except Exception as cause:
             raise FieldError(f"cannot decode: {type(cause).__name__}: {cause}", field=name) from cause
         return result
 
-    return each(source, decoded, handler)
+    return each(source, decode_sample, handler)
 
 
-def _decode_field(
-    name: str, value: Any, table: Sequence[tuple[str, StreamDecoder | None]], must_decode: bool
-) -> Any:
-    for pattern, function in table:
-        if _fits(name, (pattern,)):
-            if function is None:
-                return value
-            return function(io.BytesIO(value) if isinstance(value, bytes) else value)
-    if must_decode:
-        raise FieldError(
-            f"xdecode has no decoder that fits; add one such as {name.rpartition('.')[2]}=f, or pass must_decode=False",
-            field=name,
-        )
-    return value
-
-
-def _text(stream: io.BytesIO) -> str:
-    return stream.read().decode()
-
-
-_PLAIN: tuple[tuple[str, StreamDecoder | None], ...] = (("*.bin", None), ("*.txt", _text))
+_PLAIN: tuple[tuple[str, StreamDecoder | None], ...] = (
+    ("*.bin", None),
+    ("*.txt", lambda stream: stream.read().decode()),
+)

@@ -1,4 +1,4 @@
-"""Items of several pipelines in one stream."""
+"""Mixing the items of several pipelines into one stream."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _BLOCK = 1024
 
 
 class WeightedMix:
-    """Several sources, each with its share of the stream.
+    """Several sources, each with a share of the stream.
 
     Args:
-        sources: what is mixed.
-        shares: relative to each other; equal by default. A source with 0 is never drawn.
-        longest: whether the others go on, with their shares, where one ends; else the first end is the end.
-        seed: where in the sequence of draws the mix begins.
+        sources: the pipelines (or lists) to mix.
+        shares: relative weights; equal by default. A source with a share of 0 is never drawn.
+        longest: whether to continue with the other sources when one ends; otherwise the mix ends.
+        seed: where in the sequence of draws the mix starts.
 
     Raises:
-        UsageError: shares that are none, or not one for each source.
+        UsageError: a share is invalid, or their number is not that of the sources.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class WeightedMix:
         if not sources:
             raise UsageError("a mix needs at least one source")
         if len(shares) != len(sources):
-            raise UsageError(f"{len(sources)} sources have {len(shares)} shares; give one for each")
+            raise UsageError(f"{len(shares)} shares for {len(sources)} sources; give one for each source")
         wrong = [share for share in shares if not 0 <= share < float("inf")]
         if wrong or not any(shares):
             seen = f"a share of {wrong[0]}" if wrong else "no share above 0"
-            raise UsageError(f"{seen} among {shares}; shares are 0 or more, and not all 0")
+            raise UsageError(f"{seen} in {shares}; shares are 0 or more, and not all 0")
         self.sources, self.longest, self.seed = list(sources), longest, seed
         self.shares = [Fraction(share) for share in shares]
 
@@ -54,7 +54,7 @@ class WeightedMix:
         return _is_endless(drawn, self.longest)
 
     def iterate(self, number: int) -> Iterator[Any]:
-        """The items of one pass: one of each source that is drawn."""
+        """Yield the items of one pass over each source."""
         drawn = [i for i, share in enumerate(self.shares) if share]
         streams = {i: start_pass(self.sources[i], number) for i in drawn}
         while drawn:
@@ -77,7 +77,7 @@ class WeightedMix:
 
 
 class RoundRobinMix:
-    """Several sources in turn; with `longest` those that end are left out, else the first end is the end."""
+    """Several sources in turn. The first end ends the mix, unless `longest` is set: then the others continue."""
 
     def __init__(self, sources: Sequence[Any], longest: bool = False) -> None:
         if not sources:
@@ -90,7 +90,7 @@ class RoundRobinMix:
         return _is_endless(self.sources, self.longest)
 
     def iterate(self, number: int) -> Iterator[Any]:
-        """The items of one pass: one of each source."""
+        """Yield the items of one pass over each source."""
         streams = [start_pass(source, number) for source in self.sources]
         while streams:
             for stream in list(streams):
@@ -105,12 +105,12 @@ class RoundRobinMix:
 
 
 def _is_endless(sources: Sequence[Any], longest: bool) -> bool:
-    """Whether a mix that lasts as long as its longest source, or its shortest, has no end."""
+    """Whether a mix has no end, if it lasts as long as the longest (or the shortest) of its sources."""
     return (any if longest else all)(getattr(source, "endless", False) for source in sources)
 
 
 class RandomMix(DataPipeline):
-    """Items of several pipelines, each with its share, evenly spread; for arguments and errors see `WeightedMix`.
+    """Items of several pipelines, each with a share, evenly spread. See `WeightedMix` for arguments and errors.
 
     Example:
         >>> import wdspec as wds
@@ -129,7 +129,7 @@ class RandomMix(DataPipeline):
 
 
 class RoundRobin(DataPipeline):
-    """Items of several pipelines in turn, up to the first end; with `longest` up to the last one."""
+    """Items of several pipelines in turn, up to the first end, or with `longest` up to the last one."""
 
     def __init__(self, datasets: Sequence[Any], longest: bool = False) -> None:
         super().__init__(RoundRobinMix(datasets, longest))

@@ -1,4 +1,4 @@
-"""`DataPipeline`: a source and the stages after it, chained by hand or by methods, and how a pass runs through them."""
+"""`DataPipeline`: a source and the stages after it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ D = TypeVar("D", bound="DataPipeline")
 
 
 def _method(maker: Callable[P, Stage]) -> Callable[Concatenate[D, P], D]:
-    """The method that adds a stage: one implementation under both faces."""
+    """Return a method that adds a stage, so that the function and the method share one implementation."""
 
     def add(self: D, /, *args: P.args, **kwargs: P.kwargs) -> D:
         return self.compose(maker(*args, **kwargs))
@@ -39,19 +39,19 @@ def _method(maker: Callable[P, Stage]) -> Callable[Concatenate[D, P], D]:
 
 
 class DataPipeline(IterableDataset[Any]):
-    """A source and the stages behind it, as an `IterableDataset`; `wdspec.compile` returns one too.
+    """A source and the stages after it, as an `IterableDataset`. `wdspec.compile` returns one, too.
 
-    Each ``iter()`` is a new pass: what is drawn at random in it depends on the seeds and on its number, also in
-    DataLoader workers that live for one epoch only. Methods return new pipelines and leave this one as it is.
-    Pipelines pickle if the user's functions in them do.
+    Each ``iter()`` starts a new pass. Its random numbers depend on the seeds and on the number of the pass, even in
+    DataLoader workers that live for one epoch only. Methods return new pipelines and do not change this one.
+    Pipelines pickle if the user functions in them do.
 
     Args:
-        stages: first what is read: a list of shards, another pipeline, a DataLoader, any list, or a function that
+        stages: first the source: a list of shards, another pipeline, a DataLoader, any list, or a function that
             returns an iterator; then functions from iterator to iterator, such as `wdspec.shuffle(100)` or a generator
-            function. None is left out; lists of stages are opened.
+            function. None is ignored, and lists of stages are flattened.
 
     Raises:
-        UsageError: something that is no stage, or an iterator that can be read only once.
+        UsageError: a stage is not callable, or the source is an iterator, which can be read only once.
 
     Example:
         >>> import wdspec as wds
@@ -68,20 +68,20 @@ class DataPipeline(IterableDataset[Any]):
 
     @property
     def stages(self) -> tuple[Any, ...]:
-        """What is read, and the functions from iterator to iterator behind it."""
+        """The source and the functions from iterator to iterator."""
         return self._stages
 
     @property
     def pipeline(self) -> tuple[Any, ...]:
-        """`stages`, as webdataset calls them. They are changed by `append`, not in place."""
+        """The `stages`, under webdataset's name. Change them with `append`, not in place."""
         return self.stages
 
     def stage(self, i: int) -> Any:
-        """The i-th of them."""
+        """Return the i-th of the `stages`."""
         return self.stages[i]
 
     def append(self, stage: Any) -> None:
-        """Adds a stage to this very pipeline; `compose` makes another one, and is the better choice."""
+        """Add a stage to this pipeline itself. Prefer `compose`, which returns a new one."""
         self._stages = self._with(*self.stages, stage).stages
 
     def __enter__(self: D) -> D:
@@ -99,19 +99,19 @@ class DataPipeline(IterableDataset[Any]):
         return self.iterate(number)
 
     def iterate(self, number: int) -> Iterator[Any]:
-        """The items of one pass; its number, from 0, keys what is drawn at random."""
+        """Yield the items of one pass. Its number, from 0, keys the random numbers."""
         return run_stages(self.stages, number)
 
     @property
     def endless(self) -> bool:
-        """Whether a pass has no end, as far as is known."""
+        """Whether a pass is known to have no end."""
         return bool(self.stages) and bool(getattr(self.stages[0], "endless", False))
 
     def __len__(self) -> int:
-        """The length given to `with_length`, last; else the items of `with_epoch`, if no stage is behind it.
+        """Return the length given to `with_length`, or else the items of `with_epoch` if that is the last stage.
 
         Raises:
-            TypeError: neither is known.
+            TypeError: the length is not known.
         """
         if self._length is None:
             if (
@@ -120,16 +120,18 @@ class DataPipeline(IterableDataset[Any]):
                 and not self.stages[0].per_worker
             ):
                 return self.stages[0].items
-            raise TypeError("this pipeline has no length; say one with `with_epoch` or `with_length`")
+            raise TypeError(
+                "the length of this pipeline is not known; set it with `with_epoch` or `with_length`"
+            )
         return self._length
 
     def compose(self: D, *stages: Any, **kwargs: Any) -> D:
-        """This pipeline with further stages behind it.
+        """Return this pipeline with further stages.
 
         Args:
-            stages: functions from iterator to iterator; or one that makes a stage, and its arguments:
-                ``compose(wds.DBCache, "cache.db", 1000)``.
-            kwargs: further arguments for such a one.
+            stages: functions from iterator to iterator; or a function (or class) that makes a stage, and its
+                arguments: ``compose(wds.DBCache, "cache.db", 1000)``.
+            kwargs: further arguments of a function that makes a stage.
         """
         first = stages[0] if stages else None
         if kwargs or not all(
@@ -145,39 +147,39 @@ class DataPipeline(IterableDataset[Any]):
     def _with(self: D, *stages: Any) -> D:
         result = copy.copy(self)
         first, *following = flatten_stages(stages)
-        # A stream that goes on from one iteration to the next does so for one pipeline only.
+        # A stream that continues from one iteration to the next belongs to one pipeline only.
         result._stages = (first.fresh() if isinstance(first, EpochCut) else first, *following)
         result._passes = WorkerCounters()
         return result
 
     def with_epoch(self: D, nsamples: int = -1, nbatches: int = -1, per_worker: bool | None = None) -> D:
-        """Epochs of so many items, counted here: samples before `batched`, batches after it.
+        """Cut the stream into epochs of a number of items: samples before `batched`, batches after it.
 
-        Each iteration goes on where the last one stopped, and begins another pass where one ends.
+        Each iteration continues where the last one stopped, and starts another pass when one ends.
 
         Args:
-            per_worker: True: each DataLoader worker gives so many, as webdataset has it, so that a number that was
-                divided by `num_workers` is right. False: all of them together do. Left out it is False, and a warning
-                says so once where there are several workers.
+            per_worker: True: each DataLoader worker yields this number, as in webdataset, so that a number divided by
+                `num_workers` is right. False: all workers together yield it. The default is False, with a warning if
+                there are several workers.
         """
         result = self._with(EpochCut(self, max(nsamples, nbatches), per_worker))
         result._length = None
         return result
 
     def repeat(self: D, nepochs: int = -1, nbatches: int = -1) -> D:
-        """So many passes as one, or passes without end; at most `nbatches` items if that is given."""
+        """Make one pass of several, or of passes without end; of at most `nbatches` items if that is given."""
         return self._with(
             Repeated(self, nepochs if nepochs >= 0 else None, nbatches if nbatches >= 0 else None)
         )
 
     def with_length(self: D, n: int, silent: bool = True) -> D:
-        """The same items, and `len()` says n."""
+        """Return this pipeline with a length of n. Its items stay the same."""
         result = self._with(*self.stages)
         result._length = n
         return result
 
     def close(self) -> None:
-        """Closes the stages that can be closed."""
+        """Close the stages that have a `close` method."""
         for stage in self.stages:
             close = getattr(stage, "close", None)
             if callable(close):
@@ -210,7 +212,7 @@ class DataPipeline(IterableDataset[Any]):
     xdecode = _method(mapping.xdecode)
 
     def __getattr__(self, name: str) -> Any:
-        """For names that are not there: says what webdataset's methods are called here."""
+        """Raise AttributeError, and say what replaces a method of webdataset."""
         hint = METHODS.get(name)
         raise AttributeError(
             f"{type(self).__name__!r} has no attribute {name!r}{f'; use {hint}' if hint else ''}"
@@ -218,7 +220,7 @@ class DataPipeline(IterableDataset[Any]):
 
 
 def flatten_stages(stages: Iterable[Any]) -> tuple[Any, ...]:
-    """Stages in a row: None left out, lists of stages opened, makers without their parentheses called."""
+    """Return stages as a tuple: without None, with lists of stages flattened, and with makers called."""
     row: list[Any] = []
     for entry in stages:
         if entry is None:
@@ -230,21 +232,21 @@ def flatten_stages(stages: Iterable[Any]) -> tuple[Any, ...]:
     for entry in row[1:]:
         if not callable(entry):
             raise UsageError(
-                f"{describe_type(entry)} stands behind the first stage, where a function from iterator to iterator "
-                "belongs; only the first one is what is read"
+                f"{describe_type(entry)} follows the first stage, but only the first one is a source; the others are "
+                "functions from iterator to iterator"
             )
     if row and isinstance(row[0], Iterator):
         raise UsageError(
-            f"{describe_type(row[0])} can be read only once, and a pipeline is read again each epoch; give the "
-            "function that makes it, or a list"
+            f"{describe_type(row[0])} can be read only once, but a pipeline is read in each epoch; pass the function "
+            "that makes it, or a list"
         )
     return tuple(row)
 
 
 def _holds_stages(entries: Sequence[Any]) -> bool:
-    """Whether a list is one of stages, and not one of items to read: some of it can only be a stage, or a dataset.
+    """Whether a list contains stages and not items: whether any of its entries can only be a stage or a dataset.
 
-    A list of nothing but one list is taken for that list, as webdataset has it.
+    A list that contains just a list counts as that list, as in webdataset.
     """
     if len(entries) == 1 and isinstance(entries[0], list):
         return True
@@ -257,11 +259,9 @@ def _holds_stages(entries: Sequence[Any]) -> bool:
 
 
 def run_stages(stages: tuple[Any, ...], number: int) -> Iterator[Any]:
-    """One pass through all stages."""
+    """Run one pass through all stages."""
     if not stages:
-        raise UsageError(
-            "this pipeline has no stages; begin with what is read, such as SimpleShardList(urls)"
-        )
+        raise UsageError("this pipeline has no stages; start with a source, such as SimpleShardList(urls)")
     items = start_pass(stages[0], number)
     for place, stage in enumerate(stages[1:], 1):
         items = (
@@ -275,7 +275,7 @@ def _makes_stages(function: Any) -> bool:
 
 
 class Applied:
-    """A function of an iterator and further arguments, with these; pickles if they do."""
+    """A function of an iterator and further arguments, with these arguments. It pickles if they do."""
 
     def __init__(self, function: Callable[..., Iterable[Any]], *args: Any, **kwargs: Any) -> None:
         self.function, self.args, self.kwargs = function, args, kwargs
@@ -288,7 +288,7 @@ class Applied:
 
 
 def build_stage(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """The stage of a function (or class, or maker) and its arguments, which come behind the iterator it takes."""
+    """Build the stage of a function, class or maker. The arguments of a function come after its iterator."""
     if isinstance(function, type) or _makes_stages(function):
         return function(*args, **kwargs)
     return Applied(function, *args, **kwargs) if args or kwargs else function

@@ -1,7 +1,7 @@
-"""A cache of samples in an SQLite file: the first pass fills it, later ones read it.
+"""A cache of samples in an SQLite file: the first pass fills it, later passes read it.
 
-Every process (rank and worker) fills a part of its own, which is complete or absent: until all of its samples are in,
-nobody reads it. A run with other processes reads the parts of an earlier one in common, if they are all there.
+Each process (rank and worker) fills its own part, which is read only when it is complete. A run with another number of
+processes shares the parts of an earlier run, if all of them are complete.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ _TABLES = (
     ) WITHOUT ROWID""",
 )
 _AT_ONCE = 64
-"""Samples written in one transaction: others wait no longer than it takes."""
+"""Samples written in one transaction, so that other processes wait only briefly."""
 
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _PATIENCE = 60.0
-"""Seconds that others may hold the file locked."""
+"""Seconds to wait for other processes that hold a lock on the file."""
 
 
 class DBCache(Stage):
     """Caches samples in an SQLite database: ``dataset.compose(wds.DBCache, "cache.db", 1000)``.
 
-    The first pass reads the source and fills the cache, up to its size; a pass that is left early fills nothing.
-    Later passes read the cache, also in later runs, and leave the source alone. The file stays until you delete it:
-    do so when the data or a stage before this one changes.
+    The first pass reads the source and fills the cache, up to its size; a pass that ends early fills nothing. Later
+    passes read only the cache, also in later runs. The file remains until you delete it: do so when the data or an
+    earlier stage changes.
 
-    Stored are bytes, text, numbers, JSON, arrays and tensors, in dicts or tuples, without pickle. The database is in
+    It stores bytes, text, numbers, JSON, arrays and tensors, in dicts or tuples, without pickle. The database is in
     WAL mode, which works on local disks only.
 
     Args:
-        dbname: path of the file; None passes everything through.
-        size: samples to hold, over all processes together. It is also the length of a pass.
-        shuffle: whether cached samples come in another order in each pass.
-        seed: changes these orders.
+        dbname: path of the file; None switches the cache off.
+        size: samples to store, in all processes together. This is also the length of a pass.
+        shuffle: whether to shuffle cached samples in each pass.
+        seed: for shuffling.
 
     Raises:
-        FieldError: while filling, a value that cannot be stored.
-        UsageError: while iterating, a file that is no such cache.
+        FieldError: while filling, a value cannot be stored.
+        UsageError: while iterating, the file is not a sample cache.
     """
 
     def __init__(
@@ -72,20 +72,20 @@ class DBCache(Stage):
         if size < 1:
             raise UsageError(f"a sample cache holds at least one sample, not {size}")
         if dbname is not None and "\0" in os.fspath(dbname):
-            raise UsageError(f"no file has a name with a NUL character: {os.fspath(dbname)!r}")
+            raise UsageError(f"the name of a file cannot contain a NUL character: {os.fspath(dbname)!r}")
         self.path = None if dbname is None else os.path.abspath(dbname)
         self.size, self.shuffle, self.seed = size, shuffle, seed
         self._stored_size = min(size, 2**62)
 
     def run(self, source: Iterator[Any], context: PassContext) -> Iterator[Any]:
-        """The samples of one pass of this process."""
+        """Yield the samples of one pass of this process."""
         if self.path is None:
             yield from source
             return
         seat, (worker, workers) = find_seat(), worker_place()
         part, parts = seat.rank * workers + worker, seat.world_size * workers
         with closing(self._connect(self.path)) as database:
-            found = self._complete(database, part, parts)
+            found = self._find_complete(database, part, parts)
             if found is None:
                 yield from self._fill(database, source, part, parts)
             elif self.shuffle:
@@ -104,42 +104,44 @@ class DBCache(Stage):
                 database.execute("PRAGMA synchronous = NORMAL")
                 database.execute("PRAGMA foreign_keys = ON")
                 if _mark(database) != _APPLICATION:
-                    self._make(database, path)
+                    self._create(database, path)
                 database.execute("PRAGMA journal_mode = WAL")
                 return database
             except sqlite3.DatabaseError as error:
                 database.close()
                 if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _BUSY:
                     raise UsageError(
-                        f"`{path}` cannot be used as a sample cache: {error}; delete it, or give another name"
+                        f"`{path}` cannot be used as a sample cache: {error}; delete it, or use another name"
                     ) from error
-                # SQLite itself does not wait where it fears that two wait for each other.
+                # SQLite does not wait itself where two processes might wait for each other.
                 if time.monotonic() > deadline:
                     raise UsageError(
-                        f"others have held the sample cache `{path}` locked for {_PATIENCE:g} s ({error}); see whether "
-                        "one of them hangs, or give another name"
+                        f"other processes have locked the sample cache `{path}` for {_PATIENCE:g} s ({error}); check "
+                        "whether one of them hangs, or use another name"
                     ) from error
                 time.sleep(0.02)
             except BaseException:
                 database.close()
                 raise
 
-    def _make(self, database: sqlite3.Connection, path: str) -> None:
-        """Marks an empty database and makes its tables, both at once for whoever looks at it meanwhile."""
+    def _create(self, database: sqlite3.Connection, path: str) -> None:
+        """Mark an empty database and create its tables, in one transaction."""
         with database:  # commits, or rolls back
             database.execute("BEGIN IMMEDIATE")
             if _mark(database) == _APPLICATION:
                 return
             if database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 raise UsageError(
-                    f"`{path}` is a database of another program, no sample cache; give another name"
+                    f"`{path}` is not a sample cache but a database of another program; use another name"
                 )
             for table in _TABLES:
                 database.execute(table)
             database.execute(f"PRAGMA application_id = {_APPLICATION}")
 
-    def _complete(self, database: sqlite3.Connection, part: int, parts: int) -> list[tuple[int, int]] | None:
-        """(id, position) of the samples of this process; None if they are not all there."""
+    def _find_complete(
+        self, database: sqlite3.Connection, part: int, parts: int
+    ) -> list[tuple[int, int]] | None:
+        """Return (id, position) of the samples of this process; None if the cache is not complete."""
         query = "SELECT id, count FROM parts WHERE count >= 0 AND size = ? AND parts = ? AND part = ?"
         own = database.execute(query, (self._stored_size, parts, part)).fetchone()
         if own:
@@ -155,9 +157,9 @@ class DBCache(Stage):
     def _fill(
         self, database: sqlite3.Connection, source: Iterator[Any], part: int, parts: int
     ) -> Iterator[Any]:
-        """Passes the samples on, and keeps them: under a number that only the last of them makes valid."""
+        """Yield the samples and store them, under a number that becomes valid with the last of them."""
         limit = self.size // parts + (part < self.size % parts)
-        number = self._begin(database, part, parts)
+        number = self._start_part(database, part, parts)
         rows: list[tuple[int | None, int, bytes]] = []
         count, kept, done = 0, number is not None, False
         try:
@@ -172,14 +174,14 @@ class DBCache(Stage):
             done = kept and self._write(database, rows, number, count)
         finally:
             if not done:
-                with contextlib.suppress(sqlite3.Error):  # no room for that either; the next filling does it
+                with contextlib.suppress(sqlite3.Error):  # if this fails too, the next run does it
                     database.execute("DELETE FROM parts WHERE id = ?", (number,))
 
-    def _begin(self, database: sqlite3.Connection, part: int, parts: int) -> int | None:
-        """The number of a new part; None, and a warning, if none can be begun."""
+    def _start_part(self, database: sqlite3.Connection, part: int, parts: int) -> int | None:
+        """Return the number of a new part; None, with a warning, if it cannot be created."""
         place = (self._stored_size, parts, part)
         try:
-            # What a killed run left, or what another one is about to lose.
+            # Left by a killed run, or by one that is about to fail.
             database.execute(
                 "DELETE FROM parts WHERE count < 0 AND size = ? AND parts = ? AND part = ?", place
             )
@@ -196,7 +198,7 @@ class DBCache(Stage):
         number: int | None = None,
         count: int = 0,
     ) -> bool:
-        """Writes samples, and with a number declares its part complete; False, and a warning, if that failed."""
+        """Write samples, and mark the part with this number as complete. On failure, warn and return False."""
         try:
             with database:  # commits, or rolls back
                 database.execute("BEGIN IMMEDIATE")
@@ -209,7 +211,7 @@ class DBCache(Stage):
         return True
 
     def _warn(self, error: sqlite3.Error) -> None:
-        warn_user(f"`{self.path}` takes no more samples, this pass is not cached: {error}")
+        warn_user(f"`{self.path}` cannot store more samples, so this pass is not cached: {error}")
 
     def __repr__(self) -> str:
         return f"DBCache({self.path!r}, {self.size})"
@@ -222,5 +224,5 @@ def _sample(database: sqlite3.Connection, place: tuple[int, int]) -> Any:
 
 
 def _mark(database: sqlite3.Connection) -> int:
-    """The number that says whose database it is; 0 where nobody has said so."""
+    """Return the number of the application that owns the database; 0 if there is none."""
     return int(database.execute("PRAGMA application_id").fetchone()[0])

@@ -1,7 +1,7 @@
-"""Lists of shards: what pipelines begin with. Each yields dicts ``{"url": …}``.
+"""Lists of shards, the sources of pipelines. They yield dicts ``{"url": …}``.
 
-`SimpleShardList` gives each shard once a pass, `ResampledShards` draws them, `MultiShardSample` chooses among several
-collections, and `DirectoryShardList` reads a directory while others fill it.
+`SimpleShardList` yields each shard once per pass, `ResampledShards` draws them at random, `MultiShardSample` chooses
+from several collections, and `DirectoryShardList` reads a directory while other processes fill it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from wdspec.shards.listing import list_shards
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.urls.braces import Braces
-from wdspec.urls.urls import UrlSequence, scheme_of
+from wdspec.urls.urls import ShardUrl, UrlSequence, scheme_of
 from wdspec.webdataset.shuffling import resampled as resampled
 from wdspec.webdataset.splitting import single_node_only as single_node_only
 from wdspec.webdataset.splitting import split_by_node as split_by_node
@@ -34,20 +34,20 @@ from wdspec.webdataset.splitting import worker_place
 from wdspec.webdataset.stage import pipelinefilter as pipelinefilter
 
 Urls = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-"""A URL, or several: with braces, `::`, globs, directories, `@file`s and `${NAME}`, as in a spec's `shards`."""
+"""One or more URLs, with braces, `::`, globs, directories, `@file`s and `${NAME}`, as in `shards` of a spec."""
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 def list_urls(urls: Urls) -> UrlSequence:
-    """The shards that URLs stand for, listed now; braces stay arithmetic.
+    """List the shards of URLs. Braces are not expanded but computed.
 
     Raises:
-        UrlError: no URL, one that cannot be understood, or a `${NAME}` whose variable `WDS_NAME` is not set.
-        ShardError: a directory, glob or `@file` that gives nothing.
+        UrlError: there is no URL, one is invalid, or the variable `WDS_NAME` of a `${NAME}` is not set.
+        ShardError: a directory, glob or `@file` has no shards.
     """
     if not isinstance(urls, (str, os.PathLike)) and not hasattr(urls, "__iter__"):
-        raise UsageError(f"shards are given as a URL or a list of URLs, not as {type(urls).__name__}")
+        raise UsageError(f"shards are a URL or a list of URLs, not {type(urls).__name__}")
     texts = [os.fspath(url) for url in ([urls] if isinstance(urls, (str, os.PathLike)) else urls)]
     environment = Environment.read()
     return list_shards(
@@ -56,9 +56,9 @@ def list_urls(urls: Urls) -> UrlSequence:
 
 
 def with_variables(text: str, environ: Mapping[str, str] = os.environ) -> str:
-    """A URL with ``${NAME}`` replaced by the environment variable ``WDS_NAME``.
+    """Replace each ``${NAME}`` in a URL with the environment variable ``WDS_NAME``.
 
-    In `pipe:` URLs what is not set is left to the shell.
+    In `pipe:` URLs, variables that are not set are left to the shell.
 
     Raises:
         UrlError: the variable is not set.
@@ -71,7 +71,7 @@ def with_variables(text: str, environ: Mapping[str, str] = os.environ) -> str:
         if scheme_of(text) == "pipe":
             return match.group(0)
         raise UrlError(
-            f"`{match.group(0)}` stands for the environment variable {name}, which is not set", url=text
+            f"`{match.group(0)}` refers to the environment variable {name}, which is not set", url=text
         )
 
     for _ in range(10):
@@ -82,8 +82,26 @@ def with_variables(text: str, environ: Mapping[str, str] = os.environ) -> str:
     return text
 
 
+class ShardText(str):
+    """The URL of a shard that also knows the directory of relative paths, as `ShardUrl` does."""
+
+    base: str
+
+    @classmethod
+    def of(cls, shard: ShardUrl) -> ShardText:
+        """Return the text of a shard."""
+        text = cls(shard.text)
+        text.base = shard.base
+        return text
+
+    @property
+    def text(self) -> str:
+        """The URL alone."""
+        return str(self)
+
+
 class ShardTexts(Sequence[str]):
-    """Listed shards as texts: what users see of a list, equal to any list of the same texts; braces stay arithmetic."""
+    """The URLs of listed shards, equal to a list of the same strings. Braces are not expanded but computed."""
 
     def __init__(self, shards: UrlSequence) -> None:
         self.shards = shards
@@ -92,13 +110,13 @@ class ShardTexts(Sequence[str]):
         return len(self.shards)
 
     @overload
-    def __getitem__(self, index: int) -> str: ...
+    def __getitem__(self, index: int) -> ShardText: ...
     @overload
     def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
+    def __getitem__(self, index: int | slice) -> ShardText | list[str]:
         if isinstance(index, slice):
-            return [shard.text for shard in self.shards[index]]
-        return self.shards[index].text
+            return [ShardText.of(shard) for shard in self.shards[index]]
+        return ShardText.of(self.shards[index])
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ShardTexts):
@@ -113,14 +131,14 @@ class ShardTexts(Sequence[str]):
 
 
 class SimpleShardList:
-    """Every shard once a pass.
+    """Each shard once per pass.
 
     Args:
-        urls: see `Urls`; listed now, in the parent.
-        seed: shuffles them, anew in each pass and alike on all ranks and workers; None keeps their order.
+        urls: see `Urls`; listed now, in the parent process.
+        seed: shuffles the shards, differently in each pass, but the same in all processes; None keeps their order.
 
     Raises:
-        UrlError, ShardError: as `list_urls` says.
+        UrlError, ShardError: see `list_urls`.
     """
 
     endless = False
@@ -136,34 +154,34 @@ class SimpleShardList:
         return self.iterate(0)
 
     def iterate(self, number: int) -> Iterator[dict[str, Any]]:
-        """The shards of one pass."""
+        """Yield the shards of one pass."""
         if self.seed is None:
             for shard in self.urls.shards:
                 yield {"url": shard.text}
             return
         order = Permutation(key64(self.seed, "shards", number), len(self.urls))
         for i in range(len(self.urls)):
-            yield {"url": self.urls[order[i]]}
+            yield {"url": self.urls.shards[order[i]].text}
 
     def __repr__(self) -> str:
         return f"SimpleShardList({self.urls!r}, seed={self.seed})"
 
 
 class ResampledShards:
-    """Shards drawn with replacement, others for every rank, worker and pass: neither needs splitting.
+    """Shards drawn with replacement, independently in each rank, worker and pass, so that they need no splitting.
 
     Args:
         urls: see `Urls`.
-        nshards: shards a pass; endless by default.
-        seed: the draws repeat with it.
-        worker_seed: a function that gives the number by which processes differ, called in each; by default rank and
-            worker.
-        deterministic: draws repeat either way.
-        max_urls: only the first so many URLs; webdataset takes a million.
-        empty_check: a list always has a URL.
+        nshards: shards per pass; by default a pass has no end.
+        seed: the same seed gives the same draws.
+        worker_seed: a function that returns a number for each process, by which their draws differ; by default they
+            differ by rank and worker.
+        deterministic: ignored, as draws are always reproducible.
+        max_urls: draw from the first URLs only; webdataset's default is a million.
+        empty_check: ignored, as a list is never empty.
 
     Raises:
-        UrlError, ShardError: as `list_urls` says.
+        UrlError, ShardError: see `list_urls`.
     """
 
     def __init__(
@@ -180,7 +198,7 @@ class ResampledShards:
         self.nshards, self.seed = nshards, seed
         self.worker_seed, self.deterministic, self.max_urls = worker_seed, deterministic, max_urls
         self.epoch = -1
-        """Passes begun by iterating this list alone, less one."""
+        """The number of the current pass, for iterating this list alone."""
 
     @property
     def endless(self) -> bool:
@@ -192,20 +210,20 @@ class ResampledShards:
         return self.iterate(self.epoch)
 
     def iterate(self, number: int) -> Iterator[dict[str, Any]]:
-        """The shards of one pass of this rank and worker."""
+        """Yield the shards of one pass of this rank and worker."""
         seat, (worker, _) = find_seat(), worker_place()
         place = (seat.rank, worker) if self.worker_seed is None else (int(self.worker_seed()),)
         key = key64(self.seed, "resampled", *place, number)
         count = min(len(self.urls), self.max_urls)
         for i in range(self.nshards):
-            yield {"url": self.urls[random64(key, i) * count >> 64]}
+            yield {"url": self.urls.shards[random64(key, i) * count >> 64].text}
 
     def __repr__(self) -> str:
         return f"ResampledShards({self.urls!r}, seed={self.seed})"
 
 
 class ChosenShards:
-    """A part of a list, chosen by the user's `splitter`: list of URLs → list of URLs, called in each process."""
+    """The part of a list that the function `splitter` (list of URLs → list of URLs) chooses in each process."""
 
     endless = False
 
@@ -222,16 +240,16 @@ _EACH = ("name", "buckets", "shards", "choose", "resample")
 
 
 class MultiShardSample:
-    """Shards of several collections, in one shuffled list a pass; all ranks and workers have the same, and split it.
+    """Shards of several collections, in one shuffled list per pass, which all ranks and workers share and split.
 
     Args:
-        spec: ``{"prefix": …, "buckets": …, "datasets": [{"shards": …, "choose": n}, …]}``. The URLs of a collection are
-            its prefix, its bucket (its own or the common one) and its shards, one after the other. `choose: n` takes
-            n shards a pass without repeats, `resample: n` n of them with repeats, neither takes all.
-        seed: changes what is chosen.
+        spec: ``{"prefix": …, "buckets": …, "datasets": [{"shards": …, "choose": n}, …]}``. The URLs of a collection
+            consist of the prefix, the bucket (of the collection, or the common one) and the shards. `choose: n` takes
+            n shards per pass without repeats, `resample: n` takes n with repeats; without either, all are taken.
+        seed: changes which shards are chosen.
 
     Raises:
-        UsageError: an unknown key, no shards, or a number that cannot be.
+        UsageError: a key is unknown, there are no shards, or a number is invalid.
     """
 
     endless = False
@@ -240,20 +258,20 @@ class MultiShardSample:
         _check_keys(spec, _TOP, "the specification")
         datasets = spec.get("datasets")
         if not isinstance(datasets, list) or not datasets:
-            raise UsageError("`datasets` is a list of collections, each with its `shards`")
+            raise UsageError("`datasets` must be a list of collections, each with `shards`")
         self.seed = seed
         self.collections = [_Collection(spec, dataset, index) for index, dataset in enumerate(datasets)]
 
     @property
     def urls(self) -> list[Any]:
-        """All shards that may be chosen."""
+        """All shards that can be chosen."""
         return [url for collection in self.collections for url in collection.urls]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return self.iterate(0)
 
     def iterate(self, number: int) -> Iterator[dict[str, Any]]:
-        """The shards of one pass."""
+        """Yield the shards of one pass."""
         chosen = [url for collection in self.collections for url in collection.choose(self.seed, number)]
         order = Permutation(key64(self.seed, "shards", number), len(chosen)) if chosen else ()
         for i in range(len(chosen)):
@@ -272,7 +290,9 @@ class _Collection:
         bucket = dataset.get("buckets", spec.get("buckets", ""))
         if isinstance(bucket, list):
             if len(bucket) > 1:
-                raise UsageError(f"{len(bucket)} buckets for one collection: write a collection for each")
+                raise UsageError(
+                    f"a collection has {len(bucket)} buckets; write a collection for each bucket"
+                )
             bucket = bucket[0] if bucket else ""
         self.name = str(dataset.get("name", f"@{bucket}" if bucket else f"#{index}"))
         _check_keys(dataset, _EACH, f"the collection {self.name}")
@@ -287,25 +307,25 @@ class _Collection:
         self.count, self.repeats = self._count(dataset)
 
     def _count(self, dataset: Mapping[str, Any]) -> tuple[int | None, bool]:
-        given = [key for key in ("choose", "resample") if dataset.get(key) is not None]
-        if len(given) == 2:
-            raise UsageError(f"the collection {self.name} has both `choose` and `resample`; give one of them")
-        if not given:
+        keys = [key for key in ("choose", "resample") if dataset.get(key) is not None]
+        if len(keys) == 2:
+            raise UsageError(f"the collection {self.name} has both `choose` and `resample`; use one of them")
+        if not keys:
             return None, False
-        count = dataset[given[0]]
+        count = dataset[keys[0]]
         if type(count) is not int or count < 1:
             raise UsageError(
-                f"`{given[0]}` of the collection {self.name} is a number of shards, not {count!r}"
+                f"`{keys[0]}` of the collection {self.name} must be a number of shards, not {count!r}"
             )
-        if given[0] == "choose" and count > len(self.urls):
+        if keys[0] == "choose" and count > len(self.urls):
             raise UsageError(
                 f"the collection {self.name} has {len(self.urls)} shards, so `choose: {count}` cannot take {count} "
                 "without repeats; use `resample`"
             )
-        return count, given[0] == "resample"
+        return count, keys[0] == "resample"
 
     def choose(self, seed: int, number: int) -> list[str]:
-        """The URLs of one pass."""
+        """Choose the URLs of one pass."""
         count = len(self.urls)
         key = key64(seed, "chosen", self.name, number)
         if self.count is None:
@@ -327,23 +347,23 @@ _TAKEN = re.compile(r"(.*)\._(\d+)_", re.DOTALL)
 
 
 class DirectoryShardList:
-    """The shards of a directory, one after the other, as long as some come; no order is promised, and no resume.
+    """The shards of a directory, as long as new ones appear. Their order is not defined, and reading cannot be resumed.
 
-    While a shard is read its name has the end `._PID_`, so that several processes share a directory. What was not read
-    to its end gets its name back, also from a process that has ended, and is taken up again.
+    While a shard is read, its name ends with `._PID_`, so that several processes can share a directory. A shard that
+    was not read to its end gets its name back, even if its process has ended, and will be read again.
 
     Args:
         path: the directory.
-        pattern: glob of the names of shards; braces hold alternatives.
-        poll: seconds to wait for more; None ends where there are none.
-        timeout: seconds after which no more are waited for.
-        mode: what becomes of a shard that was read: `resample` gives it back, `unlink` deletes it, `keep` renames it to
+        pattern: a glob for the names of shards; braces contain alternatives.
+        poll: seconds to wait for more shards; None ends the list if there are none.
+        timeout: seconds to wait for more shards in total.
+        mode: what to do with a shard that was read: `resample` puts it back, `unlink` deletes it, `keep` renames it to
             `._done_`.
         select: `random`, or the `oldest` first.
-        fate: taken for the sake of webdataset's signature, where it has no meaning either.
+        fate: ignored, as by webdataset.
 
     Raises:
-        UsageError: there is no such directory, or another word for `mode` or `select`.
+        UsageError: the directory does not exist, or `mode` or `select` is invalid.
     """
 
     endless = True
@@ -359,7 +379,7 @@ class DirectoryShardList:
         fate: Any = None,
     ) -> None:
         if not os.path.isdir(path):
-            raise UsageError(f"there is no directory {path}")
+            raise UsageError(f"the directory {path} does not exist")
         for name, value, known in (
             ("mode", mode, ("resample", "unlink", "keep")),
             ("select", select, ("random", "oldest")),
@@ -388,21 +408,21 @@ class DirectoryShardList:
                 continue
             try:
                 yield {"url": taken}
-            except GeneratorExit:  # whoever reads has stopped within it
+            except GeneratorExit:  # the reader stopped within the shard
                 _rename(taken, chosen)
                 raise
-            self._let_go(taken, chosen)
+            self._release(taken, chosen)
             last = time.monotonic()
 
     def cleanup_files_without_processes(self) -> None:
-        """Gives back what processes left that have ended: nobody has read it to its end."""
+        """Put back the shards of processes that ended before they had read them to the end."""
         for name in glob.glob(self.path + "*._*_"):
             match = _TAKEN.fullmatch(name)
             if match and not _lives(int(match[2])):
                 _rename(name, match[1])
 
-    def _let_go(self, taken: str, name: str) -> None:
-        """What becomes of a shard that was read."""
+    def _release(self, taken: str, name: str) -> None:
+        """Do what `mode` says with a shard that was read."""
         if self.mode == "unlink":
             with suppress(FileNotFoundError):
                 os.unlink(taken)
@@ -411,7 +431,7 @@ class DirectoryShardList:
 
 
 def _rename(old: str, new: str) -> None:
-    with suppress(FileNotFoundError):  # another process has been faster
+    with suppress(FileNotFoundError):  # another process was faster
         os.rename(old, new)
 
 
@@ -424,36 +444,36 @@ def _lives(pid: int) -> bool:
 
 
 def non_empty(source: Iterable[Any]) -> Iterator[Any]:
-    """Passes everything on; a stream without any item is an error.
+    """Yield all items, and raise an error if there are none.
 
     Raises:
-        UsageError: nothing came.
+        UsageError: the stream is empty.
     """
-    came = False
+    empty = True
     for item in source:
-        came = True
+        empty = False
         yield item
-    if not came:
-        raise UsageError("a pipeline stage got no items at all, and `non_empty` says that it must")
+    if empty:
+        raise UsageError("a pipeline stage got no items, which `non_empty` does not allow")
 
 
 def expand_urls(urls: Urls) -> list[str]:
-    """The texts that URLs stand for: braces and `::` expanded, globs and directories listed. Raises as `list_urls`."""
+    """Expand braces and `::`, list globs and directories, and return the URLs. Raises what `list_urls` raises."""
     return list_urls(urls).texts()
 
 
 def expand_source(source: Any, max_urls: int = 10**9) -> list[str]:
-    """The first so many URLs of a text, a list, an iterable, or a function that gives one of these."""
-    made = source() if callable(source) else source
-    if isinstance(made, (str, os.PathLike)):
-        return expand_urls(made)[:max_urls]
-    if not isinstance(made, Iterable):
-        raise UsageError(f"shards are given as a URL, a list or a function, not as {type(made).__name__}")
-    return [os.fspath(url) for _, url in zip(range(max_urls), made, strict=False)]
+    """Return the first URLs of a string, a list, an iterable, or a function that returns one of these."""
+    urls = source() if callable(source) else source
+    if isinstance(urls, (str, os.PathLike)):
+        return expand_urls(urls)[:max_urls]
+    if not isinstance(urls, Iterable):
+        raise UsageError(f"shards are a URL, a list or a function, not {type(urls).__name__}")
+    return [os.fspath(url) for _, url in zip(range(max_urls), urls, strict=False)]
 
 
 def shardspec(spec: str) -> SimpleShardList | MultiShardSample:
-    """The shards of a YAML file with `datasets`, or those that a URL stands for."""
+    """Return the shards of a YAML file with `datasets`, or of a URL."""
     if not str(spec).endswith((".yaml", ".yml")):
         return SimpleShardList(spec)
     import yaml

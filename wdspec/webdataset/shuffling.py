@@ -1,4 +1,4 @@
-"""Shuffling through a buffer, and drawing samples at random: keyed, the same on every run."""
+"""Stages that shuffle and draw at random; the results are the same in every run."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ def shuffle(
     rng: Random | None = None,
     seed: int = 0,
 ) -> Iterator[Any]:
-    """Shuffles through a buffer: every item goes in, and one drawn at random comes out.
+    """Shuffle through a buffer: each item enters it, and a random one leaves it.
 
-    The order is another one in every pass, and the same ones in every run; the seed changes them all.
+    Every pass has a different order, but every run has the same ones. The seed changes them all.
 
     Args:
-        bufsize: items in the buffer; 0 leaves the order as it is.
-        initial: items to wait for before the first one comes out; while the buffer fills, two go in for each
-            that comes out.
-        rng: draws the numbers instead; runs then differ if it does.
+        bufsize: items in the buffer; 0 keeps the order.
+        initial: items to wait for before yielding the first one. While the buffer fills, two items enter for each one
+            that leaves.
+        rng: a generator of random numbers to use instead; it decides whether runs differ.
     """
     if bufsize < 0:
-        raise UsageError(f"a shuffle needs a buffer of 0 or more items, not {bufsize}")
+        raise UsageError(f"`bufsize` is {bufsize}; a shuffle buffer has 0 or more items")
     if bufsize <= 1:
         return source
-    return _shuffled(source, bufsize, min(initial, bufsize), rng or Random(context.key("shuffle", seed)))
+    return _shuffle(source, bufsize, min(initial, bufsize), rng or Random(context.key("shuffle", seed)))
 
 
-def _shuffled(source: Iterator[Any], bufsize: int, initial: int, rng: Random) -> Iterator[Any]:
+def _shuffle(source: Iterator[Any], bufsize: int, initial: int, rng: Random) -> Iterator[Any]:
     random = rng.random
     buffer: list[Any] = []
     for item in source:
@@ -70,7 +70,7 @@ def detshuffle(
     seed: int = 0,
     epoch: int = -1,
 ) -> Iterator[Any]:
-    """`shuffle` under its other name, with the pass to begin at: ``epoch + 1`` is added to the number of each."""
+    """Like `shuffle`, starting at another pass: ``epoch + 1`` is added to the number of each pass."""
     return shuffle(bufsize, initial, seed=seed).run(
         source, context._replace(number=context.number + epoch + 1)
     )
@@ -78,21 +78,21 @@ def detshuffle(
 
 @keyed_stage
 def rsample(source: Iterator[Any], context: PassContext, p: float = 0.5, seed: int = 0) -> Iterator[Any]:
-    """Keeps each item with probability p; others in every pass, the same ones in every run."""
+    """Keep each item with probability p: different ones in every pass, the same ones in every run."""
     random = Random(context.key("rsample", seed)).random
     return (item for item in source if random() < p)
 
 
 @keyed_stage
 def resampled(source: Iterator[Any], context: PassContext, n: int = sys.maxsize) -> Iterator[Any]:
-    """So many items drawn with replacement out of all that come.
+    """Draw n of the items with replacement.
 
     Raises:
-        UsageError: none come.
+        UsageError: there are no items.
     """
     items = list(source)
     if not items:
-        raise UsageError("nothing comes that could be drawn from; `resampled` stands behind a list of shards")
+        raise UsageError("`resampled` got no items to draw from; put it after a list of shards")
     key = context.key("resampled", 0)
     for i in range(n):
         yield items[random64(key, i) * len(items) >> 64]

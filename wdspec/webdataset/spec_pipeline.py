@@ -1,4 +1,4 @@
-"""The one door between the engine and pipelines in Python: a spec's dataset, with the methods of pipelines."""
+"""The one door between the engine and pipelines in Python: the dataset of a spec, with the methods of pipelines."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from wdspec.webdataset.pipeline import DataPipeline
 
 
 class SpecPipeline(SpecDataset, DataPipeline):
-    """A spec as a pipeline; see `SpecDataset` for what it yields and raises, and how it goes on.
+    """A spec as a pipeline. See `SpecDataset` for what it yields and raises, and how it resumes.
 
-    The methods that add stages return a `DataPipeline` that reads this one: iterating it goes on here.
+    The methods that add stages return a `DataPipeline` that reads this one; iterating over it moves this one, too.
     """
 
     @property
     def stages(self) -> tuple[Any, ...]:
-        """The pipeline itself, as what is read: the stages of its plan are no functions that one could take out."""
+        """The pipeline itself, as a source: its plan has no stages that could be taken out."""
         return (self,)
 
     def _with(self, *stages: Any) -> Any:
         return DataPipeline(*stages)
 
     def iterate(self, number: int) -> Iterator[Any]:
-        """As ``iter()``: the cursor knows where it stands, and needs no number."""
+        """Like ``iter()``: the cursor knows its position, so the number is ignored."""
         return iter(self)
 
     @property
@@ -39,7 +39,7 @@ class SpecPipeline(SpecDataset, DataPipeline):
 
 
 def compile_spec(spec: str | Mapping[str, Any]) -> SpecPipeline:
-    """`wdspec.compile` of a path or a dict, without further arguments."""
+    """Compile a spec, given as a path or a dict, as `wdspec.compile` does without further arguments."""
     checked = load(spec)
     listed = ListedSpec.of(checked, to_read=True)
     pipeline = SpecPipeline(Blueprint(checked, listed.shards, listed.parts, listed.counts), find_seat())

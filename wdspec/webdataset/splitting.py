@@ -1,7 +1,7 @@
-"""Shards dealt to ranks and workers.
+"""Stages that split shards among ranks and workers.
 
-They are dealt out in turn, as in webdataset. Where they do not come out even, the ones left over are cut by sample
-index, so that ranks get equal parts and no worker goes without:
+Shards are dealt in turn, as in webdataset. If their number is not a multiple, the remaining ones are split by sample
+index, so that ranks get equal parts and every worker gets samples:
 
     6 shards, 4 ranks:   a b c d | e f  →  rank 0: a, e[0::2]   rank 1: b, e[1::2]   rank 2: c, f[1::2]   …
 """
@@ -21,25 +21,25 @@ from wdspec.planning.seat import find_seat
 
 
 def split_by_node(source: Iterable[Any]) -> Iterator[Any]:
-    """The shards of this rank, found in torch.distributed or `RANK` and `WORLD_SIZE`; equal parts for all ranks.
+    """Yield the shards of this rank, as given by torch.distributed or `RANK` and `WORLD_SIZE`. Ranks get equal parts.
 
-    Shards left over are cut by sample index: each is then read by several ranks, which take turns at its samples.
+    Remaining shards are split by sample index: several ranks read each of them, and take turns at its samples.
     """
     seat = find_seat()
-    return _dealt(source, seat.rank, seat.world_size, only_whole=False)
+    return _deal(source, seat.rank, seat.world_size, only_whole=False)
 
 
 def split_by_worker(source: Iterable[Any]) -> Iterator[Any]:
-    """The shards of this DataLoader worker; they are cut by sample index only if there are fewer than workers."""
+    """Yield the shards of this DataLoader worker, split by sample index only if there are fewer than workers."""
     worker, workers = worker_place()
-    return _dealt(source, worker, workers, only_whole=True)
+    return _deal(source, worker, workers, only_whole=True)
 
 
 def single_node_only(source: Iterable[Any]) -> Iterator[Any]:
-    """All shards, where there is but one rank.
+    """Yield all shards, if there is only one rank.
 
     Raises:
-        UsageError: there are several.
+        UsageError: there are several ranks.
     """
     seat = find_seat()
     if seat.world_size > 1:
@@ -51,7 +51,7 @@ def single_node_only(source: Iterable[Any]) -> Iterator[Any]:
 
 
 def worker_place() -> tuple[int, int]:
-    """(worker, workers): of the DataLoader, else of `WORKER` and `NUM_WORKERS`, else (0, 1)."""
+    """Return (worker, workers) of the DataLoader, or else of `WORKER` and `NUM_WORKERS`, or else (0, 1)."""
     info = get_worker_info()
     if info is not None:
         return info.id, info.num_workers
@@ -61,10 +61,10 @@ def worker_place() -> tuple[int, int]:
     return 0, 1
 
 
-def _dealt(source: Iterable[Any], part: int, parts: int, only_whole: bool) -> Iterator[Any]:
-    """Every parts-th shard from `part` on.
+def _deal(source: Iterable[Any], part: int, parts: int, only_whole: bool) -> Iterator[Any]:
+    """Yield every parts-th shard, starting with number `part`.
 
-    Those left over are cut into as many pieces as make them even; with `only_whole` only if there are no other shards.
+    Remaining shards are split into as many pieces as give equal parts; with `only_whole`, only if there are no others.
     """
     shards = iter(source)
     if parts == 1:
@@ -82,12 +82,12 @@ def _dealt(source: Iterable[Any], part: int, parts: int, only_whole: bool) -> It
     pieces = parts // gcd(len(row), parts)
     for number in range(part, len(row) * pieces, parts):
         shard = number // pieces
-        # Turned on by one for each shard, or with few samples the same part would get the empty pieces of all.
+        # Rotated by one for each shard; otherwise the same part would get the empty pieces of all small shards.
         yield _piece(row[shard], (number + shard) % pieces, pieces)
 
 
 def _piece(shard: Any, piece: int, pieces: int) -> dict[str, Any]:
-    """One piece of a shard, or of a piece: the samples with index ≡ residue (mod stride)."""
+    """Return one piece of a shard, or of a piece: the samples with index ≡ residue (mod stride)."""
     entry = dict(shard) if isinstance(shard, dict) else {"url": shard}
     stride, residue = entry.get("stride", 1), entry.get("residue", 0)
     return {**entry, "stride": stride * pieces, "residue": residue + stride * piece}

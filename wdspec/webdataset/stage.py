@@ -1,8 +1,7 @@
-"""What a stage is: a function from iterator to iterator, with its arguments.
+"""Stages: functions from iterator to iterator, with their arguments.
 
-This is the file to read first. `stage` and `keyed_stage` make stages of functions, as `pipelinefilter` and
-`PipelineStage` do in webdataset's way; `each` calls a function on every sample; `start_pass` reads what a pipeline
-begins with.
+This is the file to read first. `stage` and `keyed_stage` turn functions into stages, as webdataset's `pipelinefilter`
+and `PipelineStage` do; `each` calls a function on every sample; `start_pass` iterates over the source of a pipeline.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ P = ParamSpec("P")
 
 
 class PassContext(NamedTuple):
-    """When and where a stage runs: what its random numbers depend on, besides its own seed.
+    """When and where a stage runs: its random numbers depend on this and on its seed.
 
-    Neither rank nor worker is in it: a shuffle before the split into parts must be the same everywhere, and
-    behind the split the parts differ anyway.
+    It contains neither rank nor worker: a shuffle before the split among processes must be the same in all of them,
+    and after the split they read different samples anyway.
     """
 
     number: int = 0
-    """Which pass over the data, from 0."""
+    """The number of the pass over the data, from 0."""
     place: int = 0
     """The stage's index in its pipeline."""
 
     def key(self, kind: str, seed: int | str) -> int:
-        """A 64-bit key for a stage of this kind and seed."""
+        """Return a 64-bit key for a stage of this kind and seed."""
         return key64(seed, kind, self.place, self.number)
 
 
 class Stage:
-    """A function from iterator to iterator with its arguments; immutable, and pickles if the arguments do."""
+    """A function from iterator to iterator, with its arguments. Immutable; it pickles if the arguments do."""
 
     __slots__ = ("args", "kwargs", "maker")
 
@@ -44,11 +43,11 @@ class Stage:
         self.maker, self.args, self.kwargs = maker, args, kwargs
 
     def __call__(self, source: Iterable[Any]) -> Iterator[Any]:
-        """The stage at work on items, outside any pipeline."""
+        """Run the stage on items, outside any pipeline."""
         return self.run(iter(source), PassContext())
 
     def run(self, source: Iterator[Any], context: PassContext) -> Iterator[Any]:
-        """The stage at work on the items of one pass."""
+        """Run the stage on the items of one pass."""
         maker = self.maker
         if maker.keyed:
             return maker.function(source, context, *self.args, **self.kwargs)
@@ -70,8 +69,8 @@ class StageMaker(Generic[P]):
     """Makes stages of one kind: ``shuffle(100)`` is the stage that shuffles with a buffer of 100.
 
     Args:
-        function: from an iterator (and a `PassContext` if keyed) and the stage's arguments to an iterator.
-        keyed: whether it draws random numbers, and is to be given the `PassContext` that keys them.
+        function: takes an iterator, a `PassContext` if keyed, and the stage's arguments; returns an iterator.
+        keyed: whether it draws random numbers, and so needs the `PassContext` that keys them.
     """
 
     def __init__(self, function: Callable[..., Iterator[Any]], keyed: bool) -> None:
@@ -97,14 +96,14 @@ class StageMaker(Generic[P]):
 
 
 def stage(function: Callable[Concatenate[Iterator[Any], P], Iterator[Any]]) -> StageMaker[P]:
-    """Decorates a function from an iterator (and further arguments) to an iterator: it then makes stages."""
+    """Decorate a function from an iterator (and further arguments) to an iterator, so that it makes stages."""
     return StageMaker(function, keyed=False)
 
 
 def keyed_stage(
     function: Callable[Concatenate[Iterator[Any], PassContext, P], Iterator[Any]],
 ) -> StageMaker[P]:
-    """As `stage`, for a function that draws random numbers: its second argument is the `PassContext` that keys them."""
+    """Like `stage`, for a function that draws random numbers: its second argument is a `PassContext` to key them."""
     return StageMaker(function, keyed=True)
 
 
@@ -112,13 +111,13 @@ F = TypeVar("F", bound=Callable[..., Stage])
 
 
 def makes_stages(function: F) -> F:
-    """Marks a function that returns a stage, for those who would name it without calling it."""
+    """Mark a function that returns a stage, so that a pipeline calls it if you leave out the parentheses."""
     function.makes_stage = True  # type: ignore[attr-defined]  # functions have room for attributes
     return function
 
 
 DROPPED: Any = object()
-"""What a function of samples returns for one that is left out."""
+"""What a function returns to leave a sample out."""
 
 
 def each(
@@ -127,12 +126,12 @@ def each(
     handler: ErrorHandler,
     errors: type[Exception] = Exception,
 ) -> Iterator[Any]:
-    """What a function makes of each sample, but for those it drops.
+    """Yield the result of a function for each sample, except those it drops.
 
     Args:
         function: sample → result, or `DROPPED`.
         handler: what to do about an error: leave the sample out, end the stream, or raise.
-        errors: which errors are the handler's business; others are raised.
+        errors: which errors the handler gets; others are raised.
     """
     for sample in source:
         try:
@@ -148,10 +147,10 @@ def each(
 
 
 class PipelineStage:
-    """A stage that is a class: its method `run` takes an iterator and gives one. Any function does as well."""
+    """A stage as a class, whose method `run` takes and returns an iterator. A function works as well."""
 
     def run(self, source: Iterator[Any]) -> Iterable[Any]:
-        """What the stage makes of what it reads; the user's classes define it."""
+        """Return the items of the stage. Subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} needs a method `run(self, source)`")
 
     def __call__(self, source: Iterable[Any]) -> Iterator[Any]:
@@ -159,22 +158,22 @@ class PipelineStage:
 
 
 class _Unnamed(StageMaker[Any]):
-    """A maker whose function is the user's; its stages pickle if that does."""
+    """A maker for a user function. Its stages pickle if the function does."""
 
     def __reduce__(self) -> Any:
         return type(self), (self.function, False)
 
 
 def pipelinefilter(function: Callable[..., Any]) -> Callable[..., Stage]:
-    """Makes stages of a function of an iterator and further arguments: ``pipelinefilter(f)(3)`` is a stage."""
+    """Turn a function of an iterator and further arguments into a maker of stages: ``pipelinefilter(f)(3)``."""
     return _Unnamed(function, keyed=False)
 
 
 def start_pass(source: Any, number: int) -> Iterator[Any]:
-    """The items of one pass over what a pipeline begins with.
+    """Start a pass over the source of a pipeline and return its items.
 
     Args:
-        source: has `iterate(number)`, or can be iterated again and again, or is a function that returns an iterator.
+        source: an object with `iterate(number)`, an iterable, or a function that returns an iterator.
         number: of the pass, from 0.
 
     Raises:
@@ -188,11 +187,12 @@ def start_pass(source: Any, number: int) -> Iterator[Any]:
         return iter(source)
     if isinstance(source, Stage):
         raise UsageError(
-            f"{source} stands first in the pipeline, where what is read belongs: a list of shards, say"
+            f"{source} is the first stage of the pipeline, but a pipeline starts with a source, such as a list of "
+            "shards"
         )
     if callable(source):
         return iter(source())
-    raise UsageError(f"{describe_type(source)} cannot be read: it is no list, no dataset and no function")
+    raise UsageError(f"{describe_type(source)} cannot be read: it is not a list, a dataset or a function")
 
 
 def describe_type(entry: Any) -> str:

@@ -1,7 +1,7 @@
-"""From shards to samples: the strict tar reader as stages, and readers of records.
+"""Stages from shards to samples: the strict tar reader, and readers of records.
 
-`tarfile_to_samples` goes from shards to samples at once. `url_opener`, `tar_file_expander` and `group_by_keys` are
-the same in three steps, for those who put something between them. All read by a `ShardReader`.
+`tarfile_to_samples` leads from shards to samples in one step. `url_opener`, `tar_file_expander` and `group_by_keys` do
+the same in three, if you want to put something between them. All of them use a `ShardReader`.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from wdspec.urls.urls import ShardUrl
 from wdspec.webdataset.gopen import gopen as gopen
 from wdspec.webdataset.handlers import ErrorHandler
 from wdspec.webdataset.handlers import reraise_exception as reraise_exception
-from wdspec.webdataset.stage import Stage, makes_stages, stage
+from wdspec.webdataset.stage import Stage, describe_type, makes_stages, stage
 from wdspec.webdataset.stage import pipelinefilter as pipelinefilter
 
 T = TypeVar("T")
 Policy = Callable[[ShardError], None]
-"""What a reader calls with an error of the data: it goes on behind it, unless this raises."""
+"""What a reader calls with an error of the data. Reading continues unless it raises."""
 
 
 @dataclass(frozen=True)
 class ShardReader:
-    """How URLs become samples: the storage of the environment, as it was in the parent."""
+    """How shards are read: with the environment and working directory of the process that created it."""
 
     storage: Storage
     base: str
-    """Absolute directory that relative paths start at."""
+    """The absolute directory of relative paths."""
     format: str = "tar"
-    """Of all shards, or ``auto`` to go by the name of each."""
+    """The format of all shards, or ``auto`` to choose it by the name of each."""
     may_be_empty: bool = False
-    """Whether a shard without anything in it is no error."""
+    """Whether shards may be empty."""
     fields: SampleFields = field(default_factory=lambda: SampleFields(names=("raw",), secure=False))
 
     @classmethod
@@ -59,12 +59,12 @@ class ShardReader:
         cache_dir: str | os.PathLike[str] | None = None,
         cache_size: int | None = None,
     ) -> ShardReader:
-        """One for the environment and working directory of this process.
+        """Create a reader for the environment and working directory of this process.
 
         Args:
             format: of the shards.
-            urls: the shards, as far as known: copies under their bare names are looked for in the cache.
-            cache_dir, cache_size: go before `WDS_CACHE` and `WDS_CACHE_SIZE`.
+            urls: the shards, as far as known, to look for copies under their bare names in the cache.
+            cache_dir, cache_size: override `WDS_CACHE` and `WDS_CACHE_SIZE`.
         """
         environment = Environment.read()
         if cache_dir is not None:
@@ -75,7 +75,7 @@ class ShardReader:
         return cls(storage, environment.directory, format)
 
     def copy_of(self, url: str) -> str | None:
-        """The path of the copy of a shard in the cache; None where it is not cached."""
+        """Return the path of the cached copy of a shard; None if it is not cached."""
         copies = self.storage.resolve(ShardUrl(url, self.base)).copies if self.storage.cache else None
         return None if copies is None else path_of_copy(copies) or copies.path
 
@@ -83,11 +83,11 @@ class ShardReader:
         return f"ShardReader({self.base!r})"
 
     def open(self, url: str) -> BinaryIO:
-        """The bytes of a shard."""
+        """Open the bytes of a shard."""
         return self.storage.watched(ShardUrl(url, self.base))
 
     def opener(self) -> ShardOpener:
-        """Opens whole samples."""
+        """Return what opens the samples of a shard."""
         return ShardOpener(
             "",
             self.storage,
@@ -99,17 +99,17 @@ class ShardReader:
         )
 
 
-class _Stop(Exception):  # noqa: N818  # no error: it carries a handler's "stop" out of the reader
+class _Stop(Exception):  # noqa: N818  # not an error: it carries a handler's decision out of the reader
     pass
 
 
-def handled(
+def read_with_handler(
     url: str, read: Callable[[Policy], Iterable[T]], handler: ErrorHandler
 ) -> Generator[T, None, bool]:
-    """What is read of one shard, with the handler for its errors.
+    """Read one shard, with a handler for its errors.
 
     Returns:
-        Whether the stream goes on behind the shard.
+        Whether to continue with the next shard.
     """
 
     def decide(error: ShardError) -> None:
@@ -128,14 +128,13 @@ def handled(
 
 
 def piece_of(entry: Any, base: str = "") -> Piece:
-    """What is to be read of an entry of a shard list, a dict or a URL; `base` is where relative paths start."""
+    """Return the part of a shard that an entry of a shard list (a dict or a URL) describes."""
     if isinstance(entry, dict) and isinstance(entry.get("url"), str):
         return Piece(ShardUrl(entry["url"], base), entry.get("stride", 1), entry.get("residue", 0))
     if isinstance(entry, (str, os.PathLike)):
         return Piece(ShardUrl(os.fspath(entry), base))
     raise UsageError(
-        f"a {type(entry).__name__} came where shards are read; it takes URLs, or dicts with a `url`, as "
-        "SimpleShardList yields"
+        f"{describe_type(entry)} is not a shard; pass URLs, or dicts with a `url` as SimpleShardList yields them"
     )
 
 
@@ -143,7 +142,7 @@ Rename = Callable[[str], str]
 Selection = Callable[[str], bool]
 
 _WHOLE_NAME = KeyRule(kind="regex", regex=r"(?s)(.*)()")
-"""Takes each member for a sample of its own, with its whole name for a key."""
+"""Makes each member a sample, with its whole name as the key."""
 _DEFAULT_KEY = splitter(KeyRule())
 
 
@@ -154,16 +153,16 @@ def tarfile_to_samples(
     rename_files: Rename | None = None,
     reader: ShardReader | None = None,
 ) -> Stage:
-    """A stage from shards to raw samples: dicts of `__key__`, `__url__` and bytes by suffix.
+    """Return a stage from shards to raw samples: dicts of `__key__`, `__url__` and bytes by suffix.
 
-    A sample is whole or it is not delivered; see `TarSamples` for what is an error. A handler that continues loses
-    the sample at fault, or what is left of the shard where its next sample cannot be found.
+    Samples are complete or not delivered; see `TarSamples` for what is an error. If a handler continues, the faulty
+    sample is lost, or the rest of the shard if the next sample cannot be found.
 
     Args:
         handler: what to do about an error.
         select_files: which members to keep, by name after renaming.
-        rename_files: new name of each member, before it is grouped into samples.
-        reader: how shards are opened; by default as this process's environment says now.
+        rename_files: the new name of each member, before it is grouped into samples.
+        reader: how shards are opened; by default as the environment of this process says now.
     """
     return read_tars(reader or ShardReader.here(), handler, select_files, rename_files)
 
@@ -177,9 +176,10 @@ def read_tars(
     rename_files: Rename | None = None,
     empty_check: bool = False,
 ) -> Iterator[Any]:
-    """`tarfile_to_samples` with its reader given; `empty_check` makes a pass without samples an error.
+    """Read raw samples with a reader.
 
-    Not so where a handler may have left all of them out."""
+    With `empty_check`, a pass without samples is an error, unless a handler may have left all of them out.
+    """
 
     def read(entries: Iterator[Any]) -> Iterator[Any]:
         if select_files is None and rename_files is None:
@@ -208,12 +208,12 @@ def _samples(source: Iterator[Any], reader: ShardReader, handler: ErrorHandler) 
         for entry, following in pairwise(chain(source, [None])):
             piece = piece_of(entry, base)
             ahead.expect([piece_of(following, base).shard] if following is not None else ())
-            if not (yield from handled(piece.shard.text, read, handler)):
+            if not (yield from read_with_handler(piece.shard.text, read, handler)):
                 return
 
 
 def _require_samples(source: Iterator[Any], read: Callable[[Iterator[Any]], Iterator[Any]]) -> Iterator[Any]:
-    """The samples; none at all is an error, but not of a process that got pieces of shards only: they may be few."""
+    """Yield the samples. It is an error if there are none, unless this process reads only pieces of shards."""
     pieces = 0
 
     def count_pieces() -> Iterator[Any]:
@@ -228,15 +228,15 @@ def _require_samples(source: Iterator[Any], read: Callable[[Iterator[Any]], Iter
         yield sample
     if empty and not pieces:
         raise ShardError(
-            "the shards hold no samples, or none that this process reads; look at them with `wdspec head`, or pass "
-            "empty_check=False if that is meant"
+            "the shards contain no samples, or none for this process; look at them with `wdspec head`, or pass "
+            "empty_check=False if this is intended"
         )
 
 
 def url_opener(
     source: Iterable[Any], handler: ErrorHandler = reraise_exception, reader: ShardReader | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Opens shards: adds a `stream` of bytes to each ``{"url": …}``, closed when the next one is asked for."""
+    """Open shards: add a `stream` of bytes to each ``{"url": …}``. It is closed when the next shard is requested."""
     reader = reader or ShardReader.here()
     for entry in source:
         piece = piece_of(entry)
@@ -265,7 +265,7 @@ def tar_file_expander(
     select_files: Selection | None = None,
     rename_files: Rename | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """The members of open shards as dicts of `fname`, `data` and `__url__`, and ``{}`` where a shard ends."""
+    """Yield the members of open shards as dicts of `fname`, `data` and `__url__`, and ``{}`` at the end of a shard."""
 
     def read(policy: Policy) -> Iterator[dict[str, Any]]:
         members = TarSamples(
@@ -285,13 +285,13 @@ def tar_file_expander(
                 yield {"fname": name, "data": member["data"], "__url__": entry["url"], "__part__": part}
 
     for entry in source:
-        if not (yield from handled(entry["url"], read, handler)):
+        if not (yield from read_with_handler(entry["url"], read, handler)):
             return
         yield _ShardEnd()
 
 
 class _ShardEnd(dict[str, Any]):
-    """``{}`` where a shard ends. To code that takes each item for a member it is one without a name, passed over."""
+    """``{}`` at the end of a shard. Code that expects a member finds one without a name, which is ignored."""
 
     def __missing__(self, name: str) -> Any:
         return {"fname": "", "data": b""}[name]
@@ -304,18 +304,18 @@ def group_by_keys(
     suffixes: Collection[str] | None = None,
     handler: ErrorHandler = reraise_exception,
 ) -> Iterator[dict[str, Any]]:
-    """Groups adjacent members with the same key into samples.
+    """Group adjacent members with the same key into samples.
 
     Args:
-        source: members, as `tar_file_expander` gives; a ``{}`` ends a shard.
-        keys: name of a member → key and suffix, or (None, None) for one that belongs to no sample; by default cut at
-            the first dot.
-        lcase: whether suffixes become lower case.
-        suffixes: those to keep; by default all.
+        source: members, as `tar_file_expander` yields them; a ``{}`` ends a shard.
+        keys: name of a member → key and suffix, or (None, None) for one that belongs to no sample; by default, names
+            are split at the first dot.
+        lcase: whether to make suffixes lower case.
+        suffixes: the suffixes to keep; by default all.
 
     Raises:
-        ShardError: two members of one name in a sample, or a key that comes back after others, unless the handler
-            says otherwise: then the first member stays, and the torn sample goes.
+        ShardError: a sample has two members of one name, or its key has occurred before other keys. If the handler
+            continues, the first member is kept, or the split sample is left out.
     """
     sample: dict[str, Any] | None = None
     seen: set[str] = set()
@@ -340,7 +340,7 @@ def group_by_keys(
             sample, torn = {"__key__": key, "__url__": url}, key in seen
             if torn:
                 error = ShardError(
-                    "a key that came before comes back after other keys", url=url, key=key, member=name
+                    "the key has occurred before, and other keys since", url=url, key=key, member=name
                 )
                 if not handler(error):
                     return
@@ -365,13 +365,14 @@ def _at_the_first_dot(name: str) -> tuple[str, str] | tuple[None, None]:
 
 @makes_stages
 def cbors_to_samples(handler: ErrorHandler = reraise_exception, reader: ShardReader | None = None) -> Stage:
-    """A stage from shards to the values of concatenated CBOR records: lists, maps, whatever was written.
+    """Return a stage from shards to the values of concatenated CBOR records, of any type.
 
-    `WebDataset("x.cbors")` instead takes records for samples, maps of field to value, and adds `__key__` and `__url__`.
+    `WebDataset("x.cbors")`, by contrast, expects records that are samples, maps of field to value, and adds `__key__`
+    and `__url__`.
 
     Args:
-        handler: what to do about a damaged shard: what follows in it is lost.
-        reader: how shards are opened; by default as this process's environment says now.
+        handler: what to do about a damaged shard. If it continues, the rest of the shard is lost.
+        reader: how shards are opened; by default as the environment of this process says now.
     """
     return read_records(reader or ShardReader.here(), "cbor", handler)
 
@@ -380,13 +381,13 @@ def cbors_to_samples(handler: ErrorHandler = reraise_exception, reader: ShardRea
 def msgpacks_to_samples(
     handler: ErrorHandler = reraise_exception, reader: ShardReader | None = None
 ) -> Stage:
-    """As `cbors_to_samples`, for concatenated MessagePack."""
+    """Like `cbors_to_samples`, for concatenated MessagePack."""
     return read_records(reader or ShardReader.here(), "msgpack", handler)
 
 
 @makes_stages
 def jsonl_to_samples(handler: ErrorHandler = reraise_exception, reader: ShardReader | None = None) -> Stage:
-    """As `cbors_to_samples`, for JSON lines."""
+    """Like `cbors_to_samples`, for JSON lines."""
     return read_records(reader or ShardReader.here(), "jsonl", handler)
 
 
@@ -394,8 +395,8 @@ def jsonl_to_samples(handler: ErrorHandler = reraise_exception, reader: ShardRea
 def read_records(
     source: Iterator[Any], reader: ShardReader, format: Format, handler: ErrorHandler = reraise_exception
 ) -> Iterator[Any]:
-    """The values of the records of shards."""
-    split = _boxed(splitter_of(format))
+    """Yield the values of the records of shards."""
+    split = _box(splitter_of(format))
 
     def read(policy: Policy) -> Iterator[Any]:
         with closing(reader.open(piece.shard.text)) as raw:
@@ -414,37 +415,37 @@ def read_records(
 
     for entry in source:
         piece = piece_of(entry)
-        if not (yield from handled(piece.shard.text, read, handler)):
+        if not (yield from read_with_handler(piece.shard.text, read, handler)):
             return
 
 
-def _boxed(split: RecordSplitter) -> RecordSplitter:
-    """Puts each record into a map, as what reads records takes maps only."""
+def _box(split: RecordSplitter) -> RecordSplitter:
+    """Wrap each record in a map, as `RecordSamples` accepts only maps."""
 
-    def boxed(piece: bytes, is_last: bool) -> Iterator[Record]:
+    def split_and_box(piece: bytes, is_last: bool) -> Iterator[Record]:
         for record in split(piece, is_last):
             plain = record.value is NOTHING or record.fault
             yield record if plain else record._replace(value={"value": record.value})
 
-    return boxed
+    return split_and_box
 
 
 _BASE_AND_EXTENSIONS = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)
 
 
 def base_plus_ext(path: str) -> tuple[str, str] | tuple[None, None]:
-    """Key and suffix of a member: what stands before and behind the first dot of its name; None where there is none."""
+    """Return key and suffix of a member: its name before and after the first dot; None if there is no dot."""
     match = _BASE_AND_EXTENSIONS.fullmatch(path)
     return (match[1], match[2]) if match else (None, None)
 
 
 def valid_sample(sample: Any) -> bool:
-    """Whether it is a sample: a dict with something in it that is not marked as `__bad__`."""
+    """Whether this is a sample: a dict that is not empty and not marked as `__bad__`."""
     return isinstance(sample, dict) and bool(sample) and not sample.get("__bad__", False)
 
 
 def tarfile_samples(data: Iterable[Any], *args: Any, **kwargs: Any) -> Iterator[Any]:
-    """`tarfile_to_samples` as a function of the shards."""
+    """Read samples like the stage `tarfile_to_samples`, as a function of the shards."""
     return tarfile_to_samples(*args, **kwargs)(data)
 
 

@@ -1,4 +1,4 @@
-"""What webdataset's other modules share: which rank and worker this process is, seeds, and small functions."""
+"""Small functions that webdataset has in its module `utils`: rank and worker of this process, seeds, repetition."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from wdspec.webdataset.stage import PipelineStage as PipelineStage
 
 
 def pytorch_worker_info(group: Any = None) -> tuple[int, int, int, int]:
-    """(rank, ranks, worker, workers); a process group cannot be chosen, so that `group` is left out of account."""
+    """Return (rank, world size, worker, workers). `group` is ignored."""
     seat = find_seat()
     return (seat.rank, seat.world_size, *worker_place())
 
 
 def pytorch_worker_seed(group: Any = None) -> int:
-    """A number that differs between ranks and workers, the same on every run."""
+    """Return a number for this rank and worker, the same in every run."""
     rank, _, worker, _ = pytorch_worker_info(group)
     return rank * 1000 + worker
 
 
 def make_seed(*args: Any) -> int:
-    """31 bits that depend on the arguments alone, the same in every process."""
+    """Return 31 bits that depend on the arguments only, and are the same in every process."""
     return key64(0, *map(repr, args)) >> 33
 
 
 def identity(x: Any) -> Any:
-    """The argument."""
+    """Return the argument."""
     return x
 
 
 def deprecated(arg: Any = None) -> Any:
-    """Decorator: the function warns that it is old."""
+    """Decorate a function so that it warns that it is deprecated."""
     if not callable(arg):
         return deprecated
 
@@ -53,7 +53,7 @@ def deprecated(arg: Any = None) -> Any:
 
 
 def guess_batchsize(batch: Any) -> int:
-    """How many samples a batch has, by its first column."""
+    """Return the number of samples of a batch, by its first column."""
     columns = list(batch.values()) if isinstance(batch, dict) else batch
     return len(columns[0]) if isinstance(columns, (tuple, list)) else len(columns)
 
@@ -65,7 +65,7 @@ def repeatedly(
     nsamples: int | None = None,
     batchsize: Callable[[Any], int] = guess_batchsize,
 ) -> Iterator[Any]:
-    """The items of something that can be iterated again and again, up to so many passes, items or samples in them."""
+    """Yield the items of an iterable again and again, up to a number of passes, items (batches) or samples in them."""
     items = samples = 0
     for number in itertools.count(1):
         empty = True
