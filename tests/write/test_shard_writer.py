@@ -113,7 +113,7 @@ def test_a_first_sample_that_cannot_be_written_leaves_no_empty_shard(tmp_path):
 
 @pytest.mark.parametrize("pattern", ["a.tar", "a-%d-%d.tar", "100%-%d.tar", "a-%s-%q.tar"])
 def test_a_pattern_has_one_number(pattern):
-    with pytest.raises(wdspec.UsageError, match="needs one `%d` or `%06d`"):
+    with pytest.raises(wdspec.UsageError, match="write one `%d` or `%06d`"):
         wdspec.ShardWriter(pattern)
 
 
