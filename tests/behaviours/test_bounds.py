@@ -138,7 +138,7 @@ def test_an_npy_file_ends_with_its_array(version):
     ("name", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress)]
 )
 def test_a_bomb_takes_no_more_memory_than_is_kept_at_once(monkeypatch, name, pack):
-    monkeypatch.setattr(kinds, "_KEPT", 1 << 20)
+    monkeypatch.setattr(kinds, "_AT_ONCE", 1 << 20)
     monkeypatch.setattr(kinds, "MAX_DECOMPRESSED", 1 << 24)
     bomb, large = pack(bytes((1 << 24) + 1)), pack(bytes(1 << 24))
     tracemalloc.start()

@@ -241,7 +241,7 @@ def test_a_damaged_line_is_an_error_that_names_source_url_and_byte_or_a_counted_
         "elastic": {"ranks": 1, "workers": 1},
     }
     reader = sample_reader(load(spec))
-    with pytest.raises(wdspec.ShardError, match=r"a line is no JSON.*source a, url .*a\.jsonl, byte \d+"):
+    with pytest.raises(wdspec.ShardError, match=r"a line is not JSON.*source a, url .*a\.jsonl, byte \d+"):
         [reader.batch(number) for number in range(18)]
     reader.close()
     reader = sample_reader(load({**spec, "errors": "skip"}))

@@ -1,4 +1,4 @@
-"""Which reader a shard gets, by its format."""
+"""Choosing the reader of a shard by its format."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ def raw_samples(
     only_sizes: bool = False,
     **options: Any,
 ) -> RawSamples:
-    """The samples of one uncompressed shard.
+    """Return a reader for the samples of one uncompressed shard.
 
     Args:
-        key_rule, lenient_end, only_sizes: as for `TarSamples`; for tars only.
+        key_rule, lenient_end, only_sizes: for tars only; see `TarSamples`.
+        options: of `RawSamples`.
     """
     if format == "tar":
         return TarSamples(file, key_rule=key_rule, lenient_end=lenient_end, only_sizes=only_sizes, **options)

@@ -1,13 +1,11 @@
-"""One 512-byte tar header, read strictly and written plainly.
+"""One tar header of 512 bytes: reading it strictly, and writing it.
 
-The layout is the same in every dialect (old V7, ustar, GNU, pax): name 100, mode 8, uid 8, gid 8, size 12,
-mtime 12, checksum 8, typeflag 1, linkname 100, then magic, owner names and, in ustar only, a prefix of the
-name.
-Names stay bytes here: a tar does not say in which encoding they are.
+The layout is the same in every dialect (old V7, ustar, GNU, pax): name 100, mode 8, uid 8, gid 8, size 12, mtime 12,
+checksum 8, typeflag 1, linkname 100, then magic, names of the owner and, in ustar only, a prefix of the name. Names
+stay bytes, as a tar does not specify their encoding.
 
-Written is plain ustar wherever that can say it, which every tar reads, and ours fastest. A header costs about a
-microsecond here, and some fifty in `tarfile`: of the members that one writer packs, only the name, the size and so the
-checksum differ.
+We write plain ustar if possible, which every program reads, and ours fastest. A header takes about 1 µs here and 50 µs
+in `tarfile`, as only name, size and checksum differ among the members of one writer.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from wdspec.base.errors import ShardError
 from wdspec.formats.blocks import BLOCK, REFETCH
 
 NAME = 100
-"""Bytes of the field for a name, and of that for the name that a link points to."""
+"""Bytes of the fields for the name, and for the name of a link's target."""
 ZERO_BLOCK = bytes(BLOCK)
 
 HARD_LINK = b"1"
@@ -35,31 +33,31 @@ CONTINUATION = b"M"
 
 SYMLINK = b"2"
 BODILESS = frozenset(b"%c" % c for c in b"123456")
-"""Links, devices, directories and fifos: no data follows, whatever their size field says."""
+"""Links, devices, directories and FIFOs: no data follows, even if the size is not 0."""
 
 UNREADABLE = {SYMLINK: "a symbolic link", b"3": "a device", b"4": "a device", b"6": "a FIFO"}
-"""Members in the place of a file that hold nothing to be read, and what they are."""
+"""Members without data that can be in place of a file, and what they are."""
 
 ASIDE = frozenset(b"%c" % c for c in b"VDNAEI")
-"""Volume label, directory dumps, and notes of other tars (ACLs, inodes): data follows, but it is no file.
-Every other typeflag is a regular file, as POSIX asks of a reader that does not know it."""
+"""Volume labels, directory dumps, and notes of other programs (ACLs, inodes): data follows, but it is not a file.
+Any other typeflag is a regular file, as POSIX requires for unknown ones."""
 
 
 class Header(NamedTuple):
-    """What one header block says of its member."""
+    """The contents of one header block."""
 
     name: bytes
     size: int
     type: bytes
     link: bytes
     name_field: bytes
-    """The name without the prefix that ustar keeps elsewhere."""
+    """The name without the prefix, which ustar has in another field."""
 
 
 class Numbers(dict[bytes, int]):
-    """The numbers in header fields by their spelling; a lookup costs a quarter of `int(text, 8)`.
+    """The numbers of header fields by their bytes. A lookup takes a quarter of the time of `int(text, 8)`.
 
-    Bounded, as the sizes of large files hardly ever repeat.
+    The dict is limited, as sizes of large files hardly ever repeat.
     """
 
     def __missing__(self, field: bytes) -> int:
@@ -70,43 +68,43 @@ class Numbers(dict[bytes, int]):
 
 
 def read_number(field: bytes) -> int:
-    """A number as tar writes it: octal text, or base-256 with the first bit set. Raises ShardError."""
+    """Read a number: octal text, or base-256 with the first bit set. Raises ShardError."""
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")
     digits = field.partition(b"\0")[0].strip(b" ")
     if not digits:
         return 0
-    # int() also takes signs, underscores and a prefix, which are no way to write a size.
+    # int() also accepts signs, underscores and a prefix, which are invalid here.
     if not digits.strip(b"01234567"):
         return int(digits, 8)
     raise ShardError(
-        f"a tar header holds {field!r} where a number belongs; the shard is damaged: {REFETCH}", code="D108"
+        f"a tar header has {field!r} instead of a number, so the shard is damaged; {REFETCH}", code="D108"
     )
 
 
 def byte_sum(data: bytes) -> int:
-    """The sum of the bytes: adler32's lower half is that sum modulo 65521, so exact for 256 bytes at once."""
+    """Return the sum of the bytes: the lower half of adler32 is the sum modulo 65521, exact for 256 bytes at a time."""
     return sum(adler32(data[at : at + 256], 0) & 0xFFFF for at in range(0, len(data), 256))
 
 
 def read_header(block: bytes) -> Header:
-    """Reads one header block of 512 bytes, checksum and all. Raises ShardError."""
+    """Read one header block of 512 bytes and check it. Raises ShardError."""
     rest = block[:148] + b" " * 8 + block[156:]
     try:
         stored = read_number(block[148:156])
     except ShardError:
         stored = -1
-    # Some old tars (Sun's among them) summed signed bytes.
+    # Some old programs, such as Sun's tar, summed signed bytes.
     if stored != byte_sum(rest) and stored != sum(struct.unpack("512b", rest)):
-        likeness = look(block) or f"they begin {block[:16]!r}"
+        likeness = look(block) or f"they start with {block[:16]!r}"
         remedy = "" if _CREATE in likeness else f"; {REFETCH}"
         raise ShardError(
-            f"bad checksum: these 512 bytes are no tar header ({likeness}){remedy}",
+            f"bad checksum: these 512 bytes are not a tar header ({likeness}){remedy}",
             code="D106" if look(block) else "D108",
         )
     name = field = text(block[:NAME])
     kind = block[156:157]
-    # Other magics keep other things (times, sparse maps) where ustar has the prefix.
+    # Other formats have other data (times, sparse maps) in place of the prefix.
     prefix = text(block[345:500]) if block[257:263] == b"ustar\0" else b""
     if prefix and kind not in EXTENSIONS:
         name = prefix + b"/" + name
@@ -114,9 +112,9 @@ def read_header(block: bytes) -> Header:
 
 
 def read_records(body: bytes) -> dict[bytes, bytes]:
-    """The records `"%d %s=%s\\n" % (length, key, value)` of a pax header.
+    """Read the records `"%d %s=%s\\n" % (length, key, value)` of a pax header.
 
-    Raises ShardError if the lengths do not add up.
+    Raises ShardError if their lengths are wrong.
     """
     records: dict[bytes, bytes] = {}
     at = 0
@@ -140,12 +138,12 @@ def read_records(body: bytes) -> dict[bytes, bytes]:
 
 
 def text(field: bytes) -> bytes:
-    """A name field up to its first NUL."""
+    """Return a field up to its first NUL."""
     return field.partition(b"\0")[0]
 
 
 def shown(name: bytes) -> str:
-    """A member's name as text; bytes that are not UTF-8 survive as surrogates."""
+    """Return the name of a member as text. Bytes that are not UTF-8 become surrogates."""
     return name.decode("utf-8", "surrogateescape")
 
 
@@ -153,7 +151,7 @@ _CREATE = "`wdspec create` makes shards"
 _LOOKS = (
     (b"version https://git-lfs", "a Git LFS pointer: run `git lfs pull`"),
     (b"<?xml", "an XML page, perhaps a store's error message"),
-    (b"<", "an HTML page, perhaps an error message or a log-in form"),
+    (b"<", "an HTML page, perhaps an error message or a login form"),
     (b"{", "JSON, perhaps a store's error message; for JSON lines set `format: jsonl`"),
     (b"PK\3\4", f"a zip file: {_CREATE} of what is in it"),
     (b"\x04\x22\x4d\x18", "lz4: compress with gz, bz2, xz or zst"),
@@ -168,7 +166,7 @@ _LOOKS = (
 
 
 def look(block: bytes) -> str | None:
-    """What the first bytes of a file seem to be, if that is known and no tar."""
+    """Say what the first bytes of a file look like, if that is known."""
     for magic, what in _LOOKS:
         if block.startswith(magic):
             return f"they look like {what}"
@@ -178,11 +176,11 @@ def look(block: bytes) -> str | None:
 TarFormat = Literal["auto", "ustar", "gnu", "pax"]
 
 END = ZERO_BLOCK * 20
-"""The end marker, filled up to the 10,240 bytes that tars come in."""
+"""The end marker, padded to 10,240 bytes, the unit of tars."""
 
 _PREFIX = 155
 _MOST_OCTAL = 8**11 - 1
-"""The largest size that ustar can say: 8 GiB less one byte."""
+"""The largest size in ustar: 8 GiB minus one byte."""
 _DIALECTS: dict[object, TarFormat] = {
     **dict.fromkeys((None, "auto"), "auto"),
     **dict.fromkeys((0, "ustar", "USTAR_FORMAT"), "ustar"),
@@ -192,23 +190,23 @@ _DIALECTS: dict[object, TarFormat] = {
 
 
 def dialect(name: object) -> TarFormat:
-    """What is meant by a name or by one of `tarfile`'s numbers; None is ``auto``. Raises ValueError."""
+    """Return the format for a name or one of `tarfile`'s numbers; None is ``auto``. Raises ValueError."""
     try:
         return _DIALECTS[name]
     except (KeyError, TypeError):
-        raise ValueError(f"{name!r} is no tar format; there are auto, ustar, gnu and pax") from None
+        raise ValueError(f"{name!r} is not a tar format; use auto, ustar, gnu or pax") from None
 
 
 class HeaderMaker:
-    """Makes the headers of regular files that differ in name and size only.
+    """Makes the headers of regular files, which differ only in name and size.
 
     Args:
         user, group: names of the owner, at most 31 bytes each.
         mode: the permissions.
         mtime: seconds since 1970.
-        format: for what ustar cannot say (names that do not fit in 100 bytes, or in 155 and 100 around a
+        format: what to write if ustar is not possible (names that do not fit in 100 bytes, or in 155 and 100 around a
             slash; sizes from 8 GiB on): ``auto`` and ``gnu`` write GNU headers, ``pax`` POSIX ones, and ``ustar``
-            refuses. `gnu` differs from `auto` in never splitting a name.
+            refuses. `gnu` differs from `auto` in that it never splits a name.
     """
 
     def __init__(
@@ -229,10 +227,10 @@ class HeaderMaker:
         self._sizes: dict[int, tuple[bytes, int]] = {}
 
     def header(self, name: bytes, size: int) -> bytes:
-        """All headers of a member: one block, or three where ustar cannot say its name or size.
+        """Return the headers of a member: one block, or three if the name or size does not fit in ustar.
 
         Raises:
-            ValueError: format `ustar` cannot say it.
+            ValueError: it does not fit in ustar, which is the format.
         """
         if len(name) > NAME or size > _MOST_OCTAL:
             return self._long(name, size)
@@ -255,7 +253,7 @@ class HeaderMaker:
                 return self._finished(parts[1], b"%011o\0" % size, b"0", parts[0])
         if self._format == "ustar":
             raise ValueError(
-                f"format ustar cannot hold {_what(name, size)}; leave `format` out, or make it gnu or pax"
+                f"format ustar cannot store {_what(name, size)}; leave `format` out, or use gnu or pax"
             )
         longer = b""
         if len(name) > NAME:
@@ -284,7 +282,7 @@ class HeaderMaker:
 
 
 def padding(size: int) -> bytes:
-    """The zeros that fill a member of this size up to whole blocks."""
+    """Return the zeros that fill the last block of a member of this size."""
     return ZERO_BLOCK[: -size % BLOCK]
 
 
@@ -293,7 +291,7 @@ def _filled(body: bytes) -> bytes:
 
 
 def _split(name: bytes) -> tuple[bytes, bytes] | None:
-    """A name as (prefix, rest) at a slash, where both fit."""
+    """Split a name at a slash into (prefix, rest), if both fit."""
     cut = name.rfind(b"/", 0, _PREFIX + 1)
     if cut <= 0 or not 0 < len(name) - cut - 1 <= NAME:
         return None
@@ -301,7 +299,7 @@ def _split(name: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _record(key: bytes, value: bytes) -> bytes:
-    """One pax record; its length counts the digits of the length too."""
+    """Return a pax record. Its length includes the digits of the length."""
     rest = b" " + key + b"=" + value + b"\n"
     length = len(rest)
     while length != len(rest) + len(b"%d" % length):
@@ -310,7 +308,7 @@ def _record(key: bytes, value: bytes) -> bytes:
 
 
 def _number(value: int, what: str) -> bytes:
-    """Twelve bytes: octal, or base-256 as GNU has it where that is too short."""
+    """Return twelve bytes: octal, or GNU's base-256 if that is too short."""
     if value < 0:
         raise ValueError(f"{what} {value} is negative")
     if value <= _MOST_OCTAL:
