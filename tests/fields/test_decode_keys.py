@@ -75,7 +75,7 @@ def test_a_key_that_no_sample_matches_is_warned_of_once() -> None:
             assert decode({"__key__": str(index), "jpg": b"x", "txt": b"y"}) is not None
             assert bool(caught) == (index >= TRIAL - 1)
     assert [str(each.message) for each in caught] == [
-        "`decode` names `imgae`, but no field has matched in 100 samples; the last one's fields: jpg, txt. "
+        "`decode` has `imgae`, but no field matched in 100 samples; the fields of the last one are: jpg, txt. "
         "Keys are names of fields, or suffixes of files"
     ]
 

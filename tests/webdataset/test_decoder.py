@@ -102,7 +102,7 @@ def test_a_failure_names_url_key_field_and_cause() -> None:
     with pytest.raises(FieldError) as caught:
         Decoder("rgb")({"__key__": "0007", "__url__": "a.tar", "left.png": b"junk"})
     assert str(caught.value) == (
-        "cannot decode as png: 4 bytes that begin with b'junk': damaged, or no image of a kind that is read "
+        "cannot decode as png: 4 bytes that start with b'junk': damaged, or not an image of a supported format "
         "[url a.tar, key 0007, field left.png]"
     )
     assert caught.value.__cause__ is not None

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any
 
 from wdspec.base.errors import UsageError, warn_user
-from wdspec.fields.encode import frozen, thawed
+from wdspec.fields.encode import freeze, thaw
 from wdspec.planning.seat import find_seat
 from wdspec.planning.shard_order import Permutation
 from wdspec.webdataset.splitting import worker_place
@@ -165,7 +165,7 @@ class DBCache(Stage):
         try:
             for sample in islice(source, limit):
                 if kept:
-                    rows.append((number, count, frozen(sample)))
+                    rows.append((number, count, freeze(sample)))
                     if len(rows) == _AT_ONCE:
                         kept = self._write(database, rows)
                         rows = []
@@ -218,7 +218,7 @@ class DBCache(Stage):
 
 
 def _sample(database: sqlite3.Connection, place: tuple[int, int]) -> Any:
-    return thawed(
+    return thaw(
         database.execute("SELECT data FROM samples WHERE id = ? AND position = ?", place).fetchone()[0]
     )
 

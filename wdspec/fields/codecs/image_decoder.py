@@ -1,22 +1,21 @@
-"""Images: bytes → numpy array, torch tensor or Pillow image, with all their pixels, rescaled on the way if asked.
+"""Decoding images: bytes → numpy array, torch tensor or Pillow image, optionally rescaled.
 
-What each decoder gives is in its row (`ImageSpec`), and in docs/decoders.md. Arrays are writable and C-contiguous,
-tensors contiguous. Pictures of 16 bits keep them in the float and 16-bit decoders, and are scaled to 8 bits in the
-others; in a 16-bit decoder an 8-bit value v becomes 257·v, so that white stays white. Of an animation the first frame
-counts, and the format goes by the bytes, not by the name.
+The table of decoders (`ImageSpec`) and docs/decoders.md list the results. Arrays are writable and C-contiguous, tensors
+contiguous. Images of 16 bits keep them in the float and 16-bit decoders, and are scaled to 8 bits in the others; in a
+16-bit decoder, an 8-bit value v becomes 257·v, so that white stays white. Only the first frame of an animation is read,
+and the format is recognized by the bytes, not by the name.
 
-`rgb8+upright` turns and mirrors the picture as its EXIF orientation says, before anything else (TIFF and AVIF, whose
-orientation is no afterthought, Pillow turns in any case).
+`rgb8+upright` first rotates and mirrors the image as its EXIF orientation says (for TIFF and AVIF, Pillow always does).
 
-JPEGs are read by simplejpeg, where it is installed (`wdspec[fast]`): the same pixels as Pillow's, in less time. It
-reads baseline and progressive files, grey ones, and coloured ones as colour. For all others, and whatever it finds
-fault with, Pillow's word counts, so that a file reads alike on machines with simplejpeg and without. `rgb8+pillow`
-keeps simplejpeg out.
+JPEGs are read by simplejpeg if it is installed (`wdspec[fast]`): it gives the same pixels as Pillow in less time. It
+reads baseline and progressive files, in grey, or in colour if the decoder has colours. Pillow reads all others, and all
+files in which simplejpeg finds an error, so that results do not depend on what is installed. `rgb8+pillow` excludes
+simplejpeg.
 
-JPEGs that are to be smaller are decoded at a half, a quarter or an eighth of their size, unless `dct_scaling=false`.
-libjpeg makes such a picture of a part of each block's frequencies, which is cheaper than to make all pixels and to
-average them. What is left is resized as before, to the same size; what it gives differs by less than a grey level
-in the mean (docs/decoders.md says how much).
+JPEGs that will be smaller are decoded at a half, a quarter or an eighth of their size, unless `dct_scaling=false`.
+libjpeg computes such an image from some of the frequencies of each block, which is faster than to compute all pixels
+and average them. The result is then resized to the same size as before; the mean difference is less than one grey level
+(docs/decoders.md has numbers).
 """
 
 from __future__ import annotations
@@ -39,36 +38,36 @@ from wdspec.spec.language.decoder_options import option_values, split_decoder
 from wdspec.spec.language.decoders import BY_NAME, IMAGE_FORMATS
 
 SPARE = 1.5
-"""How many times as large as the result what is decoded stays, at least: below it the difference can be seen."""
+"""A reduced image is at least this many times as large as the result; otherwise the difference is visible."""
 
 
 class Reduction:
-    """By how much a picture is reduced as it is decoded, and what is left to do: known once its size is.
+    """How much to reduce an image while it is decoded, and the remaining steps. Both depend on the size of the image.
 
     Args:
-        fits: the steps for a picture of a size (width, height).
+        fits: the steps for an image of a size (width, height).
     """
 
     def __init__(self, fits: Callable[[Size], list[Fit]]) -> None:
         self._fits = fits
         self.fits: list[Fit] | None = None
-        """The steps from the reduced picture on; None as long as no size was told."""
+        """The steps for the reduced image; None while its size is not known."""
 
     def __call__(self, size: Size) -> int:
-        """1, 2, 4 or 8, for a picture of a size (width, height)."""
+        """Return 1, 2, 4 or 8, for an image of a size (width, height)."""
         by, self.fits = reduced(size, self._fits(size))
         return by
 
 
 def reduced_size(size: Size, by: int) -> Size:
-    """Width and height of a picture that is reduced: blocks at its edges count as whole ones."""
+    """Return width and height of a reduced image; partial blocks at its edges count as whole ones."""
     return -(-size[0] // by), -(-size[1] // by)
 
 
 def reduced(size: Size, fits: list[Fit]) -> tuple[int, list[Fit]]:
-    """By how much to reduce a picture of a size (width, height), and the steps from there on.
+    """Return by how much to reduce an image of a size (width, height), and the remaining steps.
 
-    It stays as it is where no step averages its pixels first, which labels, too, must not be.
+    It is not reduced unless the first step averages pixels, which must not happen to labels.
     """
     if not fits or not fits[0].antialias or fits[0].smooth == NEAREST:
         return 1, fits
@@ -81,7 +80,7 @@ def reduced(size: Size, fits: list[Fit]) -> tuple[int, list[Fit]]:
     part = (left / by, top / by, right / by, bottom / by)
     if first.crop is None:
         return by, [replace(first, part=part), *fits[1:]]
-    # Pixels beyond the crop do not count, but for those that it shares with a reduced one.
+    # Pixels outside the crop do not count, except those in the same reduced pixel.
     crop = (math.floor(part[0]), math.floor(part[1]), math.ceil(part[2]), math.ceil(part[3]))
     inside = (part[0] - crop[0], part[1] - crop[1], part[2] - crop[0], part[3] - crop[1])
     return by, [replace(first, crop=crop, part=inside), *fits[1:]]
@@ -89,16 +88,16 @@ def reduced(size: Size, fits: list[Fit]) -> tuple[int, list[Fit]]:
 
 _NATIVE = "L" if sys.byteorder == "little" else "B"
 _OTHER_BYTE = {"B": "L", "L": "B", "N": "B" if _NATIVE == "L" else "L"}
-"""Byte order of 16-bit samples in Pillow's raw modes → the one under which Pillow takes the low byte for the high."""
+"""Byte order of 16-bit samples in Pillow's raw modes → the other one, with which Pillow reads the low bytes."""
 
 
 def open_image(data: bytes, reduction: Reduction | None = None) -> Image.Image:
-    """Opens an image and reads all of its pixels; those of a JPEG reduced, if there is something that says by how much.
+    """Open an image and read all of its pixels; a JPEG may be reduced.
 
     Raises:
-        Exception: whatever Pillow has against the data, and ValueError for more than `MAX_PIXELS`, or no image.
+        Exception: errors of Pillow, and ValueError for more than `MAX_PIXELS`, or if it is not an image.
     """
-    image = _opened(io.BytesIO(data), data)
+    image = _open(io.BytesIO(data), data)
     _reduce(image, reduction)
     image.load()
     return image
@@ -107,14 +106,14 @@ def open_image(data: bytes, reduction: Reduction | None = None) -> Image.Image:
 def open_deep_image(
     data: bytes, reduction: Reduction | None = None
 ) -> tuple[Image.Image, Image.Image | None]:
-    """As `open_image`, and for 16-bit colour, of which Pillow keeps the high bytes, an image of the low ones."""
-    image = _opened(io.BytesIO(data), data)
-    other = [_with_other_byte(tile) for tile in image.tile]
+    """Like `open_image`; also return an image of the low bytes of 16-bit colour, whose high bytes Pillow reads."""
+    image = _open(io.BytesIO(data), data)
+    other = [_read_low_bytes(tile) for tile in image.tile]
     _reduce(image, reduction)
     image.load()
     if not other or None in other:
         return image, None
-    low = _opened(io.BytesIO(data), data)
+    low = _open(io.BytesIO(data), data)
     low.tile = other
     low.load()
     return image, low
@@ -123,13 +122,13 @@ def open_deep_image(
 def _reduce(image: Image.Image, reduction: Reduction | None) -> None:
     if reduction is None:
         return
-    reduction.fits = None  # another reader may have begun with this file, and given it up
+    reduction.fits = None  # another reader may have tried this file before
     if image.format in ("JPEG", "MPO") and (by := reduction(image.size)) > 1:
         image.draft(None, (image.width // by, image.height // by))
 
 
-def _with_other_byte(tile: Any) -> Any:
-    """The same part of a file, read so that 16-bit colours give their low bytes; None for other pixels."""
+def _read_low_bytes(tile: Any) -> Any:
+    """Return a tile that reads the low bytes of 16-bit colours; None for other pixels."""
     codec, extents, offset, args = tile
     mode = args[0] if isinstance(args, tuple) and args else args
     kind, _, order = mode.partition(";16") if isinstance(mode, str) else ("", "", "")
@@ -139,14 +138,14 @@ def _with_other_byte(tile: Any) -> Any:
     return codec, extents, offset, (other, *args[1:]) if isinstance(args, tuple) else other
 
 
-def _opened(file: io.BytesIO, data: bytes) -> ImageFile.ImageFile:
+def _open(file: io.BytesIO, data: bytes) -> ImageFile.ImageFile:
     if ImageFile.LOAD_TRUNCATED_IMAGES:
-        file = _checked(data)
+        file = _strict_file(data)
     try:
-        image = Image.open(file, formats=_formats())
+        image = Image.open(file, formats=_find_formats())
     except UnidentifiedImageError as cause:
-        what = f"{len(data):,} bytes that begin with {data[:8]!r}" if data else "an empty file"
-        raise ValueError(f"{what}: damaged, or no image of a kind that is read") from cause
+        what = f"{len(data):,} bytes that start with {data[:8]!r}" if data else "an empty file"
+        raise ValueError(f"{what}: damaged, or not an image of a supported format") from cause
     width, height = image.size
     if width * height > MAX_PIXELS:
         raise ValueError(f"{width}×{height} is more than {MAX_PIXELS:,} pixels; read it as `raw`")
@@ -156,7 +155,7 @@ def _opened(file: io.BytesIO, data: bytes) -> ImageFile.ImageFile:
 
 
 class _NoMore(io.BytesIO):
-    """A file that fails to be read at its end, once `strict`."""
+    """A file whose reads at the end fail if `strict` is set."""
 
     strict = False
 
@@ -167,11 +166,11 @@ class _NoMore(io.BytesIO):
         return data
 
 
-def _checked(data: bytes) -> io.BytesIO:
-    """A file for Pillow when the process has set it to paint what is missing of an image grey.
+def _strict_file(data: bytes) -> io.BytesIO:
+    """Return a file for Pillow if this process set it to accept truncated images.
 
-    That is a setting of the whole process which we neither touch nor obey: reads beyond the end fail by our own
-    doing, and damaged PNGs by their CRC.
+    This is a setting of the whole process, which we neither change nor follow: reads after the end fail in our file,
+    and damaged PNGs fail by their CRC.
     """
     if data.startswith(b"\x89PNG"):
         with Image.open(io.BytesIO(data), formats=("PNG",)) as image:
@@ -180,8 +179,8 @@ def _checked(data: bytes) -> io.BytesIO:
 
 
 @lru_cache(maxsize=1)
-def _formats() -> tuple[str, ...]:
-    """The formats that this Pillow can read; `Image.init` would import forty plugins instead of these."""
+def _find_formats() -> tuple[str, ...]:
+    """Return the formats that this Pillow can read. `Image.init` would import forty plugins."""
     found = []
     for format in IMAGE_FORMATS:
         try:
@@ -198,7 +197,7 @@ Array = np.ndarray[Any, Any]
 
 @lru_cache(maxsize=1)
 def simplejpeg() -> Any:
-    """The module, or None where it is not installed."""
+    """Return the module, or None if it is not installed."""
     try:
         return importlib.import_module("simplejpeg")
     except ImportError:
@@ -206,11 +205,11 @@ def simplejpeg() -> Any:
 
 
 def read_jpeg(data: bytes, mode: str, reduction: Reduction | None = None) -> Array | None:
-    """Pixels as a writable uint8 array, HW or HWC; None where Pillow has to read them.
+    """Read pixels as a writable uint8 array, HW or HWC; return None if Pillow has to read them.
 
     Args:
         mode: ``L``, ``RGB`` or ``RGBA``.
-        reduction: says by how much the picture is reduced.
+        reduction: decides how much to reduce the image.
     """
     module = simplejpeg()
     if module is None or not data.startswith(b"\xff\xd8\xff"):
@@ -220,7 +219,7 @@ def read_jpeg(data: bytes, mode: str, reduction: Reduction | None = None) -> Arr
         if space not in ("YCbCr", "Gray") or height * width > MAX_PIXELS:
             return None
         if mode == "L":
-            # Pillow makes grey of RGB, which for saturated colours is not the Y of the file, and does it faster.
+            # Pillow computes grey from RGB, which differs from the Y of the file for saturated colours, and is faster.
             if space != "Gray":
                 return None
             mode = "GRAY"
@@ -239,14 +238,14 @@ _GREY = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 def fitted(image: Image.Image, fits: Sequence[Fit], nearest: bool) -> Image.Image:
-    """The image after all steps."""
+    """Apply all steps to an image."""
     for fit in fits:
         image = fit(image, nearest)
     return image
 
 
 def fitted_array(values: Array, fits: Sequence[Fit], nearest: bool) -> Image.Image:
-    """The image of an array of bytes, HW or HWC, after all steps; of a crop only its pixels become one."""
+    """Apply all steps to an array of bytes, HW or HWC. If the first one is a crop, only its pixels become an image."""
     first = fits[0]
     if first.crop is not None:
         left, top, right, bottom = first.crop
@@ -257,23 +256,22 @@ def fitted_array(values: Array, fits: Sequence[Fit], nearest: bool) -> Image.Ima
 
 
 def has_16_bits(image: Image.Image) -> bool:
-    """Whether an image is grey with 16 bits a sample (Pillow reads 16-bit colour with 8).
+    """Whether an image is grey with 16 bits per sample (Pillow reads 16-bit colour with 8).
 
-    Pillow stretches the values of deep PGMs, and in releases before 11 of 16-bit PNGs, over 0..65535 in
-    mode I.
+    Pillow reads deep PGMs, and before release 11 also 16-bit PNGs, in mode I with values in 0..65535.
     """
     return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
 
 
 def grey_of_16_bits(image: Image.Image, fits: Sequence[Fit], nearest: bool) -> Array:
-    """A 16-bit grey image as float32 in 0..65535, HW, rescaled by the steps."""
+    """Return a 16-bit grey image as float32 in 0..65535, HW, after all steps."""
     return _resized(np.asarray(image).astype(np.float32), fits, nearest)
 
 
 def colours_of_16_bits(
     high: Image.Image, low: Image.Image, mode: str, fits: Sequence[Fit], nearest: bool
 ) -> Array:
-    """The high and low bytes of a 16-bit colour image as float32 in 0..65535, HW or HWC after the mode, rescaled."""
+    """Return high and low bytes of 16-bit colours as float32 in 0..65535, HW or HWC by the mode, after all steps."""
     values = np.asarray(high).astype(np.float32) * 256 + np.asarray(low)
     if mode == "L":
         return _resized((values[:, :, :3] @ _GREY).clip(0, 65535), fits, nearest)
@@ -284,7 +282,7 @@ def colours_of_16_bits(
 
 
 def with_channels(grey: Array, mode: str) -> Array:
-    """Grey values in 0..65535 as HW, HW3, or HW4 with opaque alpha."""
+    """Return grey values in 0..65535 as HW, HW3, or HW4 with opaque alpha."""
     if mode == "L":
         return grey
     result = np.full((*grey.shape, len(mode)), 65535, np.float32)
@@ -293,26 +291,25 @@ def with_channels(grey: Array, mode: str) -> Array:
 
 
 def mode_of_8_bits(image: Image.Image, mode: str, fits: Sequence[Fit], nearest: bool) -> Image.Image:
-    """An image in mode L, RGB or RGBA, rescaled by the steps, and free of its file.
+    """Return an image in mode L, RGB or RGBA after all steps, independent of its file.
 
-    Sixteen bits are scaled to eight, where Pillow's own conversion clips; alpha is dropped or kept, never
-    applied.
+    16 bits are scaled to 8, while Pillow's conversion would clip them. Alpha is dropped or kept, never applied.
 
     Raises:
-        ValueError: the samples are 32-bit integers or floats, which have no agreed range.
+        ValueError: the samples are 32-bit integers or floats, whose range is not defined.
     """
     if has_16_bits(image):
         grey = np.rint(grey_of_16_bits(image, fits, nearest) / 65535.0 * 255).astype(np.uint8)
         return Image.fromarray(grey).convert(mode)
     if image.mode in ("I", "F"):
         raise ValueError(
-            f"its 32-bit {'integers' if image.mode == 'I' else 'floats'} have no agreed range; "
-            "decode it by a function of your own, or as `raw`"
+            f"the range of its 32-bit {'integers' if image.mode == 'I' else 'floats'} is not defined; decode it with a "
+            "user function, or as `raw`"
         )
     if mode != "RGBA":
-        # Converting would otherwise look for a place for the transparent colour, or warn that it finds none.
+        # Otherwise the conversion would allocate a transparent colour, or warn that it cannot.
         image.info.pop("transparency", None)
-    # Neighbouring palette indices are no neighbouring colours.
+    # Adjacent indices of a palette are not similar colours.
     nearest = nearest or image.mode in ("P", "PA")
     image = image.convert(mode)
     return fitted(image, fits, nearest)
@@ -329,21 +326,21 @@ _WHITE = np.float32(255)
 
 
 LABELS = frozenset({"seg", "mask"})
-"""Parts of a field's name, between dots, that mark an image of labels: rescaled by nearest neighbour."""
+"""Parts of the name of a field, between dots, that mark images of labels, which are rescaled by nearest neighbour."""
 
 
 def image_decoder(decoder: str, field: str, suffix: str) -> ImageDecoder:
-    """The reader of a field, by the name of its decoder, its own name and its suffix."""
+    """Return the decoder of a field, given the name of the decoder, of the field and its suffix."""
     parts = {*field.lower().split("."), *suffix.split(".")}
     return ImageDecoder(decoder, nearest=bool(LABELS & parts))
 
 
 class ImageDecoder:
-    """Decodes images after one spec of the table.
+    """Decodes images by one decoder of the table.
 
     Args:
-        spec: a name of the table, perhaps with options: ``rgb8+upright``.
-        nearest: rescale by nearest neighbour, as labels need, instead of smoothly. Palette images always do.
+        spec: the name of a decoder, optionally with options: ``rgb8+upright``.
+        nearest: whether to rescale by nearest neighbour, as labels need. Images with a palette always do.
     """
 
     def __init__(self, spec: str, nearest: bool = False) -> None:
@@ -360,16 +357,16 @@ class ImageDecoder:
         self._finish = _FINISH[self._container, self._dtype]
 
     def __call__(self, data: bytes, factor: float | None = None, numbers: Numbers | None = None) -> Any:
-        """Decodes an image, rescaled by a factor unless that is None, and framed as the options say.
+        """Decode an image, rescale it by a factor unless that is None, and apply the options.
 
         Args:
-            numbers: the sample's own, from which `random_resized_crop` draws.
+            numbers: the random numbers of the sample, for `random_resized_crop`.
 
         Raises:
-            Exception: whatever Pillow has against the data, and ValueError for an image, or a result, of
-                more than `scale.MAX_PIXELS` pixels, for samples without an agreed range, or for no image at all.
+            Exception: errors of Pillow, and ValueError for an image or result of more than `scale.MAX_PIXELS` pixels,
+                for samples whose range is not defined, and if it is not an image.
         """
-        # Only a JPEG with EXIF may need turning; looking for these letters takes 1 µs for 10 KB.
+        # Only JPEGs with EXIF may have to be rotated. Searching takes 1 µs for 10 KB.
         as_stored = not (self._upright and b"Exif\0" in data)
         fits_of = partial(self._fits, factor=factor, numbers=numbers)
         reduction = Reduction(fits_of) if self._reduces and as_stored else None
@@ -383,20 +380,20 @@ class ImageDecoder:
         if self._dtype != "uint8":
             return self._deep(data, fits_of, reduction)
         with open_image(data, reduction) as image:
-            turned = self._turned(image)
+            turned = self._turn(image)
             fits = _steps(reduction) or fits_of(turned.size)
             result = mode_of_8_bits(turned, self._mode, fits, self.nearest)
             return result if self._container == "pil" else self._finish(np.array(result))
 
     def _deep(self, data: bytes, fits_of: Callable[[Size], list[Fit]], reduction: Reduction | None) -> Any:
-        """As `__call__`, with all 16 bits of a picture that has them."""
+        """Like `__call__`, with all 16 bits if the image has them."""
         image, low = open_deep_image(data, reduction)
         with image:
-            turned = self._turned(image)
+            turned = self._turn(image)
             fits = _steps(reduction) or fits_of(turned.size)
             if low is not None:
                 with low:
-                    turned_low = self._turned(low)
+                    turned_low = self._turn(low)
                     values = colours_of_16_bits(turned, turned_low, self._mode, fits, self.nearest)
             elif has_16_bits(turned):
                 values = with_channels(grey_of_16_bits(turned, fits, self.nearest), self._mode)
@@ -407,7 +404,7 @@ class ImageDecoder:
         values /= 65535.0
         return _tensor(values) if self._container == "torch" else values
 
-    def _turned(self, image: Image.Image) -> Image.Image:
+    def _turn(self, image: Image.Image) -> Image.Image:
         if not self._upright:
             return image
         turned = ImageOps.exif_transpose(image)
@@ -415,7 +412,7 @@ class ImageDecoder:
         return turned
 
     def _fits(self, size: tuple[int, int], factor: float | None, numbers: Numbers | None) -> list[Fit]:
-        """The steps from an image of a size (width, height) to the one wanted: `scale`, then what the options say."""
+        """Return the steps for an image of a size (width, height): `scale`, then the options."""
         scaled = scaled_size(size, factor)
         fits = [] if scaled == size else [Fit(scaled)]
         return fits if self._framing is None else [*fits, *self._framing.fits(scaled, numbers)]
@@ -431,7 +428,7 @@ class ImageDecoder:
 
 
 def _steps(reduction: Reduction | None) -> list[Fit] | None:
-    """The steps from a reduced picture on, if it is one that may be."""
+    """Return the steps for a reduced image, if it can be reduced."""
     return None if reduction is None else reduction.fits
 
 
@@ -441,7 +438,7 @@ def _to_floats(values: Array) -> Array:
 
 
 def _tensor(values: Array) -> Any:
-    """An array as a tensor, channels first."""
+    """Return an array as a tensor, channels first."""
     import torch
 
     return torch.from_numpy(values if values.ndim == 2 else np.ascontiguousarray(values.transpose(2, 0, 1)))
@@ -452,7 +449,7 @@ def _float_tensor(values: Array) -> Any:
 
     if values.ndim == 2:
         return torch.from_numpy(_to_floats(values))
-    # Dividing and moving the channels in one go takes a third of the time of doing one after the other.
+    # Dividing and moving the channels in one step takes a third of the time of two steps.
     result = np.empty((values.shape[2], *values.shape[:2]), np.float32)
     np.divide(values.transpose(2, 0, 1), _WHITE, out=result, dtype=np.float32)
     return torch.from_numpy(result)
@@ -466,4 +463,4 @@ _FINISH: dict[tuple[str, str], Callable[[Array], Any]] = {
     ("torch", "uint8"): _tensor,
     ("torch", "float32"): _float_tensor,
 }
-"""(container, dtype) → what makes it of an array of bytes, HW or HWC."""
+"""(container, dtype) → function from an array of bytes, HW or HWC, to the value."""
