@@ -124,7 +124,7 @@ def test_what_is_no_sound_is_refused():
         encode("wav", np.zeros(3, np.float32))
     with pytest.raises(FieldError, match="pass floats"):
         encode("wav", (np.zeros((1, 2, 3)), 8000))
-    with pytest.raises(FieldError, match=r"go beyond -1\.\.1, and would be cut off"):
+    with pytest.raises(FieldError, match=r"exceed -1\.\.1, and would be clipped"):
         encode("flac", (np.full(3, 1.5), 8000))
 
 
