@@ -26,9 +26,9 @@ from pathlib import Path
 import webdataset
 
 import wdspec
-from wdspec.api import list_readable_shards
 from wdspec.planning.topology import Seat
 from wdspec.run.run import make_run
+from wdspec.shards.shards import list_readable_shards
 
 CLASSES, BATCH = 10, 64
 

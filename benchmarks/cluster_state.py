@@ -22,7 +22,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import wdspec
-from wdspec.api import list_readable_shards
 from wdspec.planning.digest import describe_order
 from wdspec.planning.plan import SourcePlan
 from wdspec.planning.stream_state import StreamState, pack_slot
@@ -30,6 +29,7 @@ from wdspec.planning.topology import Seat
 from wdspec.run.position import Position
 from wdspec.run.run import Run, make_run
 from wdspec.run.state import merge_states
+from wdspec.shards.shards import list_readable_shards
 
 PER_SHARD = 500
 BYTES = 100_000

@@ -20,11 +20,11 @@ from pathlib import Path
 from material import brace_pattern, text_sample, write_shards
 
 import wdspec
-from wdspec.api import list_readable_shards
 from wdspec.planning.topology import Seat
 from wdspec.run.run import make_run
 from wdspec.run.stats import Tally
 from wdspec.run.tasks import SECONDS
+from wdspec.shards.shards import list_readable_shards
 
 
 def main() -> None:

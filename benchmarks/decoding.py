@@ -25,8 +25,7 @@ from PIL import Image
 from webdataset.autodecode import Decoder as TheirDecoder
 from webdataset.autodecode import ImageHandler
 
-from wdspec.fields.codecs.image_decoder import ImageDecoder
-from wdspec.fields.codecs.image_files import simplejpeg
+from wdspec.fields.codecs.image_decoder import ImageDecoder, simplejpeg
 from wdspec.fields.samples import SampleFields
 from wdspec.planning.keys import uniform
 

@@ -24,13 +24,13 @@ from typing import Any
 import wdspec
 from benchmarks.material import brace_pattern, text_sample, write_shards
 from benchmarks.tables import Asked, Table, show
-from wdspec.api import list_readable_shards
 from wdspec.planning.topology import Seat
 from wdspec.run.loader import Loader
 from wdspec.run.parcels import Parcel
 from wdspec.run.run import make_run
 from wdspec.run.steps import Work
 from wdspec.run.tasks import Delivery, TaskReader, open_parcel
+from wdspec.shards.shards import list_readable_shards
 from wdspec.spec.language.steps import StepRanges
 
 

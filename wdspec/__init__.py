@@ -13,29 +13,65 @@ in `__init__.pyi`.
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 
 def _public_names() -> dict[str, str]:
-    """Name → the module that is its home, as the stub beside this file says it to type checkers too."""
+    """Return name → the module that defines it, from the stub that type checkers read too."""
     stub = __loader__.get_data(f"{__path__[0]}/__init__.pyi").decode()
-    return {name: module for module, name in re.findall(r"^from (\S+) import (\w+) as", stub, re.MULTILINE)}
+    return {
+        name: module for module, name in re.findall(r"^from (\S+) import (\w+) as \2$", stub, re.MULTILINE)
+    }
 
 
 _HOMES = _public_names()
 
-# `wdspec.filters` and others, as code written for webdataset imports them.
-__path__ = [*__path__, f"{__path__[0]}/webdataset_names"]
-
 __all__ = sorted([*_HOMES, "handlers"])
 
 
+_WEBDATASET_MODULES = re.compile(
+    r"wdspec\.(autodecode|compat|filters|gopen|handlers|mix|pipeline|shardlists|tariterators|utils|writer)"
+)
+
+
+class _WebdatasetModules:
+    """Imports `wdspec.filters` as `wdspec.webdataset.filters`, and so on: the modules that webdataset also has.
+
+    If a name is missing in them, the error says what to use instead.
+    """
+
+    @classmethod
+    def find_spec(cls, name: str, path: object = None, target: object = None) -> Any:
+        if not _WEBDATASET_MODULES.fullmatch(name):
+            return None
+        from importlib.machinery import ModuleSpec
+
+        return ModuleSpec(name, cls)
+
+    @staticmethod
+    def create_module(spec: object) -> None:
+        return None
+
+    @staticmethod
+    def exec_module(module: Any) -> None:
+        from functools import partial
+        from importlib import import_module
+
+        from wdspec.base.replacements import missing_name
+
+        package, _, name = module.__name__.rpartition(".")
+        sys.modules[module.__name__] = found = import_module(f"{package}.webdataset.{name}")
+        vars(found).setdefault("__getattr__", partial(missing_name, name))
+
+
+sys.meta_path.append(_WebdatasetModules)
+
+
 def __getattr__(name: str) -> Any:
-    """Imports a public name when it is first used."""
+    """Import a public name when it is first used."""
     import importlib
 
-    if name == "handlers":
-        return importlib.import_module("wdspec.fluent.error_handlers")
     if name == "__version__":
         return importlib.import_module("importlib.metadata").version("wdspec")
     if name not in _HOMES:
@@ -45,7 +81,7 @@ def __getattr__(name: str) -> Any:
         if name.isidentifier() and not name.startswith("_") and find_spec(f"wdspec.{name}") is not None:
             return importlib.import_module(f"wdspec.{name}")
 
-        from wdspec.fluent.replacements import NAMES
+        from wdspec.base.replacements import NAMES
 
         if name in NAMES:
             raise AttributeError(f"module 'wdspec' has no attribute {name!r}; use {NAMES[name]}")

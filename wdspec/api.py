@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from wdspec.base.errors import UsageError, did_you_mean
 from wdspec.planning.plan import Plan, make_plan
 from wdspec.planning.topology import Seat, Topology, find_seat, find_seat_in_mesh
-from wdspec.shards.shards import LockLike, Shards, check_readable, list_shards
+from wdspec.shards.shards import LockLike, list_readable_shards, list_shards
 from wdspec.spec.load import load
 from wdspec.spec.spec import Spec
 
 if TYPE_CHECKING:
-    from wdspec.fluent.spec_pipeline import SpecPipeline
     from wdspec.read.reader import Reader
     from wdspec.run.loader import Loader
+    from wdspec.webdataset.spec_pipeline import SpecPipeline
 
 SpecLike = str | os.PathLike[str] | Mapping[str, Any] | Spec
 """What names a spec: a path (perhaps ``x.yaml#split``), a dict, or a loaded Spec."""
@@ -104,21 +104,14 @@ def compile(
         ['__key__', '__source__', '__url__']
     """
     require_torch("wdspec.compile")
-    from wdspec.fluent.spec_pipeline import SpecPipeline
-    from wdspec.run.ranks import check_ranks_agree
-    from wdspec.run.run import make_run
+    from wdspec.webdataset.spec_pipeline import compile_spec
 
     if choice:
         own = (
             "it reads in its own process; use wdspec.loader(spec, num_workers=…), or give it to a DataLoader"
         )
         _check_choice("compile", choice, workers=own, num_workers=own)
-    checked = load(spec, **choice)
-    shards = list_readable_shards(checked, lock)
-    run = make_run(checked, shards, _choose_seat(rank, world_size, mesh, dim), workers=1)
-    if run.seat.world_size > 1:
-        check_ranks_agree(run)
-    return SpecPipeline(run)
+    return compile_spec(load(spec, **choice), _choose_seat(rank, world_size, mesh, dim), lock)
 
 
 def loader(
@@ -194,12 +187,6 @@ def sample_reader(spec: Spec, *, workers: int | None = None) -> Reader:
     shards = list_readable_shards(spec)
     plan = make_plan(spec, shards.lists, Topology.of(spec, 1, workers or 0), shards.counts)
     return Reader(plan, shards.parts(spec), range(1), spec)
-
-
-def list_readable_shards(spec: Spec, lock: LockLike = None) -> Shards:
-    """The shards of a spec that is going to be read: what can be known to fail is refused before they are listed."""
-    check_readable(spec)
-    return list_shards(spec, lock=lock)
 
 
 def _choose_seat(rank: int | None, world_size: int | None, mesh: Any, dim: str | Sequence[str]) -> Seat:

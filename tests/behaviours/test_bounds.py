@@ -12,7 +12,6 @@ import pytest
 
 import wdspec
 from wdspec.base.errors import UrlError
-from wdspec.fields import unpack as compressed_fields
 from wdspec.fields.codecs.arrays import read_numpy
 from wdspec.fields.codecs.text import read_integer, write_integer
 from wdspec.formats import compression as kinds
@@ -139,16 +138,16 @@ def test_an_npy_file_ends_with_its_array(version):
     ("name", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress)]
 )
 def test_a_bomb_takes_no_more_memory_than_is_kept_at_once(monkeypatch, name, pack):
-    monkeypatch.setattr(kinds, "_KEPT", 1 << 20)
-    monkeypatch.setattr(compressed_fields, "MAX_DECOMPRESSED", 1 << 24)
+    monkeypatch.setattr(kinds, "_AT_ONCE", 1 << 20)
+    monkeypatch.setattr(kinds, "MAX_DECOMPRESSED", 1 << 24)
     bomb, large = pack(bytes((1 << 24) + 1)), pack(bytes(1 << 24))
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match="more than 16,777,216 bytes"):
-            compressed_fields.unpack(name, bomb)
+            kinds.BY_NAME[name].decompress(bomb)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert peak < 15 << 20  # of which xz takes 8 for its window
-    assert compressed_fields.unpack(name, large) == bytes(1 << 24)
-    assert compressed_fields.unpack(name, large * 1 + pack(b"")) == bytes(1 << 24)
+    assert kinds.BY_NAME[name].decompress(large) == bytes(1 << 24)
+    assert kinds.BY_NAME[name].decompress(large * 1 + pack(b"")) == bytes(1 << 24)

@@ -60,7 +60,7 @@ def test_01_a_dataset_may_be_a_spec(source, tmp_path):
 def test_what_a_spec_says_is_not_said_beside_it(source, given):
     spec = {"dataset": [{"shards": source(2, 3)}], "epoch": 6}
     names = ", ".join(f"`{name}`" for name in given)
-    with pytest.raises(UsageError, match=rf"^{names} beside a spec would have no effect"):
+    with pytest.raises(UsageError, match=rf"^{names} would have no effect with a spec"):
         wds.WebDataset(spec, **given)
     assert len(wds.WebDataset(spec, length=3)) == 3
 

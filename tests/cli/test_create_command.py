@@ -118,11 +118,11 @@ def test_commands_of_a_recipe_run_only_on_request_and_never_under_wds_secure(fol
     [
         ("a.txt\n", "plan:1: `a.txt` has no source"),
         ("a.txt nothing-here\n", "nothing-here: No such file or directory (plan:1) [key a, field txt]"),
-        ("a.txt pipe:exit 3\n", "exit 3: the command ended with code 3 (plan:1) [key a, field txt]"),
-        ("a.txt text:1\na.txt text:2\n", "plan:2: `a.txt` comes a second time, the first in plan:1"),
+        ("a.txt pipe:exit 3\n", "exit 3: the command exited with code 3 (plan:1) [key a, field txt]"),
+        ("a.txt text:1\na.txt text:2\n", "plan:2: `a.txt` is a duplicate; the first one is in plan:1"),
         ("a text:1\n", "`a` (plan:1) has no extension"),
         ("/a.txt text:1\n", "is an absolute path"),
-        ("../a.txt text:1\n", "leads out of its folder"),
+        ("../a.txt text:1\n", "leaves its folder"),
         ("", "there is nothing in it to make samples of"),
     ],
 )
@@ -157,12 +157,12 @@ def test_a_jsonl_manifest_stores_every_column_and_numbers_the_samples(folder):
 @pytest.mark.parametrize(
     ("text", "options", "said"),
     [
-        ("a,b\n1\n", [], "m.csv:2: 1 cells under 2 headings"),
-        ("a,a\n1,2\n", [], "names the columns, each differently"),
-        ("id,cls\nx,1\n", ["--value", "cls=klass"], "m.csv:2: no column `klass`; there are id, cls"),
+        ("a,b\n1\n", [], "m.csv:2: 1 cells for 2 headings"),
+        ("a,a\n1,2\n", [], "names of the columns, all different"),
+        ("id,cls\nx,1\n", ["--value", "cls=klass"], "m.csv:2: no column `klass`; the columns are id, cls"),
         ("cls\n1.5\n", [], "invalid literal for int()"),
-        ("json\n{\n", [], "m.csv:2: column `json` is no JSON"),
-        ("p\n\n,\n", [], "2 cells under 1 headings"),
+        ("json\n{\n", [], "m.csv:2: column `json` is not JSON"),
+        ("p\n\n,\n", [], "2 cells for 1 headings"),
         ("__key__,cls\nx.y,1\n", [], "has a dot in its last part"),
         ("__key__,cls\nx,1\nx,2\n", [], "already has a sample with the same key"),
     ],
@@ -226,7 +226,7 @@ def test_one_name_cannot_hold_several_shards_and_limits_exclude_each_other(folde
         "put %06d where" in wdspec("create", "in", "-o", "a.tar", "--shards", "2", folder=folder, code=1)[1]
     )
     both = ["--shards", "2", "--maxcount", "3"]
-    assert "give one of" in wdspec("create", "in", "-o", "a-%d.tar", *both, folder=folder, code=1)[1]
+    assert "use only one of" in wdspec("create", "in", "-o", "a-%d.tar", *both, folder=folder, code=1)[1]
 
 
 def test_a_killed_run_leaves_only_whole_shards(folder):
@@ -272,7 +272,7 @@ def test_a_full_disk_is_told_in_one_line(folder):
 @pytest.mark.parametrize("pattern", ["out-%q.tar", "out-%d-%d.tar", "out-%.tar"])
 def test_a_pattern_that_numbers_nothing_is_refused_before_anything_is_written(folder, pattern):
     _, said = wdspec("create", "in", "-o", pattern, "--maxcount", "2", folder=folder, code=1)
-    assert "is no pattern for names of shards" in said
+    assert "is not a pattern for names of shards" in said
     assert "Traceback" not in said
 
 
@@ -298,5 +298,5 @@ def test_a_folder_of_classes_gives_each_sample_its_own(tmp_path):
     ]
     (tmp_path / "train" / "stray.jpg").write_bytes(b"j")
     _, said = within("create", "train", "-o", "x.tar", "--classes", folder=tmp_path, code=1)
-    assert "stray.jpg lies in no folder" in said
+    assert "stray.jpg is not in a folder" in said
     within("create", "index.csv", "-o", "x.tar", "--classes", folder=tmp_path, code=2)

@@ -11,9 +11,9 @@ import wdspec
 from wdspec.base.errors import UsageError
 from wdspec.base.files import LockFile
 from wdspec.cache.index import Content, Index
-from wdspec.fluent.stages import dbcache
 from wdspec.read.budget import append_line
 from wdspec.stores.outputs import LocalOutput
+from wdspec.webdataset import sample_cache as dbcache
 
 
 @pytest.fixture(params=[0, *(pytest.param(turn, marks=pytest.mark.long) for turn in range(1, 30))])
@@ -41,7 +41,7 @@ def test_all_open_sample_caches_that_others_are_making(folder):
         for turn in range(200):
             turns.wait(60)
             path = str(folder / f"{turn}.db")
-            dbcache.DBCache(path)._connected(path).close()
+            dbcache.DBCache(path)._connect(path).close()
 
     assert at_once(open_all, few) == [None] * few
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from wdspec.base.errors import FieldError
-from wdspec.fields import unpack as unpacking
 from wdspec.fields.decode import DecodeRules
 from wdspec.fields.samples import SampleFields
+from wdspec.formats import compression as unpacking
 from wdspec.spec.language import values as vocabulary
 from wdspec.spec.language.decoders import (
     BASIC,

@@ -12,7 +12,7 @@ import pytest
 from wdspec.base.errors import SpecError
 from wdspec.fields import samples as module
 from wdspec.fields.samples import TRIAL, SampleFields
-from wdspec.fields.unpack import UNPACKERS
+from wdspec.formats.compression import BY_NAME
 from wdspec.spec.language.values import PACKINGS
 from wdspec.spec.load import load
 
@@ -75,7 +75,7 @@ def test_a_key_that_no_sample_matches_is_warned_of_once() -> None:
             assert decode({"__key__": str(index), "jpg": b"x", "txt": b"y"}) is not None
             assert bool(caught) == (index >= TRIAL - 1)
     assert [str(each.message) for each in caught] == [
-        "`decode` names `imgae`, but no field has matched in 100 samples; the last one's fields: jpg, txt. "
+        "`decode` has `imgae`, but no field matched in 100 samples; the fields of the last one are: jpg, txt. "
         "Keys are names of fields, or suffixes of files"
     ]
 
@@ -96,4 +96,4 @@ def test_workers_watch_anew() -> None:
 
 
 def test_packings_are_the_same_words_in_language_and_decoders() -> None:
-    assert set(UNPACKERS) == PACKINGS
+    assert set(BY_NAME) == PACKINGS

@@ -63,7 +63,7 @@ def test_each_extension_gives_its_kind_by_default_and_by_name(name: str) -> None
 
 @pytest.mark.parametrize("name", sorted(vocabulary.LEFT_OUT_DECODERS))
 def test_tenbin_is_refused_aloud(name: str) -> None:
-    with pytest.raises(UsageError, match="tenbin, a format of webdataset alone, is left out on purpose"):
+    with pytest.raises(UsageError, match="tenbin, a format of webdataset only, is not supported on purpose"):
         decode(name, b"~TenBin~")
     assert decode(name, b"~TenBin~", fields={name: "raw"}) == b"~TenBin~"
 

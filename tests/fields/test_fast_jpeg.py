@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from wdspec.fields.codecs import image_files as jpeg
+from wdspec.fields.codecs import image_decoder as jpeg
 from wdspec.fields.codecs.image_decoder import ImageDecoder
 from wdspec.spec.language.decoders import IMAGES
 

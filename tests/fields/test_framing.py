@@ -175,7 +175,7 @@ def test_mistakes_in_options_are_told_at_once(decoder, said):
 
 
 def test_a_decoder_that_draws_says_where_it_can():
-    with pytest.raises(UsageError, match="by the place of a sample in a spec's order"):
+    with pytest.raises(UsageError, match="needs random numbers, which only samples of a spec have"):
         ImageDecoder("rgb8+random_resized_crop=24")(picture((9, 9)))
 
 

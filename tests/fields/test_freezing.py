@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wdspec import FieldError
-from wdspec.fields.encode import frozen, thawed
+from wdspec.fields.encode import freeze, thaw
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -19,14 +19,14 @@ values = st.binary() | json_values
 
 @given(st.dictionaries(st.text(), values) | st.lists(values) | st.lists(values).map(tuple) | values)
 def test_samples_come_back_as_they_were(sample):
-    there = thawed(frozen(sample))
+    there = thaw(freeze(sample))
     assert there == sample
     assert type(there) is type(sample)
 
 
 def test_arrays_and_tensors_come_back_with_shape_and_type():
     sample = {"a": np.arange(6, dtype=np.uint8).reshape(2, 3), "b": torch.ones(2, 2), "c": torch.tensor(3)}
-    there = thawed(frozen(sample))
+    there = thaw(freeze(sample))
     assert there["a"].dtype == np.uint8
     assert np.array_equal(there["a"], sample["a"])
     assert torch.equal(there["b"], sample["b"])
@@ -36,4 +36,4 @@ def test_arrays_and_tensors_come_back_with_shape_and_type():
 @pytest.mark.parametrize("value", [{1: 2}, (1, 2), object(), np.array([object()]), {"x": (1,)}, {1, 2}])
 def test_what_would_need_a_pickle_is_refused(value):
     with pytest.raises(FieldError, match=r"stored.*\[field x\]"):
-        frozen({"__key__": "a", "x": value})
+        freeze({"__key__": "a", "x": value})

@@ -9,8 +9,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from wdspec.fields.codecs.framing import Fit
-from wdspec.fields.codecs.image_decoder import ImageDecoder, image_decoder
-from wdspec.fields.codecs.image_files import reduced
+from wdspec.fields.codecs.image_decoder import ImageDecoder, image_decoder, reduced
 from wdspec.planning.keys import uniform
 
 

@@ -221,7 +221,7 @@ def test_secure_mode_forbids_functions_and_pickle(
 def test_pickle_decoders_and_unknown_ones_are_refused_at_once() -> None:
     with pytest.raises(SpecError, match=r"allow: \[pickle\]"):
         SampleFields(fields={"x": "pkl"})
-    with pytest.raises(SpecError, match="no decoder 'rgb9'"):
+    with pytest.raises(SpecError, match="unknown decoder 'rgb9'"):
         SampleFields(names=("rgb9",))
     with pytest.raises(SpecError, match="`missing` is"):
         SampleFields(missing="ignore")

@@ -12,9 +12,8 @@ from decoded import decode
 from fieldfiles import PACKINGS, picture
 
 from wdspec.base.errors import FieldError, UsageError
-from wdspec.fields import unpack as unpacking
-from wdspec.fields.unpack import unpack, unpacked
-from wdspec.formats import compression as gzip_streams
+from wdspec.formats import compression
+from wdspec.formats.compression import BY_NAME, unpacked
 
 TEXT = b"hello " * 1000
 
@@ -56,16 +55,16 @@ def test_what_is_not_whole_is_an_error(packing: str, spoil: str) -> None:
 
 @pytest.mark.parametrize("library", ["zlib", "isal.isal_zlib"])
 def test_damaged_gzip_is_one_error_whoever_reads_it(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gzip_streams, "inflating", pytest.importorskip(library))
+    monkeypatch.setattr(compression, "inflating", pytest.importorskip(library))
     bad = bytearray(PACKINGS["gz"](TEXT))
     bad[12] ^= 0xFF
     with pytest.raises(zlib.error):
-        unpack("gz", bytes(bad))
+        BY_NAME["gz"].decompress(bytes(bad))
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
 def test_bombs_are_refused_before_they_go_off(packing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacking, "MAX_DECOMPRESSED", 100_000)
+    monkeypatch.setattr(compression, "MAX_DECOMPRESSED", 100_000)
     pack = PACKINGS[packing]
     assert len(decode(f"txt.{packing}", pack(b"a" * 100_000))) == 100_000
     for bomb in (pack(b"a" * 100_001), pack(b"a" * 60_000) * 2, pack(bytes(20_000_000))):
@@ -74,7 +73,7 @@ def test_bombs_are_refused_before_they_go_off(packing: str, monkeypatch: pytest.
 
 
 def test_a_bomb_in_a_bomb_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacking, "MAX_DECOMPRESSED", 100_000)
+    monkeypatch.setattr(compression, "MAX_DECOMPRESSED", 100_000)
     inner = PACKINGS["gz"](bytes(20_000_000))
     with pytest.raises(FieldError, match="more than 100,000 bytes"):
         decode("bin.gz.bz2", PACKINGS["bz2"](inner))
@@ -86,7 +85,7 @@ def test_an_archive_of_arrays_is_bounded_as_a_whole(monkeypatch: pytest.MonkeyPa
     file = io.BytesIO()
     np.savez_compressed(file, a=np.zeros(9000), b=np.zeros(9000))
     assert decode("npz", file.getvalue())["b"].shape == (9000,)
-    monkeypatch.setattr(unpacking, "MAX_DECOMPRESSED", 100_000)
+    monkeypatch.setattr(compression, "MAX_DECOMPRESSED", 100_000)
     with pytest.raises(FieldError, match="more than 100,000 bytes"):
         decode("npz", file.getvalue())
 

@@ -176,8 +176,8 @@ def test_extended_headers_count_as_for_tarfile(pack, read, reference, headers):
         (b"g", b"14 path=b.jpg\n", "gives all members one name"),
         (b"g", b"10 size=3\n", "gives all members one name"),
         (b"x", b"22 GNU.sparse.major=1\n", "sparse"),
-        (b"x", b"11 size=-3\n", "for a size"),
-        (b"x", b"10011 size=" + b"9" * 9999 + b"\n", "for a size"),
+        (b"x", b"11 size=-3\n", "as a size"),
+        (b"x", b"10011 size=" + b"9" * 9999 + b"\n", "as a size"),
         (b"x", b"14 path=b\0jpg\n", "NUL"),
         (b"x", b"15 path=b.jpg\n", "malformed record"),
         (b"S", b"", "sparse"),
@@ -198,7 +198,7 @@ def test_an_extended_header_needs_a_member(pack, read):
         for end in (b"", bytes(1024)):
             samples, error = read(good + extended(b"x", body) * 2 + end, lenient_end=True)
             assert samples == []
-            assert "followed by no member" in error.message
+            assert "no member follows" in error.message
             assert error.place["offset"] == 1024
 
 

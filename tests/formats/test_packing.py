@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wdspec.formats.tar.headers import END, HeaderMaker, dialect, padding
 from wdspec.formats.tar.reader import TarSamples
-from wdspec.formats.tar.writing import END, HeaderMaker, dialect, padding
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0/"), min_size=1, max_size=60).map(
     lambda text: text.replace(".", "_")
@@ -83,9 +83,9 @@ def test_sizes_from_8_gib_on_can_be_said(format):
 
 def test_ustar_refuses_what_it_cannot_say():
     maker = HeaderMaker(format="ustar")
-    with pytest.raises(ValueError, match="ustar cannot hold the 120 bytes of the name"):
+    with pytest.raises(ValueError, match="ustar cannot store the 120 bytes of the name"):
         maker.header(b"x" * 120, 1)
-    with pytest.raises(ValueError, match="ustar cannot hold a member of 17,179,869,184 bytes"):
+    with pytest.raises(ValueError, match="ustar cannot store a member of 17,179,869,184 bytes"):
         maker.header(b"x", 2**34)
 
 
@@ -104,7 +104,7 @@ def test_formats_go_by_our_names_and_by_those_of_tarfile(name, meant):
 
 
 def test_an_unknown_format_is_refused():
-    with pytest.raises(ValueError, match="'zip' is no tar format; there are auto, ustar, gnu and pax"):
+    with pytest.raises(ValueError, match="'zip' is not a tar format; use auto, ustar, gnu or pax"):
         dialect("zip")
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from wdspec.formats.compression import BY_NAME
-from wdspec.formats.tar.writing import END, HeaderMaker
+from wdspec.formats.tar.headers import END, HeaderMaker
 
 READ = """
 import sys
@@ -18,11 +18,11 @@ print(read, next(line.split()[1] for line in open("/proc/self/status") if line.s
 """
 UNPACK = """
 import sys
-from wdspec.fields import unpack
-unpack.MAX_DECOMPRESSED = 1_000_000
+from wdspec.formats import compression
+compression.MAX_DECOMPRESSED = 1_000_000
 data = open(sys.argv[1], "rb").read()
 try:
-    unpack.unpack("zst", data)
+    compression.BY_NAME["zst"].decompress(data)
 except ValueError as error:
     refused = "more than 1,000,000 bytes" in str(error)
 print(int(refused), next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))

@@ -154,7 +154,7 @@ def test_a_line_that_is_no_json_costs_only_itself():
     noted = []
     found, _ = read(data, "jsonl", on_error=noted.append)
     assert [(sample["__key__"], sample["n"]) for sample in found] == [("0", 1), ("2", 3)]
-    assert "a line is no JSON" in str(noted[0])
+    assert "a line is not JSON" in str(noted[0])
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -163,7 +163,7 @@ def test_a_line_that_is_no_json_costs_only_itself():
     [
         ([1, 2], "a record is a list"),
         ({"a": 1, "A": 2}, "both become 'a'"),
-        ({"__key__": [1], "a": 1}, r"has \[1\] for its `__key__`"),
+        ({"__key__": [1], "a": 1}, r"the `__key__` of a record is \[1\]"),
     ],
 )
 def test_a_record_that_is_no_sample_is_an_error_and_the_next_one_is_found(format, value, said):
@@ -180,7 +180,7 @@ def test_a_record_that_is_no_sample_is_an_error_and_the_next_one_is_found(format
 
 @pytest.mark.parametrize("format", ["cbor", "msgpack"])
 def test_a_field_whose_name_is_no_text_is_an_error(format):
-    with pytest.raises(ShardError, match="a field called 7, which is no text"):
+    with pytest.raises(ShardError, match="is 7, which is not text"):
         list(reader(pack(format, [{7: 1}]), format))
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from wdspec.base.errors import ShardError
 from wdspec.formats import blocks
-from wdspec.formats.tar import headers as header_runs
 from wdspec.formats.tar import runs as sample_runs
 from wdspec.formats.tar.reader import TarSamples
 from wdspec.spec.language.samples import KeyRule
@@ -21,8 +20,8 @@ RULES = (KeyRule(), KeyRule(kind="last_dot"), KeyRule(kind="regex", regex=r"(.*)
 @pytest.fixture(autouse=True)
 def _small_windows(monkeypatch):
     monkeypatch.setattr(blocks, "CHUNK", 24 * 1024)
-    monkeypatch.setattr(header_runs, "FEWEST", 6)
-    monkeypatch.setattr(sample_runs, "FEWEST", 3)
+    monkeypatch.setattr(sample_runs, "FEWEST_MEMBERS", 6)
+    monkeypatch.setattr(sample_runs, "FEWEST_SAMPLES", 3)
 
 
 def trace(data, *, offset=0, index=0, **options):
@@ -42,7 +41,7 @@ def trace(data, *, offset=0, index=0, **options):
 
 def one_by_one(monkeypatch, *arguments, **options):
     with monkeypatch.context() as patch:
-        patch.setattr(header_runs, "FEWEST", 1 << 60)
+        patch.setattr(sample_runs, "FEWEST_MEMBERS", 1 << 60)
         return trace(*arguments, **options)
 
 

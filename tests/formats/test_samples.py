@@ -128,7 +128,7 @@ def test_a_key_that_comes_back_is_an_error_that_costs_the_second_part_only(pack,
     data = pack([("0.a", b"1"), ("1.a", b"2"), ("0.b", b"3"), ("0.c", b"4"), ("2.a", b"5")])
     samples, error = read(data, constants={"__url__": "u", "__source__": "s"})
     assert [sample["__key__"] for sample in samples] == ["0", "1"]
-    assert "comes back" in error.message
+    assert "other keys since" in error.message
     assert error.place == {"offset": 2048, "key": "0", "member": "0.b", "url": "u", "source": "s"}
     errors = []
     reader = TarSamples(io.BytesIO(data), on_error=errors.append)
@@ -232,7 +232,7 @@ class TestEnd:
         data += bytes(-len(data) % 512)
         samples, error = read(data + bytes(size))
         assert len(samples) == 9  # zeros may have begun within the last one
-        assert f"{size} zero bytes come at its end" in error.message
+        assert f"{size} zero bytes, while a writer" in error.message
         assert "lenient" in error.message
         assert error.place == {"offset": len(data), "key": "j"}
         with pytest.warns(ShardWarning, match=f"{size} zero bytes"):

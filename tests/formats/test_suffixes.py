@@ -5,8 +5,16 @@ import os
 import pytest
 
 import wdspec
-from wdspec.formats.compression import COMPRESSIONS, compression_of, without_compression
-from wdspec.formats.suffixes import SUFFIXES, TAR_SUFFIXES, format_of, is_listed, stem_of
+from wdspec.formats.compression import (
+    COMPRESSIONS,
+    SUFFIXES,
+    TAR_SUFFIXES,
+    compression_of,
+    format_of,
+    is_listed,
+    stem_of,
+    without_compression,
+)
 
 
 @pytest.mark.parametrize("name", [f"b{suffix}" for suffix in TAR_SUFFIXES])

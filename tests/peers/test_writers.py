@@ -133,7 +133,7 @@ def test_the_tar_format_that_is_asked_for_is_the_one_that_is_written():
     long = {"__key__": "x" * 150, "cls": 1}
     file = io.BytesIO()
     with (
-        pytest.raises(wdspec.FieldError, match="ustar cannot hold"),
+        pytest.raises(wdspec.FieldError, match="ustar cannot store"),
         wdspec.TarWriter(file, format="USTAR_FORMAT") as tar,
     ):
         tar.write(long)

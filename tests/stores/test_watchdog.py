@@ -20,14 +20,13 @@ import wdspec
 from wdspec.api import sample_reader
 from wdspec.base.errors import ShardError
 from wdspec.cli.support.shard_files import ShardFiles
-from wdspec.fluent.stages.record_shards import jsonl_to_samples
-from wdspec.fluent.stages.shard_reader import ShardReader
 from wdspec.spec.load import load
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.stores import users as registry
 from wdspec.stores import watchdog
 from wdspec.stores.watchdog import open_watched
+from wdspec.webdataset.tariterators import ShardReader, jsonl_to_samples
 
 _runs = count()
 

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from wdspec.api import list_readable_shards
 from wdspec.planning.topology import Seat
 from wdspec.run.run import make_run
-from wdspec.shards.shards import Shards
+from wdspec.shards.shards import Shards, list_readable_shards
 from wdspec.spec.spec import Spec
 
 

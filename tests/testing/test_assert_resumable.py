@@ -157,17 +157,17 @@ class StopsAtTheEnd(Counting):
     [
         (
             LosesOne,
-            r"saved a batch later: batch 3 is another one, namely batch 4 .* \(something was lost\)",
+            r"saved a batch later: batch 3 is another one, namely batch 4 .* \(batches were lost\)",
         ),
         (
             RepeatsOne,
-            r"saved a batch later: batch 1 is another one, namely batch 0 .* \(something came again\)",
+            r"saved a batch later: batch 1 is another one, namely batch 0 .* \(batches were repeated\)",
         ),
         (Grows, r"the state grows: \d+ values after 8 batches, at most \d+ until after 7 batches"),
         (KeepsTensors, r"state before the first batch is not JSON: Object of type Tensor"),
         (
             KeepsTuples,
-            r"not JSON: it comes out of JSON text as something else: \['shape'\] should be a tuple",
+            r"not JSON: a round trip through JSON text changes it: \['shape'\] should be a tuple",
         ),
         (KeepsNan, "not JSON: Out of range float"),
         (ChangesShape, r"changes its shape: state\['next'\]: str is new after 9 batches"),
@@ -178,16 +178,16 @@ class StopsAtTheEnd(Counting):
         (ForgetsWhatItLoaded, r"after 1 batch, and again from one saved a batch later: batch 2 is another"),
         (
             BeginsAWholeEpoch,
-            r"saved a batch later: batch 5 should come in epoch 1, but an epoch ended too late",
+            r"saved a batch later: batch 5 belongs to epoch 1, but an epoch ended too late",
         ),
         (
             HandsOutItsOwnState,
-            r"saved before the first batch changed while reading on .* state\['next'\] should be 0",
+            r"saved before the first batch changed while reading .* state\['next'\] should be 0",
         ),
-        (IsDisturbed, r"no state, while one is saved after every batch: batch 4 .*namely batch 5"),
+        (IsDisturbed, r"the start, saving a state after every batch: batch 4 .*namely batch 5"),
         (ChangesDtype, r"\['x'\] should be torch.int64 of shape \(2,\), was torch.float32"),
-        (IsEmpty, "no batch at all"),
-        (StopsAtTheEnd, r"batch 5 should come, but the loader ended after 5 batches"),
+        (IsEmpty, "yields no batches"),
+        (StopsAtTheEnd, r"batch 5 is missing, as the loader ended after 5 batches"),
     ],
 )
 def test_a_broken_loader_is_found(broken, says):
@@ -209,7 +209,7 @@ def test_endless_loaders_need_a_number_of_batches():
         length = 10**9
 
     assert_resumable(Endless, batches=20, stops=[1, 19])
-    with pytest.raises(AssertionError, match="no end of an epoch within 10000 batches; give `batches`"):
+    with pytest.raises(AssertionError, match="no end of an epoch within 10000 batches; pass `batches`"):
         assert_resumable(Endless)
 
 

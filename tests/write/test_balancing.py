@@ -60,5 +60,5 @@ def test_without_samples_or_limits_there_is_nothing_to_spread():
 
 
 def test_one_limit_is_enough():
-    with pytest.raises(UsageError, match="give one of"):
+    with pytest.raises(UsageError, match="use only one of"):
         check_limits(1, None, 3.0)

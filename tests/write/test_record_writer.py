@@ -69,7 +69,7 @@ def test_json_lines_take_arrays_as_lists_and_no_bytes():
         "y": 0.5,
     }
     with pytest.raises(
-        wdspec.FieldError, match=r"use `\.cbors` or `\.msgpack`, which hold bytes \[key a, field bin\]"
+        wdspec.FieldError, match=r"use `\.cbors` or `\.msgpack`, which can \[key a, field bin\]"
     ):
         written("jsonl", {"__key__": "a", "bin": b"x"})
 
@@ -202,10 +202,10 @@ def test_bytes_in_cbor_are_decoded_as_members_of_a_tar_are(tmp_path):
 def test_options_of_another_format_are_refused(tmp_path):
     with (
         wdspec.ShardWriter(f"{tmp_path}/a-%d.jsonl", user="me", verbose=0) as writer,
-        pytest.raises(wdspec.UsageError, match=r"a writer of jsonl cannot be made so: .*'user'"),
+        pytest.raises(wdspec.UsageError, match=r"a writer of jsonl does not accept these options: .*'user'"),
     ):
         writer.write({"__key__": "a"})
-    with pytest.raises(wdspec.UsageError, match="'tar' is no format of records"):
+    with pytest.raises(wdspec.UsageError, match="'tar' is not a format of records"):
         wdspec.RecordWriter(io.BytesIO(), "tar")
 
 
@@ -220,7 +220,7 @@ def test_the_format_can_be_said_where_the_name_does_not(tmp_path):
 
 @pytest.mark.parametrize("key", ["", None, 7])
 def test_a_record_needs_a_key_that_is_text(key):
-    with pytest.raises(wdspec.FieldError, match="give each sample a text"):
+    with pytest.raises(wdspec.FieldError, match="give each sample its own text"):
         written("jsonl", {"__key__": key, "x": 1})
 
 
@@ -241,7 +241,7 @@ def test_a_damaged_line_is_an_error_that_names_source_url_and_byte_or_a_counted_
         "elastic": {"ranks": 1, "workers": 1},
     }
     reader = sample_reader(load(spec))
-    with pytest.raises(wdspec.ShardError, match=r"a line is no JSON.*source a, url .*a\.jsonl, byte \d+"):
+    with pytest.raises(wdspec.ShardError, match=r"a line is not JSON.*source a, url .*a\.jsonl, byte \d+"):
         [reader.batch(number) for number in range(18)]
     reader.close()
     reader = sample_reader(load({**spec, "errors": "skip"}))

@@ -113,7 +113,7 @@ def test_a_first_sample_that_cannot_be_written_leaves_no_empty_shard(tmp_path):
 
 @pytest.mark.parametrize("pattern", ["a.tar", "a-%d-%d.tar", "100%-%d.tar", "a-%s-%q.tar"])
 def test_a_pattern_has_one_number(pattern):
-    with pytest.raises(wdspec.UsageError, match="needs one `%d` or `%06d`"):
+    with pytest.raises(wdspec.UsageError, match="write one `%d` or `%06d`"):
         wdspec.ShardWriter(pattern)
 
 
@@ -212,7 +212,7 @@ def test_a_shard_that_no_writer_can_write_leaves_nothing_open(tmp_path):
 
 def test_a_shard_that_no_writer_can_write_leaves_no_file(tmp_path):
     from wdspec.stores.outputs import LocalOutput
-    from wdspec.write.choice import open_writer
+    from wdspec.write.shard_writer import open_writer
 
     for options in ({"format": "nosuch"}, {"compress": "rar"}, {"nosuch": 1}):
         with pytest.raises(wdspec.WdspecError):

@@ -37,5 +37,5 @@ def test_many_runs_are_merged_in_levels_and_nothing_is_left_on_the_disk(tmp_path
 
 
 def test_a_value_that_cannot_be_put_aside_is_an_error():
-    with pytest.raises(FieldError, match=r"give more --memory \[key a\]"):
+    with pytest.raises(FieldError, match=r"increase --memory \[key a\]"):
         list(sorted_samples([{"__key__": "a", "x": object()}], 1, key))

@@ -86,7 +86,7 @@ def test_a_killed_writer_leaves_no_file_of_the_final_name(tmp_path):
 def test_a_writer_that_is_never_closed_warns_and_leaves_nothing(tmp_path):
     writer = wdspec.TarWriter(tmp_path / "a.tar")
     writer.write(SAMPLE)
-    with pytest.warns(ResourceWarning, match="was not closed, so what it wrote is lost"):
+    with pytest.warns(ResourceWarning, match="was not closed, so its samples are lost"):
         del writer
     assert os.listdir(tmp_path) == []
 
@@ -103,15 +103,15 @@ def test_a_sample_that_cannot_be_encoded_leaves_no_trace(tmp_path):
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        ("a/b.c", "would be read as the key 'a/b'"),
-        ("", "names no file"),
-        ("a/", "names no file"),
+        ("a/b.c", "would be read as 'a/b'"),
+        ("", "is not the name of a file"),
+        ("a/", "is not the name of a file"),
         ("/a", "absolute path"),
-        ("a/../../b", "leads out of its folder"),
-        (".a", "as hidden files do"),
+        ("a/../../b", "leaves its folder"),
+        (".a", "like a hidden file"),
         ("a\0b", "NUL"),
-        ("__index__/a", "`__meta__` files"),
-        (7, "`__key__` is 7, which is no str"),
+        ("__index__/a", "`__meta__` file"),
+        (7, "`__key__` is 7, which is not a str"),
         (None, "the sample has no `__key__`"),
     ],
 )
@@ -127,7 +127,7 @@ def test_a_dot_in_a_folder_is_fine_and_with_last_dot_in_the_key_too():
     assert next(iter(TarSamples(file)))["__key__"] == "v1.2/a"
     writer = wdspec.TarWriter(io.BytesIO(), key="last_dot")
     writer.write({"__key__": "v1.2", "cls": 1})
-    with pytest.raises(wdspec.FieldError, match="with `key='last_dot'` a field holds no dot"):
+    with pytest.raises(wdspec.FieldError, match="with `key='last_dot'`, it cannot contain a dot"):
         writer.write({"__key__": "v1.3", "seg.png": b""})
     writer.abort()
 
@@ -135,11 +135,11 @@ def test_a_dot_in_a_folder_is_fine_and_with_last_dot_in_the_key_too():
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({".png": b""}, "write 'png', without a dot before it"),
-        ({"a/png": b""}, "holds no slash"),
+        ({".png": b""}, "write 'png', without a leading dot"),
+        ({"a/png": b""}, "cannot contain a slash"),
         ({"": b""}, "write 'an extension'"),
-        ({7: b""}, "a field is called 7"),
-        ({"JPG": b"", "jpg": b""}, "the same name but for letter case"),
+        ({7: b""}, "the name of a field is 7"),
+        ({"JPG": b"", "jpg": b""}, "the same name except for case"),
         ({}, "the sample has no fields"),
     ],
 )
@@ -209,5 +209,5 @@ def test_a_write_that_failed_loses_the_shard_and_closing_says_so(tmp_path):
     writer = wdspec.TarWriter(Full())
     with pytest.raises(OSError, match="No space left"):
         writer.write(SAMPLE)
-    with pytest.raises(wdspec.WdspecError, match="the shard was lost when a write failed"):
+    with pytest.raises(wdspec.WdspecError, match="the shard was discarded when a write failed"):
         writer.close()

@@ -10,14 +10,9 @@ over when its maker dies); `copies` are finished ones, marked `in_use` while the
 any moment, files under final names are complete, and the sum is never too small.
 """
 
-from __future__ import annotations
+from functools import partial
 
-from typing import Any
+from wdspec.base.replacements import missing_name
 
-
-def __getattr__(name: str) -> Any:
-    """For code that imports from webdataset's module of this name."""
-    import importlib
-
-    hint_for = importlib.import_module("wdspec.fluent.replacements").hint_for
-    raise AttributeError(hint_for("cache", name))
+__getattr__ = partial(missing_name, "cache")
+"""Hints for code that looks for names of webdataset's module `cache`."""

@@ -29,7 +29,7 @@ from wdspec.base.redaction import redacted
 from wdspec.cache.copy_check import CopyCheck
 from wdspec.cache.index import Content, Index, key_of, mark_in_use
 from wdspec.cache.names import Copies
-from wdspec.formats.suffixes import format_of
+from wdspec.formats.compression import format_of
 from wdspec.stores.read_ahead import background_fetcher
 from wdspec.stores.resume import PIECE
 

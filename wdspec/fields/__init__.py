@@ -1,11 +1,10 @@
-"""Raw bytes → values: which files of a sample are wanted, what each field is called, how it is decoded; and back.
+"""From raw bytes to values, and back: choosing the files of a sample, naming its fields, decoding them.
 
-In: raw samples (``__key__`` and the like, and bytes by suffix) and the keys of a source: `extensions`, `rename`,
-`missing`, `decode`. Out: samples with values; or, to be written, samples with bytes.
+In: raw samples (``__key__`` and similar entries, and bytes by suffix) and keys of a source: `extensions`, `rename`,
+`missing`, `decode`. Out: samples with values, or samples with bytes for writing.
 
-`sample_fields` is what the engine calls, and the file to read first: it asks `file_patterns` which files are wanted,
-`field_names` what they are called and `decode_rules` which decoder each gets, once for all samples with the same names.
-`codecs` has the functions that read and write values; which of them belongs to which decoder is in
-`wdspec.spec.language.decoders`. `scale` draws the sizes of images, `field_encoder` chooses what writes a field, `sample_bytes`
-packs whole samples for caches.
+Read `samples` first, which the engine calls. Once for all samples with the same names, it asks `extensions` for the
+files and their fields, and `decode` for the decoder of each field. `codecs` has the functions that read and write
+values; the table of decoders in `wdspec.spec.language.decoders` lists them. `scale` draws the sizes of images, `expect`
+checks values, and `encode` encodes fields for writing and whole samples for caches.
 """

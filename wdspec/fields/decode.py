@@ -1,7 +1,4 @@
-"""Which decoder a field gets: the meaning of `decode`.
-
-Decoders that users write: any function from bytes to a value, named `package.module:function`.
-"""
+"""Choosing the decoder of a field, which may be a user function: the meaning of `decode`."""
 
 from __future__ import annotations
 
@@ -11,23 +8,41 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
-from wdspec.base.errors import SpecError, WdspecError
+from wdspec.base.errors import FieldError, SpecError, WdspecError
 from wdspec.base.user_code import check_arguments, import_function
 from wdspec.fields.codecs.pickles import refuse_to_read
 from wdspec.fields.extensions import endings
 from wdspec.fields.scale import Numbers
-from wdspec.fields.unpack import UNPACKERS, UserDecoderError, one_line, unpacked
+from wdspec.formats.compression import BY_NAME as COMPRESSIONS
+from wdspec.formats.compression import unpacked
 from wdspec.spec.language.decoder_options import draws, option_values, split_decoder
 from wdspec.spec.language.decoders import BY_NAME, DEFAULT_IMAGE_DECODER, FORMAT_OF, RAW
 
 
+class UserDecoderError(FieldError):
+    """A user function in `decode` failed, because of the data or of a mistake in the function.
+
+    A function raises a FieldError itself if it knows that the data is the cause.
+    """
+
+    code = "D203"
+
+
+def one_line(cause: Exception) -> str:
+    """Return the message of an exception in one line of limited length, with its type if necessary."""
+    text = " ".join(str(cause).split())
+    if not text or not isinstance(cause, (ValueError, OSError, EOFError)):
+        text = f"{type(cause).__name__}: {text}".rstrip(": ")
+    return text if len(text) <= 300 else f"{text[:300]}…"
+
+
 class UserDecoder:
-    """A function known by name, imported when a process first decodes with it and never before.
+    """A user function by its name, imported when a process first decodes with it.
 
     Raises:
-        SpecError: on first use, when it cannot be imported, or does not take bytes. It is no FieldError, so that an
-            error policy that skips bad samples does not skip all of them.
-        UserDecoderError: it has failed.
+        SpecError: on first use, if it cannot be imported or does not accept bytes. This is not a FieldError, so that
+            an error policy that skips bad samples does not skip all of them.
+        UserDecoderError: the function failed.
     """
 
     def __init__(self, name: str, folder: str = "") -> None:
@@ -55,38 +70,38 @@ class FieldDecoder:
     """How one field becomes a value."""
 
     label: str
-    """What to call it in a message: ``jpeg``, ``json``, ``mylib:read``."""
+    """The name for messages: ``jpeg``, ``json``, ``mylib:read``."""
     decode: Callable[[bytes], Any]
-    """Bytes → value, at the image's own size."""
+    """Bytes → value; for images, in their own size."""
     rescale: Callable[[bytes, float | None, Numbers | None], Any] | None = None
-    """For images, and what else draws: bytes, a factor and the sample's numbers → value."""
+    """For images and others that draw: bytes, a factor and the numbers of the sample → value."""
 
 
 @dataclass(frozen=True)
 class Unpacked:
-    """A decoder behind a packing, as for ``json.gz``."""
+    """A decoder after a packing, as for ``json.gz``."""
 
     packing: str
     inner: Callable[..., Any] | None
 
     def __call__(self, data: bytes, *drawn: Any) -> Any:
-        data = UNPACKERS[self.packing](data)
+        data = COMPRESSIONS[self.packing].decompress(data)
         return self.inner(data, *drawn) if self.inner else data
 
 
 @dataclass(frozen=True)
 class DecodeRules:
-    """The `decode` of a source, with what it may use.
+    """The `decode` of a source, and what it may use.
 
-    A field's decoder is that of the key which is the field's name; else of the longest key which is the
-    original suffix, whole or from a dot on; else the first of ``names`` that fits (an image decoder fits
-    image suffixes, ``audio`` and ``video`` theirs, others their own suffix, ``raw`` and functions everything);
-    else it goes by the suffix. Letter case counts in names of fields, not in suffixes. A packing at the end of
-    the suffix (gz, bz2, xz, zst) is undone before all decoders but ``raw``.
+    The decoder of a field is that of the key with the name of the field; or else of the longest key that is the
+    original suffix or its end after a dot; or else the first of ``names`` that matches (an image decoder matches the
+    suffixes of images, ``audio`` and ``video`` theirs, others their own suffix, ``raw`` and functions everything); or
+    else the default of the suffix. Case matters in names of fields, but not in suffixes. A packing at the end of the
+    suffix (gz, bz2, xz, zst) is undone first, except for ``raw``.
 
     Raises:
-        SpecError: an unknown decoder or option; pickle that is not allowed; a function though WDS_SECURE=1; an
-            image that the rules leave undecoded though `scale` is on.
+        SpecError: a decoder or option is unknown; pickle is not allowed; there is a function, but WDS_SECURE=1; or
+            images are not decoded, but `scale` is on.
     """
 
     names: tuple[str, ...] = ()
@@ -94,16 +109,16 @@ class DecodeRules:
     fields: Mapping[str, str] = field(default_factory=dict)
     """Decoders by field name or suffix."""
     scales: bool = False
-    """Whether images may be rescaled: then all of them are decoded."""
+    """Whether images may be rescaled, for which all of them must be decoded."""
     allow_pickle: bool = False
     secure: bool = False
     """Forbid functions and pickle (WDS_SECURE=1)."""
     folder: str = ""
-    """The spec's, where functions are looked for first."""
+    """The folder of the spec, where functions are searched first."""
 
     def __post_init__(self) -> None:
         if self.secure and self.allow_pickle:
-            raise SpecError("WDS_SECURE=1 forbids `allow: [pickle]`; take one of them away")
+            raise SpecError("WDS_SECURE=1 forbids `allow: [pickle]`; remove one of them")
         for name in (*self.names, *self.fields.values()):
             self._check(name)
         if self.scales:
@@ -112,15 +127,15 @@ class DecodeRules:
             self.check(key, key)
 
     def check(self, name: str, suffix: str) -> None:
-        """Raises the SpecError that a field of this name and suffix would raise, before there is one."""
+        """Raise the SpecError that a field with this name and suffix would raise, in advance."""
         self._choose(name, suffix.lower(), unpacked(suffix.lower())[0])
 
     def decoder_of(self, name: str, suffix: str) -> FieldDecoder | None:
-        """The decoder of a field, or None where it stays bytes.
+        """Return the decoder of a field, or None if it stays bytes.
 
         Args:
-            name: what the field is called now.
-            suffix: the suffix its file had.
+            name: the current name of the field.
+            suffix: the suffix of its file.
         """
         suffix = suffix.lower()
         plain, layers = unpacked(suffix)
@@ -129,25 +144,25 @@ class DecodeRules:
             return None
         decoder = self._build(chosen, name, plain)
         for packing in reversed(layers):
-            decoder = _behind(packing, decoder)
+            decoder = _unpack_first(packing, decoder)
         return decoder
 
     @property
     def draw(self) -> bool:
-        """Whether a decoder draws, by the sample's own numbers."""
+        """Whether a decoder draws numbers of the sample."""
         return any(map(draws, (*self.names, *self.fields.values())))
 
     @property
     def functions(self) -> list[str]:
-        """The names of the user's functions in it."""
+        """The names of user functions."""
         return [name for name in (*self.names, *self.fields.values()) if ":" in name]
 
     def takes(self, suffix: str) -> bool:
-        """Whether one of ``names`` decides on files of this suffix, which is no packing."""
+        """Whether one of ``names`` decodes files of this suffix, which has no packing."""
         return self._general(suffix.rpartition(".")[2]) is not None
 
     def key_for(self, name: str, suffix: str) -> str | None:
-        """The key of ``fields`` that decides on a field; None where none does."""
+        """Return the key of ``fields`` that decodes a field; None if there is none."""
         suffix = suffix.lower()
         ends = (*endings(suffix), *endings(unpacked(suffix)[0]))
         for key in (name, *ends):
@@ -157,7 +172,7 @@ class DecodeRules:
         return next((lowered[end] for end in ends if end in lowered), None)
 
     def _choose(self, name: str, suffix: str, plain: str) -> str | None:
-        """The name of the decoder for a field; None where nothing decodes it."""
+        """Return the name of the decoder of a field; None if it has none."""
         last = plain.rpartition(".")[2]
         key = self.key_for(name, suffix)
         chosen = self._general(last) if key is None else self.fields[key]
@@ -169,7 +184,7 @@ class DecodeRules:
         return chosen
 
     def _general(self, last: str) -> str | None:
-        return next((name for name in self.names if _fits(name, last)), None)
+        return next((name for name in self.names if _matches(name, last)), None)
 
     def _build(self, chosen: str | None, name: str, plain: str) -> FieldDecoder | None:
         if chosen is None:
@@ -193,45 +208,47 @@ class DecodeRules:
         row = BY_NAME.get(split_decoder(chosen)[0])
         if row is None or row.image is None:
             raise SpecError(
-                f"`scale` needs {what} decoded by wdspec, but `decode` says {chosen!r}; use an image decoder "
-                f"such as {DEFAULT_IMAGE_DECODER!r} there, or switch scaling off with `scale: 1`"
+                f"`scale` needs {what} decoded by wdspec, but `decode` says {chosen!r}; use an image decoder such as "
+                f"{DEFAULT_IMAGE_DECODER!r} there, or switch scaling off with `scale: 1`"
             )
 
     def _check(self, name: str) -> None:
         if ":" in name:
             if self.secure:
-                raise SpecError(f"WDS_SECURE=1 forbids the decoder {name}: it is code that the spec names")
+                raise SpecError(f"WDS_SECURE=1 forbids the decoder {name}, as it is user code")
             return
         base, options = split_decoder(name)
         row = BY_NAME.get(base)
         if row is None:
-            raise SpecError(f"there is no decoder {base!r}")
+            raise SpecError(f"unknown decoder {base!r}")
         if row.pickle and not self.allow_pickle:
             raise SpecError(
-                f"the decoder {base!r} runs what the data says; if you trust it, add `allow: [pickle]`"
+                f"the decoder {base!r} runs code in the data; if you trust the data, add `allow: [pickle]`"
             )
         if row.is_pickle and self.secure:
-            raise SpecError(f"WDS_SECURE=1 forbids the decoder {base!r}: such files are pickles")
+            raise SpecError(f"WDS_SECURE=1 forbids the decoder {base!r}, as its files are pickles")
         if row.left_out:
-            raise SpecError(f"the decoder {base!r} (tenbin) is left out on purpose; use npz or safetensors")
+            raise SpecError(
+                f"the decoder {base!r} (tenbin) is not supported on purpose; use npz or safetensors"
+            )
         for option in options - row.options.keys():
             raise SpecError(f"the decoder {base!r} has no option {option!r}")
         try:
             option_values(name)
         except ValueError as error:
             raise SpecError(f"the decoder {name!r}: {error}") from None
-        # Imported now, so that forked workers share the libraries of the decoders that are named.
+        # Imported now, so that forked workers share the libraries of these decoders.
         if row.read:
             resolve_name(row.read)
 
 
-def _fits(name: str, last: str) -> bool:
-    """Whether a decoder for the whole sample takes a field of this extension."""
+def _matches(name: str, last: str) -> bool:
+    """Whether a decoder for the whole sample decodes a field of this extension."""
     base = split_decoder(name)[0]
     return ":" in name or BY_NAME[base].takes(base, last)
 
 
-def _behind(packing: str, decoder: FieldDecoder | None) -> FieldDecoder:
+def _unpack_first(packing: str, decoder: FieldDecoder | None) -> FieldDecoder:
     if decoder is None:
         return FieldDecoder(packing, Unpacked(packing, None))
     rescale = Unpacked(packing, decoder.rescale) if decoder.rescale else None

@@ -1,10 +1,8 @@
-"""Python values → the bytes of their files, by the last part of a field's name.
+"""Encoding values: as files, by the last part of the name of a field, and as whole samples for a sample cache.
 
-Samples as bytes and back, without pickle: what a sample cache stores.
-
-A length of 4 bytes, a JSON header, then the values one after the other. The header says what the sample is (dict,
-tuple, list or a single value) and for each value its name, its form and its bytes: bytes as they are, text, numbers
-and what JSON holds exactly as JSON, arrays and tensors as npy.
+A cached sample (`freeze`, `thaw`) contains no pickle. It consists of a length of 4 bytes, a JSON header, and the
+values. The header has the type of the sample (dict, tuple, list or a single value), and the name, form and size of each
+value. Bytes are stored as they are, arrays and tensors as npy, and text, numbers and other exact JSON values as JSON.
 """
 
 from __future__ import annotations
@@ -18,14 +16,13 @@ from typing import Any
 from wdspec.base.errors import FieldError, UsageError, WdspecError
 from wdspec.fields.codecs.arrays import read_numpy, write_npy
 from wdspec.fields.extensions import endings
-from wdspec.fields.unpack import unpacked
-from wdspec.formats.compression import BY_NAME
+from wdspec.formats.compression import BY_NAME, unpacked
 from wdspec.spec.language.decoders import WRITTEN_BY, library
 
 Encode = Callable[[Any], bytes]
 Sample = Mapping[str, Any]
 EncodeSample = Callable[[Sample], Sample]
-"""A sample with values → the same with bytes; entries that begin with ``_`` pass as they are."""
+"""A sample with values → the sample with bytes. Entries that start with ``_`` stay as they are."""
 
 _BYTES = (bytes, bytearray, memoryview)
 
@@ -33,18 +30,18 @@ _BYTES = (bytes, bytearray, memoryview)
 def make_encoder(
     encoder: bool | Mapping[str, Encode] | EncodeSample | None = True, *, allow_pickle: bool = False
 ) -> EncodeSample:
-    """What turns the values of a sample into bytes.
+    """Return a function that turns the values of a sample into bytes.
 
     Args:
-        encoder: True for `FieldEncoder`; a map of extension → function to put before its table; a function that
-            encodes whole samples; False or None where all values are bytes (or text) already.
-        allow_pickle: whether ``pkl``, ``pickle``, ``pyd`` and ``pth`` are written.
+        encoder: True for `FieldEncoder`; a map of extension → function that overrides its table; a function that
+            encodes whole samples; False or None if all values are already bytes (or text).
+        allow_pickle: whether to write ``pkl``, ``pickle``, ``pyd`` and ``pth``.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: the encoder is none of these.
     """
     if encoder is False or encoder is None:
-        return _encoded_already
+        return _encode_text
     if encoder is True:
         return FieldEncoder({}, allow_pickle=allow_pickle)
     if isinstance(encoder, Mapping):
@@ -52,21 +49,21 @@ def make_encoder(
     if callable(encoder):
         return encoder
     raise UsageError(
-        f"`encoder` is True, False, a dict of extension to function, or a function, not {type(encoder).__name__}"
+        f"`encoder` is a {type(encoder).__name__}; use True, False, a dict of extension to function, or a function"
     )
 
 
 class FieldEncoder:
     """Encodes each field by the last part of its name: `seg.png` as png.
 
-    - bytes are taken for the file's content, and kept; under a name that ends in ``.gz`` (``.bz2``, ``.xz``, ``.zst``)
-      they are compressed, unless they begin as such files do;
-    - a str is text: UTF-8 under any extension that has no encoder, but a value to be encoded under ``json``;
+    - bytes are the content of the file, and are kept. If the name ends with ``.gz`` (``.bz2``, ``.xz``, ``.zst``), they
+      are compressed, unless they already start like such a file;
+    - a str is text, stored as UTF-8 if the extension has no encoder; under ``json`` it is a value to encode;
     - ``x.gz`` is encoded as ``x``, then compressed.
 
     Args:
-        own: extension, or a whole field name → function from value to bytes; asked first, the longer first.
-        allow_pickle: whether pickles are written.
+        own: extension, or name of a field → function from value to bytes. These come first, longer ones before others.
+        allow_pickle: whether to write pickles.
     """
 
     def __init__(self, own: Mapping[str, Encode], *, allow_pickle: bool = False) -> None:
@@ -75,10 +72,10 @@ class FieldEncoder:
         self._steps: dict[str, tuple[Encode | None, tuple[str, ...]]] = {}
 
     def __call__(self, sample: Sample) -> Sample:
-        """The sample with bytes for values.
+        """Return the sample with bytes in place of values.
 
         Raises:
-            FieldError: a value has no encoder, or none that takes it; names key and field.
+            FieldError: a field has no encoder, or its encoder rejects the value; names key and field.
         """
         return {
             name: value if name[:1] == "_" else self._encoded(sample, name, value)
@@ -98,12 +95,12 @@ class FieldEncoder:
             if isinstance(value, _BYTES):
                 data = bytes(value)
                 packed = bool(layers) and BY_NAME[layers[0]].magic.match(data)
-                return data if packed else _in_layers(data, layers)
+                return data if packed else _pack(data, layers)
             if encode is not None:
-                return _in_layers(bytes(encode(value)), layers)
+                return _pack(bytes(encode(value)), layers)
             if isinstance(value, str):
-                return _in_layers(value.encode("utf-8"), layers)
-            raise TypeError(_unknown(name, value))
+                return _pack(value.encode("utf-8"), layers)
+            raise TypeError(_describe_unknown(name, value))
         except WdspecError as error:
             error.at(key=sample.get("__key__"), field=name)
             raise
@@ -114,7 +111,7 @@ class FieldEncoder:
             ) from cause
 
     def _study(self, name: str) -> tuple[Encode | None, tuple[str, ...]]:
-        """The encoder of a field, if it has one, and how its output is packed, outermost first."""
+        """Return the encoder of a field, if it has one, and the packings of its output, outermost first."""
         plain = name.lower()
         if plain in self._own:
             return self._own[plain], ()
@@ -130,30 +127,30 @@ class FieldEncoder:
 
 
 def encoder_of(extension: str, allow_pickle: bool = False) -> Encode | None:
-    """What writes values under an extension, or None where only bytes can be."""
+    """Return the encoder of an extension, or None if it accepts only bytes."""
     row = WRITTEN_BY.get(extension)
     if row is None:
         return None
-    found: Any = resolve_name(row.write_trusting if allow_pickle and row.write_trusting else row.write)
-    encode: Encode = found(extension) if row.made else found
+    function: Any = resolve_name(row.write_trusting if allow_pickle and row.write_trusting else row.write)
+    encode: Encode = function(extension) if row.made else function
     return encode
 
 
-def _unknown(name: str, value: Any) -> str:
+def _describe_unknown(name: str, value: Any) -> str:
     last = unpacked(name.lower())[0].rpartition(".")[2]
     return (
-        f"there is no encoder for {last!r} to take a value of type {type(value).__name__}; give bytes, use a known "
-        f"extension (such as json, npy, png, txt, cls), or pass `encoder={{{last!r}: function}}`"
+        f"{last!r} has no encoder for a value of type {type(value).__name__}; pass bytes, use a known extension (such "
+        f"as json, npy, png, txt, cls), or pass `encoder={{{last!r}: function}}`"
     )
 
 
-def _in_layers(data: bytes, layers: tuple[str, ...]) -> bytes:
+def _pack(data: bytes, layers: tuple[str, ...]) -> bytes:
     for layer in reversed(layers):
         data = BY_NAME[layer].compress(data)
     return data
 
 
-def _encoded_already(sample: Sample) -> Sample:
+def _encode_text(sample: Sample) -> Sample:
     encoded: dict[str, Any] = {}
     for name, value in sample.items():
         if name[:1] != "_":
@@ -161,7 +158,7 @@ def _encoded_already(sample: Sample) -> Sample:
                 value = value.encode("utf-8")
             elif not isinstance(value, _BYTES):
                 raise FieldError(
-                    f"{type(value).__name__} instead of bytes; encode it, or leave out `encoder=False`",
+                    f"{type(value).__name__} instead of bytes; encode it, or remove `encoder=False`",
                     key=sample.get("__key__"),
                     field=name,
                 )
@@ -172,34 +169,34 @@ def _encoded_already(sample: Sample) -> Sample:
 _LENGTH = struct.Struct("<I")
 
 
-def frozen(sample: Any) -> bytes:
-    """A sample as bytes.
+def freeze(sample: Any) -> bytes:
+    """Return a sample as bytes.
 
     Raises:
-        FieldError: a value of a type that is not stored; names it.
+        FieldError: a value has a type that cannot be stored; names it.
     """
     kind = type(sample).__name__ if type(sample) in (dict, tuple, list) else "value"
     named = sample.items() if kind == "dict" else enumerate([sample] if kind == "value" else sample)
     entries, payloads = [], []
     for name, value in named:
-        form, payload = _frozen_value(name, value)
+        form, payload = _freeze_value(name, value)
         entries.append((name, form, len(payload)))
         payloads.append(payload)
     header = json.dumps([kind, entries]).encode()
     return b"".join((_LENGTH.pack(len(header)), header, *payloads))
 
 
-def thawed(data: bytes) -> Any:
-    """The sample that `frozen` made bytes of."""
+def thaw(data: bytes) -> Any:
+    """Return the sample of the bytes that `freeze` returned."""
     at = _LENGTH.size + _LENGTH.unpack_from(data)[0]
     kind, entries = json.loads(data[_LENGTH.size : at])
-    values = list(_thawed_values(entries, data, at))
+    values = list(_thaw_values(entries, data, at))
     if kind == "dict":
         return {name: value for (name, _, _), value in zip(entries, values, strict=True)}
     return tuple(values) if kind == "tuple" else values if kind == "list" else values[0]
 
 
-def _frozen_value(name: Any, value: Any) -> tuple[str, bytes]:
+def _freeze_value(name: Any, value: Any) -> tuple[str, bytes]:
     if type(value) is bytes:
         return "bytes", value
     if _is_json(value):
@@ -213,14 +210,14 @@ def _frozen_value(name: Any, value: Any) -> tuple[str, bytes]:
     except (TypeError, ValueError, RuntimeError) as error:
         raise FieldError(f"a {type(value).__name__} cannot be stored: {error}", field=str(name)) from error
     raise FieldError(
-        f"a {type(value).__name__} is not stored: only bytes, text, numbers, JSON, arrays and tensors are; put the "
-        "cache before the stage that makes it (before `decode`, say)",
+        f"a {type(value).__name__} cannot be stored, only bytes, text, numbers, JSON, arrays and tensors can; put the "
+        "cache before the stage that makes it (such as `decode`)",
         field=str(name),
     )
 
 
 def _is_json(value: Any) -> bool:
-    """Whether JSON gives exactly this value back."""
+    """Whether JSON preserves the value exactly."""
     kind = type(value)
     if value is None or kind in (str, int, float, bool):
         return True
@@ -229,7 +226,7 @@ def _is_json(value: Any) -> bool:
     return kind is dict and all(type(key) is str and _is_json(inner) for key, inner in value.items())
 
 
-def _thawed_values(entries: list[tuple[Any, str, int]], data: bytes, at: int) -> Iterator[Any]:
+def _thaw_values(entries: list[tuple[Any, str, int]], data: bytes, at: int) -> Iterator[Any]:
     for _, form, length in entries:
         payload = data[at : at + length]
         at += length

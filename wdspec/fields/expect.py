@@ -1,4 +1,4 @@
-"""Whether the values of a sample are what `expect` says of them."""
+"""Checking whether the values of a sample are as `expect` says."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from wdspec.base.errors import FieldError
 from wdspec.spec.language.expect import ARRAYS, Bounds, ExpectedField
 
 FEW_ELEMENTS = 4096
-"""Elements of an array whose range is looked at while training; `check` looks at all of more."""
+"""Elements up to which the range of an array is checked while training; `wdspec check` has no limit."""
 MOST_FORMS = 1000
-"""Types and shapes of a field that are remembered as right."""
-_REMEDY = "mend the data, leave such samples out with `select`, or correct `expect`"
+"""Types and shapes of a field to remember as correct."""
+_REMEDY = "fix the data, leave such samples out with `select`, or correct `expect`"
 _PLAIN: dict[str, tuple[type, ...]] = {
     "int": (int, np.integer),
     "float": (float, np.floating),
@@ -28,11 +28,11 @@ _PLAIN: dict[str, tuple[type, ...]] = {
 }
 
 Look = Callable[[Any], "str | None"]
-"""What is wrong with a value, in words; None where nothing is."""
+"""Describes what is wrong with a value; returns None if it is correct."""
 
 
 class UnexpectedValueError(FieldError):
-    """A value is not what `expect` says."""
+    """A value is not as `expect` says."""
 
     code = "D213"
 
@@ -40,46 +40,41 @@ class UnexpectedValueError(FieldError):
 def expectation_step(
     fields: Mapping[str, ExpectedField], thorough: bool = False
 ) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """The step that gives each sample as it is, and raises UnexpectedValueError where a field is not as expected.
+    """Return a step that checks each sample and returns it unchanged, or raises UnexpectedValueError.
 
     Args:
         fields: what is expected, by field.
-        thorough: whether the ranges of large arrays are looked at, too.
+        thorough: whether to check the ranges of large arrays, too.
     """
-    looks = [
-        (name, _form_looks(expected), _value_looks(expected, thorough), set[Hashable]())
-        for name, expected in fields.items()
-    ]
+    looks = [(name, *_looks(expected, thorough), set[Hashable]()) for name, expected in fields.items()]
 
     def step(sample: dict[str, Any]) -> dict[str, Any]:
         for name, form_looks, value_looks, known in looks:
             if name not in sample:
                 has = ", ".join(f"`{each}`" for each in sample if not each.startswith("__")) or "no fields"
-                raise _unexpected(
-                    f"`expect` names the field `{name}`, and the sample has {has}", sample, name
-                )
+                raise _error(f"`expect` has the field `{name}`, but the sample has {has}", sample, name)
             value = sample[name]
             if form_looks and (form := _form(value)) not in known:
                 for look in form_looks:
                     if (wrong := look(value)) is not None:
-                        raise _unexpected(f"`{name}` {wrong}", sample, name)
+                        raise _error(f"`{name}` {wrong}", sample, name)
                 if len(known) < MOST_FORMS:
                     known.add(form)
             for look in value_looks:
                 if (wrong := look(value)) is not None:
-                    raise _unexpected(f"`{name}` {wrong}", sample, name)
+                    raise _error(f"`{name}` {wrong}", sample, name)
         return sample
 
     return step
 
 
-def _unexpected(said: str, sample: Mapping[str, Any], field: str) -> UnexpectedValueError:
+def _error(wrong: str, sample: Mapping[str, Any], field: str) -> UnexpectedValueError:
     url, key = sample.get("__url__"), sample.get("__key__")
-    return UnexpectedValueError(f"{said}; {_REMEDY}", url=url, key=key, field=field)
+    return UnexpectedValueError(f"{wrong}; {_REMEDY}", url=url, key=key, field=field)
 
 
 def _form(value: Any) -> Any:
-    """All that types and shapes are judged by: a value of a form that was right before is right, too."""
+    """Return all that determines type and shape: if one value of a form is correct, all of this form are."""
     dtype = getattr(value, "dtype", None)
     if dtype is not None and hasattr(value, "shape"):
         return type(value), value.shape, dtype
@@ -88,24 +83,21 @@ def _form(value: Any) -> Any:
     return type(value)
 
 
-def _form_looks(expected: ExpectedField) -> list[Look]:
-    looks: list[Look] = []
+def _looks(expected: ExpectedField, thorough: bool) -> tuple[list[Look], list[Look]]:
+    """Return the checks of the form of a value, and those of the value itself."""
+    forms: list[Look] = []
+    values: list[Look] = []
     if expected.type is not None:
-        looks.append(_type_look(expected.type))
+        forms.append(_type_look(expected.type))
     if expected.shape is not None:
-        looks.append(_shape_look(expected.shape))
-    return looks
-
-
-def _value_looks(expected: ExpectedField, thorough: bool) -> list[Look]:
-    looks: list[Look] = []
+        forms.append(_shape_look(expected.shape))
     if expected.length is not None:
-        looks.append(_length_look(expected.length))
+        values.append(_length_look(expected.length))
     if expected.classes is not None:
-        looks.append(_class_look(expected.classes))
+        values.append(_class_look(expected.classes))
     if expected.range is not None:
-        looks.append(_range_look(expected.range, math.inf if thorough else FEW_ELEMENTS))
-    return looks
+        values.append(_range_look(expected.range, math.inf if thorough else FEW_ELEMENTS))
+    return forms, values
 
 
 def _type_look(name: str) -> Look:
@@ -178,10 +170,10 @@ def _class_look(classes: frozenset[int | str] | int) -> Look:
 
 
 def _extremes(value: Any) -> tuple[float, float]:
-    """The least and the greatest element of an array or tensor."""
+    """Return the least and the greatest element of an array or tensor."""
     try:
         return float(value.min()), float(value.max())
-    except RuntimeError:  # torch has these for some types only
+    except RuntimeError:  # torch supports only some dtypes
         if value.is_complex():
             raise
         value = value.double()
@@ -192,19 +184,19 @@ def _range_look(bounds: Bounds, most: float) -> Look:
     def look(value: Any) -> str | None:
         shape = getattr(value, "shape", None)
         if isinstance(value, (str, bytes, bytearray)):
-            return f"is a {type(value).__name__}, which is no number"
+            return f"is a {type(value).__name__}, which is not a number"
         try:
             if shape and not 0 < math.prod(map(int, shape)) <= most:
                 return None
             low, high = _extremes(value) if shape else (float(value), float(value))
         except (TypeError, ValueError, RuntimeError, OverflowError, AttributeError):
             if shape is None:
-                return f"is a {type(value).__name__}, which is no number"
-            return f"is an array of {value.dtype}, whose range cannot be looked at"
+                return f"is a {type(value).__name__}, which is not a number"
+            return f"is an array of {value.dtype}, whose range cannot be checked"
         if bounds.hold(low) and bounds.hold(high):
             return None
         return (
-            f"goes from {low:g} to {high:g}, where {bounds} is expected"
+            f"ranges from {low:g} to {high:g}, where {bounds} is expected"
             if shape
             else f"is {low:g}, where {bounds} is expected"
         )

@@ -1,55 +1,55 @@
-"""Which files of a sample are wanted, and which field each one becomes: the `extensions` grammar.
+"""Choosing the files of a sample and naming its fields: `extensions`, then `rename`, then `missing`.
 
-``"jpg;png txt seg.*"`` is three entries: spaces separate them, ``;`` separates the alternatives of one. A
-*spelling* is an exact suffix (``jpg`` is not ``seg.jpg``) or a glob (``*``, ``?``, ``[…]``); letter case is
-ignored. The first alternative that is present wins.
+``"jpg;png txt seg.*"`` has three entries: spaces separate them, and ``;`` separates the alternatives of one. A
+*spelling* is an exact suffix (``jpg`` does not match ``seg.jpg``) or a glob (``*``, ``?``, ``[…]``). Case is ignored.
+The first alternative that is present wins.
 
-- An entry that begins with an exact suffix makes one field, named by that first spelling.
-- A glob keeps every file it matches, each under its own suffix in lower case; matching nothing is no lack.
+- An entry that starts with an exact suffix makes one field, with the name of this first spelling.
+- A glob keeps each file that it matches, under its suffix in lower case. It need not match any file.
 
-A file serves one field. Entries that name files choose before entries that begin with a glob, each kind in the
-order written, and what one took the next do not see; no glob takes a file that is the name of a field. So
-``"*.jpg seg.jpg"`` still fills ``seg.jpg``.
+A file belongs to one field. Entries that start with a suffix choose before entries that start with a glob, each kind in
+the order of the spec, and without the files that were chosen before. A glob never takes a file with the name of a
+field, so ``"*.jpg seg.jpg"`` still fills ``seg.jpg``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import cached_property
 
-from wdspec.base.errors import SpecError
+from wdspec.base.errors import FieldError, SpecError
 
 _GLOB_SIGNS = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True)
 class Spelling:
-    """One alternative of an entry: ``text`` as the user wrote it, an exact suffix or a glob."""
+    """One alternative of an entry: an exact suffix or a glob, as written in the spec."""
 
     text: str
 
     @cached_property
     def glob(self) -> re.Pattern[str] | None:
-        """What a lower-case suffix must match; None for an exact suffix."""
+        """The pattern of a glob for lower-case suffixes; None for an exact suffix."""
         return re.compile(translate(self.text.lower())) if _GLOB_SIGNS.search(self.text) else None
 
     def matches(self, suffix: str) -> bool:
-        """Whether a suffix, already in lower case, is meant."""
+        """Whether it matches a suffix in lower case."""
         return bool(self.glob.match(suffix)) if self.glob else self.text.lower() == suffix
 
 
 @dataclass(frozen=True)
 class ExtensionEntry:
-    """The alternatives for one field, the preferred one first."""
+    """The alternatives of one field, the preferred one first."""
 
     spellings: tuple[Spelling, ...]
 
     @property
     def name(self) -> str | None:
-        """The field this entry makes; None where it begins with a glob, whose finds keep their own names."""
+        """The field of this entry; None if it starts with a glob, whose files keep their names."""
         first = self.spellings[0]
         return None if first.glob else first.text
 
@@ -58,14 +58,14 @@ class ExtensionEntry:
 
 
 class Extensions:
-    """The files that a source wants of each sample.
+    """The files that a source needs of each sample.
 
     Args:
-        entries: texts in the grammar above, one entry or several each; None wants every file, under its
-            suffix in lower case.
+        entries: texts in the grammar above, with one or more entries each; None means all files, under their suffix
+            in lower case.
 
     Raises:
-        SpecError: an entry is empty, two make the same field, or one asks for a ``__name__`` of wdspec's own.
+        SpecError: an entry is empty, two make the same field, or one is a reserved ``__name__``.
     """
 
     def __init__(self, entries: Sequence[str] | None = None) -> None:
@@ -76,10 +76,10 @@ class Extensions:
         self._spellings = [spelling for entry in self._choosing for spelling in entry.spellings]
 
     def field_of(self, suffix: str) -> str | None:
-        """The name under which the reader keeps a file, or None where no entry wants it and it goes unread.
+        """Return the name under which the reader keeps a file, or None if no entry needs it, so that it is not read.
 
-        It is the field's final name, unless alternatives or overlapping entries leave that open until the
-        whole sample is known; ignoring letter case it is always the suffix itself.
+        It is the final name of the field, unless alternatives or overlapping entries can be decided only for the whole
+        sample. Ignoring case, it is always the suffix itself.
         """
         suffix = suffix.lower()
         if self.entries is None:
@@ -91,10 +91,10 @@ class Extensions:
         return suffix if matching else None
 
     def choose(self, stored: Iterable[str]) -> dict[str, str | None]:
-        """The fields of a sample whose files the reader kept under these names.
+        """Choose the fields of a sample, given the names under which the reader kept its files.
 
         Returns:
-            field name → stored name; None for a field that was asked for and has no file.
+            field name → name of its file; None for a required field without a file.
         """
         if self.entries is None:
             return {name: name for name in stored}
@@ -115,8 +115,8 @@ class Extensions:
                     fields[entry.name] = None
         return fields
 
-    def asks_for(self, suffix: str) -> bool:
-        """Whether an entry that names its field, and so can lack it, may take a file of this suffix."""
+    def may_lack(self, suffix: str) -> bool:
+        """Whether a file of this suffix may belong to an entry with a named field, which is missing without it."""
         suffix = suffix.lower()
         return any(s.matches(suffix) for entry in self._choosing if entry.name for s in entry.spellings)
 
@@ -131,43 +131,144 @@ class Extensions:
 
 
 def parse_entries(texts: Sequence[str]) -> tuple[ExtensionEntry, ...]:
-    """Reads the entries of `extensions`; see `Extensions` for the errors."""
+    """Parse the entries of `extensions`; see `Extensions` for the errors."""
     entries: list[ExtensionEntry] = []
     seen: dict[str, str] = {}
     for text in " ".join(texts).split():
         entry = ExtensionEntry(tuple(Spelling(part) for part in text.split(";") if part))
         if not entry.spellings:
-            raise SpecError(f"`extensions` has the entry {text!r} without a suffix; write `jpg;png txt`")
+            raise SpecError(
+                f"`extensions` has the entry {text!r} without a suffix; write for example `jpg;png txt`"
+            )
         for spelling in entry.spellings:
             if is_reserved(spelling.text):
-                raise SpecError(
-                    f"`extensions` asks for {spelling.text!r}, but names like that are wdspec's own"
-                )
+                raise SpecError(f"`extensions` has {spelling.text!r}, but such names are reserved; remove it")
         if entry.name is not None:
             earlier = seen.get(entry.name.lower())
             if earlier is not None:
                 raise SpecError(
                     f"`extensions` makes the field {entry.name!r} twice, by {earlier!r} and {text!r}; "
-                    "join them with `;`, or begin one with another suffix"
+                    "join them with `;`, or start one with another suffix"
                 )
             seen[entry.name.lower()] = text
         entries.append(entry)
     if not entries:
-        raise SpecError("`extensions` is empty; leave it out to keep every file")
+        raise SpecError("`extensions` is empty; remove it to keep all files")
     return tuple(entries)
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a name is one like ``__key__``, which says something of the sample and is no field."""
+    """Whether a name is like ``__key__``, an entry about the sample and not a field."""
     return len(name) > 4 and name.startswith("__") and name.endswith("__")
 
 
 def listed_fields(names: Iterable[str]) -> str:
-    """The fields among the names of a sample, for messages."""
+    """List the fields among the names of a sample, for messages."""
     return ", ".join(name for name in names if not is_reserved(name)) or "none"
 
 
 def endings(suffix: str) -> list[str]:
-    """A suffix whole and from each dot on: ``a.seg.jpg``, ``seg.jpg``, ``jpg``."""
+    """Return a suffix and its ends after each dot: ``a.seg.jpg``, ``seg.jpg``, ``jpg``."""
     parts = suffix.split(".")
     return [".".join(parts[start:]) for start in range(len(parts))]
+
+
+@dataclass(frozen=True)
+class Naming:
+    """The rules that turn the files of a source into fields."""
+
+    extensions: Extensions = field(default_factory=Extensions)
+    rename: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """New name → fields it is taken from; the first one present wins. These fields are removed, others are kept."""
+    missing: str = "error"
+    """What to do if a required field is missing: ``error``, ``skip`` or ``none``."""
+    required: tuple[str, ...] = ()
+    """Further required fields, after `rename`; ``a;b`` requires one of the two."""
+    only: tuple[str, ...] | None = None
+    """If given, other fields are dropped after the checks, and files that become none of these are not read."""
+
+    def field_of(self, suffix: str) -> str | None:
+        """Return the name under which the reader keeps a file, or None if it is not read."""
+        name = self.extensions.field_of(suffix)
+        if name is None or self.only is None or self.extensions.may_lack(suffix):
+            return name
+        # A required file is read even if its field is dropped later, to notice if it is missing.
+        needed = {*self._needed, *(old.lower() for olds in self.rename.values() for old in olds)}
+        return name if name in needed or name.lower() in needed else None
+
+    def arrange(self, stored: Sequence[str]) -> dict[str, str | None] | None:
+        """Decide the fields of all samples whose files the reader kept under these names, in this order.
+
+        Returns:
+            field → name of its file, in the order of the shard; None for a missing field that becomes None. None
+            instead of a dict if such samples are skipped.
+
+        Raises:
+            FieldError: a required field is missing, or `rename` makes a field that already exists.
+        """
+        fields = self.extensions.choose(stored)
+        lacks = {name: "`extensions` requires it" for name, file in fields.items() if file is None}
+        if self.rename:
+            fields = self._rename(fields, lacks)
+        for alternatives in self.required:
+            names = [name for name in alternatives.split(";") if name]
+            if all(fields.get(name) is None for name in names) and not lacks.keys() & set(names):
+                lacks[names[0]] = (
+                    f"{alternatives!r} is required after the mix (by `fields`, `to_tuple` or the batch)"
+                )
+                fields[names[0]] = None
+        if lacks and self.missing != "none":
+            if self.missing == "skip":
+                return None
+            raise self._missing_error(lacks, stored)
+        if self.only is not None:
+            fields = {name: file for name, file in fields.items() if name in self._needed}
+        place = {name: index for index, name in enumerate(stored)}
+        return dict(sorted(fields.items(), key=lambda item: place.get(item[1] or "", len(place))))
+
+    @property
+    def _needed(self) -> set[str]:
+        names = (*(self.only or ()), *self.required)
+        return {name for entry in names for name in entry.split(";")}
+
+    def _rename(self, fields: dict[str, str | None], lacks: dict[str, str]) -> dict[str, str | None]:
+        """Apply `rename`, and add missing fields to ``lacks``."""
+        lowered = {name.lower(): name for name in fields}
+        used: set[str] = set()
+        renamed: dict[str, str | None] = {}
+        for new, olds in self.rename.items():
+            renamed[new] = None
+            for old in olds:
+                name = old if old in fields else lowered.get(old.lower())
+                if name is None:
+                    continue
+                used.add(name)
+                if renamed[new] is None:
+                    renamed[new] = fields[name]
+            if renamed[new] is None:
+                lacks[new] = f"`rename` takes it from {' or '.join(map(repr, olds))}"
+        kept = {name: file for name, file in fields.items() if name not in used}
+        clash = next((new for new in renamed if kept.get(new) is not None), None)
+        if clash is not None:
+            raise FieldError(
+                f"`rename` makes the field {clash!r}, but the sample already has one that `rename` does not mention; "
+                f"write `{clash}: {';'.join([clash, *self.rename[clash]])}` to prefer that one, or exclude it by "
+                "`extensions`",
+                code="D206",
+                field=clash,
+            )
+        return kept | renamed
+
+    def _missing_error(self, lacks: dict[str, str], stored: Sequence[str]) -> FieldError:
+        name, reason = next(iter(lacks.items()))
+        others = f" (and {', '.join(map(repr, list(lacks)[1:]))})" if len(lacks) > 1 else ""
+        has = ", ".join(map(repr, stored[:20])) or "no other file"
+        unread = "" if self.extensions.entries is None else " of the files that `extensions` needs"
+        if self.only is not None and not unread:
+            unread = " of the required files; others are not read (`wdspec ls` lists them)"
+        return FieldError(
+            f"the sample has no field {name!r}{others}: {reason}, and it has {has}{unread}; "
+            "add an alternative with `;`, or set `missing: skip` or `missing: none`",
+            code="D201",
+            field=name,
+        )

@@ -1,4 +1,4 @@
-"""One raw sample → one sample: names, missing fields, decoding, rescaling, decided once for each layout."""
+"""`SampleFields`: from raw samples to samples, by names, missing fields, decoding and rescaling."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from wdspec.base.errors import FieldError, SpecError, WdspecError, warn_user
 from wdspec.base.user_code import secure_mode
-from wdspec.fields.decode import DecodeRules, FieldDecoder
-from wdspec.fields.extensions import Extensions, is_reserved, listed_fields
-from wdspec.fields.names import Naming
+from wdspec.fields.decode import DecodeRules, FieldDecoder, one_line
+from wdspec.fields.extensions import Extensions, Naming, is_reserved, listed_fields
 from wdspec.fields.scale import Numbers
-from wdspec.fields.unpack import one_line
 
 if TYPE_CHECKING:
     from wdspec.spec.spec import Source
 
 MAX_LAYOUTS = 1024
-"""Layouts remembered before all are forgotten; real data has a handful."""
+"""Layouts to remember before all are forgotten; real data has a handful."""
 TRIAL = 100
-"""Samples after which a key of `decode` that no field has matched is warned of."""
+"""Samples after which to warn of keys of `decode` that matched no field."""
 MAX_LAYOUT_TEXT = 4096
-"""Characters in the names of a layout, beyond which it is decided anew each time instead of remembered."""
+"""The limit of characters in the names of a layout that is remembered."""
 
 Step = tuple[str, Callable[[bytes], Any]]
 DrawnStep = tuple[str, Callable[[bytes, float | None, Numbers | None], Any]]
@@ -30,46 +28,45 @@ DrawnStep = tuple[str, Callable[[bytes, float | None, Numbers | None], Any]]
 
 @dataclass(frozen=True)
 class SampleLayout:
-    """What is done to every sample whose entries have the same names in the same order."""
+    """What to do with every sample whose entries have the same names in the same order."""
 
     moves: tuple[tuple[str, str], ...] | None
-    """(new name, old name) of all that is kept; None if that is everything, as it is."""
+    """(new name, old name) of all kept entries; None if all are kept with their names."""
     absent: dict[str, None]
-    """Fields that are missing and become None."""
+    """Missing fields that become None."""
     plain: tuple[Step, ...]
-    """Fields to decode, the images among them at their own size."""
+    """Fields to decode, images in their own size."""
     others: tuple[Step, ...]
-    """Of these, the ones that are no images."""
+    """The ones among them that are not images."""
     images: tuple[DrawnStep, ...]
-    """The images, to be rescaled on the way, and what else draws."""
+    """The images, to be rescaled, and others that draw."""
     labels: dict[str, str]
-    """What to call the decoder of a field in a message."""
+    """The name of the decoder of each field, for messages."""
 
     @property
     def is_in_place(self) -> bool:
-        """Whether every entry keeps its name and its place, and none is added: fields are decoded, or not even that."""
+        """Whether all entries keep their names and places and none is added, so that fields are at most decoded."""
         return self.moves is None and not self.absent
 
 
 class SampleFields:
     """Turns raw samples of one source (names → bytes) into samples (names → values).
 
-    The order of work is `extensions`, `rename`, `missing`, `decode`, `scale`. Entries like ``__key__`` pass
-    as they are, and come first. All that the names alone decide is decided once for each layout, the tuple
-    of names; what is left for a sample is a copy of the dict and a loop over functions.
+    It applies `extensions`, `rename`, `missing`, `decode` and `scale`, in this order. Entries like ``__key__`` are kept
+    and come first. Everything that depends only on names is decided once for each layout, the tuple of names; for each
+    sample, only a copy of the dict and a loop over functions remain.
 
     Args:
-        extensions: see `file_patterns.Extensions`.
-        missing: ``error``, ``skip`` or ``none``, for each field asked for by `extensions`, `rename` or
-            `required`.
+        extensions: see `Extensions`.
+        missing: ``error``, ``skip`` or ``none``, for fields that `extensions`, `rename` or `required` require.
         rename: new name → the names it may have had.
-        required: fields asked for by later stages (`fields`, `to_tuple`), each maybe with ``;`` alternatives.
-        only: the fields that anything later can look at, if that is known; all others are not even decoded.
-        names, fields: `decode`, see `decode_rules.DecodeRules`. A key of `fields` that no field matches in the first
-            `TRIAL` samples is warned of, once in each process.
-        scales: whether factors may be given.
-        allow_pickle: whether pickles may be read, and then `pth` and `npy` with objects too.
-        secure: whether functions and pickle are forbidden; by default whether WDS_SECURE forbids them now.
+        required: fields that later stages require (`fields`, `to_tuple`), perhaps with ``;`` alternatives.
+        only: the fields that later stages can use, if known; others are not decoded.
+        names, fields: the keys of `decode`; see `DecodeRules`. If no field of the first `TRIAL` samples matches a key
+            of `fields`, there is a warning, once in each process.
+        scales: whether samples may be rescaled.
+        allow_pickle: whether pickles may be read, including `pth` and `npy` with objects.
+        secure: whether functions and pickle are forbidden; by default as WDS_SECURE says now.
 
     Raises:
         SpecError: the options contradict each other or are not allowed.
@@ -91,7 +88,7 @@ class SampleFields:
         folder: str = "",
     ) -> None:
         if missing not in ("error", "skip", "none"):
-            raise SpecError(f"`missing` is error, skip or none, not {missing!r}")
+            raise SpecError(f"`missing` is {missing!r}; use error, skip or none")
         self.naming = Naming(
             Extensions(extensions),
             {new: tuple(olds) for new, olds in (rename or {}).items()},
@@ -105,10 +102,10 @@ class SampleFields:
             for old in olds:
                 self.rules.check(new, old)
         self.source: str | None = None
-        """What messages call the source."""
+        """The name of the source for messages."""
         self._layouts: dict[tuple[str, ...], SampleLayout | FieldError | Literal["skip"]] = {}
         self.in_place: dict[tuple[str, ...], tuple[Step, ...]] = {}
-        """Of the layouts remembered those decoded in place, and how where there is neither factor nor numbers."""
+        """Layouts that are decoded in place, and their steps without a factor and numbers."""
         self._unmatched = set(self.rules.fields)
         self._tried = 0
 
@@ -123,9 +120,9 @@ class SampleFields:
         secure: bool | None = None,
         folder: str = "",
     ) -> SampleFields:
-        """The fields of a source of a spec, whose `allow` is given; the other arguments as for the class."""
+        """Return the fields of a source of a spec with this `allow`; see the class for the other arguments."""
         decode = source.decode
-        made = cls(
+        fields = cls(
             source.extensions,
             missing=source.missing,
             rename=source.rename,
@@ -138,39 +135,38 @@ class SampleFields:
             secure=secure,
             folder=folder,
         )
-        made.source = source.name
-        return made
+        fields.source = source.name
+        return fields
 
     def field_of(self, suffix: str) -> str | None:
-        """For the tar reader: the name under which a file of this suffix is kept, None to leave it unread."""
+        """Return the name under which the reader keeps a file of this suffix, or None if it is not read."""
         return self.naming.field_of(suffix)
 
     def __call__(
         self, raw: Mapping[str, Any], factor: float | None = None, numbers: Numbers | None = None
     ) -> dict[str, Any] | None:
-        """Decodes one sample.
+        """Decode one sample.
 
         Args:
-            raw: ``__key__`` and the like, and bytes under the names that `field_of` gave; left as it is. What is not
-                bytes is a value already (CBOR and JSON have those), and is not decoded.
-            factor: the rescale factor of this sample, None to leave its images as they are.
-            numbers: the sample's own, for decoders that draw (`rules.draw`); they are the same for all its fields.
+            raw: ``__key__`` and similar entries, and bytes under the names that `field_of` returned. It is not changed.
+                Other values, which CBOR and JSON have, are not decoded.
+            factor: the factor for rescaling the images of the sample; None keeps their size.
+            numbers: the random numbers of the sample, for decoders that draw (`rules.draw`), the same for all fields.
 
         Returns:
-            A new dict; or None for a sample that lacks a field and is to be skipped and counted.
+            A new dict; or None for a sample that lacks a field and is skipped.
 
         Raises:
-            FieldError: a field is missing or cannot be decoded, with source, url, key and field; a UserDecoderError
-                where a function of the user's has failed.
-            UsageError, SpecError: a mistake that is not the sample's, such as a decoder that cannot be
-                imported.
+            FieldError: a field is missing or cannot be decoded, with source, url, key and field; a UserDecoderError if
+                a user function failed.
+            UsageError, SpecError: the error is not in the sample; for example, a decoder cannot be imported.
         """
         names = tuple(raw)
         layout = self._layouts.get(names) or self._study(names)
         if not isinstance(layout, SampleLayout):
             if isinstance(layout, FieldError):
-                # Errors gather the place of one sample and a traceback: the remembered one stays clean.
-                raise _placed(FieldError(layout.message, code=layout.code, **layout.place), raw)
+                # An error gets the place of its sample and a traceback, so the remembered one is copied.
+                raise _add_place(FieldError(layout.message, code=layout.code, **layout.place), raw)
             return None
         moves = layout.moves
         sample = dict(raw) if moves is None else {new: raw[old] for new, old in moves}
@@ -190,41 +186,41 @@ class SampleFields:
                     if (data := sample[name]).__class__ is bytes:
                         sample[name] = rescale(data, factor, numbers)
         except WdspecError as error:
-            _placed(error, raw, name)
+            _add_place(error, raw, name)
             raise
         except Exception as cause:
             message = f"cannot decode as {layout.labels[name]}: {one_line(cause)}"
-            raise _placed(FieldError(message), raw, name) from cause
+            raise _add_place(FieldError(message), raw, name) from cause
         return sample
 
     def _study(self, names: tuple[str, ...]) -> SampleLayout | FieldError | Literal["skip"]:
-        """Decides what is done to samples of this layout, and remembers it."""
-        decided: SampleLayout | FieldError | Literal["skip"]
+        """Decide what to do with samples of this layout, and remember it."""
+        layout: SampleLayout | FieldError | Literal["skip"]
         try:
             fields = self.naming.arrange([name for name in names if not is_reserved(name)])
-            decided = "skip" if fields is None else self._lay_out(names, fields)
+            layout = "skip" if fields is None else self._lay_out(names, fields)
         except FieldError as error:
-            decided = error.with_traceback(None)
-        # While keys of `decode` are unmatched every sample is studied, so that remembered layouts cost nothing more.
+            layout = error.with_traceback(None)
+        # While keys of `decode` are unmatched, layouts are not remembered, so that remembered ones cost nothing more.
         if self._unmatched and self._tried < TRIAL:
-            self._try(names)
+            self._count_unmatched(names)
         elif sum(map(len, names)) <= MAX_LAYOUT_TEXT:
             if len(self._layouts) >= MAX_LAYOUTS:
                 self._layouts.clear()
                 self.in_place.clear()
-            self._layouts[names] = decided
-            if isinstance(decided, SampleLayout) and decided.is_in_place:
-                self.in_place[names] = decided.plain
-        return decided
+            self._layouts[names] = layout
+            if isinstance(layout, SampleLayout) and layout.is_in_place:
+                self.in_place[names] = layout.plain
+        return layout
 
-    def _try(self, names: Sequence[str]) -> None:
-        """Counts a sample in which keys of `decode` may match, and warns of those that never did."""
+    def _count_unmatched(self, names: Sequence[str]) -> None:
+        """Count a sample, and warn of keys of `decode` that matched none of the first samples."""
         self._tried += 1
         if self._tried == TRIAL:
             which = ", ".join(f"`{key}`" for key in sorted(self._unmatched))
             of = f" of source `{self.source}`" if self.source else ""
             warn_user(
-                f"`decode` names {which}, but no field{of} has matched in {TRIAL} samples; the last one's fields: "
+                f"`decode` has {which}, but no field{of} matched in {TRIAL} samples; the fields of the last one are: "
                 f"{listed_fields(names)}. Keys are names of fields, or suffixes of files"
             )
 
@@ -254,7 +250,7 @@ class SampleFields:
         }
 
 
-def _placed(error: WdspecError, raw: Mapping[str, Any], field: str | None = None) -> WdspecError:
+def _add_place(error: WdspecError, raw: Mapping[str, Any], field: str | None = None) -> WdspecError:
     return error.at(
         source=raw.get("__source__"), url=raw.get("__url__"), key=raw.get("__key__"), field=field or None
     )

@@ -1,4 +1,4 @@
-"""How much a sample's images are rescaled: the draw of a factor, and the size it leads to."""
+"""Rescaling the images of a sample: drawing a factor, and computing the size."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 Numbers = Callable[[int], float]
-"""i → the i-th of a sample's own numbers in [0, 1): 0 and 1 decide its factor, others its crops and clips."""
+"""i → the i-th random number of a sample in [0, 1): 0 and 1 decide its factor, others its crops and clips."""
 MAX_PIXELS = 178_956_970
-"""Larger images are refused, read or rescaled: half a gigabyte as RGB, and where Pillow too says 'bomb'."""
+"""The limit of pixels of an image, before and after rescaling: half a gigabyte as RGB, and Pillow's limit, too."""
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """Rescales a share of the samples by a factor drawn log-uniformly from a range.
+    """Rescales a share of the samples by a factor that is drawn log-uniformly from a range.
 
     Raises:
-        ValueError: the range is not ``0 < lo <= hi < inf``, or the probability is outside of 0..1.
+        ValueError: the range is not ``0 < lo <= hi < inf``, or the probability is not in 0..1.
     """
 
     lo: float
-    """Smallest factor."""
+    """The smallest factor."""
     hi: float
-    """Largest factor."""
+    """The largest factor."""
     prob: float = 1.0
-    """Probability that a sample is rescaled at all."""
+    """The probability that a sample is rescaled."""
 
     def __post_init__(self) -> None:
         if not 0 < self.lo <= self.hi < math.inf:
-            raise ValueError(f"a scale range needs 0 < lo <= hi, not {self.lo} and {self.hi}")
+            raise ValueError(f"a range of scales needs 0 < lo <= hi, not {self.lo} and {self.hi}")
         if not 0 <= self.prob <= 1:
-            raise ValueError(f"a probability lies in 0..1, not {self.prob}")
+            raise ValueError(f"a probability is in 0..1, not {self.prob}")
 
     def factor(self, u1: float, u2: float) -> float | None:
-        """The factor for one sample, or None for a sample that keeps its size.
+        """Return the factor for a sample, or None if it keeps its size.
 
         Args:
             u1: uniform in [0, 1): decides whether.
@@ -49,18 +49,18 @@ class Scaling:
 
 
 def scaled_size(size: tuple[int, int], factor: float | None) -> tuple[int, int]:
-    """Width and height after rescaling: each side is ``max(1, round(side * factor))``.
+    """Return width and height after rescaling: each side is ``max(1, round(side * factor))``.
 
     Raises:
-        ValueError: the factor is no positive finite number, or the result has more than `MAX_PIXELS` pixels.
+        ValueError: the factor is not a positive finite number, or the result has more than `MAX_PIXELS` pixels.
     """
     width, height = size
     if factor is None:
         return width, height
     if not 0 < factor < math.inf:
-        raise ValueError(f"a scale factor is a positive number, not {factor}")
+        raise ValueError(f"a factor must be a positive number, not {factor}")
     wide, high = width * factor, height * factor
-    # Each bound alone comes first: the product of the sides may overflow, and round(inf) raises.
+    # Each side is checked first: the product may overflow, and round(inf) raises.
     if wide > MAX_PIXELS or high > MAX_PIXELS or max(1, round(wide)) * max(1, round(high)) > MAX_PIXELS:
         raise ValueError(
             f"rescaling {width}×{height} by {factor:g} gives an image of more than {MAX_PIXELS:,} pixels; "

@@ -1,10 +1,11 @@
-"""Shards as bytes: which format and compression a file has, and how samples and members are read from it.
+"""Shards as bytes: the format and compression of a file, and reading samples and members from it.
 
-In: open binary files, and names. Out: raw samples (`bytes` by field), headers of tars to be written, streams that
-compress and decompress. Of specs only a few words (`key`, `format`) are known here, and nothing of stores and error
-policies, so that the cache, which lies above, checks its copies by the same code that reads them.
+In: open binary files, and names. Out: raw samples (`bytes` by field), headers for writing tars, streams that compress
+and decompress. This room knows only `key` and `format` of specs, and nothing of stores and error policies. So the
+cache, a room above, checks its copies with the same code that reads them.
 
-Read `suffixes.py` first: the one table of names. `compression/` has each kind of compression in both directions,
-`raw_samples` what the readers of all formats have in common, `tar/` the strict tar reader, `records/` those of CBOR,
-MessagePack and JSON lines.
+A shard is opened in two steps: `decompress.decompressed` recognizes its compression, and `choice.raw_samples` chooses
+the reader of its format. Read `samples` first, the base class of readers; then `tar/`, the strict tar reader, and
+`records`, the readers of CBOR, MessagePack and JSON lines. `compression` has the kinds of compression and the table of
+suffixes; `blocks` reads files in large pieces.
 """

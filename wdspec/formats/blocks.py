@@ -1,8 +1,8 @@
-"""A moving window of bytes over one shard: read in large pieces, sliced by whoever walks it.
+"""A moving window of bytes over one shard: read in large pieces, and sliced by readers.
 
-Plain reads into `bytes`, no memory map: a shard that is truncated under a map kills the process with SIGBUS,
-while a short read is an error that can be told. 256 KiB stays in the second-level cache, so slicing a member
-out of the window hardly costs more than reading it in place.
+It reads into `bytes` and does not map the file: if a mapped shard is truncated, SIGBUS kills the process, while a short
+read can be reported. 256 KiB fit in the second-level cache, so slicing a member out of the window costs hardly more
+than reading it in place.
 """
 
 from __future__ import annotations
@@ -15,27 +15,29 @@ from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.process import Owner
 
 BLOCK = 512
-"""Bytes of a tar's unit."""
+"""Bytes of a block, the unit of tars."""
 REFETCH = "fetch or write the shard again, and compare its size with the original's"
-"""What to do about a shard that is damaged, of any format."""
+"""The remedy for a damaged shard of any format."""
 CHUNK = 256 * 1024
 _PIECE = 64 * 1024 * 1024
 
 
 class Blocks:
-    """The bytes `buffer` of a shard from `base` on; every offset here counts from the start of the shard.
+    """The bytes of a shard from `base` on, in `buffer`. All offsets count from the start of the shard.
 
     Args:
-        file: opened at the start of the shard; `read(n)` may return fewer bytes than asked.
+        file: open at the start of the shard; `read(n)` may return fewer bytes than requested.
         offset: where to start. A file that cannot seek is read up to there.
-        told: called with the number of bytes of each piece that is read.
+        on_read: called with the number of bytes of each piece that is read.
     """
 
-    __slots__ = ("_failure", "_owner", "_told", "base", "buffer", "file", "seekable")
+    __slots__ = ("_failure", "_on_read", "_owner", "base", "buffer", "file", "seekable")
 
-    def __init__(self, file: BinaryIO, offset: int = 0, told: Callable[[int], object] | None = None) -> None:
+    def __init__(
+        self, file: BinaryIO, offset: int = 0, on_read: Callable[[int], object] | None = None
+    ) -> None:
         self.file = file
-        self._told = told
+        self._on_read = on_read
         self._owner = Owner()
         self.seekable = file.seekable()
         self.buffer = b""
@@ -48,35 +50,35 @@ class Blocks:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the window ends where reading failed, and not by choice or with the shard."""
+        """Whether the window ends because reading failed, and not by choice or with the shard."""
         return self._failure is not None
 
     def find(self, offset: int, size: int = BLOCK, least: int | None = None) -> int:
-        """Moves the window so that it holds `size` bytes from `offset` on, as far as the shard has them.
+        """Move the window so that it contains `size` bytes from `offset` on, or all that the shard has.
 
-        With `least`, it may also hold less, by as little as so many new bytes, where reading fails behind them.
+        With `least`, fewer new bytes are enough if reading then fails, but at least this number.
 
-        Returns the index of `offset` in `buffer`: equal to its length when the shard ends just there. Raises
-        ShardError when it ends before.
+        Returns the index of `offset` in `buffer`, which is its length if the shard ends there. Raises ShardError if the
+        shard ends before.
         """
         at = offset - self.base
         if at + size <= len(self.buffer):
             return at
         if at <= len(self.buffer):
-            kept = self.buffer[at:]
+            rest = self.buffer[at:]
         else:
             self._skip(offset)
-            kept = b""
-        # Ending each piece on a block keeps headers whole, which saves joining pieces.
-        end = offset + len(kept)
-        wanted = max(CHUNK, size - len(kept))
-        piece = self._more(wanted + -(end + wanted) % BLOCK, size - len(kept) if least is None else least)
-        self.buffer = kept + piece if kept else piece
+            rest = b""
+        # Each piece ends at the end of a block, so that headers are whole and pieces need not be joined.
+        end = offset + len(rest)
+        wanted = max(CHUNK, size - len(rest))
+        piece = self._read(wanted + -(end + wanted) % BLOCK, size - len(rest) if least is None else least)
+        self.buffer = rest + piece if rest else piece
         self.base = offset
         return 0
 
     def take(self, offset: int, size: int) -> bytes:
-        """The `size` bytes at `offset`, in the window or later. Raises ShardError if some are missing."""
+        """Return `size` bytes at `offset`, in the window or later. Raises ShardError if some are missing."""
         at = offset - self.base
         if at > len(self.buffer):
             at = self.find(offset)
@@ -84,11 +86,11 @@ class Blocks:
         missing = size - len(data)
         if missing:
             if missing > _PIECE and self.seekable and self._seek(0, io.SEEK_END) < offset + size:
-                raise self.truncated(offset + size)  # before asking for memory that a damaged header wants
-            # Only what is missing: the next piece then starts fresh, and no byte moves more than once.
+                raise self.truncated(offset + size)  # before allocating what a damaged header claims
+            # Read only what is missing: then the next piece starts a new window, and no byte is copied twice.
             self.base += len(self.buffer)
             self.buffer = b""
-            rest = self._more(missing, missing)
+            rest = self._read(missing, missing)
             self.base += len(rest)
             if len(rest) < missing:
                 raise self.truncated(offset + size)
@@ -96,7 +98,7 @@ class Blocks:
         return data
 
     def take_elsewhere(self, offset: int, size: int) -> bytes:
-        """Bytes from any place of a seekable shard; the window stays where it is."""
+        """Return bytes from any place of a seekable shard, without moving the window."""
         self._seek(offset)
         pieces: list[bytes] = []
         self._read_into(pieces, size)
@@ -107,15 +109,15 @@ class Blocks:
         return data
 
     def come_back(self) -> None:
-        """Puts the file where this window goes on after somebody else has moved it."""
+        """Put the file back to the end of this window, after its position was changed."""
         self._seek(self.base + len(self.buffer))
 
     def _skip(self, offset: int) -> None:
-        """Leaves the file at `offset`, beyond the window, which is then empty."""
+        """Move the file to `offset`, after the window, which is then empty."""
         self.base += len(self.buffer)
         self.buffer = b""
         if self.seekable and offset - self.base > CHUNK:
-            # Seeking past the end is no error to the system, and would hide that data is missing.
+            # Seeking past the end is not an error for the system, and would hide that data is missing.
             end = self._seek(0, io.SEEK_END)
             if offset <= end:
                 self.base = self._seek(offset)
@@ -123,15 +125,15 @@ class Blocks:
                 self.base = end
         while self.base < offset:
             wanted = min(offset - self.base, CHUNK)
-            piece = self._more(wanted, wanted)
+            piece = self._read(wanted, wanted)
             if not piece:
                 raise self.truncated(offset)
             self.base += len(piece)
 
-    def _more(self, size: int, least: int) -> bytes:
-        """Reads on: `size` bytes, fewer only where the shard ends, or where reading fails after `least` bytes.
+    def _read(self, size: int, least: int) -> bytes:
+        """Read `size` bytes, or fewer if the shard ends, or if reading fails after at least `least` bytes.
 
-        Such a failure is raised when more is asked for: what came before it is whole, and maybe a sample.
+        Such a failure is raised by the next read: the bytes before it are complete, and may be a sample.
         """
         if self._failure is not None:
             raise self._failure
@@ -145,7 +147,7 @@ class Blocks:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _read_into(self, pieces: list[bytes], size: int) -> None:
-        """Reads `size` bytes, fewer only where the shard ends."""
+        """Read `size` bytes into pieces, or fewer if the shard ends."""
         have = 0
         self._check_owner()
         try:
@@ -157,14 +159,14 @@ class Blocks:
         except OSError as error:
             raise ShardError(f"reading failed: {error}", offset=self.base + len(self.buffer)) from error
         finally:
-            if self._told is not None:
-                self._told(have)
+            if self._on_read is not None:
+                self._on_read(have)
 
     def _check_owner(self) -> None:
         if self._owner.is_other:
             raise UsageError(
-                "this shard was opened by another process, before a fork, and both would read on from one place in "
-                "the file; let each process begin an iteration of its own"
+                "this shard was opened by another process, before a fork, and both would share its position; let each "
+                "process start its own iteration"
             )
 
     def _seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -175,7 +177,7 @@ class Blocks:
             raise ShardError(f"seeking to byte {offset} failed: {error}") from error
 
     def truncated(self, wanted: int) -> ShardError:
-        """The error for a shard that ends with the window, short of offset `wanted`."""
+        """Return the error for a shard that ends with the window, before offset `wanted`."""
         end = self.base + len(self.buffer)
         return ShardError(
             f"truncated: the shard ends at byte {end}, before byte {wanted}; {REFETCH}", code="D107"

@@ -1,11 +1,11 @@
-"""Which reader a shard gets, by its format."""
+"""Choosing the reader of a shard by its format."""
 
 from __future__ import annotations
 
-from typing import BinaryIO, Unpack
+from typing import Any, BinaryIO
 
 from wdspec.formats.records import RecordSamples, splitter_of
-from wdspec.formats.samples import RawOptions, RawSamples
+from wdspec.formats.samples import RawSamples
 from wdspec.formats.tar.reader import TarSamples
 from wdspec.spec.language.samples import KeyRule
 from wdspec.spec.language.values import Format
@@ -17,12 +17,13 @@ def raw_samples(
     key_rule: KeyRule,
     lenient_end: bool,
     only_sizes: bool = False,
-    **options: Unpack[RawOptions],
+    **options: Any,
 ) -> RawSamples:
-    """The samples of one uncompressed shard.
+    """Return a reader for the samples of one uncompressed shard.
 
     Args:
-        key_rule, lenient_end, only_sizes: as for `TarSamples`; for tars only.
+        key_rule, lenient_end, only_sizes: for tars only; see `TarSamples`.
+        options: of `RawSamples`.
     """
     if format == "tar":
         return TarSamples(file, key_rule=key_rule, lenient_end=lenient_end, only_sizes=only_sizes, **options)

@@ -1,12 +1,10 @@
-"""The kinds of compression: their names, suffixes and first bytes, and what compresses and decompresses them.
+"""Kinds of compression, and the table of suffixes: the compression of a file, the format of a shard, packed fields.
 
-Whatever else knows a kind of compression has it from here: what a directory lists as shards, what is decompressed when
-it is read, what a writer makes of a name, which fields are packed.
+All code that depends on kinds of compression or on suffixes uses this module: listing directories, reading shards,
+choosing a writer by name, unpacking fields.
 
-gzip in both directions, with the interface of `bz2.BZ2Compressor` and `bz2.BZ2Decompressor`.
-
-Writing is always by `zlib`, so that the bytes are the same everywhere; reading by `isal` where it is installed, with
-which a `.tar.gz` is read in 0.6 to 0.7 of the processor time.
+gzip is written by `zlib`, so that the bytes are the same everywhere. It is read by `isal` if that is installed, which
+takes 0.6 to 0.7 of the processor time for a `.tar.gz`.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from typing import Any, Protocol
 
 from wdspec.base.errors import UsageError
 from wdspec.spec.language.decoders import library
+from wdspec.spec.language.values import SUFFIXES, Format
 
 try:
     from isal import isal_zlib
@@ -29,14 +28,14 @@ try:
 except ImportError:
     inflating = zlib
 
-# 10 bytes as RFC 1952 has them, without name and time: no trace of where and when.
+# 10 bytes as in RFC 1952, without name and time.
 _HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 
 
 class GzipCompressor:
-    """Writes the same bytes for the same data, whenever and wherever.
+    """Writes the same bytes for the same data, at any time and place.
 
-    At zlib's own level 6: level 9, the default of Python's `gzip`, is three times slower and 1 % smaller.
+    It uses zlib's default level 6. Level 9, the default of Python's `gzip`, is three times slower and saves 1 %.
     """
 
     def __init__(self) -> None:
@@ -58,7 +57,7 @@ class GzipCompressor:
 
 
 class GzipDecompressor:
-    """Reads one member of a gzip file, and checks its checksum; `decompress` raises zlib.error, whoever reads."""
+    """Reads one member of a gzip file and checks its checksum. `decompress` raises zlib.error with either library."""
 
     def __init__(self) -> None:
         self._inflate = inflating.decompressobj(wbits=31)
@@ -84,7 +83,7 @@ class GzipDecompressor:
 
 
 class Compressor(Protocol):
-    """One stream being compressed, as `bz2.BZ2Compressor` has it."""
+    """One stream being compressed, with the interface of `bz2.BZ2Compressor`."""
 
     def compress(self, data: bytes, /) -> bytes: ...
 
@@ -92,7 +91,7 @@ class Compressor(Protocol):
 
 
 class Decompressor(Protocol):
-    """One compressed stream, as `bz2.BZ2Decompressor` has it: no call returns more than `max_length` bytes."""
+    """One compressed stream, with the interface of `bz2.BZ2Decompressor`: a call returns at most `max_length` bytes."""
 
     def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
 
@@ -106,56 +105,57 @@ class Decompressor(Protocol):
 
 @dataclass(frozen=True)
 class Compression:
-    """One kind of compression. A stream of it is made by `compressor()` and read by `decompressor(memory)`."""
+    """One kind of compression, whose streams `compressor()` writes and `decompressor(memory)` reads."""
 
     name: str
-    """Also the last part of the suffix of a packed field."""
+    """The name, which is also the last part of the suffix of a packed field."""
     title: str
-    """For messages; also accepted where a compression is asked for."""
+    """The name for messages, which options also accept."""
     suffixes: tuple[str, ...]
-    """Ends of names; the first one is its own."""
+    """Suffixes of names; writers use the first one."""
     tar_suffixes: tuple[str, ...]
-    """Ends of names of tars that are compressed so."""
+    """Suffixes of names of compressed tars."""
     magic: re.Pattern[bytes]
-    """Matches the first bytes, of which it needs `LONGEST_MAGIC` at most."""
+    """Matches the first bytes, at most `LONGEST_MAGIC`."""
     compressor: Callable[[], Compressor]
-    """Raises UsageError where the library for it is not installed, as `decompressor` does."""
+    """Starts a stream. Raises UsageError if its library is not installed, like `decompressor`."""
     decompressor: Callable[[int | None], Decompressor]
-    """Takes the most memory, in bytes, that the window of one stream may need; None for the library's own limit."""
+    """Starts reading a stream, given the limit of memory for its window in bytes; None for the library's own limit."""
 
     def compress(self, data: bytes) -> bytes:
-        """All the data as one stream: the same bytes for the same data."""
+        """Compress data as one stream. The same data gives the same bytes."""
         stream = self.compressor()
         return stream.compress(data) + stream.flush()
 
-    def decompress(self, data: bytes, most: int, memory: int | None = None) -> bytes:
-        """All the data of one stream or several.
+    def decompress(self, data: bytes) -> bytes:
+        """Decompress a packed field, of one stream or several.
 
         Raises:
-            ValueError: it is more than `most` bytes; so many are never held.
-            EOFError: the data stops in the middle of a stream.
-            zlib.error, OSError, lzma.LZMAError, ZstdError: it is damaged, or needs more than `memory` bytes.
+            ValueError: the result has more than `MAX_DECOMPRESSED` bytes, which are never in memory.
+            UsageError: the library that reads zst is not installed.
+            EOFError: the data ends in the middle of a stream.
+            zlib.error, OSError, lzma.LZMAError, ZstdError: the data is damaged, or needs too much memory.
         """
+        limit = min(MAX_DECOMPRESSED, _AT_ONCE)
         parts: list[bytes] = []
-        for piece in self._pieces(data, memory, min(most, _KEPT) + 1):
+        for piece in self._pieces(data, limit + 1):
             parts.append(piece)
-            if sum(map(len, parts)) > min(most, _KEPT):
+            if sum(map(len, parts)) > limit:
                 break
         else:
             return parts[0] if len(parts) == 1 else b"".join(parts)
-        # Beyond that, it is counted before it is kept: a bomb is twice as long in memory while its pieces are joined.
+        # More bytes are counted first: joining the pieces of a bomb would take twice its size in memory.
         del parts
         total = 0
-        for piece in self._pieces(data, memory, _COUNTED):
+        for piece in self._pieces(data, _COUNTED):
             total += len(piece)
-            if total > most:
-                raise ValueError(f"it decompresses to more than {most:,} bytes; read it as `raw`")
-        return b"".join(self._pieces(data, memory, total + 1))
+            check_size(total)
+        return b"".join(self._pieces(data, total + 1))
 
-    def _pieces(self, data: bytes, memory: int | None, longest: int) -> Iterator[bytes]:
-        """The data of one stream or several in pieces of at most so many bytes."""
+    def _pieces(self, data: bytes, longest: int) -> Iterator[bytes]:
+        """Yield the data of one stream or several in pieces of at most `longest` bytes."""
         while True:
-            stream = self.decompressor(memory)
+            stream = self.decompressor(_MAX_WINDOW)
             piece = stream.decompress(data, longest)
             yield piece
             while not stream.eof and not stream.needs_input:
@@ -217,16 +217,20 @@ COMPRESSIONS = (
         "zstd",
         suffixes=(".zst", ".zstd"),
         tar_suffixes=(".tzst",),
-        # It may begin with frames to be skipped.
+        # It may start with skippable frames.
         magic=re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
         compressor=lambda: _zstd().ZstdCompressor(),
         decompressor=_zstd_decompressor,
     ),
 )
-_KEPT = 1 << 26
-"""Bytes that are decompressed at once; of more it is found out first how many they are."""
+MAX_DECOMPRESSED = 1 << 30
+"""The limit of a decompressed field in bytes (1 GiB); more counts as a decompression bomb."""
+_MAX_WINDOW = 1 << 28
+"""The limit of memory for one xz or zstd stream of a field; `xz -9` needs 65 MiB, `zstd --ultra -22` 128 MiB."""
+_AT_ONCE = 1 << 26
+"""Bytes to decompress without counting them first."""
 _COUNTED = 1 << 20
-"""Bytes that are held at once while they are only counted."""
+"""Bytes of a piece while counting."""
 BY_NAME = {each.name: each for each in COMPRESSIONS}
 LONGEST_MAGIC = 10
 
@@ -239,30 +243,30 @@ _BY_SUFFIX = {suffix: each for each in COMPRESSIONS for suffix in (*each.suffixe
 
 
 def recognised(start: bytes) -> Compression | None:
-    """The compression of data that begins so, by its first bytes; None for what is not compressed."""
+    """Recognize compressed data by its first bytes; return None if it is not compressed."""
     return next((each for each in COMPRESSIONS if each.magic.match(start)), None)
 
 
-def compression_of(name: str, asked: bool | str | None = None) -> Compression | None:
-    """How a shard is to be compressed.
+def compression_of(name: str, requested: bool | str | None = None) -> Compression | None:
+    """Choose the compression of a shard to write.
 
     Args:
-        name: its name, whose suffix decides where nothing is asked for.
-        asked: ``gz``, ``bz2``, ``xz``, ``zst``; True for gz, False for none; None to go by the name.
+        name: of the shard; its suffix decides if there is no request.
+        requested: ``gz``, ``bz2``, ``xz``, ``zst``; True for gz, False for none; None to choose by the name.
 
     Raises:
-        UsageError: another compression is asked for.
+        UsageError: the compression is unknown.
     """
-    if asked is None:
+    if requested is None:
         return _BY_SUFFIX.get(_suffix(name))
     try:
-        return _BY_REQUEST[asked]
+        return _BY_REQUEST[requested]
     except (KeyError, TypeError):
-        raise UsageError(f"there is no compression {asked!r}; use gz, bz2, xz, zst, True or False") from None
+        raise UsageError(f"unknown compression {requested!r}; use gz, bz2, xz, zst, True or False") from None
 
 
 def without_compression(name: str) -> str:
-    """A name without the suffix that says how it is compressed; `.tgz` and the like become `.tar`."""
+    """Remove the suffix of the compression from a name; `.tgz` and similar ones become `.tar`."""
     suffix = _suffix(name)
     compression = _BY_SUFFIX.get(suffix)
     if compression is None:
@@ -272,3 +276,70 @@ def without_compression(name: str) -> str:
 
 def _suffix(name: str) -> str:
     return name[name.rfind(".") :].lower() if "." in name else ""
+
+
+TAR_SUFFIXES = (
+    *SUFFIXES["tar"],
+    *(suffix for each in COMPRESSIONS for suffix in each.tar_suffixes),
+    *(f".tar{suffix}" for each in COMPRESSIONS for suffix in each.suffixes),
+)
+"""Suffixes of shards in a directory: only tars, as JSON lines are often lists of other things."""
+
+_HIDDEN_OR_PARTIAL = (".", "~")
+
+_FORMAT_BY_SUFFIX = {suffix: format for format, suffixes in SUFFIXES.items() for suffix in suffixes}
+
+
+def format_of(name: str, requested: str = "auto") -> Format:
+    """Return the format of a shard.
+
+    Args:
+        name: its path or URL. A query and a fragment count only if the rest has no known suffix, as in
+            `get?name=a.jsonl`.
+        requested: the format, or ``auto`` to choose by the name. A name without a known suffix means tar. The content
+            does not count, as an error message of a store may be JSON.
+    """
+    if requested != "auto":
+        return requested  # type: ignore[return-value]  # the spec has been checked
+    for text in (re.split("[?#]", name, maxsplit=1)[0], name):
+        suffix = _format_suffix(text.rpartition("/")[2])
+        if suffix:
+            return _FORMAT_BY_SUFFIX[suffix]
+    return "tar"
+
+
+def is_listed(name: str) -> bool:
+    """Whether a file of a directory counts as a shard: a tar by its name.
+
+    Hidden files (`.x.tar`) and those of editors and unfinished ones (`~x.tar`, `x.tar.tmp`) do not.
+    """
+    return name.lower().endswith(TAR_SUFFIXES) and not name.startswith(_HIDDEN_OR_PARTIAL)
+
+
+def stem_of(name: str) -> str:
+    """Return the name of a shard without folders, format and compression, as in the keys of its samples."""
+    base = without_compression(name.rpartition("/")[2])
+    return base[: len(base) - len(_format_suffix(base))]
+
+
+def _format_suffix(name: str) -> str:
+    """Return the suffix of the format in a name; empty if there is none."""
+    base = without_compression(name).lower()
+    return next((suffix for suffix in _FORMAT_BY_SUFFIX if base.endswith(suffix)), "")
+
+
+def unpacked(suffix: str) -> tuple[str, tuple[str, ...]]:
+    """Split packings off a suffix, outermost first: ``json.gz`` gives ``json`` and ``(gz,)``."""
+    layers: list[str] = []
+    while True:
+        shorter, _, last = suffix.rpartition(".")
+        if last not in BY_NAME:
+            return suffix, tuple(layers)
+        suffix = shorter
+        layers.append(last)
+
+
+def check_size(size: int) -> None:
+    """Raise ValueError if a decompressed field has more than `MAX_DECOMPRESSED` bytes."""
+    if size > MAX_DECOMPRESSED:
+        raise ValueError(f"it decompresses to more than {MAX_DECOMPRESSED:,} bytes; read it as `raw`")

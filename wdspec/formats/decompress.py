@@ -1,6 +1,6 @@
-"""Compressed shards, recognised by their first bytes: names lie (`.tar.gz` on a plain tar, and the reverse).
+"""Decompressing shards, and checking that compressed data is complete while it arrives.
 
-Whether compressed data is whole and undamaged, told while it comes: by its own checksums and its own end.
+Compression is recognized by the first bytes, as names can be wrong (`.tar.gz` for a plain tar, or the reverse).
 """
 
 from __future__ import annotations
@@ -13,23 +13,30 @@ from wdspec.formats.compression import LONGEST_MAGIC, Compression, Decompressor,
 
 _INPUT = 64 * 1024
 _PADDING = 64 * 1024
-"""Zeros that may follow a compressed stream, as tapes and some stores fill up. Another stream may have been there."""
+"""The limit of zeros after a compressed stream, as tapes and some stores add them. More may be a lost stream."""
 
 
 def decompressed(file: BinaryIO) -> BinaryIO:
-    """The uncompressed bytes of a shard.
+    """Return the uncompressed bytes of a shard.
 
-    Returns the file itself, at its start, when it is not compressed (and can seek); else a stream that only
-    reads forward and closes the file when it is closed. Several compressed streams one after the other are read too.
+    This is the file itself, at its start, if it is not compressed (and can seek); otherwise a stream that only reads
+    forward, and closes the file when it is closed. Several concatenated compressed streams are read as one.
 
     Raises:
-        ShardError: also on `read`: truncated or damaged data.
-        UsageError: zst, and nothing that reads it is installed.
+        ShardError: the data is truncated or damaged, also while reading.
+        UsageError: the library that reads zst is not installed.
     """
-    start = _peek(file)
+    start = b""
+    try:
+        while len(start) < LONGEST_MAGIC and (piece := file.read(LONGEST_MAGIC - len(start))):
+            start += piece
+    except ShardError:
+        raise
+    except OSError as error:
+        raise ShardError(f"reading failed at the start of the shard: {error}") from error
     compression = recognised(start)
     if compression is not None:
-        return cast(BinaryIO, DecompressedFile(_RejoinedFile(file, start), compression))
+        return cast(BinaryIO, DecompressedFile(file, compression, start))
     if file.seekable():
         file.seek(0)
         return file
@@ -37,16 +44,16 @@ def decompressed(file: BinaryIO) -> BinaryIO:
 
 
 class DecompressedFile(RawStream):
-    """Reads on through compressed streams laid end to end, zeros between and after them aside."""
+    """Reads concatenated compressed streams, and ignores zeros between and after them."""
 
-    def __init__(self, file: Any, compression: Compression) -> None:
+    def __init__(self, file: Any, compression: Compression, start: bytes) -> None:
         self._file = file
         self.compression = compression
-        """Of what is read."""
+        """The compression of the file."""
         self._stream: Decompressor = compression.decompressor(None)
-        self._begun = False
-        self._input = b""
-        self._consumed = 0
+        self._started = False
+        self._input = start
+        self._consumed = len(start)
 
     def close(self) -> None:
         if not self.closed:
@@ -54,12 +61,12 @@ class DecompressedFile(RawStream):
         super().close()
 
     def read(self, size: int = -1) -> bytes:
-        """At most `size` bytes (all for -1); empty only at the end. Raises ShardError."""
+        """Read at most `size` bytes (all for -1), and none only at the end. Raises ShardError."""
         if size < 0:
             return self.readall()
         while size:
-            if self._stream.eof or not self._begun:
-                if not self._begin_stream():
+            if self._stream.eof or not self._started:
+                if not self._start_stream():
                     return b""
             elif self._stream.needs_input:
                 self._input = self._fetch()
@@ -82,11 +89,11 @@ class DecompressedFile(RawStream):
                 return out
         return b""
 
-    def _begin_stream(self) -> bool:
-        """Finds the start of the first or next stream; False at the end of the file."""
-        if self._begun:
+    def _start_stream(self) -> bool:
+        """Find the start of the first or next stream; return False at the end of the file."""
+        if self._started:
             self._input = self._stream.unused_data
-            self._stream, self._begun = self.compression.decompressor(None), False
+            self._stream, self._started = self.compression.decompressor(None), False
         zeros = len(self._input)
         self._input = self._input.lstrip(b"\0")
         zeros -= len(self._input)
@@ -99,19 +106,16 @@ class DecompressedFile(RawStream):
             if zeros > _PADDING:
                 raise ShardError(
                     f"more than {_PADDING} zero bytes follow the {self.compression.title} data before byte "
-                    f"{self._consumed}, which no writer puts there: other data is lost; fetch or write the shard "
-                    "again",
+                    f"{self._consumed}, which no writer adds, so other data is lost; fetch or write the shard again",
                     code="D114",
                 )
-        self._begun = True
+        self._started = True
         return True
 
     def _fetch(self) -> bytes:
         try:
             piece: bytes = self._file.read(_INPUT)
         except ShardError as error:
-            if not self._consumed:
-                raise
             message = f"reading failed after {self._consumed} compressed bytes: {error.message}"
             raise ShardError(message, code=error.code, **error.place) from error
         except OSError as error:
@@ -121,7 +125,7 @@ class DecompressedFile(RawStream):
 
 
 class _RejoinedFile(RawStream):
-    """A file that cannot seek, with the bytes already read from its start put back."""
+    """A file that cannot seek, with the bytes that were read from its start put back."""
 
     def __init__(self, file: Any, start: bytes) -> None:
         self._file = file
@@ -142,21 +146,6 @@ class _RejoinedFile(RawStream):
         return more
 
 
-def _peek(file: BinaryIO) -> bytes:
-    start = b""
-    try:
-        while len(start) < LONGEST_MAGIC:
-            piece = file.read(LONGEST_MAGIC - len(start))
-            if not piece:
-                break
-            start += piece
-    except ShardError:
-        raise
-    except OSError as error:
-        raise ShardError(f"reading failed at the start of the shard: {error}") from error
-    return start
-
-
 _OUTPUT = 1024 * 1024
 
 
@@ -164,7 +153,7 @@ class IntegrityCheck:
     """Takes a file piece by piece, decompresses it if it is compressed, and keeps its first and last bytes.
 
     Args:
-        kept: bytes of each end that are kept, uncompressed.
+        kept: number of uncompressed bytes to keep of each end.
     """
 
     def __init__(self, kept: int) -> None:
@@ -172,27 +161,27 @@ class IntegrityCheck:
         self.start = b""
         self.end = b""
         self.size = 0
-        """Bytes so far, uncompressed."""
+        """The number of uncompressed bytes so far."""
         self.known = True
-        """Whether what came could be looked at: not without the library for zstd."""
+        """Whether the data can be checked, which zstd needs a library for."""
         self._magic: bytes | None = b""
         self._compression: Compression | None = None
         self._stream: Decompressor | None = None
         self._taken = 0
 
     def feed(self, piece: bytes) -> None:
-        """The next bytes of the file. Raises ShardError where they are damaged."""
+        """Take the next bytes of the file. Raises ShardError if they are damaged."""
         if self._magic is not None:
             self._magic += piece
             if len(self._magic) < LONGEST_MAGIC:
                 return
-            piece = self._begin()
+            piece = self._recognize()
         self._take(piece)
 
     def finish(self) -> None:
-        """Says that this was all. Raises ShardError where something is missing."""
+        """End the file. Raises ShardError if something is missing."""
         if self._magic is not None:
-            self._take(self._begin())
+            self._take(self._recognize())
         if self._stream is not None and not self._stream.eof and self._compression is not None:
             raise ShardError(
                 f"truncated: the {self._compression.title} data stops after {self._taken} bytes in the middle of a "
@@ -200,7 +189,7 @@ class IntegrityCheck:
                 code="D114",
             )
 
-    def _begin(self) -> bytes:
+    def _recognize(self) -> bytes:
         start, self._magic = self._magic or b"", None
         self._compression = recognised(start)
         return start
@@ -214,7 +203,7 @@ class IntegrityCheck:
         try:
             while piece and self.known:
                 if self._stream is None or self._stream.eof:
-                    piece = piece.lstrip(b"\0")  # zeros may stand between streams and after them
+                    piece = piece.lstrip(b"\0")  # there may be zeros between and after streams
                     if not piece:
                         return
                     self._stream = compression.decompressor(None)

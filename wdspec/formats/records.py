@@ -1,6 +1,6 @@
-"""A shard that is a sequence of records (CBOR, MessagePack, JSON lines) as raw samples: `TarSamples` for these.
+"""`RecordSamples`: reading a sequence of records (CBOR, MessagePack, JSON lines) as raw samples.
 
-Where one record ends and the next begins, in CBOR, MessagePack and JSON lines.
+A splitter finds the records of each format in a piece of a shard.
 """
 
 from __future__ import annotations
@@ -8,20 +8,20 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, NamedTuple, Unpack
+from typing import Any, BinaryIO, NamedTuple
 
 from wdspec.base.errors import ShardError
 from wdspec.formats.blocks import CHUNK, REFETCH, Blocks
-from wdspec.formats.samples import RawOptions, RawSamples
-from wdspec.formats.suffixes import stem_of
+from wdspec.formats.compression import stem_of
+from wdspec.formats.samples import RawSamples
 from wdspec.spec.language.decoders import library
 from wdspec.spec.language.values import Format
 
 MAX_RECORD = 1 << 29
-"""Bytes that one record may have (512 MiB); a damaged length asks for more sooner than a real sample."""
+"""The limit of a record in bytes (512 MiB); a larger one is more likely a damaged length than a sample."""
 
 NOTHING = object()
-"""The value of what is no record, and no fault either: an empty line."""
+"""The value of an empty line, which is neither a record nor an error."""
 
 
 class Record(NamedTuple):
@@ -29,35 +29,35 @@ class Record(NamedTuple):
 
     value: Any
     end: int
-    """Index behind it in the piece."""
+    """The index after the record in the piece."""
     fault: str = ""
-    """What is wrong with it, if the one after it can be found all the same."""
+    """What is wrong with the record, if the next one can still be found."""
 
 
 RecordSplitter = Callable[[bytes, bool], Iterator[Record]]
-"""(piece of a shard that begins with a record, whether it ends the shard) → its records, as far as they are whole.
+"""(piece of a shard that starts with a record, whether it ends the shard) → its complete records.
 
-Raises ShardError, with the index in the piece for an offset, where no record can be found any more."""
+Raises ShardError, with the index in the piece as the offset, if no further record can be found."""
 
 
 class RecordSamples(RawSamples):
     """The samples of one uncompressed sequence of records, each a map of field → value.
 
-    Iterating (once) yields dicts: `__key__`, the constants, then the wanted fields in the order of the record. Byte
-    strings are what members are in a tar, bytes to be decoded; other values are values already. Entries like
-    `__note__` are kept; those that a constant has the name of are not. `__key__` is the record's own, a text or an
-    integer; without one it is `<name of the shard>/<index>`.
+    Iterating (once) yields dicts: `__key__`, the constants, then the fields in the order of the record. Byte strings
+    are bytes to decode, like members of a tar; other values need no decoding. Entries like `__note__` are kept, unless
+    a constant has the same name. `__key__` is that of the record, a text or an integer; without one it is
+    `<name of the shard>/<index>`.
 
-    A record that is damaged, or longer than `MAX_RECORD`, is a ShardError with its byte offset (in the uncompressed
-    shard). A shard that is cut between two records cannot be told from a whole one: these formats have no end.
+    A record that is damaged or longer than `MAX_RECORD` is a ShardError with its byte offset (in the uncompressed
+    shard). A shard that was cut between two records looks complete, as these formats have no end marker.
 
     Args:
-        file: as for `RawSamples`.
-        split: finds the records, see `boundaries`.
+        file: see `RawSamples`.
+        split: finds the records; see `splitter_of`.
         options: of `RawSamples`.
     """
 
-    def __init__(self, file: BinaryIO, split: RecordSplitter, **options: Unpack[RawOptions]) -> None:
+    def __init__(self, file: BinaryIO, split: RecordSplitter, **options: Any) -> None:
         super().__init__(file, **options)
         self._split = split
         self._stem = stem_of(str(self._constants.get("__url__", "")))
@@ -66,7 +66,7 @@ class RecordSamples(RawSamples):
     def __iter__(self) -> Iterator[dict[str, Any]]:
         offset, index, wanted = self.next_offset, self.next_index, CHUNK
         try:
-            blocks = Blocks(self._file, offset, self._told)
+            blocks = Blocks(self._file, offset, self._on_read)
             while True:
                 at = blocks.find(offset, wanted, least=1)
                 piece = blocks.buffer[at:] if at else blocks.buffer
@@ -112,10 +112,10 @@ class RecordSamples(RawSamples):
             self._report_end(error, offset=self.next_offset)
 
     def _records(self, piece: bytes, is_last: bool, offset: int) -> Iterator[Record]:
-        """The records of a piece; errors get their place in the shard."""
+        """Yield the records of a piece. Errors get their place in the shard."""
         if offset == 0 and piece[257:262] == b"ustar" and piece[0] < 0x80 and piece[0] not in b"{ \t\r\n":
             raise ShardError(
-                "the shard is a tar, and is read as something else; set `format: tar`", code="D106", offset=0
+                "the shard is a tar, but is read as another format; set `format: tar`", code="D106", offset=0
             )
         try:
             yield from self._split(piece, is_last)
@@ -129,7 +129,7 @@ class RecordSamples(RawSamples):
             raise ShardError(record.fault, code="D120")
         if not isinstance(value, dict):
             raise ShardError(
-                f"a record is a {type(value).__name__}, and a sample is a map of field to value; write it as one",
+                f"a record is a {type(value).__name__}, but a sample is a map of field to value; write such maps",
                 code="D120",
             )
         key = value.get("__key__")
@@ -138,9 +138,7 @@ class RecordSamples(RawSamples):
         elif type(key) is int:
             key = str(key)
         elif not isinstance(key, str):
-            raise ShardError(
-                f"a record has {key!r:.60} for its `__key__`; a key is text, or an integer", code="D120"
-            )
+            raise ShardError(f"the `__key__` of a record is {key!r:.60}; use text or an integer", code="D120")
         sample = {"__key__": key, **self._constants}
         names = self._names
         for name, content in value.items():
@@ -152,7 +150,7 @@ class RecordSamples(RawSamples):
                 continue
             if stored in sample:
                 raise ShardError(
-                    f"two fields of a record both become {stored!r} (letter case does not count); rename one",
+                    f"two fields of a record both become {stored!r} (case is ignored); rename one",
                     code="D206",
                     key=key,
                 )
@@ -160,10 +158,12 @@ class RecordSamples(RawSamples):
         return sample
 
     def _learn(self, name: Any, key: str) -> str | None:
-        """Where the values of a name go; None for nowhere."""
+        """Return the name to store the values of a field under; None to drop them."""
         if not isinstance(name, str):
             raise ShardError(
-                f"a record has a field called {name!r:.60}, which is no text; rename it", code="D120", key=key
+                f"the name of a field of a record is {name!r:.60}, which is not text; rename it",
+                code="D120",
+                key=key,
             )
         if name.startswith("__") and name.endswith("__"):
             stored = None if name == "__key__" or name in self._constants else name
@@ -176,13 +176,13 @@ class RecordSamples(RawSamples):
 
 
 MAX_DEPTH = 200
-"""How deeply values may be nested in a CBOR record (MessagePack and JSON have their libraries' own limits)."""
+"""The limit of nesting in a CBOR record (for MessagePack and JSON, their libraries have limits)."""
 MAX_ITEMS = 1 << 24
-"""Entries that one list or map of a MessagePack record may have: room for them is made before they are seen."""
+"""The limit of entries of a list or map in a MessagePack record, as they are allocated in advance."""
 
 
 def splitter_of(format: Format) -> RecordSplitter:
-    """What finds the records of a format.
+    """Return the splitter that finds the records of a format.
 
     Raises:
         UsageError: the library that reads it is not installed.
@@ -200,7 +200,7 @@ def _cbor(cbor2: Any) -> RecordSplitter:
     try:
         cbor2.CBORDecoder(io.BytesIO(), max_depth=MAX_DEPTH)
         options = {"max_depth": MAX_DEPTH}
-    except TypeError:  # older ones stop at Python's own limit
+    except TypeError:  # older versions stop at Python's own limit
         options = {}
 
     def split(piece: bytes, is_last: bool) -> Iterator[Record]:
@@ -212,7 +212,7 @@ def _cbor(cbor2: Any) -> RecordSplitter:
                 value = decoder.decode()
             except ends_early:
                 return
-            except Exception as error:  # its own, and what its builders of dates and numbers raise
+            except Exception as error:  # also what building dates and numbers raises
                 raise _lost("CBOR", error, start) from error
             start = file.tell()
             yield Record(value, start)
@@ -247,7 +247,7 @@ def _msgpack(msgpack: Any) -> RecordSplitter:
 
 
 def _split_lines(piece: bytes, is_last: bool) -> Iterator[Record]:
-    """One JSON text on each line; empty lines do not count, and the last one may lack its newline."""
+    """Split lines of JSON. Empty lines are ignored, and the last line may lack its newline."""
     start, size = 0, len(piece)
     while start < size:
         end = piece.find(b"\n", start) + 1
@@ -261,16 +261,16 @@ def _split_lines(piece: bytes, is_last: bool) -> Iterator[Record]:
             yield Record(json.loads(line.decode("utf-8")) if line.strip() else NOTHING, start)
         except (ValueError, RecursionError) as error:
             if line.endswith(b"\n"):
-                seen = f"a line is no JSON ({_said(error)})"
+                seen = f"a line is not JSON ({_shorten(error)})"
             else:
-                seen = "truncated: the last line is no whole JSON"
+                seen = "truncated: the last line is not complete JSON"
             yield Record(None, start, f"{seen}: {line[:40]!r}…; {REFETCH}")
 
 
 def _lost(kind: str, error: Exception, start: int) -> ShardError:
-    return ShardError(f"damaged {kind}: {_said(error)}; {REFETCH}", code="D120", offset=start)
+    return ShardError(f"damaged {kind}: {_shorten(error)}; {REFETCH}", code="D120", offset=start)
 
 
-def _said(error: Exception) -> str:
-    said = " ".join(str(error).split())[:200]
-    return said or type(error).__name__
+def _shorten(error: Exception) -> str:
+    text = " ".join(str(error).split())[:200]
+    return text or type(error).__name__

@@ -1,10 +1,10 @@
-"""What the readers of all formats have in common: the samples of one shard, undecoded, from any of them on."""
+"""The base class of the readers of all formats: undecoded samples of one shard, starting with any of them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, BinaryIO, TypedDict
+from typing import Any, BinaryIO
 
 from wdspec.base.errors import ShardError
 from wdspec.formats.compression import Compression
@@ -13,40 +13,26 @@ from wdspec.formats.decompress import DecompressedFile
 LOST = "; what follows in this shard cannot be read"
 
 
-class RawOptions(TypedDict, total=False):
-    """What every reader of raw samples may be told; see `RawSamples`."""
-
-    field_of: Callable[[str], str | None]
-    offset: int
-    index: int
-    stride: int
-    residue: int
-    on_error: Callable[[ShardError], None] | None
-    may_be_empty: bool
-    constants: Mapping[str, Any] | None
-    told: Callable[[int], object] | None
-
-
 class RawSamples(ABC):
     """The samples of one uncompressed shard. Iterating (once) yields dicts: `__key__`, the constants, the fields.
 
     Args:
-        file: positioned anywhere if seekable, else at the start; `read(n)` may return less than n bytes.
-        field_of: name in the shard -> name to store the value under, or None when it is unwanted.
-        offset, index: `next_offset` and `next_index` of an earlier reader, to go on from there.
-        stride, residue: only samples with `index % stride == residue` are delivered.
-        on_error: called with each ShardError. If it raises, reading ends so. If it returns, the sample at
-            fault is dropped and reading goes on with the next one where that can be found; else the rest of the
-            shard is lost, as the error's message says. Without it errors are raised.
-        may_be_empty: whether a shard without anything in it is read as such; else it is an error.
-        constants: added to every sample; `__url__` and `__source__` among them also go into errors.
-        told: called with the number of bytes of each piece that is read.
+        file: at any position if seekable, otherwise at the start. `read(n)` may return less than n bytes.
+        field_of: name in the shard → name to store the value under, or None if the value is not needed.
+        offset, index: `next_offset` and `next_index` of an earlier reader, to resume from.
+        stride, residue: yield only samples with `index % stride == residue`.
+        on_error: called with each ShardError. If it raises, reading ends. If it returns, the faulty sample is dropped
+            and reading continues with the next one; if that cannot be found, the rest of the shard is lost, as the
+            message says. By default errors are raised.
+        may_be_empty: whether an empty shard is allowed.
+        constants: added to every sample; `__url__` and `__source__` are also added to errors.
+        on_read: called with the number of bytes of each piece that is read.
     """
 
     is_copy = False
-    """Whether it is read from a finished copy of the shard."""
+    """Whether it reads a complete cached copy of the shard."""
     broken: ShardError | None = None
-    """What the rest of the shard is lost by, where that was reported and not raised."""
+    """The error by which the rest of the shard is lost, if it was reported and not raised."""
 
     def __init__(
         self,
@@ -60,7 +46,7 @@ class RawSamples(ABC):
         on_error: Callable[[ShardError], None] | None = None,
         may_be_empty: bool = False,
         constants: Mapping[str, Any] | None = None,
-        told: Callable[[int], object] | None = None,
+        on_read: Callable[[int], object] | None = None,
     ) -> None:
         self._file = file
         self._field_of = field_of
@@ -70,27 +56,27 @@ class RawSamples(ABC):
         self._may_be_empty = may_be_empty
         self._refusal: BaseException | None = None
         self._constants = dict(constants or {})
-        self._told = told
+        self._on_read = on_read
         self.next_offset = offset
-        """After each yield: byte offset of the next sample, in the uncompressed shard."""
+        """After each yield: the byte offset of the next sample in the uncompressed shard."""
         self.next_index = index
-        """After each yield: index in the shard of the next sample, whichever stride."""
+        """After each yield: the index of the next sample in the shard, independent of the stride."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[dict[str, Any]]: ...
 
     @property
     def compression(self) -> Compression | None:
-        """How the shard is compressed, as its first bytes say."""
+        """The compression of the shard, as recognized by its first bytes."""
         return self._file.compression if isinstance(self._file, DecompressedFile) else None
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._file.close()
 
     def _report(self, error: ShardError, **place: Any) -> None:
-        """Raises the error, or leaves it to the policy, which may raise too."""
-        self._placed(error, **place)
+        """Raise the error, or pass it to `on_error`, which may raise it too."""
+        self._add_place(error, **place)
         try:
             if self._on_error is None:
                 raise error
@@ -100,24 +86,24 @@ class RawSamples(ABC):
             raise
 
     def _report_end(self, error: ShardError, **place: Any) -> None:
-        """Reports what the rest of the shard is lost by, unless it is a refusal that was raised already."""
+        """Report the error by which the rest of the shard is lost, unless `on_error` has raised it already."""
         if error is self._refusal:
             raise error
         error.message += LOST
         self._report(error, **place)
         self.broken = error
 
-    def _placed(self, error: ShardError, **place: Any) -> ShardError:
+    def _add_place(self, error: ShardError, **place: Any) -> ShardError:
         error.at(source=self._constants.get("__source__"), url=self._constants.get("__url__"), **place)
         return error
 
 
 def no_field(name: str) -> None:
-    """The `field_of` of those who want no fields, only to count."""
+    """Want no field: the `field_of` for counting samples."""
 
 
 class Unread:
-    """In place of the bytes of a file that was skipped: how many they are."""
+    """The number of bytes of a member that was not read, in their place."""
 
     __slots__ = ("_size",)
 

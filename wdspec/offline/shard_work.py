@@ -18,7 +18,7 @@ from wdspec.read.budget import Budget
 from wdspec.read.shard import Piece
 from wdspec.read.transform import MapSteps, SourceParts
 from wdspec.urls.urls import ShardUrl
-from wdspec.write.choice import open_writer
+from wdspec.write.shard_writer import open_writer
 
 
 class ShardDone(NamedTuple):

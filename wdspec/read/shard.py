@@ -18,9 +18,9 @@ from wdspec.cache.copies import condemn
 from wdspec.cache.reading import CopySamples, hold_for_faithful, is_faithful
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.choice import raw_samples
+from wdspec.formats.compression import format_of
 from wdspec.formats.decompress import decompressed
 from wdspec.formats.samples import RawSamples, no_field
-from wdspec.formats.suffixes import format_of
 from wdspec.spec.language.samples import KeyRule
 from wdspec.spec.language.values import Format
 from wdspec.storage.ahead import Ahead
@@ -129,7 +129,7 @@ class ShardOpener:
                     residue=piece.residue,
                     may_be_empty=self.may_be_empty,
                     constants=constants,
-                    told=told,
+                    on_read=told,
                     **where,
                 )
 

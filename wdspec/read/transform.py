@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 from wdspec.base.errors import FieldError, SpecError
 from wdspec.base.user_code import check_arguments, import_function
+from wdspec.fields.decode import UserDecoderError
 from wdspec.fields.expect import UnexpectedValueError, expectation_step
 from wdspec.fields.samples import SampleFields
 from wdspec.fields.scale import Scaling
-from wdspec.fields.unpack import UserDecoderError
 from wdspec.planning.keys import key64, random64, uniform
 from wdspec.planning.plan import SourcePlan
 from wdspec.read.budget import Budget

@@ -24,7 +24,7 @@ from urllib.parse import unquote
 
 from wdspec.base.errors import ShardError, UrlError, WdspecError, warn_user
 from wdspec.base.redaction import redacted
-from wdspec.formats.suffixes import TAR_SUFFIXES
+from wdspec.formats.compression import TAR_SUFFIXES
 from wdspec.spec.spec import Source
 from wdspec.storage.resolve import Resolution
 from wdspec.storage.storage import Storage

@@ -53,6 +53,12 @@ class Shards:
         }
 
 
+def list_readable_shards(spec: Spec, lock: LockLike = None) -> Shards:
+    """The shards of a spec that is going to be read: what can be known to fail is refused before they are listed."""
+    check_readable(spec)
+    return list_shards(spec, lock=lock)
+
+
 def list_shards(
     spec: Spec,
     *,

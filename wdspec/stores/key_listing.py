@@ -9,7 +9,7 @@ import fnmatch
 import re
 from collections.abc import Iterable
 
-from wdspec.formats.suffixes import is_listed
+from wdspec.formats.compression import is_listed
 from wdspec.urls.urls import MAGIC
 
 

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import BinaryIO
 
 from wdspec.base.errors import MissingShardError, ShardError
-from wdspec.formats.suffixes import is_listed
+from wdspec.formats.compression import is_listed
 from wdspec.stores.outputs import LocalOutput
 from wdspec.stores.store import ObjectStat, Store, StoreSettings
 from wdspec.urls.urls import MAGIC, ShardUrl, local_path, tidy_path

@@ -1,9 +1,8 @@
-"""Samples → shards: encoded, checked, packed, and visible under their name only when they are complete.
+"""Writing samples into shards: encoded, checked, packed, and visible under their name only when complete.
 
 In: samples, dicts with a ``__key__`` and values by field. Out: tars (`tar_writer`) or sequences of CBOR, MessagePack or
-JSON lines (`record_writer`), alone or in numbered series (`shard_writer`), written through `wdspec.outputs`.
+JSON lines (`record_writer`), one shard or a numbered series (`shard_writer`), written through `wdspec.stores.outputs`.
 
-`sample_writer` is what the writers of one shard have in common, and the file to read first; `writer_choice` chooses by
-format or name. For the commands: `manifests` and `recipes` gather samples from tables, files and programs,
-`sample_sort` sorts more samples than memory holds, `shard_sizes` makes shards alike.
+Read `writer` first, the base class of the writers of one shard. For the commands, `recipes` builds samples from
+folders, tables and programs, and `sort` sorts more samples than fit in memory.
 """

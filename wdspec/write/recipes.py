@@ -1,6 +1,7 @@
-"""What samples are to be made of: files, texts, the output of commands, values; gathered one sample at a time.
+"""Recipes: what samples are built from, such as files, text, values and the output of commands.
 
-Manifests: a table with a sample in each row, whose columns hold values, or paths of files.
+They come from folders, from recipes of `tarp create`, and from manifests, tables with a sample in each row, whose
+columns contain values or paths of files. `gathered` builds one sample at a time.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ from wdspec.write.tar_writer import KeySplit
 
 
 class Ingredient(NamedTuple):
-    """What a field is to be made of."""
+    """What a field is built from."""
 
     kind: Literal["file", "pipe", "value"]
     content: Any
-    """A path, a shell command, or the value (bytes as they are, others to be encoded)."""
+    """A path, a shell command, or the value (bytes, or a value to encode)."""
 
 
 class Recipe(NamedTuple):
-    """What a sample is to be made of."""
+    """What a sample is built from."""
 
     key: str
     fields: dict[str, Ingredient]
     where: str
-    """Where that is written, for messages."""
+    """Where the recipe is written, for messages."""
 
 
 def gathered(recipe: Recipe) -> dict[str, Any]:
-    """The sample: files are read and commands run.
+    """Build the sample: read its files and run its commands.
 
     Raises:
-        FieldError: a file cannot be read, or a command ends with a non-zero code; names key, field and place.
+        FieldError: a file cannot be read, or a command exits with a non-zero code; names key, field and place.
     """
     sample: dict[str, Any] = {"__key__": recipe.key}
     for field, (kind, content) in recipe.fields.items():
@@ -52,7 +53,7 @@ def gathered(recipe: Recipe) -> dict[str, Any]:
                 with open(content, "rb") as file:
                     sample[field] = file.read()
             elif kind == "pipe":
-                sample[field] = _output_of(content)
+                sample[field] = _run(content)
             else:
                 sample[field] = content
         except (OSError, ValueError) as error:
@@ -62,7 +63,7 @@ def gathered(recipe: Recipe) -> dict[str, Any]:
 
 
 def size_of(recipe: Recipe) -> int:
-    """About how many bytes the sample takes in a tar; what a command prints is not known, and counts as none.
+    """Estimate the size of the sample in a tar, in bytes. The output of commands is not known, and counts as empty.
 
     Raises:
         FieldError: a file does not exist.
@@ -84,24 +85,24 @@ def size_of(recipe: Recipe) -> int:
 
 
 def recipes_of_folder(folder: str, rule: KeySplit = "first_dot", classes: bool = False) -> Iterator[Recipe]:
-    """A sample for each key among the files below a folder, in the order of keys; hidden ones are left out.
+    """Return a recipe for each key among the files below a folder, in the order of keys, without hidden files.
 
     Args:
-        classes: the folders in it are classes, as torchvision's `ImageFolder` has them: each sample gets the field
-            `cls`, the number of its class in the order of names, and `label.txt`, the name.
+        classes: whether its folders are classes, as for torchvision's `ImageFolder`: each sample gets the field `cls`,
+            the number of its class in the order of names, and `label.txt`, the name.
 
     Raises:
-        UsageError: there is no such folder, it cannot be read, or a file has no extension to be a field of; with
-            `classes` also a file in no folder, or one that is a class already.
+        UsageError: the folder does not exist or cannot be read, or a file has no extension. With `classes` also if a
+            file is in no folder, or has such a field already.
     """
     if not os.path.isdir(folder):
         raise UsageError("no such folder", location=folder)
-    recipes = sorted(_grouped(_files_below(folder), rule), key=lambda recipe: recipe.key)
-    yield from _with_classes(recipes) if classes else recipes
+    recipes = sorted(_group(_list_files(folder), rule), key=lambda recipe: recipe.key)
+    yield from _add_classes(recipes) if classes else recipes
 
 
 def looks_like_classes(recipes: Sequence[Recipe]) -> bool:
-    """Whether each sample is one picture in one of several folders, and nothing says what it shows."""
+    """Whether each sample is one image in one of several folders, without a label."""
     names = {recipe.key.partition("/")[0] for recipe in recipes if "/" in recipe.key}
     return len(names) > 1 and all(
         "/" in recipe.key and len(recipe.fields) == 1 and next(iter(recipe.fields)).lower() in IMAGE_FIELDS
@@ -109,13 +110,13 @@ def looks_like_classes(recipes: Sequence[Recipe]) -> bool:
     )
 
 
-def _with_classes(recipes: Sequence[Recipe]) -> Iterator[Recipe]:
+def _add_classes(recipes: Sequence[Recipe]) -> Iterator[Recipe]:
     for recipe in recipes:
         if "/" not in recipe.key:
-            raise UsageError(f"{recipe.where} lies in no folder that could be its class; move it into one")
+            raise UsageError(f"{recipe.where} is not in a folder, which would be its class; move it into one")
         for field in ("cls", "label.txt"):
             if field in recipe.fields:
-                raise UsageError(f"{recipe.where} has a `{field}` already; leave --classes out")
+                raise UsageError(f"{recipe.where} has a `{field}` already; remove --classes")
     numbers = {name: i for i, name in enumerate(sorted({each.key.partition("/")[0] for each in recipes}))}
     for recipe in recipes:
         name = recipe.key.partition("/")[0]
@@ -126,29 +127,29 @@ def _with_classes(recipes: Sequence[Recipe]) -> Iterator[Recipe]:
 def recipes_of_lines(
     lines: Iterable[str], name: str, base: str = ".", rule: KeySplit = "first_dot", run_pipes: bool = False
 ) -> Iterator[Recipe]:
-    """The samples of a recipe as `tarp create` takes it: on each line the name of a member, blanks, and its source.
+    """Read the format of `tarp create`: on each line the name of a member, blanks, and its source.
 
-    A source is a file, ``text:`` and a text, or ``pipe:`` and a shell command. Empty lines, and those that begin with
-    ``#``, are left out. Members of one key need not stand together; samples come in the order in which they begin.
+    A source is a file, ``text:`` and a text, or ``pipe:`` and a shell command. Empty lines and lines that start with
+    ``#`` are ignored. Members of one key do not have to be adjacent; samples keep the order of their first members.
 
     Args:
-        lines: the recipe.
-        name: what to call it in messages.
-        base: the folder that paths are relative to.
-        rule: where names of members split into key and field.
+        lines: the lines to read.
+        name: the name of their file, for messages.
+        base: the folder of relative paths.
+        rule: where names of members are split into key and field.
         run_pipes: whether commands may be run.
 
     Raises:
-        UsageError: a line that cannot be understood, or a command though they may not be run; names the line.
+        UsageError: a line is invalid, or is a command that may not be run; names the line.
     """
-    yield from _grouped(_members(lines, name, base, run_pipes), rule)
+    yield from _group(_read_members(lines, name, base, run_pipes), rule)
 
 
 Named = tuple[str, Ingredient, str]
-"""(name of a member, what it is made of, where that is written)."""
+"""(name of a member, what it is built from, where that is written)."""
 
 
-def _members(lines: Iterable[str], name: str, base: str, run_pipes: bool) -> Iterator[Named]:
+def _read_members(lines: Iterable[str], name: str, base: str, run_pipes: bool) -> Iterator[Named]:
     for number, line in enumerate(lines, 1):
         where = f"{name}:{number}"
         text = line.rstrip("\r\n")
@@ -172,7 +173,7 @@ def _members(lines: Iterable[str], name: str, base: str, run_pipes: bool) -> Ite
             yield member, Ingredient("file", os.path.join(base, source.strip())), where
 
 
-def _files_below(folder: str) -> Iterator[Named]:
+def _list_files(folder: str) -> Iterator[Named]:
     def fail(error: OSError) -> None:
         raise UsageError(f"cannot be read: {error.strerror}", location=error.filename)
 
@@ -184,28 +185,28 @@ def _files_below(folder: str) -> Iterator[Named]:
                 yield os.path.relpath(file, folder), Ingredient("file", file), file
 
 
-def _grouped(members: Iterable[Named], rule: KeySplit) -> Iterator[Recipe]:
+def _group(members: Iterable[Named], rule: KeySplit) -> Iterator[Recipe]:
     split = splitter(KeyRule(kind=rule))
     found: dict[bytes, Recipe] = {}
     for name, ingredient, where in members:
         parts = split(os.fsencode(name))
         if parts is None:
             raise UsageError(
-                f"`{name}` ({where}) has no extension to be a field of (or is hidden); rename it, or leave it out"
+                f"`{name}` ({where}) has no extension for the name of a field (or is hidden); rename or remove it"
             )
         key, suffix = parts
         field = shown(suffix)
         recipe = found.setdefault(key, Recipe(shown(key), {}, where))
         if field in recipe.fields:
-            raise UsageError(f"{where}: `{name}` comes a second time, the first in {recipe.where}")
+            raise UsageError(f"{where}: `{name}` is a duplicate; the first one is in {recipe.where}")
         recipe.fields[field] = ingredient
     yield from found.values()
 
 
-def _output_of(command: str) -> bytes:
+def _run(command: str) -> bytes:
     done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
     if done.returncode:
-        raise ValueError(f"the command ended with code {done.returncode}")
+        raise ValueError(f"the command exited with code {done.returncode}")
     return done.stdout
 
 
@@ -214,99 +215,99 @@ _JSON = frozenset({"json", "jsn"})
 
 @dataclass(frozen=True)
 class Columns:
-    """What the columns of a manifest mean."""
+    """The meaning of the columns of a manifest."""
 
     key: str | None = None
-    """The column of keys; without one samples are numbered, unless there is a column ``__key__``."""
+    """The column of keys; by default ``__key__``, and without such a column samples are numbered."""
     values: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Field → column whose values are stored."""
+    """Field → column of values."""
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Field → column that holds the path of the file to be stored."""
+    """Field → column of paths of files."""
 
 
 def recipes_of_manifest(
     lines: Iterable[str], name: str, columns: Columns, base: str = "."
 ) -> Iterator[Recipe]:
-    """The samples of a manifest: CSV or TSV with a heading, or JSON lines.
+    """Read a manifest: CSV or TSV with headings, or JSON lines.
 
-    Without `values` and `files`, each column but that of the keys is a field of values.
+    Without `values` and `files`, each column except that of the keys is a field of values.
 
     Args:
-        lines: the manifest.
-        name: what to call it in messages; its suffix says the form.
-        columns: what the columns mean.
-        base: the folder that paths are relative to.
+        lines: the lines to read.
+        name: the name of their file, for messages. Its suffix sets the format.
+        columns: the meaning of the columns.
+        base: the folder of relative paths.
 
     Raises:
-        UsageError: a row that cannot be understood, or lacks a column; names the row.
+        UsageError: a row is invalid, or lacks a column; names the row.
     """
     form = os.path.splitext(name)[1].lower().lstrip(".")
     if form in ("jsonl", "ndjson"):
-        rows = _json_rows(lines, name)
+        rows = _read_json_lines(lines, name)
     elif form in ("csv", "tsv"):
-        rows = _table_rows(lines, name, "\t" if form == "tsv" else ",")
+        rows = _read_table(lines, name, "\t" if form == "tsv" else ",")
     else:
-        raise UsageError(f"{name}: a manifest is .csv, .tsv or .jsonl")
+        raise UsageError(f"{name} is not a manifest; use a file with the suffix .csv, .tsv or .jsonl")
     for number, (where, row) in enumerate(rows):
-        yield _recipe(row, where, number, columns, base, is_text=form in ("csv", "tsv"))
+        yield _build_recipe(row, where, number, columns, base, is_text=form in ("csv", "tsv"))
 
 
-def _recipe(
+def _build_recipe(
     row: Mapping[str, Any], where: str, number: int, columns: Columns, base: str, is_text: bool
 ) -> Recipe:
     key_column = columns.key or ("__key__" if "__key__" in row else None)
-    key = f"{number:09d}" if key_column is None else str(_cell(row, key_column, where))
+    key = f"{number:09d}" if key_column is None else str(_get_cell(row, key_column, where))
     values = columns.values
     if not values and not columns.files:
         values = {name: name for name in row if name != key_column}
     fields: dict[str, Ingredient] = {}
     for name, column in columns.files.items():
-        path = _cell(row, column, where)
+        path = _get_cell(row, column, where)
         if not isinstance(path, str) or not path:
-            raise UsageError(
-                f"{where}: column `{column}` holds {path!r:.60} where the path of a file belongs"
-            )
+            raise UsageError(f"{where}: column `{column}` has {path!r:.60} instead of the path of a file")
         fields[name] = Ingredient("file", os.path.join(base, path))
     for name, column in values.items():
-        value = _cell(row, column, where)
+        value = _get_cell(row, column, where)
         if is_text and name.rpartition(".")[2].lower() in _JSON:
-            value = _parsed(value, where, column)
+            value = _parse_json(value, where, column)
         fields[name] = Ingredient("value", value)
     return Recipe(key, fields, where)
 
 
-def _cell(row: Mapping[str, Any], column: str, where: str) -> Any:
+def _get_cell(row: Mapping[str, Any], column: str, where: str) -> Any:
     try:
         return row[column]
     except KeyError:
-        raise UsageError(f"{where}: no column `{column}`; there are {', '.join(map(str, row))}") from None
+        raise UsageError(
+            f"{where}: no column `{column}`; the columns are {', '.join(map(str, row))}"
+        ) from None
 
 
-def _parsed(value: Any, where: str, column: str) -> Any:
+def _parse_json(value: Any, where: str, column: str) -> Any:
     try:
         return json.loads(value)
     except ValueError as error:
-        raise UsageError(f"{where}: column `{column}` is no JSON: {error}") from None
+        raise UsageError(f"{where}: column `{column}` is not JSON: {error}") from None
 
 
-def _table_rows(lines: Iterable[str], name: str, delimiter: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read_table(lines: Iterable[str], name: str, delimiter: str) -> Iterator[tuple[str, dict[str, Any]]]:
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
         headings = next(reader, None)
         if not headings or len(set(headings)) < len(headings):
-            raise UsageError(f"{name}: the first line names the columns, each differently")
+            raise UsageError(f"{name}: the first line must have the names of the columns, all different")
         for cells in reader:
             if not cells:
                 continue
             where = f"{name}:{reader.line_num}"
             if len(cells) != len(headings):
-                raise UsageError(f"{where}: {len(cells)} cells under {len(headings)} headings")
+                raise UsageError(f"{where}: {len(cells)} cells for {len(headings)} headings")
             yield where, dict(zip(headings, cells, strict=True))
     except csv.Error as error:
         raise UsageError(f"{name}:{reader.line_num}: {error}") from None
 
 
-def _json_rows(lines: Iterable[str], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read_json_lines(lines: Iterable[str], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -314,7 +315,7 @@ def _json_rows(lines: Iterable[str], name: str) -> Iterator[tuple[str, dict[str,
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise UsageError(f"{where}: no JSON: {error}") from None
+            raise UsageError(f"{where}: this is not JSON: {error}") from None
         if not isinstance(row, dict):
-            raise UsageError(f"{where}: a row is an object, not {type(row).__name__}")
+            raise UsageError(f"{where}: a row must be an object, not {type(row).__name__}")
         yield where, row

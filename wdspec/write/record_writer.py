@@ -1,4 +1,4 @@
-"""`RecordWriter`: samples into one sequence of CBOR, MessagePack or JSON lines."""
+"""`RecordWriter`: writing samples into one sequence of CBOR, MessagePack or JSON lines."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ _PLAIN = (str, int, float, bool, list, tuple, dict, type(None))
 
 
 class RecordWriter(SampleWriter):
-    """Writes samples, dicts with a ``__key__``, as one record each: a map of ``__key__`` and the fields by name.
+    """Writes samples, dicts with a ``__key__``, as records: maps of ``__key__`` and the fields by name.
 
-    Values that the format has are stored as they are, and come back as they are: None, numbers, text, lists, maps, and
-    in CBOR and MessagePack bytes. All others (arrays, tensors, images) are encoded by the extension of their field,
-    as for a tar, and the reader decodes them. JSON lines hold no bytes, so there these are errors, and arrays become
-    lists.
+    Values that the format supports are stored unchanged: None, numbers, text, lists, maps, and in CBOR and MessagePack
+    bytes. Other values (arrays, tensors, images) are encoded by the extension of their field, as in a tar, and the
+    reader decodes them. JSON lines cannot contain bytes, so bytes are errors there, and arrays become lists.
 
-    The shard appears under its name when it is closed, complete or not at all; the same samples give the same bytes.
+    The shard appears under its name when it is closed, complete or not at all. The same samples give the same bytes.
 
     Args:
-        fileobj: as for `TarWriter`.
+        fileobj: see `TarWriter`.
         format: ``cbor``, ``msgpack`` or ``jsonl``.
-        compress, encoder, keep_meta, allow_pickle, overwrite, since: as for `TarWriter`; the encoder is asked for the
-            values that the format has not, and with ``encoder=False`` there may be none.
+        compress, encoder, keep_meta, allow_pickle, overwrite, since: see `TarWriter`. The encoder gets only values
+            that the format does not support; with ``encoder=False`` such values are errors.
 
     Raises:
-        UsageError: an argument cannot be, the library for the format is missing, the name is taken, or another writer
-            is at it.
+        UsageError: an argument is invalid, the library for the format is missing, the name is taken, or another writer
+            uses it.
 
     Example:
         >>> import io, wdspec
@@ -72,7 +71,7 @@ class RecordWriter(SampleWriter):
         key = sample.get("__key__")
         if not isinstance(key, str) or not key:
             raise FieldError(
-                f"`__key__` is {key!r:.60}; give each sample a text that is its own, such as '000042'",
+                f"`__key__` is {key!r:.60}; give each sample its own text, such as '000042'",
                 key=key,
             )
         record: dict[str, Any] = {"__key__": key}
@@ -89,21 +88,21 @@ class RecordWriter(SampleWriter):
         try:
             return Packed(key, self._dumps(record))
         except Exception as cause:  # each library has its own
-            raise self._explained(record, cause) from cause
+            raise self._explain(record, cause) from cause
 
-    def _explained(self, record: Mapping[str, Any], cause: Exception) -> FieldError:
-        """The error for a record, with the field that is at fault."""
+    def _explain(self, record: Mapping[str, Any], cause: Exception) -> FieldError:
+        """Return the error for a record, with the field that causes it."""
         for field, value in record.items():
             try:
                 self._dumps({field: value})
             except Exception as own:
                 reason = " ".join(str(own).split())[:200] or type(own).__name__
                 if self._format == "jsonl" and isinstance(value, (bytes, bytearray, memoryview)):
-                    reason += "; use `.cbors` or `.msgpack`, which hold bytes"
+                    reason += "; use `.cbors` or `.msgpack`, which can"
                 return FieldError(
-                    f"{self._format} cannot hold it: {reason}", key=record["__key__"], field=field
+                    f"{self._format} cannot contain it: {reason}", key=record["__key__"], field=field
                 )
-        return FieldError(f"{self._format} cannot hold the sample: {cause}", key=record["__key__"])
+        return FieldError(f"{self._format} cannot contain the sample: {cause}", key=record["__key__"])
 
 
 def _dumps(format: Format) -> Callable[[Any], bytes]:
@@ -111,7 +110,7 @@ def _dumps(format: Format) -> Callable[[Any], bytes]:
         return _line
     names = {"cbor": ("cbor2", "dumps"), "msgpack": ("msgpack", "packb")}
     if format not in names:
-        raise UsageError(f"{format!r} is no format of records; there are cbor, msgpack and jsonl")
+        raise UsageError(f"{format!r} is not a format of records; use cbor, msgpack or jsonl")
     module, function = names[format]
     return cast("Callable[[Any], bytes]", getattr(library(module, f"writing {format}"), function))
 

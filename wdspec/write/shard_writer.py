@@ -1,6 +1,7 @@
-"""`ShardWriter`: samples into numbered shards of at most so many samples or bytes.
+"""`ShardWriter`: writing samples into numbered shards of limited size.
 
-How many samples each shard gets, so that all are about as large: pure arithmetic.
+`open_writer` chooses the writer of one shard, by format or name; `by_count` and `by_size` compute how many samples each
+shard gets so that all are about equally large.
 """
 
 from __future__ import annotations
@@ -12,13 +13,56 @@ from itertools import accumulate, pairwise
 from typing import Any, BinaryIO, NamedTuple
 
 from wdspec.base.errors import UsageError
-from wdspec.stores.outputs import OpenedOutput
-from wdspec.write.choice import open_writer
-from wdspec.write.writer import SampleWriter
+from wdspec.formats.compression import compression_of, format_of
+from wdspec.spec.language.values import SUFFIXES
+from wdspec.stores.outputs import OpenedOutput, is_output
+from wdspec.write.record_writer import RecordWriter
+from wdspec.write.tar_writer import TarWriter
+from wdspec.write.writer import SampleWriter, Target
+
+
+def open_writer(target: Target, *, name: str = "", **options: Any) -> SampleWriter:
+    """Open the writer for a shard. On failure, an `Output` given as the target is aborted.
+
+    Args:
+        target: a path, a URL, a file or an `Output`.
+        name: of the shard, if the target has none.
+        options: of `TarWriter` or `RecordWriter`. ``format`` is ``tar``, ``cbor``, ``msgpack``, ``jsonl``, or one of
+            tar's dialects; without it the name decides.
+
+    Raises:
+        UsageError: this kind of shard does not have an option; and what the writers raise.
+    """
+    try:
+        return _create_writer(target, name, options)
+    except BaseException:
+        if is_output(target):
+            target.abort()
+        raise
+
+
+def _create_writer(target: Target, name: str, options: dict[str, Any]) -> SampleWriter:
+    name = name or (os.fspath(target) if isinstance(target, (str, os.PathLike)) else "")
+    requested = options.get("format")
+    if requested in SUFFIXES:
+        del options["format"]
+        format = requested
+    else:
+        format = format_of(name) if requested is None else "tar"
+    if options.get("compress") is None:
+        compression = compression_of(name)
+        options["compress"] = compression.name if compression else False
+    try:
+        if format == "tar":
+            return TarWriter(target, **options)
+        options.pop("format", None)
+        return RecordWriter(target, format, **options)
+    except TypeError as error:
+        raise UsageError(f"a writer of {format} does not accept these options: {error}") from error
 
 
 class Written(NamedTuple):
-    """A shard that is complete."""
+    """A complete shard."""
 
     name: str
     samples: int
@@ -27,25 +71,25 @@ class Written(NamedTuple):
 
 
 class ShardWriter:
-    """Writes samples into shards `pattern % 0`, `pattern % 1`, …; each appears when it is complete.
+    """Writes samples into shards `pattern % 0`, `pattern % 1`, …; each one appears when it is complete.
 
-    A shard is opened by its first sample, so that there are no empty ones, and none at all without samples. Several
-    processes may write at once, each with a pattern of its own; two at one name are an error.
+    The first sample of a shard opens it, so no shard is empty. Several processes can write at once, each with its own
+    pattern; two writers of one name are an error.
 
     Args:
-        pattern: a path or URL with one ``%d`` (``%06d``) for the number of the shard. Its suffix says the format:
+        pattern: a path or URL with one ``%d`` (``%06d``) for the number of the shard. The suffix sets the format:
             tar, ``.cbors``, ``.msgpack``, ``.jsonl``, each also compressed (``.tar.gz``, ``.jsonl.zst``).
-        maxcount: samples in a shard at most.
-        maxsize: bytes in a shard at most, before compression; a sample that is larger gets a shard for itself.
-        post: called with the name of each shard that is complete.
+        maxcount: the limit of samples in a shard.
+        maxsize: the limit of bytes in a shard, before compression. A larger sample gets its own shard.
+        post: called with the name of each complete shard.
         start_shard: number of the first shard.
-        verbose: whether each shard is reported on standard error.
-        opener: name of a shard → binary file to write it to, which is closed when the shard is complete. One that is
-            not to be kept is given to its ``discard()`` or ``abort()`` instead, where it has one.
+        verbose: whether to report each shard on standard error.
+        opener: name of a shard → binary file to write it to. The file is closed when the shard is complete; if it is
+            to be discarded, its method ``discard()`` or ``abort()`` is called instead, if there is one.
         writer: further arguments of `TarWriter` (or `RecordWriter`): ``encoder``, ``compress``, ``format``, …
 
     Raises:
-        UsageError: the pattern or another argument cannot be.
+        UsageError: the pattern or another argument is invalid.
 
     Example:
         >>> import os, tempfile, wdspec
@@ -69,7 +113,9 @@ class ShardWriter:
         **writer: Any,
     ) -> None:
         if maxcount < 1 or maxsize <= 0:
-            raise UsageError(f"a shard holds at least one sample: maxcount={maxcount}, maxsize={maxsize}")
+            raise UsageError(
+                f"a shard has at least one sample, which maxcount={maxcount}, maxsize={maxsize} exclude"
+            )
         self.pattern = os.fspath(pattern)
         check_pattern(self.pattern)
         self._most = maxcount
@@ -79,29 +125,29 @@ class ShardWriter:
         self._opener = opener
         self._options = writer
         self._writer: SampleWriter | None = None
-        self._born: int | None = None
+        self._started: int | None = None
         self._closed = False
         self._complete: list[SampleWriter] = []
         self.shard = start_shard
-        """Number of the next shard."""
+        """The number of the next shard."""
         self.total = 0
-        """Samples written."""
+        """The number of samples written."""
         self.shards: list[Written] = []
-        """The shards that are complete."""
+        """The complete shards."""
 
     def write(self, sample: Mapping[str, Any]) -> int:
-        """Writes a sample, into the next shard if the current one is full.
+        """Write a sample, into the next shard if the current one is full.
 
         Returns:
-            The bytes that it takes in the (uncompressed) shard.
+            The size of the sample in the (uncompressed) shard, in bytes.
 
         Raises:
-            FieldError: the sample cannot be written (see `SampleWriter.write`); those before and after can.
-            UsageError: another writer is at the same name, or has written it meanwhile.
-            OSError: the bytes cannot be written; the current shard is then lost.
+            FieldError: the sample cannot be written (see `SampleWriter.write`); other samples are not affected.
+            UsageError: another writer uses the same name, or has replaced the shard.
+            OSError: the bytes cannot be written, and the current shard is lost.
         """
         if self._closed:
-            raise UsageError("the writer is closed; open another one", url=self.pattern)
+            raise UsageError("the writer is closed; open a new one", url=self.pattern)
         writer = self._writer
         if writer is not None and writer.count >= self._most:
             self.next_stream()
@@ -117,7 +163,7 @@ class ShardWriter:
         return size
 
     def next_stream(self) -> None:
-        """Ends the current shard, if there is one; the next sample begins another."""
+        """Finish the current shard, if there is one. The next sample starts another."""
         writer, self._writer = self._writer, None
         if writer is None:
             return
@@ -137,10 +183,10 @@ class ShardWriter:
     finish = next_stream
 
     def close(self) -> None:
-        """Ends the current shard. Closing again does nothing.
+        """Finish the current shard. Closing again does nothing.
 
         Raises:
-            UsageError: another writer has replaced one of the shards meanwhile.
+            UsageError: another writer has replaced one of the shards.
         """
         self._closed = True
         self.next_stream()
@@ -149,7 +195,7 @@ class ShardWriter:
             writer.check_kept()
 
     def abort(self) -> None:
-        """Takes back the current shard; those that are complete stay."""
+        """Discard the current shard, and keep the complete ones."""
         self._closed = True
         writer, self._writer = self._writer, None
         if writer is not None:
@@ -168,32 +214,32 @@ class ShardWriter:
         name = self.pattern % self.shard
         if self._opener is not None:
             return open_writer(OpenedOutput(self._opener(name)), name=name, **self._options)
-        writer = open_writer(name, since=self._born, **self._options)
-        if self._born is None:
-            self._born = writer.born
+        writer = open_writer(name, since=self._started, **self._options)
+        if self._started is None:
+            self._started = writer.born
         return writer
 
 
 def check_pattern(pattern: str) -> None:
-    """Raises UsageError where a pattern does not give each number a name of its own."""
+    """Raise UsageError if a pattern does not give each number its own name."""
     try:
         distinct = pattern % 1 != pattern % 2
     except (TypeError, ValueError):
         distinct = False
     if not distinct:
         raise UsageError(
-            f"{pattern!r} is no pattern for names of shards: it needs one `%d` or `%06d` for the number (and `%%` "
-            "for a percent sign)"
+            f"{pattern!r} is not a pattern for names of shards; write one `%d` or `%06d` for the number (and `%%` for "
+            "a percent sign)"
         )
 
 
 def by_count(samples: int, *, shards: int | None = None, most: int | None = None) -> list[int]:
-    """The samples of each shard: equal but for one.
+    """Return the number of samples of each shard, which differ by one at most.
 
     Args:
-        samples: in all.
-        shards: how many shards to fill (fewer if there are fewer samples).
-        most: samples in a shard at most, where `shards` is not given.
+        samples: total number of samples.
+        shards: number of shards (fewer if there are fewer samples).
+        most: the limit of samples in a shard, if `shards` is not given.
     """
     if not samples:
         return []
@@ -203,15 +249,15 @@ def by_count(samples: int, *, shards: int | None = None, most: int | None = None
 
 
 def by_size(sizes: Sequence[int], *, shards: int | None = None, most: float | None = None) -> list[int]:
-    """The samples of each shard, so that they have about as many bytes; consecutive samples stay together.
+    """Return the number of samples of each shard, so that shards have about the same size and keep the order.
+
+    Shards end at the sample nearest to their equal share, so with `shards` none differs from it by more than the size
+    of a sample. With `most`, the number of shards is raised until all are within the limit.
 
     Args:
         sizes: bytes of each sample.
-        shards: how many shards to fill.
-        most: bytes in a shard at most, where `shards` is not given; a sample that is larger gets its own.
-
-    A cut is made at the sample boundary nearest to the equal share, so with `shards` none is off by more than a
-    sample's size. With `most` the number of shards is raised until all fit.
+        shards: number of shards.
+        most: the limit of bytes in a shard, if `shards` is not given. A larger sample gets its own shard.
     """
     if not sizes:
         return []
@@ -236,10 +282,10 @@ def _cut(sizes: Sequence[int], number: int) -> list[int]:
     total = totals[-1]
     counts, begin = [], 0
     for n in range(1, number + 1):
-        last = len(sizes) - (number - n)  # each later shard gets a sample too
+        last = len(sizes) - (number - n)  # leave a sample for each later shard
         end = begin + 1
         share = total * n / number
-        # Up to the boundary that is nearest to this shard's share of the total.
+        # Up to the sample nearest to this shard's share of the total.
         while end < last and (totals[end - 1] + totals[end]) / 2 <= share:
             end += 1
         if n == number:
@@ -250,6 +296,8 @@ def _cut(sizes: Sequence[int], number: int) -> list[int]:
 
 
 def check_limits(shards: int | None, maxcount: int | None, maxsize: float | None) -> None:
-    """Raises UsageError for more than one of the ways to say how large shards are."""
+    """Raise UsageError for more than one option for the size of shards."""
     if sum(limit is not None for limit in (shards, maxcount, maxsize)) > 1:
-        raise UsageError("give one of --shards, --maxcount and --maxsize: each decides how large shards are")
+        raise UsageError(
+            "use only one of --shards, --maxcount and --maxsize, as each sets the size of shards"
+        )

@@ -1,4 +1,4 @@
-"""Samples in the order of their keys, however many there are: sorted runs on the disk, merged."""
+"""Sorting more samples than fit in memory, by merging sorted runs on the disk."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from wdspec.base.errors import FieldError
 
 Sample = dict[str, Any]
 _MOST_RUNS = 64
-"""Runs merged at a time: each needs an open file."""
+"""Runs to merge at a time, as each needs an open file."""
 _PREFIX = 8
-"""Bytes of the length before each sample in the file of a run."""
+"""Bytes for the length of each sample in the file of a run."""
 
 
 def sorted_samples(
     samples: Iterable[Sample], memory: int, order: Callable[[Sample], Any], reverse: bool = False
 ) -> Iterator[Sample]:
-    """The samples in the order of `order`; equal ones keep their order.
+    """Sort samples by the values of `order`. The sort is stable.
 
     Args:
-        samples: raw samples: names → bytes (or values that a record holds).
-        memory: bytes of samples that are held at a time; more are put into files in the temporary folder.
-        order: sample → what to sort by.
+        samples: raw samples: names → bytes (or values of a record).
+        memory: bytes of samples to keep in memory; more are written to files in the temporary folder.
+        order: sample → sort key.
         reverse: whether the largest comes first.
     """
     with tempfile.TemporaryDirectory(prefix="wdspec-sort-") as folder:
@@ -57,16 +57,17 @@ def sorted_samples(
 
 
 def _spill(samples: Iterable[dict[str, Any]], folder: str, number: int, level: int = 0) -> str:
-    """Writes samples into a file of a folder that is ours alone; returns its path."""
+    """Write samples into a file of a private folder, and return its path."""
     path = os.path.join(folder, f"{level}-{number}")
     with open(path, "wb", buffering=1 << 20) as file:
         for sample in samples:
-            # marshal: for plain values only, no code, and three times as fast as the formats that others read.
+            # marshal is for plain values only, runs no code, and is three times as fast as other formats.
             try:
                 data = marshal.dumps(sample)
             except ValueError as error:
                 raise FieldError(
-                    "a value that cannot be put aside on the disk; give more --memory", key=sample["__key__"]
+                    "a value cannot be written to the temporary folder; increase --memory",
+                    key=sample["__key__"],
                 ) from error
             file.write(len(data).to_bytes(_PREFIX, "little"))
             file.write(data)
@@ -74,7 +75,7 @@ def _spill(samples: Iterable[dict[str, Any]], folder: str, number: int, level: i
 
 
 def _read_back(path: str) -> Iterator[dict[str, Any]]:
-    """The samples of a file that `_spill` has written in this process; it is deleted at the end."""
+    """Yield the samples of a file that `_spill` wrote in this process, and delete it at the end."""
     with open(path, "rb", buffering=1 << 20) as file:
         while head := file.read(_PREFIX):
             yield marshal.loads(file.read(int.from_bytes(head, "little")))

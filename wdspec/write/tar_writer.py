@@ -1,7 +1,4 @@
-"""`TarWriter`: samples into one tar shard.
-
-Which names members may have: those that the reader takes apart again into the same key and field.
-"""
+"""`TarWriter`: writing samples into one tar shard, with names that readers split into the same key and field."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ from typing import Any, Literal
 
 from wdspec.base.errors import FieldError, UsageError
 from wdspec.fields.encode import Encode, EncodeSample, make_encoder
+from wdspec.formats.tar.headers import END, HeaderMaker, dialect, padding
 from wdspec.formats.tar.keys import splitter
-from wdspec.formats.tar.writing import END, HeaderMaker, dialect, padding
 from wdspec.spec.language.samples import KeyRule
 from wdspec.write.writer import OF_THE_READER, Packed, SampleWriter, Target, check_fields
 
@@ -20,30 +17,32 @@ KeySplit = Literal["first_dot", "last_dot"]
 
 
 class MemberNames:
-    """Makes the names of members, and refuses those that would not be read back as they were written.
+    """Builds the names of members, and refuses those that readers would split differently.
 
     Args:
-        rule: where the reader is going to split names; the `key` of a source in a spec.
+        rule: where readers split names; the `key` of a source in a spec.
     """
 
     def __init__(self, rule: KeySplit = "first_dot") -> None:
         if rule not in ("first_dot", "last_dot"):
-            raise ValueError(f"`key` is first_dot or last_dot, not {rule!r}")
+            raise ValueError(f"`key` is {rule!r}; use first_dot or last_dot")
         self._rule = rule
         self._split = splitter(KeyRule(kind=rule))
         self._suffixes: dict[str, bytes] = {}
 
     def key(self, key: object) -> bytes:
-        """The key of a sample as it begins the names of its members.
+        """Return the key of a sample as the first part of the names of its members.
 
         Raises:
-            FieldError: it is no text, or no relative path that can be read back.
+            FieldError: the key is not a str, or not a relative path that readers would accept.
         """
         if not isinstance(key, str):
             seen = (
-                "the sample has no `__key__`" if key is None else f"`__key__` is {key!r:.60}, which is no str"
+                "the sample has no `__key__`"
+                if key is None
+                else f"`__key__` is {key!r:.60}, which is not a str"
             )
-            raise FieldError(f"{seen}; give each sample a text that is its own, such as '000042'")
+            raise FieldError(f"{seen}; give each sample its own text, such as '000042'")
         name = key.encode("utf-8", "surrogateescape")
         reason = self._objection(key, name)
         if reason:
@@ -53,41 +52,41 @@ class MemberNames:
     def _objection(self, key: str, name: bytes) -> str:
         base = key[key.rfind("/") + 1 :]
         if not base:
-            return "names no file: it is empty or ends in a slash"
+            return "is not the name of a file: it is empty or ends with a slash"
         if "\0" in key:
-            return "holds a NUL character, where tar ends names"
+            return "contains a NUL character, which ends names in a tar"
         if key.startswith("/"):
-            return "is an absolute path; take the slash away"
+            return "is an absolute path; remove the slash"
         if ".." in key.split("/"):
-            return "leads out of its folder by `..`; take that away"
+            return "leaves its folder with `..`; remove that"
         if base.startswith("."):
-            return "begins its last part with a dot, as hidden files do, which readers skip"
+            return "has a last part that starts with a dot, like a hidden file, which readers skip"
         if self._rule == "first_dot" and "." in base:
             read = key[: len(key) - len(base)] + base.split(".")[0]
             return (
-                f"has a dot in its last part: it would be read as the key {read!r}; "
-                "write another character, such as `_`, or use `key='last_dot'` here and `key: last_dot` in the spec"
+                f"has a dot in its last part, so it would be read as {read!r}; use another character, such as `_`, or "
+                "`key='last_dot'` here and `key: last_dot` in the spec"
             )
         if self._split(name + b".x") != (name, b"x"):
-            return "looks like `__meta__` files, which readers skip"
+            return "looks like a `__meta__` file, which readers skip"
         return ""
 
     def suffix(self, field: str) -> bytes:
-        """A field as it ends the name of its member.
+        """Return a field as the last part of the name of its member.
 
         Raises:
-            FieldError: it would be read as another field or key.
+            FieldError: readers would see another field or key.
         """
         known = self._suffixes.get(field)
         if known is not None:
             return known
         reason = ""
         if not field or field.startswith("."):
-            reason = f"write {field.lstrip('.') or 'an extension'!r}, without a dot before it"
+            reason = f"write {field.lstrip('.') or 'an extension'!r}, without a leading dot"
         elif "/" in field or "\0" in field:
-            reason = "an extension holds no slash and no NUL character"
+            reason = "an extension cannot contain a slash or a NUL character"
         elif self._rule == "last_dot" and "." in field:
-            reason = "with `key='last_dot'` a field holds no dot"
+            reason = "with `key='last_dot'`, it cannot contain a dot"
         if reason:
             raise FieldError(
                 f"the field {field[:200]!r} cannot be the extension of a file: {reason}", field=field
@@ -101,32 +100,32 @@ class MemberNames:
 class TarWriter(SampleWriter):
     """Writes samples, dicts with a ``__key__``, into one tar: a member ``key.field`` for each field.
 
-    The members of a sample are sorted by field. By default the same samples give the same bytes: no time, no owner.
-    The tar appears under its name when it is closed, complete or not at all; left by an exception, or killed, nothing
-    appears. It is plain ustar wherever names and sizes allow.
+    The members of a sample are sorted by field. By default, the same samples give the same bytes, without time and
+    owner. The tar appears under its name when it is closed, complete or not at all: after an exception, or if the
+    process is killed, nothing appears. The format is plain ustar if names and sizes allow.
 
-    Refused are names that a reader would not take apart into the same key and field (a dot in the last part of a
-    key, hidden and meta files), absolute paths and `..`, and a key that comes twice.
+    A sample is refused if readers would split its names differently (a dot in the last part of a key, hidden and meta
+    files), for absolute paths and `..`, and if its key was written before.
 
     Args:
-        fileobj: a path or URL (`Storage.output` says which; ``WDS_REWRITE`` applies), or an open
-            binary file, which stays open, and gets the bytes at once.
+        fileobj: a path or URL (see `Storage.output`; ``WDS_REWRITE`` applies), or an open binary file, which gets the
+            bytes immediately and stays open.
         user, group: names of the owner.
         mode: permissions of the members.
-        compress: ``gz``, ``bz2``, ``xz`` or ``zst``; True for gz, False for none; None to go by the name.
-        encoder: True for `FieldEncoder`, by extension; a dict of extension → function to put before it; a function
-            from sample to sample; False where all values are bytes or text.
-        keep_meta: whether entries that begin with ``_`` are written too, those aside that say where a sample was
-            read (``__key__``, ``__url__``, ``__source__``, ``__local_path__``). Their values are text.
-        mtime: seconds since 1970 for all members; None for the time of writing.
+        compress: ``gz``, ``bz2``, ``xz`` or ``zst``; True for gz, False for none; None to choose by the name.
+        encoder: True for `FieldEncoder`, by extension; a dict of extension → function that overrides it; a function
+            from sample to sample; False if all values are bytes or text.
+        keep_meta: whether to write entries that start with ``_``, except those that say where a sample was read
+            (``__key__``, ``__url__``, ``__source__``, ``__local_path__``). Their values are text.
+        mtime: seconds since 1970 for all members; None for the current time.
         format: ``auto``, ``ustar``, ``gnu`` or ``pax`` (or `tarfile`'s constants), see `HeaderMaker`.
-        key: where the reader is going to split names, ``first_dot`` or ``last_dot``.
-        allow_pickle: whether ``pkl``, ``pickle``, ``pyd`` and ``pth`` are encoded.
+        key: where readers split names, ``first_dot`` or ``last_dot``.
+        allow_pickle: whether to encode ``pkl``, ``pickle``, ``pyd`` and ``pth``.
         overwrite: whether a file of this name may be replaced.
         since: refuse to replace a file younger than this; see `LocalOutput`.
 
     Raises:
-        UsageError: an argument cannot be, the name is taken, or another writer is at it.
+        UsageError: an argument is invalid, the name is taken, or another writer uses it.
 
     Example:
         >>> import io, wdspec
@@ -182,7 +181,7 @@ class TarWriter(SampleWriter):
                     continue
                 if not isinstance(data, (str, bytes)):
                     raise FieldError(
-                        f"{type(data).__name__} in an entry that begins with `_`; these are text",
+                        f"{type(data).__name__} in an entry that starts with `_`; such entries must be text",
                         key=sample["__key__"],
                         field=field,
                     )
@@ -190,7 +189,7 @@ class TarWriter(SampleWriter):
                 data = _as_bytes(data, sample, field)
             if field.lower() in lowered:
                 raise FieldError(
-                    "another field has the same name but for letter case, which readers ignore",
+                    "another field has the same name except for case, which readers ignore",
                     key=sample["__key__"],
                     field=field,
                 )
@@ -204,7 +203,7 @@ class TarWriter(SampleWriter):
             except ValueError as error:
                 raise FieldError(str(error), key=sample["__key__"], field=field) from None
         if not pieces:
-            raise FieldError("the sample has no fields, and a tar cannot hold that", key=sample["__key__"])
+            raise FieldError("the sample has no fields, which a tar cannot store", key=sample["__key__"])
         return Packed(sample["__key__"], b"".join(pieces))
 
 
@@ -214,5 +213,5 @@ def _as_bytes(data: Any, sample: Mapping[str, Any], field: str) -> bytes:
     if isinstance(data, (bytearray, memoryview)):
         return bytes(data)
     raise FieldError(
-        f"the encoder gave {type(data).__name__} instead of bytes", key=sample["__key__"], field=field
+        f"the encoder returned {type(data).__name__} instead of bytes", key=sample["__key__"], field=field
     )

@@ -1,4 +1,4 @@
-"""What all writers of one shard have in common: compressing, counting, closing, taking back."""
+"""The base class of all writers of one shard: compressing, counting, closing, discarding."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ Target = str | os.PathLike[str] | BinaryIO | Output
 """A path or URL, an open file, or an output."""
 
 OF_THE_READER = frozenset({"__key__", "__url__", "__source__", "__local_path__"})
-"""Entries that say where a sample was read, and that every reader makes anew."""
+"""Entries that say where a sample was read. Every reader sets them again."""
 
 
 class Packed(NamedTuple):
-    """A sample as it lies in a shard."""
+    """A sample as the bytes of a shard."""
 
     key: str
     data: bytes
 
 
 class SampleWriter(ABC):
-    """Writes samples into one shard, which appears under its name when it is closed, and not before.
+    """Writes samples into one shard, which appears under its name only when it is closed.
 
-    A context manager: leaving it by an exception takes back what was written.
+    A context manager: an exception discards what was written.
 
     Args:
-        target: a path or URL, see `Storage.output`; or an open binary file, which is left open.
+        target: a path or URL, see `Storage.output`; or an open binary file, which stays open.
         compress: see `compression_of`.
         overwrite, since: see `Storage.output`.
     """
 
     end: ClassVar[bytes] = b""
-    """What comes after the last sample."""
+    """Bytes after the last sample."""
 
     def __init__(
         self, target: Target, compress: bool | str | None, *, overwrite: bool, since: int | None
     ) -> None:
         self.name = os.fspath(target) if isinstance(target, (str, os.PathLike)) else ""
-        """The path or URL of the shard, as it was given; empty for a file that was opened elsewhere."""
+        """The path or URL of the shard as it was passed; empty for an open file."""
         compression = compression_of(self.name, compress)
         self._compressor = compression.compressor() if compression else None
         self._output = _output(target, overwrite, since)
@@ -55,30 +55,29 @@ class SampleWriter(ABC):
         self._taken = 0
         self._keys: set[str] = set()
         self.count = 0
-        """Samples written."""
+        """The number of samples written."""
 
     @abstractmethod
     def pack(self, sample: Mapping[str, Any]) -> Packed:
-        """The bytes of a sample in the shard; nothing is written yet. Raises FieldError."""
+        """Return the bytes of a sample in the shard, without writing them. Raises FieldError."""
 
     def write(self, sample: Mapping[str, Any]) -> int:
-        """Writes a sample: all of it, or after an error of encoding nothing.
+        """Write a sample: all of it, or nothing if it cannot be encoded.
 
         Returns:
-            The bytes that it takes in the (uncompressed) shard.
+            The size of the sample in the (uncompressed) shard, in bytes.
 
         Raises:
-            FieldError: the sample has no usable key, has one that was written before, or a field that cannot be
-                encoded; names key and field.
-            OSError: the bytes cannot be written; the shard is then lost.
+            FieldError: the key is invalid or was written before, or a field cannot be encoded; names key and field.
+            OSError: the bytes cannot be written, and the shard is lost.
         """
         return self.put(self.pack(sample))
 
     def put(self, packed: Packed) -> int:
-        """Writes what `pack` has made of a sample; see `write`."""
+        """Write a sample that `pack` has packed; see `write`."""
         if packed.key in self._keys:
             raise FieldError(
-                "this shard already has a sample with the same key; give each its own, for instance a number",
+                "this shard already has a sample with the same key; give each sample its own, such as a number",
                 key=packed.key,
             )
         self._write(packed.data)
@@ -88,31 +87,29 @@ class SampleWriter(ABC):
 
     @property
     def size(self) -> int:
-        """Bytes that the (uncompressed) shard would have if it were closed now."""
+        """The size that the (uncompressed) shard would have if it were closed now, in bytes."""
         return self._taken + (len(self.end) if self._open else 0)
 
     @property
     def born(self) -> int | None:
-        """When writing began, by the clock of the file system; None where that is not known."""
+        """When writing started, by the clock of the file system; None if not known."""
         return getattr(self._output, "born", None)
 
     def check_kept(self) -> None:
-        """Raises UsageError for a shard in a local file that is complete and that somebody else has replaced since."""
+        """Raise UsageError if the complete shard, a local file, has been replaced by another writer."""
         check = getattr(self._output, "check_kept", None)
         if check is not None:
             check()
 
     def close(self) -> None:
-        """Ends the shard and makes it appear, complete and durable. Closing again does nothing.
+        """Finish the shard and make it appear, complete and durable. Closing again does nothing.
 
         Raises:
-            OSError: it could not be written; nothing appears.
-            WdspecError: an earlier write had failed.
+            OSError: the shard cannot be written, and does not appear.
+            WdspecError: an earlier write failed.
         """
         if self._failed:
-            raise WdspecError(
-                "the shard was lost when a write failed: nothing of it is left", url=self.name or None
-            )
+            raise WdspecError("the shard was discarded when a write failed", url=self.name or None)
         if not self._open:
             return
         if self.end:
@@ -128,15 +125,15 @@ class SampleWriter(ABC):
         self._keys = set()  # a ShardWriter keeps its writers to the end, and a million keys take 100 MB
 
     def abort(self) -> None:
-        """Takes back all that was written: nothing appears. Does nothing after `close`."""
+        """Discard what was written, so that nothing appears. After `close`, do nothing."""
         if self._open:
             self._open = False
             self._output.abort()
 
     def _write(self, data: bytes) -> None:
-        """Takes bytes. When that fails all that was written is forgotten, as its end is not known any more."""
+        """Write bytes. If that fails, discard the shard, as it is not known how much was written."""
         if not self._open:
-            raise UsageError("the writer is closed; open another one")
+            raise UsageError("the writer is closed; open a new one")
         try:
             packed = self._compressor.compress(data) if self._compressor else data
             if packed:
@@ -161,7 +158,7 @@ class SampleWriter(ABC):
             self.abort()
             if self.count:
                 warnings.warn(
-                    f"a writer of {self.name or 'a shard'} was not closed, so what it wrote is lost; "
+                    f"a writer of {self.name or 'a shard'} was not closed, so its samples are lost; "
                     "use `with`, or call `close()`",
                     ResourceWarning,
                     stacklevel=2,
@@ -169,11 +166,11 @@ class SampleWriter(ABC):
 
 
 def check_fields(sample: Mapping[str, Any]) -> None:
-    """Raises FieldError for a name that is no text."""
+    """Raise FieldError for a name that is not a str."""
     for name in sample:
         if not isinstance(name, str):
             raise FieldError(
-                f"a field is called {name!r:.60}, which is no str; name it like a file's extension",
+                f"the name of a field is {name!r:.60}, which is not a str; use one like a file extension",
                 key=sample.get("__key__"),
             )
 

@@ -16,10 +16,9 @@ from wdspec.checking.shards.member_places import member_of, next_header
 from wdspec.checking.shards.sample_watch import SampleWatch
 from wdspec.checking.shards.shard_facts import SampleFacts, SamplePlace, ShardFacts
 from wdspec.formats.blocks import Blocks
-from wdspec.formats.compression import Compression, compression_of
+from wdspec.formats.compression import Compression, compression_of, format_of
 from wdspec.formats.decompress import decompressed
 from wdspec.formats.samples import RawSamples
-from wdspec.formats.suffixes import format_of
 from wdspec.read.budget import Budget, is_mistake
 from wdspec.read.shard import Piece
 from wdspec.read.transform import MapSteps, Process, SourceParts

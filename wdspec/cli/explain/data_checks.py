@@ -13,7 +13,7 @@ from wdspec.base.errors import WdspecError, did_you_mean
 from wdspec.cli.explain.sample_sizes import Measure
 from wdspec.cli.support.tables import counted
 from wdspec.fields.extensions import endings
-from wdspec.fields.unpack import unpacked
+from wdspec.formats.compression import unpacked
 from wdspec.shards.shards import ListedSpec
 from wdspec.spec.language.decoder_options import split_decoder
 from wdspec.spec.language.decoders import BY_NAME, RAW

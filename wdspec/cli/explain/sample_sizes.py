@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from wdspec.base.errors import WdspecError
+from wdspec.formats.compression import format_of
 from wdspec.formats.decompress import decompressed
-from wdspec.formats.suffixes import format_of
 from wdspec.formats.tar.keys import splitter
 from wdspec.formats.tar.members import iter_members
 from wdspec.spec.measurements import MeasuredSource

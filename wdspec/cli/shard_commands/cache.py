@@ -249,8 +249,8 @@ def _changes(where: str | None) -> dict[str, Callable[[Entry, Content], str | No
 def _problem(path: str, entry: Entry, url: str) -> str | None:
     """What is wrong with a copy; a missing end marker is not, as such a one was only kept where the spec allows it."""
     from wdspec.base.errors import WdspecError
+    from wdspec.formats.compression import TAR_SUFFIXES, format_of
     from wdspec.formats.decompress import decompressed
-    from wdspec.formats.suffixes import TAR_SUFFIXES, format_of
     from wdspec.formats.tar.reader import count_samples
 
     try:

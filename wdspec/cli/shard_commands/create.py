@@ -108,7 +108,7 @@ def create(
 
     Shards come out balanced: the limits say how many there must be, and the samples are spread evenly over them.
     """
-    from wdspec.formats.tar.writing import END
+    from wdspec.formats.tar.headers import END
     from wdspec.write.recipes import gathered, size_of
     from wdspec.write.shard_writer import by_count, by_size, check_limits
 

@@ -81,7 +81,7 @@ def _summarize(files: ShardFiles, shard: ShardUrl, row: dict[str, Any]) -> None:
 
 
 def _members(files: ShardFiles, shard: ShardUrl) -> Iterator[dict[str, Any]]:
-    from wdspec.formats.suffixes import format_of
+    from wdspec.formats.compression import format_of
     from wdspec.formats.tar.headers import shown
     from wdspec.formats.tar.members import iter_members
 

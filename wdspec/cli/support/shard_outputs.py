@@ -17,8 +17,7 @@ from wdspec.cli.support.spec_options import form_option, read_bytes
 from wdspec.cli.support.tables import counted, size
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-from wdspec.write.choice import open_writer
-from wdspec.write.shard_writer import ShardWriter, Written
+from wdspec.write.shard_writer import ShardWriter, Written, open_writer
 from wdspec.write.writer import SampleWriter
 
 OUTPUT = (

@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from wdspec.api import list_readable_shards
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.progress import progress
 from wdspec.cli.trace.header_parts import header_parts
@@ -19,6 +18,7 @@ from wdspec.read.transform import SourceParts
 from wdspec.run.position import Position
 from wdspec.run.run import Run, make_run
 from wdspec.run.state import check_undamaged
+from wdspec.shards.shards import list_readable_shards
 from wdspec.spec.language.options import Elastic
 from wdspec.spec.language.values import MASK
 from wdspec.spec.spec import Spec

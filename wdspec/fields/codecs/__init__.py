@@ -1,8 +1,8 @@
-"""Reading and writing of values: one file for each kind, with the functions of both directions.
+"""Reading and writing values: one file for each kind, with the functions of both directions.
 
-In: the bytes of one field, or a value. Out: the value, or the bytes of its file. Which decoder and extension each
-function belongs to is in `wdspec.spec.language.decoders`, which names them; a process imports the kinds that it meets.
+In: the bytes of one field, or a value. Out: the value, or the bytes of its file. The table of decoders in
+`wdspec.spec.language.decoders` refers to these functions; a process imports only the kinds that it needs.
 
-`text` is the shortest to read first. `pickles` holds all that runs what data says, and what refuses to; `tenbin` the
-format that is left out on purpose. Pictures have a folder of their own.
+Read `text` first, the simplest one. `pickles` has everything that runs code in the data, and the functions that refuse
+to. Images have three files: `image_decoder`, `image_encoder` and `framing`, which also resizes and crops video.
 """

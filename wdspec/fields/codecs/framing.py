@@ -1,7 +1,7 @@
-"""`resize`, `center_crop`, `random_resized_crop`: which part of an image is taken, and its size.
+"""`resize`, `center_crop`, `random_resized_crop`: choosing a part of an image, and its size.
 
-The arithmetic is torchvision's (transforms.v2), so that a spec gives what its users know; `random_resized_crop`
-draws from the sample's own numbers, which are the same for all images of it.
+The arithmetic is that of torchvision (transforms.v2). `random_resized_crop` draws from the random numbers of the
+sample, which are the same for all of its images.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wdspec.spec.language.decoder_options import Sides, option_values
 
 NEAREST = Image.Resampling.NEAREST
 _FIRST = 8
-"""The first of a sample's numbers that are for crops: those before are for `scale` and for clips."""
+"""The first number of a sample for crops; the numbers before are for `scale` and clips."""
 _TRIES = 10
 _FILTERS = {
     name.lower(): Image.Resampling[name] for name in ("NEAREST", "BILINEAR", "BICUBIC", "LANCZOS", "BOX")
@@ -30,20 +30,20 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class Fit:
-    """One step on the way to the size: a part of the image, which may reach beyond it, brought to a size."""
+    """One step: a part of the image, which may extend beyond it, is resized."""
 
     size: Size
     """Width and height of the result."""
     crop: tuple[int, int, int, int] | None = None
-    """Left, top, right, bottom of what is cut out first; black beyond the image."""
+    """Left, top, right, bottom of the part to cut out first; black outside the image."""
     part: tuple[float, float, float, float] | None = None
-    """The same of what alone is resized, all of it if None. At its edge the pixels around it count, too."""
-    # Cubic with antialiasing, for `scale`: Lanczos costs half as much again and rings more at the edges of letters.
+    """The same of the part to resize, or None for all of it. The filter also uses pixels around the part."""
+    # Bicubic with antialiasing, for `scale`: Lanczos takes 1.5 times as long and has more ringing at edges.
     smooth: Image.Resampling = Image.Resampling.BICUBIC
     antialias: bool = True
 
     def __call__(self, image: Image.Image, nearest: bool) -> Image.Image:
-        """The image of that size, by nearest neighbour if so asked."""
+        """Apply the step, by nearest neighbour if `nearest` is set."""
         if self.crop is not None:
             image = image.crop(self.crop)
         if self.part is None and image.size == self.size:
@@ -57,40 +57,40 @@ class Fit:
 
 @dataclass(frozen=True)
 class Framing:
-    """What an image decoder's options say."""
+    """The options of an image decoder for size and part."""
 
     resize: Sides | None = None
     center_crop: Sides | None = None
     random_resized_crop: Sides | None = None
     scale: tuple[float, float] = (0.08, 1.0)
-    """The part of the image's area that `random_resized_crop` takes."""
+    """The share of the area of the image that `random_resized_crop` takes."""
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    """Width over height of what it takes."""
+    """The ratio of width to height of this part."""
     interpolation: str = "bilinear"
     antialias: bool = True
 
     @classmethod
     def of(cls, decoder: str) -> Framing | None:
-        """What the name of a decoder with its options says; None if nothing."""
-        said = {
+        """Return the options in the name of a decoder; None if there are none."""
+        options = {
             option: value
             for option, value in option_values(decoder).items()
             if option in cls.__dataclass_fields__
         }
-        return cls(**said) if said else None
+        return cls(**options) if options else None
 
     def fits(self, size: Size, numbers: Numbers | None) -> list[Fit]:
-        """The steps for an image of a size (width, height).
+        """Return the steps for an image of a size (width, height).
 
         Raises:
-            UsageError: there are no numbers to draw from.
+            UsageError: there are no random numbers.
         """
         smooth = _FILTERS[self.interpolation]
         if self.random_resized_crop is not None:
             if numbers is None:
                 raise UsageError(
-                    "`random_resized_crop` draws by the place of a sample in a spec's order; elsewhere use `resize` "
-                    "and `center_crop`, or a transform of a library"
+                    "`random_resized_crop` needs random numbers, which only samples of a spec have; otherwise use "
+                    "`resize` and `center_crop`, or a transform of a library"
                 )
             height, width = _both(self.random_resized_crop)
             crop = random_crop(size, self.scale, self.ratio, numbers)
@@ -105,7 +105,7 @@ class Framing:
             return [] if wanted == size else [Fit(wanted, crop)]
         if not inside:
             return [Fit(resized, None, None, smooth, self.antialias), Fit(wanted, crop)]
-        # Only what is left of the resized image is computed.
+        # Compute only the part of the resized image that is kept.
         across, down = size[0] / resized[0], size[1] / resized[1]
         part = (
             crop[0] * across,
@@ -119,7 +119,7 @@ class Framing:
 def random_crop(
     size: Size, scale: tuple[float, float], ratio: tuple[float, float], numbers: Numbers
 ) -> tuple[int, int, int, int]:
-    """Left, top, right, bottom of torchvision's `RandomResizedCrop`, in an image of a size (width, height)."""
+    """Return left, top, right, bottom as torchvision's `RandomResizedCrop`, for an image of a size (width, height)."""
     wide, high = size
     low, top = math.log(ratio[0]), math.log(ratio[1])
     for attempt in range(_TRIES):
@@ -141,7 +141,7 @@ def random_crop(
 
 
 def central_crop(size: Size, sides: Sides) -> tuple[int, int, int, int]:
-    """Left, top, right, bottom of torchvision's `CenterCrop`; beyond the image where that is smaller."""
+    """Return left, top, right, bottom as torchvision's `CenterCrop`; outside the image if that is smaller."""
     height, width = _both(sides)
     left, top = (_margin(have, want) for have, want in zip(size, (width, height), strict=True))
     return left, top, left + width, top + height
@@ -152,7 +152,7 @@ def _margin(have: int, want: int) -> int:
 
 
 def _resized(size: Size, sides: Sides) -> Size:
-    """Width and height of torchvision's `Resize`: of one side given, the shorter gets it."""
+    """Return width and height as torchvision's `Resize`: a single size is that of the shorter side."""
     if not isinstance(sides, int):
         return sides[1], sides[0]
     short, long = sorted(size)
@@ -161,5 +161,5 @@ def _resized(size: Size, sides: Sides) -> Size:
 
 
 def _both(sides: Sides) -> tuple[int, int]:
-    """Height and width of a crop."""
+    """Return height and width of a crop."""
     return (sides, sides) if isinstance(sides, int) else sides

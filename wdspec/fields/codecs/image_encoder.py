@@ -1,14 +1,14 @@
-"""Arrays, tensors and Pillow images → image files.
+"""Encoding images: arrays, tensors and Pillow images → image files.
 
-What goes in, as it comes out of the image decoders:
+Values are those of the image decoders:
 
 - numpy arrays HW or HWC with 1, 3 or 4 channels: uint8; bool (black and white); floats in 0..1; uint16 HW (png,
-  tiff, ppm and jp2 keep all sixteen bits);
-- torch tensors, the same as HW or CHW;
-- Pillow images of any mode that the format can hold.
+  tiff, ppm and jp2 keep all 16 bits);
+- torch tensors with the same values, as HW or CHW;
+- Pillow images of any mode that the format supports.
 
-Formats that can be lossless are; ``jpg`` and ``avif`` are written at their best quality, so that rewriting a
-collection costs as little as it can.
+Formats are lossless if possible. ``jpg`` and ``avif`` are written in their best quality, so that rewriting a dataset
+loses as little as possible.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 _TOLERANCE = 1e-3
-"""How far floats may lie outside of 0..1 by rounding; they are clipped."""
+"""How far floats may exceed 0..1 by rounding. They are clipped."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ImageEncoder:
     """Writes images in one format.
 
     Args:
-        format: Pillow's name of it, such as ``JPEG``.
+        format: Pillow's name of the format, such as ``JPEG``.
         options: for Pillow's `save`, such as ``{"quality": 90}``.
     """
 
@@ -40,12 +40,12 @@ class ImageEncoder:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, value: Any) -> bytes:
-        """The file for one image.
+        """Return the file for one image.
 
         Raises:
-            TypeError, ValueError: it is no image, or none that the format can hold; says what would do.
+            TypeError, ValueError: it is not an image, or the format does not support it; says what to do.
         """
-        image = self._suited(as_image(value))
+        image = self._convert(as_image(value))
         out = io.BytesIO()
         try:
             image.save(out, self.format, **self.options)
@@ -53,16 +53,16 @@ class ImageEncoder:
             raise ValueError(f"{self.format} cannot be written from mode {image.mode}: {error}") from error
         return out.getvalue()
 
-    def _suited(self, image: Image.Image) -> Image.Image:
-        """The image in a mode that the format has, where that loses nothing; ValueError where it would."""
+    def _convert(self, image: Image.Image) -> Image.Image:
+        """Convert the image to a mode of the format, if that loses nothing; otherwise raise ValueError."""
         format = _FORMATS.get(self.format, _OTHER)
         wide = image.mode.startswith("I;16") or image.mode == "I"
         if wide and not format.wide:
             raise ValueError(
-                f"{self.format} holds 8 bits a sample, the image has more; use png, or scale it to uint8"
+                f"{self.format} has 8 bits per sample, but the image has more; use png, or scale it to uint8"
             )
         if image.mode in ("RGBA", "LA", "PA") and not format.alpha:
-            raise ValueError(f"{self.format} holds no alpha; use png, or drop the fourth channel")
+            raise ValueError(f"{self.format} has no alpha; use png, or drop the fourth channel")
         if image.mode == "P" and not format.palette:
             return image.convert("RGB")
         if image.mode == "1" and not (format.palette or self.format == "PPM"):
@@ -71,31 +71,31 @@ class ImageEncoder:
 
 
 def image_encoder(extension: str) -> ImageEncoder:
-    """What writes fields of an extension: JPEG where it names no format, as `img`."""
+    """Return the encoder of an extension; JPEG if the extension is not a format, like `img`."""
     format = FORMAT_OF.get(extension, FORMAT_OF["jpg"])
     return ImageEncoder(format.pillow, format.saving)
 
 
 _FORMATS = {format.pillow: format for format in IMAGE_FORMATS}
 _OTHER = ImageFormat("", "", (), palette=True)
-"""What is taken for granted of formats that we know nothing of."""
+"""The assumptions about unknown formats."""
 
 
 def as_image(value: Any) -> Image.Image:
-    """A value as a Pillow image; see the module's docstring for what is one.
+    """Return a value as a Pillow image; see the docstring of the module for accepted values.
 
     Raises:
-        TypeError, ValueError: it is none; says what was seen and what would do.
+        TypeError, ValueError: it is not an image; says what it is and what to do.
     """
     from PIL import Image
 
     if isinstance(value, Image.Image):
         return value
-    return Image.fromarray(_as_array(value))
+    return Image.fromarray(_to_array(value))
 
 
-def _as_array(value: Any) -> Any:
-    """uint8, uint16 or bool as Pillow takes them: HW, HW3 or HW4."""
+def _to_array(value: Any) -> Any:
+    """Return uint8, uint16 or bool as Pillow accepts them: HW, HW3 or HW4."""
     import numpy as np
 
     is_tensor = type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach")
@@ -104,26 +104,26 @@ def _as_array(value: Any) -> Any:
         value = (value.float() if value.is_floating_point() else value).numpy()
     if not isinstance(value, np.ndarray):
         raise TypeError(
-            f"{type(value).__name__} is no image; give an array, a tensor, a Pillow image or bytes"
+            f"{type(value).__name__} is not an image; pass an array, a tensor, a Pillow image or bytes"
         )
     array = value
     if is_tensor and array.ndim == 3:
         if array.shape[0] not in (1, 3, 4):
             raise ValueError(
-                f"a tensor of shape {array.shape} is no image: tensors are HW or CHW; `permute(2, 0, 1)`?"
+                f"a tensor of shape {array.shape} is not an image, which is HW or CHW; use `permute(2, 0, 1)`?"
             )
         array = array.transpose(1, 2, 0)
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)):
-        advice = "; `transpose(1, 2, 0)`?" if array.ndim == 3 and array.shape[0] in (1, 3, 4) else ""
-        raise ValueError(f"an array of shape {array.shape} is no image: arrays are HW or HWC{advice}")
+        advice = "; use `transpose(1, 2, 0)`?" if array.ndim == 3 and array.shape[0] in (1, 3, 4) else ""
+        raise ValueError(f"an array of shape {array.shape} is not an image, which is HW or HWC{advice}")
     if not array.size:
         raise ValueError(f"an array of shape {array.shape} has no pixels")
-    return np.ascontiguousarray(_in_bits(array))
+    return np.ascontiguousarray(_to_bits(array))
 
 
-def _in_bits(array: Any) -> Any:
+def _to_bits(array: Any) -> Any:
     import numpy as np
 
     if array.dtype == np.uint8 or array.dtype == bool:
@@ -138,10 +138,10 @@ def _in_bits(array: Any) -> Any:
         low, high = float(array.min()), float(array.max())
         if not (low >= -_TOLERANCE and high <= 1 + _TOLERANCE):
             raise ValueError(
-                f"float images lie in 0..1, this one in {low:.4g}..{high:.4g}; scale it, or use npy"
+                f"float images are in 0..1, but this one is in {low:.4g}..{high:.4g}; scale it, or use npy"
             )
-        # Rounded, not cut off: what was uint8 before it was divided by 255 comes back.
+        # Rounding restores values that were uint8 before they were divided by 255.
         return np.rint(np.clip(array, 0, 1) * 255).astype(np.uint8)
     raise TypeError(
-        f"an array of {array.dtype} is no image; make it uint8 (0..255), uint16 or float (0..1), or use npy"
+        f"an array of {array.dtype} is not an image; make it uint8 (0..255), uint16 or float (0..1), or use npy"
     )

@@ -1,4 +1,4 @@
-"""What runs what the data says: the only way to pickle here, open by ``allow: [pickle]`` alone; and the refusals."""
+"""Reading and writing pickles, which run code in the data: only with ``allow: [pickle]``, and refused otherwise."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from wdspec.base.errors import UsageError
 from wdspec.spec.language.decoders import library
 
 REFUSED = (
-    "it would be stored as a pickle, which runs code when it is read; use json, npy or msgpack, or consent by "
-    "`allow_pickle=True` (and by `allow: [pickle]` where it is read)"
+    "it would be stored as a pickle, which runs code when it is read; use json, npy or msgpack, or pass "
+    "`allow_pickle=True` (and write `allow: [pickle]` to read it)"
 )
 
 
 def read_pickle(data: bytes) -> Any:
-    """Any Python object; raises whatever it likes."""
+    """Read any Python object. May raise anything."""
     return pickle.loads(data)
 
 
 def read_numpy_objects(data: bytes) -> Any:
-    """As `numpy_files.read_numpy`, with arrays of objects."""
+    """Like `arrays.read_numpy`, also with arrays of objects."""
     import numpy as np
 
     loaded = np.load(io.BytesIO(data), allow_pickle=True)
@@ -32,31 +32,31 @@ def read_numpy_objects(data: bytes) -> Any:
 
 
 def read_torch_objects(data: bytes) -> Any:
-    """A `torch.save` file of anything, on the CPU."""
+    """Read a `torch.save` file with any content, on the CPU."""
     return library("torch", "reading pth").load(io.BytesIO(data), map_location="cpu", weights_only=False)
 
 
 def write_pickle(value: Any) -> bytes:
-    """A pickle that every Python from 3.8 on can read."""
+    """Write a pickle that Python 3.8 and later can read."""
     return pickle.dumps(value, protocol=4)
 
 
 def write_torch_objects(value: Any) -> bytes:
-    """A `torch.save` file, which may hold pickles."""
+    """Write a `torch.save` file, which may contain pickles."""
     out = io.BytesIO()
     library("torch", "writing pth").save(value, out)
     return out.getvalue()
 
 
 def refuse_to_read(name: str, secure: bool, data: bytes) -> Any:
-    """Raises UsageError, which no error policy skips: pickles are not allowed, or forbidden altogether."""
-    consent = "which WDS_SECURE=1 forbids;" if secure else "so it needs your consent, `allow: [pickle]`; or"
+    """Raise UsageError, which no error policy skips: pickles are not allowed, or forbidden by WDS_SECURE."""
+    consent = "which WDS_SECURE=1 forbids;" if secure else "so it needs your consent: `allow: [pickle]`; or"
     raise UsageError(
-        f"a pickle can run code hidden in the data, {consent} leave it out by `extensions`, or keep the bytes by "
+        f"a pickle can run code hidden in the data, {consent} exclude it with `extensions`, or keep the bytes with "
         f"`decode: {{{name}: raw}}`"
     )
 
 
 def refuse_to_write(value: Any) -> bytes:
-    """Raises TypeError: pickles are not allowed."""
+    """Raise TypeError: pickles are not allowed."""
     raise TypeError(REFUSED)

@@ -1,14 +1,9 @@
-"""Text and integers, as UTF-8.
+"""Text, integers, JSON, MessagePack and CBOR.
 
-JSON, by orjson where it is installed, and always with the result of the standard library's reader.
-
-orjson is the faster by three to five times, and differs in what it refuses (NaN, Infinity, 1e400, a byte
-order mark, UTF-16, lone surrogates, deep nesting) and in one thing it accepts: integers beyond 64 bits
-become floats. So what orjson refuses is read again by `json`, whose word counts, and a text with 19 digits
-in a row goes to `json` at once: with at most 18 an integer fits in 64 bits. Whether a sample reads alike
-therefore does not depend on what is installed.
-
-MessagePack and CBOR: values as JSON has them, and bytes.
+JSON is read by orjson if that is installed, always with the results of the standard library. orjson is three to five
+times as fast, but it rejects more (NaN, Infinity, 1e400, a byte order mark, UTF-16, lone surrogates, deep nesting), and
+integers of more than 64 bits become floats. So `json` reads again what orjson rejects, and reads text with 19 digits in
+a row itself, as integers of at most 18 digits fit in 64 bits. Samples therefore do not depend on what is installed.
 """
 
 from __future__ import annotations
@@ -26,29 +21,29 @@ from wdspec.spec.language.decoders import library
 
 
 def read_text(data: bytes) -> str:
-    """UTF-8 text, byte for byte: neither a newline nor a byte order mark is dropped."""
+    """Read UTF-8 text. Newlines and a byte order mark are kept."""
     return data.decode("utf-8")
 
 
 def read_integer(data: bytes) -> int:
-    """Decimal digits of an integer, perhaps with spaces and newlines around them. Raises ValueError."""
+    """Read the decimal digits of an integer, with optional blanks around them. Raises ValueError."""
     if b"_" in data:
-        raise ValueError(f"{data[:60]!r} is no integer: digits alone make one")
+        raise ValueError(f"{data[:60]!r} is not an integer, which consists of digits")
     return int(data)
 
 
 def write_text(value: Any) -> bytes:
-    """UTF-8. Raises TypeError for what is no text."""
+    """Write text as UTF-8. Raises TypeError for other values."""
     if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} is no text; give a str or bytes")
+        raise TypeError(f"{type(value).__name__} is not text; pass a str or bytes")
     return value.encode("utf-8")
 
 
 def write_integer(value: Any) -> bytes:
-    """Decimal digits of an integer: an int, an array or a tensor of one, or a text of one.
+    """Write an integer as decimal digits, given as an int, an array or tensor, or text.
 
     Raises:
-        TypeError, ValueError: it is no integer, and would not be read back as it was.
+        TypeError, ValueError: it is not an integer, and would not be read as it was.
     """
     if isinstance(value, str):
         data = value.encode("utf-8")
@@ -59,7 +54,7 @@ def write_integer(value: Any) -> bytes:
     try:
         return b"%d" % operator.index(value)
     except TypeError:
-        raise TypeError(f"{value!r:.60} is no integer; use json or txt for other values") from None
+        raise TypeError(f"{value!r:.60} is not an integer; use json or txt for other values") from None
 
 
 _DIGITS_TO_ZERO = bytes.maketrans(b"123456789", b"000000000")
@@ -67,13 +62,13 @@ _LONG_NUMBER = b"0" * 19
 
 
 def read_json_with_stdlib(data: bytes) -> Any:
-    """The value of a JSON text: ``null`` is None, NaN and ±Infinity are floats.
+    """Read JSON: ``null`` is None, NaN and ±Infinity are floats.
 
     Raises:
         ValueError: it is not JSON. (RecursionError: it is nested too deeply.)
     """
     try:
-        # json.loads spends 0.5 µs on guessing the encoding of bytes, and nearly all JSON is UTF-8.
+        # json.loads takes 0.5 µs to guess the encoding of bytes, but nearly all JSON is UTF-8.
         return json.loads(data.decode())
     except ValueError:
         return json.loads(data)
@@ -81,7 +76,7 @@ def read_json_with_stdlib(data: bytes) -> Any:
 
 @dataclass(frozen=True)
 class FastReader:
-    """The same reader with orjson's ``loads`` doing the work where it agrees with the standard library."""
+    """The same reader, by orjson's ``loads`` where it agrees with the standard library."""
 
     loads: Callable[[bytes], Any]
 
@@ -95,7 +90,7 @@ class FastReader:
 
 
 def choose_reader() -> Callable[[bytes], Any]:
-    """The fastest reader that is installed."""
+    """Return the fastest reader that is installed."""
     try:
         orjson = importlib.import_module("orjson")
     except ImportError:
@@ -108,33 +103,33 @@ read_json = choose_reader()
 
 
 def write_json(value: Any) -> bytes:
-    """JSON in UTF-8: a str becomes a JSON string, None becomes ``null``; arrays and tensors become lists.
+    """Write JSON in UTF-8: a str becomes a JSON string, None becomes ``null``; arrays and tensors become lists.
 
     Raises:
-        TypeError: JSON has no such value. (ValueError: it holds itself.)
+        TypeError: JSON has no such value. (ValueError: it contains itself.)
     """
     try:
-        return json.dumps(value, ensure_ascii=False, default=_listed).encode("utf-8")
-    except UnicodeEncodeError:  # a lone surrogate, which JSON can spell and UTF-8 cannot
-        return json.dumps(value, default=_listed).encode("ascii")
+        return json.dumps(value, ensure_ascii=False, default=_to_list).encode("utf-8")
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can escape but UTF-8 cannot encode
+        return json.dumps(value, default=_to_list).encode("ascii")
 
 
-def _listed(value: Any) -> Any:
+def _to_list(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"JSON has no {type(value).__name__}")
 
 
 def read_msgpack(data: bytes) -> Any:
-    """The value of a MessagePack object; raises ValueError and the library's own errors for any other bytes."""
+    """Read a MessagePack object. Raises ValueError and errors of the library."""
     return _unpackb()(data, strict_map_key=False)
 
 
 def read_cbor(data: bytes) -> Any:
-    """The value of a CBOR item.
+    """Read a CBOR item.
 
     Raises:
-        ValueError: bytes follow the item. (The library's own errors, ValueErrors too: it is none.)
+        ValueError: bytes follow the item. (Errors of the library, which are ValueErrors too: it is not CBOR.)
     """
     file = io.BytesIO(data)
     value = _load()(file)
@@ -144,13 +139,13 @@ def read_cbor(data: bytes) -> Any:
 
 
 def write_msgpack(value: Any) -> bytes:
-    """MessagePack, with bytes apart from text. Raises TypeError for what it has not."""
+    """Write MessagePack, with bytes distinct from text. Raises TypeError for values that it does not support."""
     packb = library("msgpack", "writing mp").packb
     return packb(value, use_bin_type=True)  # type: ignore[no-any-return]  # of an untyped library
 
 
 def write_cbor(value: Any) -> bytes:
-    """CBOR. Raises an error of cbor2's for what it has not."""
+    """Write CBOR. Raises errors of cbor2 for values that it does not support."""
     dumps = library("cbor2", "writing cbor").dumps
     return dumps(value)  # type: ignore[no-any-return]  # of an untyped library
 

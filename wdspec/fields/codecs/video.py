@@ -1,4 +1,4 @@
-"""Films: bytes → (frames, samples, facts), as `torchvision.io.read_video` gave them.
+"""Decoding video: bytes → (frames, samples, facts), as `torchvision.io.read_video` returned them.
 
 | part | numpy | torch | shape |
 |--|--|--|--|
@@ -6,13 +6,11 @@
 | samples | float32 in -1..1 | float32 | (channels, samples); (1, 0) without sound |
 | facts | | | ``video_fps`` (float) and, with sound, ``audio_fps`` (int), in Hz |
 
-The first video and the first audio stream count, all frames are kept unless an option says which (`clipping`), and
-rotation is not applied. PyAV reads them (`wdspec[video]`), in one thread, since each worker has its own core; or
-torchcodec, when asked (`video+torchcodec`). `video+silent` gives the frames alone.
+Only the first video and the first audio stream are read, and rotation is not applied. The options `clip`, `frames` and
+`fps` choose a part of the video and some of its frames; other options resize and crop frames as for images.
 
-Frames and sound out of any container that FFmpeg reads, by PyAV (`wdspec[video]`), within limits.
-
-`clip`, `frames`, `fps`: which part of a film is taken, and which of its frames; and frames brought to a size.
+PyAV (`wdspec[video]`) reads any container that FFmpeg reads, in one thread, since each worker has its own core.
+`video+torchcodec` reads with torchcodec. `video+silent` returns the frames only.
 """
 
 from __future__ import annotations
@@ -31,14 +29,14 @@ from wdspec.spec.language.decoder_options import option_values, split_decoder
 from wdspec.spec.language.decoders import BY_NAME, library
 
 MAX_FRAME_BYTES = 1 << 32
-"""Bytes of frames that one field may become (4 GiB): 690 frames of 1080p, 4,600 of 640×480."""
+"""The limit of the frames of a field in bytes (4 GiB): 690 frames of 1080p, 4,600 of 640×480."""
 _FORMATS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,ogg,mpeg,mpegvideo,mpegts,asf,h264,hevc,m4v,mjpeg,flv,"
     "wav,flac,mp3,aac"
 )
-"""Containers that hold their own data. Playlists (hls, concat, dash, …) name files and URLs, and are never followed."""
+"""Containers with their own data. Playlists (hls, concat, dash, …), which refer to files and URLs, are never read."""
 MAX_SAMPLES = 1 << 28
-"""Samples of all channels together that one field may hold: 1 GiB as float32, 93 minutes of 48 kHz mono."""
+"""The limit of the samples of all channels of a field: 1 GiB as float32, 93 minutes of 48 kHz mono."""
 
 Array = np.ndarray[Any, Any]
 
@@ -51,10 +49,10 @@ def read_streams(
     with_sound: bool = True,
     user: str = "reading video",
 ) -> tuple[Array, Array, dict[str, Any]]:
-    """Frames, samples and facts of a film or, with ``frames=False``, of its sound alone.
+    """Read frames, samples and facts of a video or, with ``frames=False``, of its audio only.
 
     Raises:
-        ValueError: it is none, is damaged, or is too much.
+        ValueError: it is not a video, is damaged, or exceeds a limit.
         UsageError: PyAV is not installed.
     """
     av = library("av", user)
@@ -63,22 +61,22 @@ def read_streams(
     try:
         return _read(av, data, format, frames, with_sound)
     except av.error.FFmpegError as cause:
-        raise ValueError(f"ffmpeg says: {cause.strerror}") from cause
+        raise ValueError(f"FFmpeg reports: {cause.strerror}") from cause
 
 
 def _read(
     av: Any, data: bytes, format: str | None, frames: bool, with_sound: bool
 ) -> tuple[Array, Array, dict[str, Any]]:
-    # Both lists: what a container of a known kind refers to is as forbidden as an unknown kind.
+    # Both lists, as a container of an allowed kind must not refer to other files either.
     options = {"format_whitelist": _FORMATS, "protocol_whitelist": "none"}
     with av.open(io.BytesIO(data), format=format, options=options, metadata_errors="replace") as container:
         film = next(iter(container.streams.video), None) if frames else None
         sound = next(iter(container.streams.audio), None) if with_sound else None
         if frames and film is None:
-            raise ValueError("there is no film in it")
+            raise ValueError("it contains no video")
         streams = [stream for stream in (film, sound) if stream is not None]
         if not streams:
-            raise ValueError("there is no sound in it")
+            raise ValueError("it contains no audio")
         for stream in streams:
             stream.thread_count = 1
         taken = _Pictures(), _Sound(av)
@@ -96,7 +94,7 @@ def _read(
 
 
 class _Pictures:
-    """Gathers frames of one size."""
+    """Collects frames of one size."""
 
     def __init__(self) -> None:
         self._frames: list[Array] = []
@@ -109,19 +107,19 @@ class _Pictures:
         self._bytes += self._size[0] * self._size[1] * 3
         if self._bytes > MAX_FRAME_BYTES:
             raise ValueError(
-                f"its frames are more than {MAX_FRAME_BYTES:,} bytes; read it as `raw`, or by a function of your own "
-                "that takes some of them"
+                f"its frames have more than {MAX_FRAME_BYTES:,} bytes; read it as `raw`, or with a user function that "
+                "takes some of them"
             )
         self._frames.append(frame.to_ndarray(format="rgb24", width=self._size[0], height=self._size[1]))
 
     def result(self) -> Array:
         if not self._frames:
-            raise ValueError("there is no complete frame in it")
+            raise ValueError("it contains no complete frame")
         return np.stack(self._frames)
 
 
 class _Sound:
-    """Gathers sound, as planes of floats."""
+    """Collects audio, as planes of floats."""
 
     def __init__(self, av: Any) -> None:
         self._resampler = av.AudioResampler(format="fltp")
@@ -141,78 +139,76 @@ class _Sound:
 
 
 def too_long(count: int) -> ValueError:
-    """The error for more samples than are taken."""
+    """Return the error for more samples than the limit."""
     return ValueError(f"{count:,} samples are more than {MAX_SAMPLES:,}; read it as `raw`")
 
 
 _START = 2
-"""Which of a sample's numbers says where its clips begin."""
+"""The number of a sample that decides where its clips start."""
 
 
 @dataclass(frozen=True)
 class Clipping:
-    """What the options of a film's decoder say of time."""
+    """The options of a video decoder for time."""
 
     clip: float | None = None
-    """Seconds of the part that is taken, from a place that the sample draws; all of the film if None."""
+    """Seconds of the part to take, which starts at a random place; None takes all of the video."""
     frames: int | None = None
-    """So many frames of it, evenly spaced, each the middle one of its part; of fewer frames some come twice."""
+    """The number of frames to take, evenly spaced, each in the middle of its part. Some repeat if there are fewer."""
     fps: float | None = None
-    """So many frames of each second, the nearest ones."""
+    """The number of frames to take per second, the nearest ones."""
 
     @classmethod
     def of(cls, decoder: str) -> Clipping | None:
-        """What the name of a decoder with its options says; None if nothing."""
+        """Return the options in the name of a decoder; None if there are none."""
         values = option_values(decoder)
-        said = {option: value for option, value in values.items() if option in cls.__dataclass_fields__}
-        return cls(**said) if said else None
+        options = {option: value for option, value in values.items() if option in cls.__dataclass_fields__}
+        return cls(**options) if options else None
 
     def cut(
         self, frames: Array, samples: Array, about: dict[str, Any], numbers: Numbers | None
     ) -> tuple[Array, Array, dict[str, Any]]:
-        """The frames and the sound that are taken, and the facts, with `video_fps` as it is now and `start` in seconds.
+        """Return the chosen frames and samples, and facts with the new `video_fps` and `start` in seconds.
 
-        A film that is shorter than `clip` is taken whole. Frames are taken to be evenly spaced.
+        All of a video that is shorter than `clip` is taken. Its frames are assumed to be evenly spaced.
 
         Raises:
-            ValueError: the film does not say how many frames a second it has.
-            UsageError: there are no numbers to draw from.
+            ValueError: the frame rate of the video is not known.
+            UsageError: there are no random numbers.
         """
         rate = float(about.get("video_fps") or 0)
         if not rate and (self.clip or self.fps):
-            raise ValueError(
-                "it does not say how many frames a second it has, so no part of it can be taken by time"
-            )
+            raise ValueError("its frame rate is not known, so no part of it can be chosen by time")
         count, about = len(frames), {**about, "start": 0.0}
         first, length = 0, count
         if self.clip is not None:
             if numbers is None:
                 raise UsageError(
-                    "`clip` draws by the place of a sample in a spec's order; elsewhere use `frames` or `fps`"
+                    "`clip` needs random numbers, which only samples of a spec have; otherwise use `frames` or `fps`"
                 )
             length = min(count, max(1, round(self.clip * rate)))
             first = int(numbers(_START) * (count - length + 1))
             about["start"] = first / rate
             samples = _sound(samples, about.get("audio_fps"), first / rate, length / rate, count / rate)
-        taken = self._taken(length, rate)
-        if taken is None:
+        indices = self._choose(length, rate)
+        if indices is None:
             return (frames if length == count else frames[first : first + length].copy()), samples, about
         if rate:
-            about["video_fps"] = self.fps or len(taken) * rate / length
-        return frames[first + taken], samples, about
+            about["video_fps"] = self.fps or len(indices) * rate / length
+        return frames[first + indices], samples, about
 
-    def _taken(self, length: int, rate: float) -> Array | None:
-        """Which of so many frames are taken; None for all."""
+    def _choose(self, length: int, rate: float) -> Array | None:
+        """Return the indices of the frames to take; None for all."""
         if self.frames is not None:
             return ((np.arange(self.frames) + 0.5) * length / self.frames).astype(np.int64)
         if self.fps is None:
             return None
-        wanted = max(1, round(length / rate * self.fps))
-        return np.minimum(((np.arange(wanted) + 0.5) * rate / self.fps).astype(np.int64), length - 1)
+        count = max(1, round(length / rate * self.fps))
+        return np.minimum(((np.arange(count) + 0.5) * rate / self.fps).astype(np.int64), length - 1)
 
 
 def framed(frames: Array, framing: Framing, numbers: Numbers | None) -> Array:
-    """Frames of shape (frames, height, width, 3) brought to a size, all alike."""
+    """Resize and crop frames of shape (frames, height, width, 3), all in the same way."""
     fits = framing.fits((frames.shape[2], frames.shape[1]), numbers)
     if not fits:
         return frames
@@ -226,7 +222,7 @@ def framed(frames: Array, framing: Framing, numbers: Numbers | None) -> Array:
 
 
 def _sound(samples: Array, rate: int | None, start: float, length: float, whole: float) -> Array:
-    """The part of the sound that goes with a part of the film, in seconds."""
+    """Return the part of the audio that belongs to a part of the video, in seconds."""
     if not rate or not samples.shape[1] or length >= whole:
         return samples
     first = round(start * rate)
@@ -234,22 +230,22 @@ def _sound(samples: Array, rate: int | None, start: float, length: float, whole:
 
 
 _RAW_STREAMS = frozenset({"h264", "mjpeg"})
-"""Extensions of streams without a container, which their first bytes do not identify."""
+"""Extensions of streams without a container, which cannot be recognized by their first bytes."""
 
 Film = tuple[Any, Any, dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class FilmDecoder:
-    """Decodes films; see the table above.
+    """Decodes video; see the table above.
 
     Args:
-        torch: give tensors instead of arrays.
-        suffix: the extension, which decides for streams without a container (h264, mjpeg).
-        torchcodec: read by torchcodec instead of PyAV.
-        clipping: which part of the film, and which frames.
-        framing: which part of each frame, and its size.
-        silent: give the frames alone.
+        torch: whether to return tensors instead of arrays.
+        suffix: the extension, which decides the format of streams without a container (h264, mjpeg).
+        torchcodec: whether to read with torchcodec instead of PyAV.
+        clipping: the part of the video, and the frames to take.
+        framing: the part of each frame, and its size.
+        silent: whether to return the frames only.
     """
 
     torch: bool = False
@@ -260,14 +256,14 @@ class FilmDecoder:
     silent: bool = False
 
     def __call__(self, data: bytes, factor: float | None = None, numbers: Numbers | None = None) -> Any:
-        """Decodes a film, and cuts it as the options say.
+        """Decode a video and apply the options.
 
         Args:
-            factor: has no effect: `scale` is for pictures.
-            numbers: the sample's own, from which `clip` and `random_resized_crop` draw.
+            factor: ignored, as `scale` is for images.
+            numbers: the random numbers of the sample, for `clip` and `random_resized_crop`.
 
         Raises:
-            ValueError: no film, or more than `MAX_FRAME_BYTES`. (What the libraries raise else.)
+            ValueError: it is not a video, or exceeds `MAX_FRAME_BYTES`. (Libraries raise other errors.)
             UsageError: a library is not installed.
         """
         if self.torchcodec:
@@ -292,7 +288,7 @@ class FilmDecoder:
 
 
 def film_decoder(decoder: str, field: str, suffix: str) -> FilmDecoder:
-    """The reader of a field, by the name of its decoder (`torch_video+torchcodec`) and its suffix."""
+    """Return the decoder of a field, given the name of the decoder (`torch_video+torchcodec`) and the suffix."""
     base, options = split_decoder(decoder)
     last = suffix.rpartition(".")[2]
     extension = last if last in BY_NAME["video"].extensions else base
@@ -312,12 +308,12 @@ def _by_torchcodec(data: bytes) -> Film:
     decoder = codec.VideoDecoder(data, dimension_order="NHWC", num_ffmpeg_threads=1)
     facts = decoder.metadata
     if len(decoder) * facts.height * facts.width * 3 > MAX_FRAME_BYTES:
-        raise ValueError(f"its frames are more than {MAX_FRAME_BYTES:,} bytes; read it as `raw`")
+        raise ValueError(f"its frames have more than {MAX_FRAME_BYTES:,} bytes; read it as `raw`")
     frames = decoder.get_frames_in_range(0, len(decoder)).data
     about: dict[str, Any] = {"video_fps": facts.average_fps}
     try:
         sound = codec.AudioDecoder(data)
-    except ValueError:  # there is none
+    except ValueError:  # there is no audio
         return frames, torch.zeros((1, 0)), about
     samples = sound.get_all_samples()
     about["audio_fps"] = int(samples.sample_rate)

@@ -1,6 +1,6 @@
-"""Where a member's name splits into the key of its sample and the suffix that names its field.
+"""Splitting the name of a member into the key of its sample and a suffix, and finding the field of the suffix.
 
-Which field each member of a sample becomes, decided once for every sequence of suffixes a shard shows.
+Fields are decided once for each sequence of suffixes in a shard.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from wdspec.spec.language.samples import KeyRule
 from wdspec.urls.rewrite import check_length
 
 KeySplitter = Callable[[bytes], "tuple[bytes, bytes] | None"]
-"""Name -> (key, suffix), or None for a member that belongs to no sample."""
+"""Name → (key, suffix), or None for a member that belongs to no sample."""
 
 _META = re.compile(rb"__[^/]*__(?:/|\Z)")
 _UNDERSCORE = ord("_")
 
 
 def splitter(rule: KeyRule) -> KeySplitter:
-    """A key rule made ready for the reader.
+    """Return the function that splits names by a rule.
 
-    Names are bytes and may be anything ('..', absolute, with newlines, not UTF-8): they are only compared.
-    To no sample belong members whose base name starts with a dot (`.DS_Store`, `._a.jpg`), `__meta__` files
-    and folders, and names that the rule cannot split.
+    Names are arbitrary bytes ('..', absolute, with newlines, not UTF-8), as they are only compared. Members belong to
+    no sample if their base name starts with a dot (`.DS_Store`, `._a.jpg`), if they are `__meta__` files or in such
+    folders, or if the rule cannot split their name.
 
     Args:
-        rule: `first_dot` splits the base name at its first dot, `last_dot` at its last; a regex matches the
-            whole name, and its two groups are key and suffix.
+        rule: `first_dot` splits the base name at its first dot, `last_dot` at its last one. A regex matches the whole
+            name, and its two groups are key and suffix.
     """
     if rule.kind == "regex":
         return _regex_splitter(re.compile(rule.regex or ""))
@@ -78,11 +78,11 @@ def _is_meta(name: bytes) -> bool:
 
 
 class SuffixNode(dict[bytes, "tuple[str | None, SuffixNode]"]):
-    """A place in the sequence of a sample's members.
+    """A place in the sequence of the members of a sample.
 
-    Maps the next member's suffix, in the spelling of its header (padded with NULs or not), to the name its
-    data is stored under (None: unwanted) and the place after it. Samples of one shard mostly take the same
-    path, so that one lookup a member answers what it is and that it is no duplicate.
+    It maps the suffix of the next member, as spelled in its header (padded with NULs or not), to the name its data is
+    stored under (None: not needed) and the place after it. Samples of one shard mostly take the same path, so that one
+    lookup per member finds its field and excludes duplicates.
     """
 
     __slots__ = ("fields", "suffixes")
@@ -93,44 +93,44 @@ class SuffixNode(dict[bytes, "tuple[str | None, SuffixNode]"]):
 
 
 class SuffixTree:
-    """The tree of all sequences of suffixes met.
+    """The tree of all sequences of suffixes that occurred.
 
     Args:
-        field_of: suffix as in the file -> stored name, or None when unwanted.
-        reserved: names that no member may take (`__key__` and the constants).
+        field_of: suffix as in the file → stored name, or None if it is not needed.
+        reserved: names that members cannot have (`__key__` and the constants).
     """
 
     def __init__(self, field_of: Callable[[str], str | None], reserved: Iterable[str]) -> None:
         self._field_of = field_of
         self._reserved = frozenset(reserved)
-        self._met = 0
+        self._steps = 0
         self.root = SuffixNode(frozenset(), self._reserved)
 
     def step(self, node: SuffixNode, spelling: bytes) -> tuple[str | None, SuffixNode]:
-        """Enters what `node` lacks: the step for a suffix spelt so. Raises ShardError for a duplicate."""
+        """Add the step from `node` for a suffix, and return it. Raises ShardError for a duplicate."""
         suffix = shown(text(spelling))
         lowered = suffix.lower()
         if lowered in node.suffixes:
             raise ShardError(
-                f"duplicate member: the sample already has a file with the suffix {lowered!r} (case does not "
-                "count); was the shard appended to or packed twice? pack it anew with each name once",
+                f"duplicate member: the sample already has a file with the suffix {lowered!r} (case is ignored); was "
+                "the shard appended to or packed twice? Pack it again, with each name once",
                 code="D204",
             )
         field = self._field_of(suffix)
         if field in self._reserved:
             raise ShardError(
-                f"a member with the suffix {suffix!r} would overwrite the sample's {field!r}: rename it",
+                f"a member with the suffix {suffix!r} would overwrite `{field}` of the sample; rename it",
                 code="D206",
             )
         if field in node.fields:
             raise ShardError(
-                f"two members of one sample, the second with the suffix {suffix!r}, both become the field "
-                f"{field!r}: give them different fields in `extensions` or `rename`",
+                f"two members of one sample, the second with the suffix {suffix!r}, both become the field {field!r}; "
+                "give them different fields in `extensions` or `rename`",
                 code="D206",
             )
-        self._met += 1
-        if self._met > 10_000:  # suffixes without end, as when a number follows the first dot
-            self._met = 0
+        self._steps += 1
+        if self._steps > 10_000:  # suffixes are unlimited, for example if a number follows the first dot
+            self._steps = 0
             self.root = SuffixNode(frozenset(), self._reserved)
         fields = node.fields if field is None else node.fields | {field}
         step = node[spelling] = (field, SuffixNode(node.suffixes | {lowered}, fields))

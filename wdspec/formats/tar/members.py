@@ -1,16 +1,7 @@
-"""A shard as a sequence of members, read header by header: the plain walk.
+"""The members of a tar, read one header at a time, and its end.
 
-`TarSamples` has its own faster loop for ordinary headers and comes here for everything rare, so this file is
-where the format is decided.
-
-Hard links: members that name an earlier member instead of holding its bytes.
-
-Names and sizes that a tar holds twice, compared: extended headers have no checksum of their own.
-
-A name of more than 100 bytes stands in full in a block of its own, which no checksum covers, and cut off in the
-member's header, which has one. Writers cut in different ways (GNU and most others take the first 100 bytes, Python puts
-`?` for what is not ASCII, Go leaves that out, libarchive keeps an end, tar-stream writes `PaxHeader`), so only what
-cannot be any of these is taken for damage.
+This file implements the format: extended headers, hard links, and what may follow the last member. `TarSamples` has a
+faster loop for ordinary headers, and uses this file for everything else.
 """
 
 from __future__ import annotations
@@ -21,108 +12,32 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from wdspec.base.errors import ShardError
-from wdspec.formats.blocks import BLOCK, REFETCH, Blocks
+from wdspec.formats.blocks import BLOCK, CHUNK, REFETCH, Blocks
 from wdspec.formats.tar import headers
-from wdspec.formats.tar.end import check_end, too_short
-from wdspec.formats.tar.headers import ASIDE, BODILESS, HARD_LINK, NAME, SYMLINK, UNREADABLE, Header, shown
-
-_FEW = 2
-"""Bytes in which a name that was damaged differs from the other one. Another way of cutting differs in more."""
-_ENOUGH = 8
-"""Bytes that have to agree before a few that do not are taken for damage."""
-_STANDING_IN = b"?_"
-"""What writers put for a letter that is no ASCII."""
-_MATTERING = (b"path", b"linkpath", b"size", b"hdrcharset")
-
-
-def check_name(long: bytes, header: Header) -> None:
-    """Raises ShardError if a long name and the member's header contradict each other."""
-    if long != header.name and _contradict(long, header.name_field, header.name != header.name_field):
-        raise ShardError(
-            f"an extended header gives the member the name {shown(long)!r}, and its own header says "
-            f"{shown(header.name_field)!r}: one of them is damaged; {REFETCH}",
-            code="D113",
-        )
-
-
-def check_link(long: bytes, header: Header) -> None:
-    """Raises ShardError if a long name of what a link points to and the member's header contradict each other."""
-    if _contradict(long, header.link, False):
-        raise ShardError(
-            f"an extended header has the member be a link to {shown(long)!r}, and its own header says "
-            f"{shown(header.link)!r}: one of them is damaged; {REFETCH}",
-            code="D113",
-        )
-
-
-def check_size(long: int, header: Header) -> None:
-    """Raises ShardError if both sizes are said, and differ."""
-    if header.size not in (0, long) and long < 8**11:
-        raise ShardError(
-            f"a pax header says that the member has {long} bytes, and its own header says {header.size}: one of them "
-            f"is damaged; {REFETCH}",
-            code="D113",
-        )
-
-
-def check_key(key: bytes) -> None:
-    """Raises ShardError for a key of a pax header that only damage makes of one that matters."""
-    for known in _MATTERING:
-        if len(key) == len(known) and sum(map(int.__ne__, key, known)) == 1:
-            raise ShardError(
-                f"a pax header has the key {shown(key)!r}, which is a damaged {known.decode()!r}; {REFETCH}",
-                code="D113",
-            )
-
-
-def same(first: bytes | None, second: bytes | None, what: str) -> bytes | None:
-    """Of what two extended headers of one member say, what is said. Raises ShardError where they differ."""
-    if first is not None and second is not None and first != second:
-        raise ShardError(
-            f"a member has two {what}, {shown(first)!r} and {shown(second)!r}; {REFETCH}", code="D113"
-        )
-    return second if first is None else first
-
-
-def _contradict(long: bytes, short: bytes, split: bool) -> bool:
-    """Whether a name cannot be what was cut from another.
-
-    Args:
-        long: the whole.
-        short: what stands in the field of 100 bytes.
-        split: whether more of it stands in another field.
-    """
-    cuts = [long]
-    with contextlib.suppress(UnicodeDecodeError):
-        text = long.decode("utf-8")
-        cuts += [text.encode("latin-1", "replace"), text.encode("ascii", "ignore")]
-    differing = [_differences(cut[:NAME], short) for cut in cuts if len(cut[:NAME]) == len(short)]
-    if 0 in differing:
-        return False
-    if len(short) == NAME and not split:
-        return True
-    return any(difference <= _FEW and len(short) - difference >= _ENOUGH for difference in differing)
-
-
-def _differences(cut: bytes, short: bytes) -> int:
-    """In how many places two texts of one length differ, where neither has put something for what is no ASCII."""
-    return sum(
-        a != b and not ((a > 127 or a in _STANDING_IN) and (b > 127 or b in _STANDING_IN))
-        for a, b in zip(cut, short, strict=True)
-    )
-
+from wdspec.formats.tar.headers import (
+    ASIDE,
+    BODILESS,
+    HARD_LINK,
+    NAME,
+    SYMLINK,
+    UNREADABLE,
+    ZERO_BLOCK,
+    Header,
+    look,
+    shown,
+)
 
 MAX_EXTENSION = 16 * 1024 * 1024
-SPARSE_ADVICE = "a sparse member, whose holes are not stored: pack the shard anew without `tar --sparse`"
+SPARSE_ADVICE = "a sparse member, whose holes are not stored; pack the shard again without `tar --sparse`"
 
 
 class Member(NamedTuple):
-    """One member of a tar and where it lies; offsets are bytes of the uncompressed shard."""
+    """One member of a tar and its place. Offsets are bytes of the uncompressed shard."""
 
     name: bytes
     type: bytes
     offset: int
-    """Of its first header: extended headers that belong to it come before its own."""
+    """The offset of its first header: its extended headers come before its own."""
     data_offset: int
     size: int
     link: bytes
@@ -133,26 +48,26 @@ class Member(NamedTuple):
 
     @property
     def may_be_sampled(self) -> bool:
-        """Whether a sample may want its bytes: its own, those of the file it is a hard link to, or none at all."""
+        """Whether a sample may want its bytes: its own, those of the file it links to, or none, which is an error."""
         return self.is_file or self.type == HARD_LINK or self.type in UNREADABLE
 
     @property
     def end(self) -> int:
-        """Offset of the next member's first header."""
+        """The offset of the first header of the next member."""
         return self.data_offset if self.type in BODILESS else padded(self.data_offset + self.size)
 
 
 def padded(offset: int) -> int:
-    """The end of the block that `offset` lies in or ends."""
+    """Return the end of the block that contains `offset` or ends there."""
     return offset + -offset % BLOCK
 
 
 def iter_members(
     file: BinaryIO, *, lenient_end: bool = False, may_be_empty: bool = False
 ) -> Iterator[Member]:
-    """All members of an uncompressed tar: files, links, directories and the rest; data is not read.
+    """Yield all members of an uncompressed tar: files, links, directories and others. Data is not read.
 
-    Raises ShardError at whatever is not whole.
+    Raises ShardError if anything is incomplete.
     """
     blocks = Blocks(file)
     offset = 0
@@ -165,19 +80,19 @@ def iter_members(
 
 
 def member_at(blocks: Blocks, offset: int) -> Member | None:
-    """The member whose first header is at `offset`; None where a zero block or the end of the shard is.
+    """Return the member whose first header is at `offset`; None for a zero block and at the end of the shard.
 
-    Raises ShardError for anything that is no whole header, and for sparse and multi-volume members.
+    Raises ShardError for anything that is not a complete header, and for sparse and multi-volume members.
     """
     at = offset
     name = link = size = None
     from_pax = False
     while True:
-        header = _header(blocks, at)
+        header = _read_header(blocks, at)
         if header is None:
             if at > offset:
                 raise ShardError(
-                    f"an extended header is followed by no member; {REFETCH}", code="D113", offset=offset
+                    f"no member follows an extended header; {REFETCH}", code="D113", offset=offset
                 )
             return None
         if header.type not in headers.EXTENSIONS:
@@ -199,32 +114,23 @@ def member_at(blocks: Blocks, offset: int) -> Member | None:
                 )
             body = body[: header.size]
             if header.type == headers.LONG_NAME:
-                name = same(name, _long(body), "long names")
+                name = _agree(name, _read_long(body), "long names")
             elif header.type == headers.LONG_LINK:
-                link = same(link, _long(body), "targets")
+                link = _agree(link, _read_long(body), "targets")
             else:
-                new_name, new_link, new_size = _pax(body, header.type == headers.GLOBAL_PAX)
+                new_name, new_link, new_size = _read_pax(body, header.type == headers.GLOBAL_PAX)
                 from_pax = from_pax or new_name is not None
-                name = same(name, new_name, "long names")
-                link = same(link, new_link, "targets")
+                name = _agree(name, new_name, "long names")
+                link = _agree(link, new_link, "targets")
                 size = new_size if size is None else size
         except ShardError as error:
             error.at(offset=at)
             raise
         at = end
 
-    try:
-        if name is not None:
-            check_name(name, header)
-        if link is not None:
-            check_link(link, header)
-        if size is not None:
-            check_size(size, header)
-    except ShardError as error:
-        error.at(offset=offset)
-        raise
+    _check_extended(header, name, link, size, offset)
     name = header.name if name is None else name
-    # The first tars knew a directory by its slash alone.
+    # The first tars marked a directory only by a slash.
     is_directory = header.type == b"5" or (header.type == b"\0" and name.endswith(b"/"))
     member = Member(
         name.rstrip(b"/") if is_directory or from_pax else name,
@@ -238,106 +144,305 @@ def member_at(blocks: Blocks, offset: int) -> Member | None:
         raise ShardError(SPARSE_ADVICE, code="D115", offset=offset, member=shown(name))
     if header.type == headers.CONTINUATION:
         raise ShardError(
-            "a member continued from another volume: join the volumes first", code="D116", offset=offset
+            "a member continued from another volume; join the volumes first", code="D116", offset=offset
         )
     return member
 
 
-def _header(blocks: Blocks, offset: int) -> Header | None:
-    """The header at `offset`; None for zeros and at the end of the shard."""
+def _read_header(blocks: Blocks, offset: int) -> Header | None:
+    """Read the header at `offset`; return None for zeros and at the end of the shard."""
     at = blocks.find(offset)
     block = blocks.buffer[at : at + BLOCK]
     if not block.strip(b"\0"):
         return None
     try:
         if len(block) < BLOCK:
-            raise too_short(blocks, block, offset)
+            raise _too_short(blocks, block, offset)
         return headers.read_header(block)
     except ShardError as error:
         error.at(offset=offset)
         raise
 
 
-def _long(body: bytes) -> bytes:
-    """The name in a GNU header for it. Raises ShardError if it ends too soon."""
+def _read_long(body: bytes) -> bytes:
+    """Read the name in a GNU header for a long name. Raises ShardError if it ends too soon."""
     name = headers.text(body)
     if body[len(name) :].strip(b"\0") or not name:
-        raise ShardError(f"a long name is broken off by a NUL: {body[:60]!r}…; {REFETCH}", code="D113")
+        raise ShardError(f"a NUL cuts off a long name: {body[:60]!r}…; {REFETCH}", code="D113")
     return name
 
 
-def _pax(body: bytes, is_global: bool) -> tuple[bytes | None, bytes | None, int | None]:
+def _read_pax(body: bytes, is_global: bool) -> tuple[bytes | None, bytes | None, int | None]:
+    """Read the name, the target of a link and the size in a pax header."""
     records = headers.read_records(body)
     if any(key.startswith(b"GNU.sparse.") for key in records):
         raise ShardError(SPARSE_ADVICE, code="D115")
     for key in records:
-        check_key(key)
-    # POSIX: an empty value takes an earlier one back.
+        for known in _RELEVANT:
+            if len(key) == len(known) and sum(map(int.__ne__, key, known)) == 1:
+                raise ShardError(
+                    f"a pax header has the key {shown(key)!r}, which is a damaged {known.decode()!r}; {REFETCH}",
+                    code="D113",
+                )
+    # POSIX: an empty value cancels an earlier one.
     name, link, size = (records.get(key) or None for key in (b"path", b"linkpath", b"size"))
     if is_global:
         if name or link or size:
             raise ShardError(
-                "a global pax header gives all members one name or size; pack the shard anew", code="D113"
+                "a global pax header gives all members one name or size; pack the shard again", code="D113"
             )
         return None, None, None
     if name and b"\0" in name:
-        raise ShardError(f"a pax header holds a name with a NUL: {name[:60]!r}", code="D113")
+        raise ShardError(f"a pax header has a name with a NUL: {name[:60]!r}", code="D113")
     if size and (not size.isdigit() or len(size) > 30):
-        raise ShardError(f"a pax header holds {size!r} for a size; {REFETCH}", code="D113")
+        raise ShardError(f"a pax header has {size!r} as a size; {REFETCH}", code="D113")
     return name, link, int(size) if size else None
 
 
-_ADVICE = "pack the shard anew with `tar --hard-dereference`"
-_ADVICE_FOR_OTHERS = "pack the shard anew with `tar --dereference`, which puts the files themselves in"
+_RELEVANT = (b"path", b"linkpath", b"size", b"hdrcharset")
+
+
+def _agree(first: bytes | None, second: bytes | None, what: str) -> bytes | None:
+    """Return the value that two extended headers of a member give. Raises ShardError if they differ."""
+    if first is not None and second is not None and first != second:
+        raise ShardError(
+            f"a member has two {what}, {shown(first)!r} and {shown(second)!r}; {REFETCH}", code="D113"
+        )
+    return second if first is None else first
+
+
+# A name of more than 100 bytes is stored twice: completely in its own block, which has no checksum, and truncated in
+# the header of the member, which has one. Programs truncate in different ways: GNU and most others take the first 100
+# bytes, Python replaces non-ASCII characters by `?`, Go omits them, libarchive keeps the end, tar-stream writes
+# `PaxHeader`. Only what cannot be any of these is taken for damage.
+
+_FEW = 2
+"""Bytes in which a damaged name differs. Names that were truncated in another way differ in more."""
+_ENOUGH = 8
+"""Bytes that must be the same before a few different ones are taken for damage."""
+_REPLACEMENTS = b"?_"
+"""What programs write in place of a character that is not ASCII."""
+
+
+def _check_extended(
+    header: Header, name: bytes | None, link: bytes | None, size: int | None, offset: int
+) -> None:
+    """Raise ShardError if extended headers contradict the header of the member."""
+    if (
+        name is not None
+        and name != header.name
+        and _contradict(name, header.name_field, header.name != header.name_field)
+    ):
+        both = f"gives the name {shown(name)!r} to a member, while its own header says {shown(header.name_field)!r}"
+    elif link is not None and _contradict(link, header.link, False):
+        both = f"makes a member a link to {shown(link)!r}, while its own header says {shown(header.link)!r}"
+    elif size is not None and header.size not in (0, size) and size < 8**11:
+        both = f"gives a member {size} bytes, while its own header says {header.size}"
+    else:
+        return
+    raise ShardError(
+        f"an extended header {both}, so one of them is damaged; {REFETCH}", code="D113", offset=offset
+    )
+
+
+def _contradict(long: bytes, short: bytes, is_split: bool) -> bool:
+    """Whether a name cannot be a truncated form of another one.
+
+    Args:
+        long: the complete name.
+        short: the contents of the field of 100 bytes.
+        is_split: whether another field has more of the truncated name.
+    """
+    cuts = [long]
+    with contextlib.suppress(UnicodeDecodeError):
+        text = long.decode("utf-8")
+        cuts += [text.encode("latin-1", "replace"), text.encode("ascii", "ignore")]
+    counts = [_count_differences(cut[:NAME], short) for cut in cuts if len(cut[:NAME]) == len(short)]
+    if 0 in counts:
+        return False
+    if len(short) == NAME and not is_split:
+        return True
+    return any(count <= _FEW and len(short) - count >= _ENOUGH for count in counts)
+
+
+def _count_differences(cut: bytes, short: bytes) -> int:
+    """Count the bytes in which two names differ, except replacements of characters that are not ASCII."""
+    return sum(
+        a != b and not ((a > 127 or a in _REPLACEMENTS) and (b > 127 or b in _REPLACEMENTS))
+        for a, b in zip(cut, short, strict=True)
+    )
 
 
 class HardLinks:
-    """Finds what hard links point to, by an index made on the first link: one more walk over the headers."""
+    """Finds the targets of hard links, by an index of all headers that the first link creates."""
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
         self._files: dict[bytes, list[Member]] | None = None
 
     def read(self, link: Member) -> bytes:
-        """The bytes of the file that a hard link names. Raises ShardError when they cannot be had.
+        """Return the bytes of the target of a hard link. Raises ShardError if that is not possible.
 
-        So for whatever else has no bytes of its own: a symbolic link may lead out of the shard.
+        It also raises for other members without data: a symbolic link may lead out of the shard.
         """
         if link.type != HARD_LINK:
             to = f" to {shown(link.link)!r}" if link.type == SYMLINK else ""
             raise ShardError(
-                f"{UNREADABLE[link.type]}{to} stands where a file is wanted: {_ADVICE_FOR_OTHERS}",
+                f"{UNREADABLE[link.type]}{to} is in place of a file; {_PACK_OTHERS}",
                 code="D117" if link.type == SYMLINK else "D118",
             )
         target = shown(link.link)
         if not self._blocks.seekable:
             raise ShardError(
-                f"a hard link to {target!r} in a shard that cannot be read twice: {_ADVICE}", code="D119"
+                f"a hard link to {target!r} in a shard that cannot be read twice; {_PACK_LINKS}", code="D119"
             )
         if self._files is None:
             self._files = self._index()
-        # The latest file of that name before the link, as unpacking in order would have it.
-        found = [file for file in self._files.get(_normal(link.link), ()) if file.offset < link.offset]
+        # The last file of this name before the link, which unpacking in order would find.
+        found = [file for file in self._files.get(_normalize(link.link), ()) if file.offset < link.offset]
         if not found:
             raise ShardError(
-                f"a hard link to {target!r}, which is no earlier file of the shard: {_ADVICE}", code="D119"
+                f"a hard link to {target!r}, which is not an earlier file of the shard; {_PACK_LINKS}",
+                code="D119",
             )
         return self._blocks.take_elsewhere(found[-1].data_offset, found[-1].size)
 
     def _index(self) -> dict[bytes, list[Member]]:
         files: dict[bytes, list[Member]] = {}
-        # What breaks the shard further on is reported by the walk that gets there.
+        # Errors later in the shard are reported when reading gets there.
         with contextlib.suppress(ShardError):
             for member in iter_members(self._blocks.file):
-                name = _normal(member.name)
+                name = _normalize(member.name)
                 if member.is_file:
                     files.setdefault(name, []).append(member)
-                elif member.type == HARD_LINK and (targets := files.get(_normal(member.link))):
+                elif member.type == HARD_LINK and (targets := files.get(_normalize(member.link))):
                     linked = member._replace(data_offset=targets[-1].data_offset, size=targets[-1].size)
                     files.setdefault(name, []).append(linked)
         self._blocks.come_back()
         return files
 
 
-def _normal(name: bytes) -> bytes:
+_PACK_LINKS = "pack the shard again with `tar --hard-dereference`"
+_PACK_OTHERS = "pack the shard again with `tar --dereference`, which stores the files themselves"
+
+
+def _normalize(name: bytes) -> bytes:
     return posixpath.normpath(name)
+
+
+# Preallocated files consist of zeros, and so may files that lost their end in a crash: an end marker within many zeros
+# was not written by a program.
+
+PADDING = 10_240 + BLOCK
+"""The limit of zeros at the end of a tar, in bytes: tars come in records of 20 blocks, and the two blocks of the marker
+may start in the last block of one."""
+
+_LENIENT = "or set `tar: {end: lenient}`"
+
+
+class End(NamedTuple):
+    """The end of a tar."""
+
+    warning: str | None
+    """A flaw of the end."""
+    beyond: ShardError | None
+    """The error for data after the end: all samples before it are complete."""
+
+
+def check_end(blocks: Blocks, offset: int, *, lenient: bool = False, may_be_empty: bool = False) -> End:
+    """Check that a tar ends at `offset`, with two zero blocks and not more zeros than a writer adds.
+
+    Args:
+        blocks: of the shard.
+        offset: the end of the last member.
+        lenient: whether a missing marker, or too many zeros, cause only a warning.
+        may_be_empty: whether the tar may have no members.
+
+    Raises:
+        ShardError: the tar does not end there, or the last member may be incomplete.
+    """
+    flaw = _find_flaw(blocks, offset)
+    zeros, beyond = _count_zeros(blocks, offset)
+    if offset == 0 and not (may_be_empty and flaw is None):
+        raise _empty(zeros)
+    code = "D109"
+    if flaw is not None:
+        remedy = f"{_LENIENT} if its writer does not add one"
+    elif zeros > PADDING:
+        code = "D110"
+        flaw = (
+            f"it ends with {zeros} zero bytes, while a writer adds at most {PADDING}: the shard was not written "
+            "completely, or has lost a part"
+        )
+        remedy = f"{_LENIENT} if its writer adds more"
+    if flaw is None or lenient:
+        return End(flaw, beyond)
+    raise ShardError(f"{flaw}; {REFETCH}, {remedy}", code=code, offset=offset)
+
+
+def _too_short(blocks: Blocks, start: bytes, offset: int) -> ShardError:
+    """Return the error for a shard that ends within a header, given the start of the header."""
+    likeness = look(start) if offset == 0 else None
+    if likeness is None:
+        return blocks.truncated(offset + BLOCK)
+    return ShardError(
+        f"the shard has {len(start)} bytes and is not a tar ({likeness}); {REFETCH}", code="D106"
+    )
+
+
+def _empty(zeros: int) -> ShardError:
+    """Return the error for a shard without members."""
+    if not zeros:
+        code, seen = "D103", f"the shard is empty: 0 bytes; {REFETCH}"
+    elif zeros > PADDING:
+        code = "D104"
+        seen = f"the shard is {zeros} zero bytes: it was allocated but not written, or has lost its data; {REFETCH}"
+    else:
+        code, seen = (
+            "D105",
+            f"the shard has no members; {REFETCH}, or set `empty: allow` if shards may be empty",
+        )
+    return ShardError(seen, code=code, offset=0)
+
+
+def _find_flaw(blocks: Blocks, offset: int) -> str | None:
+    """Describe a missing or incomplete end marker; return None if it is complete. Raises for other bytes."""
+    at = blocks.find(offset, 2 * BLOCK)
+    marker = blocks.buffer[at : at + 2 * BLOCK]
+    if marker == 2 * ZERO_BLOCK:
+        return None
+    if marker.strip(b"\0"):
+        if len(marker) < BLOCK:
+            raise _too_short(blocks, marker, offset).at(offset=offset)
+        found = len(marker) - len(marker.lstrip(b"\0"))
+        raise ShardError(
+            f"more data follows after {found // BLOCK} zero block, while two end a tar; {REFETCH}",
+            code="D110",
+            offset=offset,
+        )
+    seen = f"{len(marker)} of the 1024 zero bytes" if marker else "none of the zero bytes"
+    return f"no end marker: the shard ends with {seen} that end a tar, so data may be missing"
+
+
+def _count_zeros(blocks: Blocks, offset: int) -> tuple[int, ShardError | None]:
+    """Count the zeros from `offset` on, and return the error if they do not end the shard."""
+    start = offset
+    while True:
+        at = blocks.find(offset, CHUNK)
+        rest = blocks.buffer[at:]
+        if not rest:
+            return offset - start, None
+        if rest.count(0) != len(rest):
+            offset += len(rest) - len(rest.lstrip(b"\0"))
+            at = blocks.find(offset)
+            if blocks.buffer[at + 257 : at + 262] == b"ustar":
+                code = "D111"
+                seen = (
+                    "concatenated tar: another tar starts after the end marker, where readers stop; join tars with "
+                    "`tar --concatenate`, or unpack them and pack them again"
+                )
+            else:
+                code = "D112"
+                seen = f"the end marker is followed by bytes other than zeros; {REFETCH}"
+            return offset - start, ShardError(seen, code=code, offset=offset)
+        offset += len(rest)

@@ -1,4 +1,4 @@
-"""A tar shard as raw samples: the hot path of reading."""
+"""`TarSamples`: reading a tar shard as raw samples, the hot path of reading."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import re
 import struct
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, Unpack
+from typing import Any, BinaryIO
 from zlib import adler32
 
 from wdspec.base.errors import ShardError
 from wdspec.formats.blocks import BLOCK, REFETCH, Blocks
-from wdspec.formats.samples import RawOptions, RawSamples, Unread, no_field
-from wdspec.formats.tar.end import check_end
+from wdspec.formats.samples import RawSamples, Unread, no_field
 from wdspec.formats.tar.headers import BODILESS, PAX, ZERO_BLOCK, Numbers, byte_sum, shown, text
 from wdspec.formats.tar.keys import SuffixTree, splitter
-from wdspec.formats.tar.members import HardLinks, Member, member_at
+from wdspec.formats.tar.members import HardLinks, Member, check_end, member_at
 from wdspec.formats.tar.runs import SampleRuns
 from wdspec.spec.language.samples import KeyRule
 
@@ -28,38 +27,39 @@ CHECKSUM_BLANK = 8 * ord(" ")
 """The checksum field counts as blanks in the sum of its header."""
 
 _REAPPEARS = (
-    "a key that came before comes back after other keys, so its sample is torn apart; "
-    "sort the files by name when packing (`tar --sort=name`), and pack no key twice"
+    "the key has occurred before, and other keys since, so its sample is split; "
+    "sort the files by name when packing (`tar --sort=name`), and pack each key once"
 )
 
 
 class ShardWarning(UserWarning):
-    """A shard is read although it is not quite right, as the spec allows."""
+    """A shard is read although it has a flaw, as the spec allows."""
 
 
 class TarSamples(RawSamples):
     """The samples of one uncompressed tar: adjacent members with the same key, strictly checked.
 
-    Iterating (once) yields dicts: `__key__`, the constants, then one `bytes` value for every wanted member,
-    in the shard's order. A sample all of whose members are unwanted is yielded too, with no fields, so that
-    indices do not depend on `field_of` and whoever matches fields sees what is missing.
+    Iterating (once) yields dicts: `__key__`, the constants, then one `bytes` value for each member that is needed, in
+    the order of the shard. A sample without such members is yielded too, so that indices do not depend on `field_of`,
+    and code that matches fields sees what is missing.
 
-    A sample is delivered once the first header of the next, or the end marker, shows that it is whole.
-    Whatever is not whole is a ShardError with the byte offset (in the uncompressed shard), the key and the
-    member: truncation, bad headers, a missing end marker, bytes after the marker, or zeros without end, a member
-    twice in a sample, a symbolic link or a device in place of a file, a key that comes back after another. Tar
-    cannot show changed bytes inside a member's data: only headers have a checksum.
+    A sample is yielded when the header of the next one, or the end marker, shows that it is complete. Anything
+    incomplete is a ShardError with the byte offset (in the uncompressed shard), the key and the member: truncation, bad
+    headers, a missing end marker, bytes or too many zeros after the marker, a duplicate member in a sample, a symbolic
+    link or a device in place of a file, a key that occurs again after others. Changed bytes in the data of a member
+    cannot be detected, as only headers have a checksum.
 
     Args:
-        file: as for `RawSamples`; fastest is a local file opened with `buffering=0`.
-        key_rule: where names split into key and suffix.
-        lenient_end: a shard that stops without the end marker, or has more zeros behind it than a writer puts
-            there, gives one `ShardWarning` instead of an error. Data that is cut short stays an error.
-        only_sizes: no member's data is asked of the file: where it is not at hand, an `Unread` of its size comes
-            instead, and for a link always one of no bytes.
-        options: of `RawSamples`. `field_of` is asked once for each sequence of suffixes, as they are in the file;
-            an unwanted member is never read. With `offset`, keys that come back are noticed only if they were met
-            after it. `on_error` can go on behind duplicates, keys that come back, and links that cannot be read.
+        file: see `RawSamples`; a local file opened with `buffering=0` is fastest.
+        key_rule: where names are split into key and suffix.
+        lenient_end: whether a shard without an end marker, or with more zeros after it than a writer adds, causes one
+            `ShardWarning` instead of an error. Truncated data is still an error.
+        only_sizes: whether to skip the data of members in the file. Data that is not in the window is replaced by an
+            `Unread` of its size, and links always by one of no bytes.
+        options: of `RawSamples`. `field_of` is called once for each sequence of suffixes, spelled as in the file;
+            members that are not needed are never read. With `offset`, a key that occurs again is noticed only if it
+            occurred after the offset. `on_error` can continue after duplicates, keys that occur again, and links that
+            cannot be read.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class TarSamples(RawSamples):
         key_rule: KeyRule = _FIRST_DOT,
         lenient_end: bool = False,
         only_sizes: bool = False,
-        **options: Unpack[RawOptions],
+        **options: Any,
     ) -> None:
         super().__init__(file, **options)
         self._key_rule = key_rule
@@ -77,11 +77,11 @@ class TarSamples(RawSamples):
         self._only_sizes = only_sizes
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        begun = base = self.next_offset
+        first = base = self.next_offset
         at, buffer, end = 0, b"", 0
         key: bytes | None = None
         try:
-            blocks = Blocks(self._file, base, self._told)
+            blocks = Blocks(self._file, base, self._on_read)
             take: Callable[[int, int], bytes | Unread] = Unread if self._only_sizes else blocks.take
             links = HardLinks(blocks)
             numbers = Numbers()
@@ -91,17 +91,17 @@ class TarSamples(RawSamples):
             node = tree.root
             stride, residue = self._stride, self._residue
             runs = SampleRuns(split, tree, template, stride, residue)
-            searched = b""  # the window that a run was looked for in
+            searched = b""  # the window that was searched for a run
             seen: set[bytes] = set()
             index = self.next_index - 1
             sample: dict[str, Any] = {}
-            mine = False  # whether the current sample is going to be delivered
-            # How the names of the current sample's members begin, if that and a suffix met before make them its
-            # own for sure: not with a regex, nor where `__x.y__` would be a meta file.
+            mine = False  # whether the current sample will be yielded
+            # The start of the names of members of the current sample, if this and a known suffix are sufficient to
+            # recognize them: not with a regex, nor if `__x.y__` would be a meta file.
             prefix: bytes | None = None
             after_prefix = 0
             extended = -1  # offset of the first extended header before the member's own, if there is one
-            # Members written by one program mostly share a tail, so its sum and meaning are kept.
+            # Members written by one program mostly have the same tail, so its sum and meaning are stored.
             file_tail, file_sum = b"", 0
             pax_tail, pax_sum = b"", 0
 
@@ -155,7 +155,7 @@ class TarSamples(RawSamples):
                                 yield sample
                             if dotted and member is None and buffer is not searched and runs.patience:
                                 searched = buffer
-                                like = (base + at - begun) // max(1, len(seen)), file_tail, file_sum
+                                like = (base + at - first) // max(1, len(seen)), file_tail, file_sum
                                 run = runs.find(buffer, base, at, index + 1, like, seen)
                                 if run is not None:
                                     for self.next_offset, self.next_index, sample in run.samples:
@@ -214,15 +214,15 @@ class TarSamples(RawSamples):
 
             if extended >= 0:
                 raise ShardError(
-                    f"an extended header is followed by no member; {REFETCH}", code="D113", offset=extended
+                    f"no member follows an extended header; {REFETCH}", code="D113", offset=extended
                 )
             offset = base + at
-            # Before the last sample is given: zeros may have begun inside that.
+            # Before the last sample is yielded, as zeros may have started inside it.
             warning, beyond = check_end(
                 blocks, offset, lenient=self._lenient_end, may_be_empty=self._may_be_empty
             )
             if warning:
-                placed = self._placed(ShardError(warning), offset=offset)
+                placed = self._add_place(ShardError(warning), offset=offset)
                 warnings.warn(str(placed), ShardWarning, stacklevel=2)
             self.next_offset, self.next_index = offset, index + 1
             if mine:
@@ -235,22 +235,22 @@ class TarSamples(RawSamples):
 
 
 def count_samples(file: BinaryIO, **options: Any) -> int:
-    """The number of samples in an uncompressed tar, from its headers alone.
+    """Count the samples of an uncompressed tar by its headers.
 
     Args:
         options: of `TarSamples`.
 
     Raises:
-        ShardError: as reading does.
+        ShardError: see `TarSamples`.
     """
     samples = TarSamples(file, field_of=no_field, **options)
     return sum(1 for _ in samples)
 
 
 def _is_ordinary(member: Member, tail: bytes) -> bool:
-    """Whether any header with this tail is a file that its first 156 bytes describe in full.
+    """Whether any header with this tail is a file that the first 156 bytes describe completely.
 
-    Not with a ustar prefix (byte 345 of the header, 189 of the tail); nor with typeflag NUL, which may also
+    This is not so with a ustar prefix (byte 345 of the header, 189 of the tail), nor with typeflag NUL, which can also
     be a directory.
     """
     return member.is_file and member.data_offset == member.offset + BLOCK and tail[0] != 0 and tail[189] == 0
@@ -258,23 +258,23 @@ def _is_ordinary(member: Member, tail: bytes) -> bool:
 
 _NEWLINE = ord("\n")
 _idle_pax = re.compile(rb"(?:\d\d [acm]time=[\d.-]+\n)+").match
-"""Matches a pax header that only says when: any other might name the member, or be damaged where it did."""
+"""Matches a pax header that contains only times. Any other may change the name, or be a damaged one that does."""
 
 
 def _past_idle_pax(buffer: bytes, start: int, size: int) -> int:
-    """The index after a pax header's records if all are in the buffer and none matters here; else 0.
+    """Return the index after the records of a pax header if all are in the buffer and irrelevant; otherwise 0.
 
-    Python's `tarfile` writes one before every member just to keep fractions of a second.
+    Python's `tarfile` writes such a header before each member to store fractions of a second.
     """
     end = start + size + (-size & 511)
     if end > len(buffer):
         return 0
     records = _idle_pax(buffer, start, end)
-    # With the padding: a damaged size must not hide a record.
+    # The padding is checked too: a damaged size must not hide a record.
     if records is None or buffer[records.end() : end] != ZERO_BLOCK[: end - records.end()]:
         return 0
     at = start
-    while at < records.end():  # each begins with its own length, which a damaged one does not have
+    while at < records.end():  # each record starts with its length, unless it is damaged
         at += int(buffer[at : at + 2])
         if buffer[at - 1] != _NEWLINE:
             return 0

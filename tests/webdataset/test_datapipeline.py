@@ -1,0 +1,218 @@
+"""Pipelines in Python: what may stand in them, what methods leave alone, what travels to workers."""
+
+import io
+import pickle
+from functools import partial
+
+import pytest
+from shardmaking import write_source
+from torch.utils.data import DataLoader, IterableDataset
+
+import wdspec as wds
+from wdspec import UsageError
+
+
+def double(source):
+    """A stage as a user writes it."""
+    for item in source:
+        yield 2 * item
+
+
+def numbers():
+    """A source as a user writes it."""
+    yield from range(4)
+
+
+def plus(item, much=1):
+    """A mapping that pickles."""
+    return item + much
+
+
+def add(source, much):
+    """A stage with an argument."""
+    return (item + much for item in source)
+
+
+def keys_of(samples):
+    return [sample["__key__"] for sample in samples]
+
+
+class TestConstruction:
+    def test_a_pipeline_is_an_iterable_dataset(self):
+        assert isinstance(wds.DataPipeline([1]), IterableDataset)
+
+    def test_any_generator_function_is_a_stage(self):
+        assert list(wds.DataPipeline(range(3), double)) == [0, 2, 4]
+
+    def test_a_function_can_be_what_is_read_again_and_again(self):
+        pipeline = wds.DataPipeline(numbers, double)
+        assert list(pipeline) == list(pipeline) == [0, 2, 4, 6]
+
+    def test_none_is_left_out_and_lists_of_stages_are_opened(self):
+        assert list(wds.DataPipeline([range(3).__iter__, None, double], None, [double])) == [0, 4, 8]
+
+    def test_a_list_of_items_is_what_is_read(self):
+        assert list(wds.DataPipeline([1, 2, 3])) == list(wds.DataPipeline([[1, 2, 3]])) == [1, 2, 3]
+
+    def test_an_iterator_that_can_be_read_only_once_is_refused(self):
+        with pytest.raises(UsageError, match="only once"):
+            wds.DataPipeline(numbers())
+
+    def test_a_stage_that_is_no_function_is_refused(self):
+        with pytest.raises(UsageError, match="follows the first stage"):
+            wds.DataPipeline([1], "shuffle")
+
+    def test_a_stage_alone_has_nothing_to_read(self):
+        with pytest.raises(UsageError, match="is the first stage"):
+            list(wds.DataPipeline(wds.shuffle(10)))
+        with pytest.raises(UsageError, match="no stages"):
+            list(wds.DataPipeline())
+
+    def test_a_stage_without_its_parentheses_is_called(self):
+        assert list(wds.DataPipeline([[1, 2], [3]], wds.unlisted)) == [1, 2, 3]
+
+    def test_wrong_arguments_are_refused_when_the_stage_is_made(self):
+        with pytest.raises(TypeError, match=r"shuffle\(.*unexpected keyword argument 'size'"):
+            wds.shuffle(size=3)
+
+    def test_a_stage_works_outside_pipelines_too(self):
+        assert list(wds.batched(2, None)(iter("abc"))) == [["a", "b"], ["c"]]
+
+    def test_the_compiled_pipeline_is_one_and_takes_stages(self):
+        compiled = wds.compile("examples/specs/digits.yaml", split="train")
+        assert isinstance(compiled, wds.DataPipeline)
+        lengths = compiled.map(len)
+        assert isinstance(next(iter(lengths)), int)
+        assert compiled.state_dict() != {}
+
+    def test_old_style_composition_takes_a_function_and_its_arguments(self):
+        assert list(wds.DataPipeline([1, 2]).compose(add, 10)) == [11, 12]
+        assert list(wds.DataPipeline([1, 2]).compose(add, much=10)) == [11, 12]
+        assert list(wds.DataPipeline([1, 2]).pipe(double)) == [2, 4]
+
+    def test_a_misspelt_name_is_answered_with_the_nearest(self):
+        with pytest.raises(AttributeError, match="did you mean 'batched'"):
+            wds.batch  # noqa: B018
+
+
+class TestNothingChanges:
+    def test_methods_leave_the_pipeline_as_it_was(self, tmp_path):
+        dataset = wds.WebDataset(write_source(tmp_path, "a"))
+        before = keys_of(dataset)
+        stages = dataset.stages
+        for changed in (
+            dataset.shuffle(10),
+            dataset.with_epoch(3),
+            dataset.repeat(2),
+            dataset.with_length(7),
+            dataset.compose(double),
+            dataset.batched(3),
+        ):
+            assert changed is not dataset
+            assert type(changed) is wds.WebDataset
+        assert dataset.stages == stages
+        assert keys_of(dataset) == before
+        with pytest.raises(TypeError, match="length of this pipeline is not known"):
+            len(dataset)
+
+    def test_two_pipelines_cut_from_one_do_not_share_their_place(self):
+        cut = wds.DataPipeline(range(100)).with_epoch(3)
+        mapped = cut.map(plus)
+        assert list(mapped) == [1, 2, 3]
+        assert list(cut) == [0, 1, 2]
+        assert list(mapped) == [4, 5, 6]
+
+
+class TestEpochs:
+    def test_an_epoch_goes_on_where_the_last_one_stopped_and_wraps(self):
+        pipeline = wds.DataPipeline(range(5)).with_epoch(3)
+        assert [list(pipeline) for _ in range(4)] == [[0, 1, 2], [3, 4, 0], [1, 2, 3], [4, 0, 1]]
+        assert len(pipeline) == 3
+        with pytest.raises(TypeError, match="length of this pipeline is not known"):
+            len(pipeline.batched(2))  # exact lengths end where the items change
+        assert len(pipeline.with_length(9).batched(2)) == 9  # nominal ones stay
+
+    def test_an_iteration_left_early_is_gone_on_with(self):
+        pipeline = wds.DataPipeline(range(5)).with_epoch(4)
+        assert next(iter(pipeline)) == 0
+        assert list(pipeline) == [1, 2, 3, 4]
+
+    def test_an_older_iteration_cannot_go_on(self):
+        pipeline = wds.DataPipeline(range(50)).with_epoch(4)
+        older = iter(pipeline)
+        next(older)
+        next(iter(pipeline))
+        with pytest.raises(UsageError, match="newer iteration"):
+            next(older)
+
+    @pytest.mark.parametrize("persistent", [False, True])
+    def test_fresh_workers_go_on_like_those_that_stay(self, tmp_path, persistent):
+        dataset = wds.WebDataset(write_source(tmp_path, "a")).with_epoch(9)
+        loader = DataLoader(dataset, batch_size=None, num_workers=2, persistent_workers=persistent)
+        epochs = [keys_of(loader) for _ in range(4)]
+        assert [len(epoch) for epoch in epochs] == [9] * 4
+        assert len({key for epoch in epochs for key in epoch}) == 36  # of 40: no sample comes twice
+
+    def test_what_comes_behind_counts_what_comes_behind(self):
+        pipeline = wds.DataPipeline(range(100)).with_epoch(10).batched(4, None)
+        assert [len(batch) for batch in pipeline] == [4, 4, 2]
+
+    def test_an_epoch_of_nothing_is_an_error_not_a_spin(self):
+        with pytest.raises(wds.ShardError, match="whole pass of the pipeline was empty"):
+            list(wds.DataPipeline([]).with_epoch(3))
+        with pytest.raises(wds.ShardError, match="whole pass of the pipeline was empty"):
+            list(wds.DataPipeline([]).repeat())
+
+    def test_repeating_makes_passes_of_their_own(self):
+        twice = list(wds.DataPipeline(range(50)).shuffle(50, 50).repeat(2))
+        assert sorted(twice[:50]) == sorted(twice[50:]) == list(range(50))
+        assert twice[:50] != twice[50:]
+
+    def test_a_resized_dataset_has_a_nominal_length(self):
+        dataset = wds.ResizedDataset([1, 2, 3], 2, nominal=100)
+        assert (list(dataset), list(dataset), len(dataset)) == ([1, 2], [3, 1], 100)
+
+
+class TestTravel:
+    def pipeline(self, folder):
+        return (
+            wds.WebDataset(write_source(folder, "a"), shardshuffle=True)
+            .shuffle(10)
+            .decode()
+            .map(partial(dict))
+            .rename(text="txt")
+            .to_tuple("text", "cls")
+            .map_tuple(None, plus)
+            .batched(4)
+            .with_epoch(5)
+        )
+
+    def test_everything_pickles(self, tmp_path):
+        pipeline = self.pipeline(tmp_path)
+        there = pickle.loads(pickle.dumps(pipeline))
+        assert [batch[0] for batch in there] == [batch[0] for batch in pipeline]
+
+    @pytest.mark.parametrize("method", ["fork", "spawn"])
+    def test_workers_of_both_kinds_give_the_same(self, tmp_path, method):
+        loader = wds.WebLoader(
+            self.pipeline(tmp_path), batch_size=None, num_workers=2, multiprocessing_context=method
+        )
+        epochs = [[text for batch in loader for text in batch[0]] for _ in range(2)]
+        assert epochs == [
+            [text for batch in epoch for text in batch[0]]
+            for epoch in expected_of_two_workers(self.pipeline(tmp_path / "again"))
+        ]
+
+
+def expected_of_two_workers(pipeline):
+    loader = DataLoader(pipeline, batch_size=None, num_workers=2, persistent_workers=True)
+    return [list(loader) for _ in range(2)]
+
+
+def test_info_shows_samples_and_passes_them_on():
+    out = io.StringIO()
+    items = [{"__key__": "a", "txt": b"x" * 99}, (1, "b"), 3]
+    assert list(wds.DataPipeline(items).info(n=2, stream=out, width=10, name="after decode")) == items
+    assert "--- after decode 0" in out.getvalue()
+    assert "  txt: b'xxxxxxxx\n" in out.getvalue()
+    assert " 2\n" not in out.getvalue()

@@ -1,0 +1,240 @@
+"""Stages one by one: what they do to samples, and to what goes wrong in one."""
+
+import io
+from itertools import islice
+
+import cbor2
+import pytest
+from shardmaking import write_shard, write_source
+from torch.utils.data import DataLoader
+
+import wdspec as wds
+from wdspec import FieldError, ShardError, UsageError
+
+
+def keys_of(samples):
+    return [sample["__key__"] for sample in samples]
+
+
+def odd_is_bad(value):
+    """Fails for every other sample."""
+    number = value["x"] if isinstance(value, dict) else value[0] if isinstance(value, tuple) else value
+    if number % 2:
+        raise ValueError(f"{number} is odd")
+    return value
+
+
+DICTS = [{"__key__": f"{i}", "__url__": "u.tar", "x": i} for i in range(4)]
+
+FAILING = {
+    "map": (DICTS, wds.map(odd_is_bad), {}),
+    "map_dict": (DICTS, wds.map_dict, {"x": odd_is_bad}),
+    "map_tuple": ([(i,) for i in range(4)], wds.map_tuple, odd_is_bad),
+    "select": (DICTS, wds.select, odd_is_bad),
+    "to_tuple": ([{"x": 0}, {"y": 1}, {"x": 2}], wds.to_tuple, "x"),
+    "rename": ([{"x": 0}, {"y": 1}, {"x": 2}], wds.rename, {"z": "x"}),
+    "decode": ([{"cls": b"0"}, {"cls": b"?"}, {"cls": b"2"}], wds.decode, None),
+}
+
+
+def failing(name, handler):
+    """What a stage gives whose samples are bad every other time."""
+    items, maker, argument = FAILING[name]
+    if name == "map":
+        stage = wds.map(odd_is_bad, handler=handler)
+    elif argument is None:
+        stage = maker(handler=handler)
+    elif isinstance(argument, dict):
+        stage = maker(handler=handler, **argument)
+    else:
+        stage = maker(argument, handler=handler)
+    return list(wds.DataPipeline(items, stage))
+
+
+@pytest.mark.parametrize("name", sorted(FAILING))
+def test_every_stage_asks_its_handler(name):
+    good = len(FAILING[name][0]) - len(FAILING[name][0]) // 2
+    assert len(failing(name, wds.ignore_and_continue)) == good
+    assert len(failing(name, wds.ignore_and_stop)) == 1
+    with pytest.raises((ValueError, FieldError)):
+        failing(name, wds.reraise_exception)
+    with pytest.warns(UserWarning, match="Error: "):
+        assert len(failing(name, wds.warn_and_continue)) == good
+    with pytest.warns(UserWarning, match="Error: "):
+        assert len(failing(name, wds.warn_and_stop)) == 1
+
+
+def test_an_error_in_a_function_of_the_users_says_at_which_sample():
+    with pytest.raises(ValueError, match=r"1 is odd.* \[url u\.tar, key 1\]"):
+        list(wds.DataPipeline(DICTS).map(odd_is_bad))
+
+
+def test_map_drops_what_becomes_none():
+    assert list(wds.DataPipeline(range(4)).map(lambda i: i if i % 2 else None)) == [1, 3]
+
+
+def test_map_dict_changes_fields_and_leaves_the_sample_it_got():
+    sample = {"a": 1, "b": 2}
+    assert list(wds.DataPipeline([sample]).map_dict(a=str, b=float)) == [{"a": "1", "b": 2.0}]
+    assert sample == {"a": 1, "b": 2}
+    with pytest.raises(FieldError, match=r"'c'.*has only: a, b"):
+        list(wds.DataPipeline([sample]).map_dict(c=str))
+
+
+def test_map_tuple_changes_a_prefix_and_none_leaves_a_value():
+    assert list(wds.DataPipeline([(1, 2, 3)]).map_tuple(None, str)) == [(1, "2", 3)]
+    with pytest.raises(FieldError, match="2 functions for a sample of 1"):
+        list(wds.DataPipeline([(1,)]).map_tuple(None, str))
+
+
+def test_slice_and_select_take_a_part():
+    assert list(wds.DataPipeline(range(9)).slice(2, 8, 3)) == [2, 5]
+    assert list(wds.DataPipeline(range(9)).select(lambda i: i > 6)) == [7, 8]
+
+
+def test_rsample_keeps_a_share_and_another_one_in_each_pass():
+    pipeline = wds.DataPipeline(range(10_000)).rsample(0.3)
+    first, second = list(pipeline), list(pipeline)
+    assert abs(len(first) - 3000) < 200
+    assert first != second
+    assert first == list(wds.DataPipeline(range(10_000)).rsample(0.3))
+
+
+def test_rename_keys_goes_by_patterns():
+    sample = {"__key__": "k", "left.JPG": 1, "cls": 2, "json": 3}
+    pipeline = wds.DataPipeline([sample])
+    assert list(pipeline.rename_keys(image="*.jpg", label="cls")) == [
+        {"__key__": "k", "image": 1, "label": 2}
+    ]
+    assert next(iter(pipeline.rename_keys(("image", "*.jpg"), keep_unselected=True))).keys() >= {
+        "image",
+        "cls",
+        "json",
+    }
+    with pytest.raises(FieldError, match="no field matches x='y'"):
+        list(pipeline.rename_keys(x="y"))
+    with pytest.raises(FieldError, match="two fields the name 'x'"):
+        list(pipeline.rename_keys(x="*s*"))
+
+
+def test_unbatching_checks_that_columns_are_alike():
+    with pytest.raises(FieldError, match="2 and 3 values"):
+        list(wds.DataPipeline([([1, 2], [1, 2, 3])]).unbatched())
+    with pytest.raises(FieldError, match="column of type int"):
+        list(wds.DataPipeline([(1, 2)]).unbatched())
+
+
+def test_stages_say_what_they_are():
+    pipeline = wds.DataPipeline(range(3), wds.shuffle(10, seed=3), wds.batched(2))
+    assert repr(pipeline) == "DataPipeline(range(0, 3), shuffle(10, seed=3), batched(2))"
+
+
+class TestShards:
+    def test_resampled_shards_differ_by_rank_worker_and_pass_and_repeat_in_each_run(self, monkeypatch):
+        def drawn(rank, worker, number):
+            for name, value in {"RANK": rank, "WORLD_SIZE": 2, "WORKER": worker, "NUM_WORKERS": 2}.items():
+                monkeypatch.setenv(name, str(value))
+            urls = wds.ResampledShards("a-{0..99}.tar").iterate(number)
+            return [entry["url"] for entry in islice(urls, 50)]
+
+        places = [(r, w, n) for r in (0, 1) for w in (0, 1) for n in (0, 1)]
+        drawn_by = [drawn(*place) for place in places]
+        assert len({tuple(urls) for urls in drawn_by}) == 8
+        assert drawn_by == [drawn(*place) for place in places]
+
+    def test_resampled_epochs_in_fresh_workers_go_on_without_reading_again(self, tmp_path):
+        dataset = wds.WebDataset(
+            write_source(tmp_path, "a", shards=16, samples=2), resampled=True
+        ).with_epoch(10)
+        loader = DataLoader(dataset, batch_size=None, num_workers=1)
+        epochs = [keys_of(loader) for _ in range(3)]
+        assert [len(epoch) for epoch in epochs] == [10] * 3
+        assert epochs[0] != epochs[1] != epochs[2]
+
+    def test_a_splitter_of_ones_own_chooses_from_a_list(self):
+        shards = wds.ShardList("a-{0..5}.tar", splitter=lambda urls: urls[::2])
+        assert [entry["url"] for entry in shards] == ["a-0.tar", "a-2.tar", "a-4.tar"]
+
+    def test_globs_and_directories_are_listed(self, tmp_path):
+        write_source(tmp_path, "a", shards=3)
+        assert len(wds.SimpleShardList(f"{tmp_path}/*.tar")) == len(wds.SimpleShardList(f"{tmp_path}/")) == 3
+
+    @pytest.mark.parametrize("urls", [[], 7, ""])
+    def test_what_are_no_urls_is_refused(self, urls):
+        with pytest.raises((wds.UrlError, UsageError)):
+            wds.SimpleShardList(urls)
+
+    def test_pieces_of_pieces_are_disjoint_and_whole(self, tmp_path, monkeypatch):
+        urls = write_source(tmp_path, "a", shards=3, samples=20)
+        seen = []
+        for rank in range(2):
+            for worker in range(4):
+                for name, value in {
+                    "RANK": rank,
+                    "WORLD_SIZE": 2,
+                    "WORKER": worker,
+                    "NUM_WORKERS": 4,
+                }.items():
+                    monkeypatch.setenv(name, str(value))
+                seen += keys_of(wds.WebDataset(urls, nodesplitter=wds.split_by_node))
+        assert len(seen) == len(set(seen)) == 60
+
+    def test_a_shuffle_before_the_split_is_the_same_for_all_workers(self, tmp_path):
+        pipeline = wds.DataPipeline(
+            wds.SimpleShardList(write_source(tmp_path, "a", shards=8)),
+            wds.shuffle(100),
+            wds.split_by_worker,
+            wds.tarfile_to_samples(),
+        )
+        loader = DataLoader(pipeline, batch_size=None, num_workers=2)
+        for _ in range(2):
+            assert len(set(keys_of(loader))) == 80
+
+
+class TestReading:
+    def test_the_steps_read_what_the_stage_reads(self, tmp_path):
+        urls = write_source(tmp_path, "a", shards=2)
+        steps = wds.DataPipeline(
+            wds.SimpleShardList(urls), wds.url_opener, wds.tar_file_expander, wds.group_by_keys
+        )
+        assert list(steps) == list(wds.DataPipeline(wds.SimpleShardList(urls), wds.tarfile_to_samples))
+
+    def test_plain_urls_are_shards_too(self, tmp_path):
+        write_source(tmp_path, "a", shards=1)
+        assert len(list(wds.DataPipeline([f"{tmp_path}/a-000.tar"], wds.tarfile_to_samples()))) == 10
+        with pytest.raises(UsageError, match="an int is not a shard"):
+            list(wds.DataPipeline([1], wds.tarfile_to_samples()))
+
+    def test_a_missing_shard_is_left_out_or_ends_the_stream(self, tmp_path):
+        write_source(tmp_path, "a", shards=1)
+        urls = [f"{tmp_path}/none.tar", f"{tmp_path}/a-000.tar"]
+        assert len(list(wds.WebDataset(urls, handler=wds.ignore_and_continue))) == 10
+        assert list(wds.WebDataset(urls, handler=wds.ignore_and_stop)) == []
+        rename = {"rename_files": str.lower}
+        assert len(list(wds.WebDataset(urls, handler=wds.ignore_and_continue, **rename))) == 10
+        with pytest.raises(ShardError, match=r"none\.tar"):
+            list(wds.WebDataset(urls, **rename))
+
+    def test_no_samples_are_an_error_unless_that_is_meant(self, tmp_path):
+        write_shard(tmp_path / "empty.tar", [])
+        write_shard(tmp_path / "none.tar", [(".hidden", {"txt": b"x"})])
+        for name, seen in (("empty", "has no members"), ("none", "contain no samples")):
+            with pytest.raises(ShardError, match=seen):
+                list(wds.WebDataset(f"{tmp_path}/{name}.tar"))
+        assert list(wds.WebDataset(f"{tmp_path}/empty.tar", empty_check=False)) == []
+
+    def test_a_damaged_sequence_of_records_asks_the_handler(self, tmp_path):
+        records = io.BytesIO()
+        for i in range(3):
+            cbor2.dump([i, "x"], records)
+        (tmp_path / "a.cbors").write_bytes(records.getvalue()[:-1])
+        shards = wds.SimpleShardList(f"{tmp_path}/a.cbors")
+        with pytest.raises(ShardError, match=r"a\.cbors"):
+            list(wds.DataPipeline(shards, wds.cbors_to_samples()))
+        quiet = wds.DataPipeline(shards, wds.cbors_to_samples(handler=wds.ignore_and_continue))
+        assert list(quiet) == [[0, "x"], [1, "x"]]
+
+    def test_records_that_are_samples_are_read_by_their_name(self, tmp_path):
+        (tmp_path / "a.jsonl").write_text('{"txt": "one"}\n{"txt": "two"}\n')
+        assert [s["txt"] for s in wds.WebDataset(f"{tmp_path}/a.jsonl")] == ["one", "two"]
+        assert list(wds.DataPipeline([f"{tmp_path}/a.jsonl"], wds.jsonl_to_samples))[1] == {"txt": "two"}

@@ -1,0 +1,294 @@
+"""`DataPipeline`: a source and the stages after it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from wdspec.base.errors import UsageError
+from wdspec.base.parent_watch import end_with_parent
+from wdspec.base.replacements import METHODS
+from wdspec.base.worker_counters import WorkerCounters
+from wdspec.webdataset import batching, decoding, filters, mapping, shuffling
+from wdspec.webdataset.epochs import EpochCut, Repeated
+from wdspec.webdataset.stage import (
+    PassContext,
+    Stage,
+    StageMaker,
+    describe_type,
+    start_pass,
+)
+from wdspec.webdataset.stage import PipelineStage as PipelineStage
+
+P = ParamSpec("P")
+D = TypeVar("D", bound="DataPipeline")
+
+
+def _method(maker: Callable[P, Stage]) -> Callable[Concatenate[D, P], D]:
+    """Return a method that adds a stage, so that the function and the method share one implementation."""
+
+    def add(self: D, /, *args: P.args, **kwargs: P.kwargs) -> D:
+        return self.compose(maker(*args, **kwargs))
+
+    add.__name__, add.__doc__ = maker.__name__, maker.__doc__
+    add.__qualname__ = f"DataPipeline.{add.__name__}"
+    return add
+
+
+class DataPipeline(IterableDataset[Any]):
+    """A source and the stages after it, as an `IterableDataset`. `wdspec.compile` returns one, too.
+
+    Each ``iter()`` starts a new pass. Its random numbers depend on the seeds and on the number of the pass, even in
+    DataLoader workers that live for one epoch only. Methods return new pipelines and do not change this one.
+    Pipelines pickle if the user functions in them do.
+
+    Args:
+        stages: first the source: a list of shards, another pipeline, a DataLoader, any list, or a function that
+            returns an iterator; then functions from iterator to iterator, such as `wdspec.shuffle(100)` or a generator
+            function. None is ignored, and lists of stages are flattened.
+
+    Raises:
+        UsageError: a stage is not callable, or the source is an iterator, which can be read only once.
+
+    Example:
+        >>> import wdspec as wds
+        >>> pipeline = wds.DataPipeline(range(10), wds.batched(4, collation_fn=None))
+        >>> list(pipeline)
+        [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    """
+
+    def __init__(self, *stages: Any) -> None:
+        super().__init__()
+        self._stages = flatten_stages(stages)
+        self._passes = WorkerCounters()
+        self._length: int | None = None
+
+    @property
+    def stages(self) -> tuple[Any, ...]:
+        """The source and the functions from iterator to iterator."""
+        return self._stages
+
+    @property
+    def pipeline(self) -> tuple[Any, ...]:
+        """The `stages`, under webdataset's name. Change them with `append`, not in place."""
+        return self.stages
+
+    def stage(self, i: int) -> Any:
+        """Return the i-th of the `stages`."""
+        return self.stages[i]
+
+    def append(self, stage: Any) -> None:
+        """Add a stage to this pipeline itself. Prefer `compose`, which returns a new one."""
+        self._stages = self._with(*self.stages, stage).stages
+
+    def __enter__(self: D) -> D:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Any]:
+        if get_worker_info() is not None:
+            end_with_parent()
+        at = self._passes.slot()
+        number = self._passes[at]
+        self._passes[at] = number + 1
+        return self.iterate(number)
+
+    def iterate(self, number: int) -> Iterator[Any]:
+        """Yield the items of one pass. Its number, from 0, keys the random numbers."""
+        return run_stages(self.stages, number)
+
+    @property
+    def endless(self) -> bool:
+        """Whether a pass is known to have no end."""
+        return bool(self.stages) and bool(getattr(self.stages[0], "endless", False))
+
+    def __len__(self) -> int:
+        """Return the length given to `with_length`, or else the items of `with_epoch` if that is the last stage.
+
+        Raises:
+            TypeError: the length is not known.
+        """
+        if self._length is None:
+            if (
+                len(self.stages) == 1
+                and isinstance(self.stages[0], EpochCut)
+                and not self.stages[0].per_worker
+            ):
+                return self.stages[0].items
+            raise TypeError(
+                "the length of this pipeline is not known; set it with `with_epoch` or `with_length`"
+            )
+        return self._length
+
+    def compose(self: D, *stages: Any, **kwargs: Any) -> D:
+        """Return this pipeline with further stages.
+
+        Args:
+            stages: functions from iterator to iterator; or a function (or class) that makes a stage, and its
+                arguments: ``compose(wds.DBCache, "cache.db", 1000)``.
+            kwargs: further arguments of a function that makes a stage.
+        """
+        first = stages[0] if stages else None
+        if kwargs or not all(
+            stage is None or callable(stage) or isinstance(stage, (list, tuple)) for stage in stages
+        ):
+            stages = (build_stage(first, *stages[1:], **kwargs),)
+        elif len(stages) == 1 and isinstance(first, type):
+            stages = (first(),)
+        return self._with(*self.stages, *stages)
+
+    pipe = compose
+
+    def _with(self: D, *stages: Any) -> D:
+        result = copy.copy(self)
+        first, *following = flatten_stages(stages)
+        # A stream that continues from one iteration to the next belongs to one pipeline only.
+        result._stages = (first.fresh() if isinstance(first, EpochCut) else first, *following)
+        result._passes = WorkerCounters()
+        return result
+
+    def with_epoch(self: D, nsamples: int = -1, nbatches: int = -1, per_worker: bool | None = None) -> D:
+        """Cut the stream into epochs of a number of items: samples before `batched`, batches after it.
+
+        Each iteration continues where the last one stopped, and starts another pass when one ends.
+
+        Args:
+            per_worker: True: each DataLoader worker yields this number, as in webdataset, so that a number divided by
+                `num_workers` is right. False: all workers together yield it. The default is False, with a warning if
+                there are several workers.
+        """
+        result = self._with(EpochCut(self, max(nsamples, nbatches), per_worker))
+        result._length = None
+        return result
+
+    def repeat(self: D, nepochs: int = -1, nbatches: int = -1) -> D:
+        """Make one pass of several, or of passes without end; of at most `nbatches` items if that is given."""
+        return self._with(
+            Repeated(self, nepochs if nepochs >= 0 else None, nbatches if nbatches >= 0 else None)
+        )
+
+    def with_length(self: D, n: int, silent: bool = True) -> D:
+        """Return this pipeline with a length of n. Its items stay the same."""
+        result = self._with(*self.stages)
+        result._length = n
+        return result
+
+    def close(self) -> None:
+        """Close the stages that have a `close` method."""
+        for stage in self.stages:
+            close = getattr(stage, "close", None)
+            if callable(close):
+                close()
+
+    def __repr__(self) -> str:
+        shown = (getattr(stage, "__name__", None) or repr(stage) for stage in self.stages)
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    shuffle = _method(shuffling.shuffle)
+    detshuffle = _method(shuffling.detshuffle)
+    rsample = _method(shuffling.rsample)
+    decode = _method(decoding.decode)
+    map = _method(mapping.map)
+    map_dict = _method(mapping.map_dict)
+    map_tuple = _method(mapping.map_tuple)
+    select = _method(mapping.select)
+    to_tuple = _method(mapping.to_tuple)
+    rename = _method(mapping.rename)
+    rename_keys = _method(mapping.rename_keys)
+    batched = _method(batching.batched)
+    unbatched = _method(batching.unbatched)
+    listed = _method(batching.listed)
+    unlisted = _method(batching.unlisted)
+    slice = _method(filters.slice)
+    info = _method(filters.info)
+    log_keys = _method(filters.log_keys)
+    associate = _method(mapping.associate)
+    extract_keys = _method(mapping.extract_keys)
+    xdecode = _method(mapping.xdecode)
+
+    def __getattr__(self, name: str) -> Any:
+        """Raise AttributeError, and say what replaces a method of webdataset."""
+        hint = METHODS.get(name)
+        raise AttributeError(
+            f"{type(self).__name__!r} has no attribute {name!r}{f'; use {hint}' if hint else ''}"
+        )
+
+
+def flatten_stages(stages: Iterable[Any]) -> tuple[Any, ...]:
+    """Return stages as a tuple: without None, with lists of stages flattened, and with makers called."""
+    row: list[Any] = []
+    for entry in stages:
+        if entry is None:
+            continue
+        if isinstance(entry, (list, tuple)) and _holds_stages(entry):
+            row += flatten_stages(entry)
+        else:
+            row.append(entry() if _makes_stages(entry) else entry)
+    for entry in row[1:]:
+        if not callable(entry):
+            raise UsageError(
+                f"{describe_type(entry)} follows the first stage, but only the first one is a source; the others are "
+                "functions from iterator to iterator"
+            )
+    if row and isinstance(row[0], Iterator):
+        raise UsageError(
+            f"{describe_type(row[0])} can be read only once, but a pipeline is read in each epoch; pass the function "
+            "that makes it, or a list"
+        )
+    return tuple(row)
+
+
+def _holds_stages(entries: Sequence[Any]) -> bool:
+    """Whether a list contains stages and not items: whether any of its entries can only be a stage or a dataset.
+
+    A list that contains just a list counts as that list, as in webdataset.
+    """
+    if len(entries) == 1 and isinstance(entries[0], list):
+        return True
+    return any(
+        _holds_stages(entry)
+        if isinstance(entry, (list, tuple))
+        else callable(entry) or isinstance(entry, (IterableDataset, DataLoader))
+        for entry in entries
+    )
+
+
+def run_stages(stages: tuple[Any, ...], number: int) -> Iterator[Any]:
+    """Run one pass through all stages."""
+    if not stages:
+        raise UsageError("this pipeline has no stages; start with a source, such as SimpleShardList(urls)")
+    items = start_pass(stages[0], number)
+    for place, stage in enumerate(stages[1:], 1):
+        items = (
+            stage.run(items, PassContext(number, place)) if isinstance(stage, Stage) else iter(stage(items))
+        )
+    return items
+
+
+def _makes_stages(function: Any) -> bool:
+    return isinstance(function, StageMaker) or getattr(function, "makes_stage", False)
+
+
+class Applied:
+    """A function of an iterator and further arguments, with these arguments. It pickles if they do."""
+
+    def __init__(self, function: Callable[..., Iterable[Any]], *args: Any, **kwargs: Any) -> None:
+        self.function, self.args, self.kwargs = function, args, kwargs
+
+    def __call__(self, source: Iterator[Any]) -> Iterator[Any]:
+        return iter(self.function(source, *self.args, **self.kwargs))
+
+    def __repr__(self) -> str:
+        return f"{getattr(self.function, '__name__', self.function)}{self.args or '()'}"
+
+
+def build_stage(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Build the stage of a function, class or maker. The arguments of a function come after its iterator."""
+    if isinstance(function, type) or _makes_stages(function):
+        return function(*args, **kwargs)
+    return Applied(function, *args, **kwargs) if args or kwargs else function
