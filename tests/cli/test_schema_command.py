@@ -14,7 +14,7 @@ from wdspec.cli.main import cli
 from wdspec.spec.language import aistore, locations, options
 from wdspec.spec.language import batch as batch_options
 from wdspec.spec.reference import reference_text
-from wdspec.spec.rules.code_pages import all_codes
+from wdspec.spec.rules import all_codes
 from wdspec.spec.schema import json_schema, json_schema_text
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.validation import keys_of

@@ -18,7 +18,6 @@ from pydantic import BaseModel
 
 from wdspec.planning.passes import Pass
 from wdspec.planning.plan import Plan
-from wdspec.spec.effective import effective_etl
 from wdspec.spec.language.aistore import Etl
 from wdspec.spec.language.effects import DeclaredKey, declared_keys
 from wdspec.spec.spec import Source, Spec
@@ -113,7 +112,7 @@ def describe_samples(spec: Spec) -> str:
         described[source.name] = {key: getattr(source, key) for key in _SAMPLES_OF_SOURCE} | _stated(
             source, "samples", covered | {*_SAMPLES_OF_SOURCE}
         )
-        if (etl := effective_etl(spec, source)) is not None:
+        if (etl := spec.etl_of(source)) is not None:
             described[source.name] |= _stated(etl, "samples", frozenset())
     # In JSON the order of the keys of a map, which are read by name alone, makes no difference.
     return _hash(json.dumps(described, sort_keys=True, default=_plain))

@@ -1,16 +1,15 @@
 """The spec language: a file, a dict or overrides in; a frozen `Spec` out, or problems with their positions.
 
-    text ─yaml─▶ tree ─compose─▶ Composed (merged trees, and models of their values) ─rules─▶ problems ─loading─▶ Spec
+    text ─yaml─▶ tree ─build─▶ Composition (merged trees, and models of their values) ─rules─▶ problems ─load─▶ Spec
 
-Nothing here imports, opens or runs what a spec names, but other spec files. The floors, from the ground up:
+Nothing here imports, opens or runs what a spec names, but other spec files. Read `load.py` first, then `spec.py`, which
+has the keys. From the ground up:
 
-    tree/        values that know where they were written
-    problems/    what is wrong, collected once each, and shown
-    yaml/        text and Python values -> tree, within limits
-    language/    the keys: models with the kinds of their values, JSON Schema; the reference in docs/ comes from them
-    compose/     files, variants, variables and the list of sources merged into one spec with effective values
-    rules/       what takes more than one value to see: one file a rule
-    loading.py   `load` and `check`, which put it all in a row
-
-Read `loading.py` first, then `language/models.py`.
+    tree.py         values that know where they were written
+    problems.py     what is wrong, collected once each, and shown; `codes.py` and `data_codes.py` have their pages
+    yaml.py         text -> tree, within limits; `python_values.py` does it for dicts
+    language/       the kinds of values and the small models; JSON Schema (`schema.py`) and docs come from them
+    files.py        files and what they extend; then variants.py, variables.py and sources.py, until
+    build.py        makes one spec of it all, with effective values
+    rules/          what takes more than one value to see
 """

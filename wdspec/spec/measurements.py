@@ -13,10 +13,9 @@ from importlib.metadata import version
 from typing import Any
 
 from wdspec.base.errors import UsageError
-from wdspec.spec.draft import Draft
-from wdspec.spec.effective import effective_etl
 from wdspec.spec.files import MOST_BESIDE, Library, read_from_disk, reason_of
 from wdspec.spec.problems import Problems, listed
+from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.tree import Node
 
@@ -47,7 +46,7 @@ def reading_of(spec: Spec, source: Source) -> str:
 
 def reading_of_shards(spec: Spec, source: Source) -> str:
     """A digest of what a spec says that decides which samples a shard of a source has."""
-    etl = effective_etl(spec, source)
+    etl = spec.etl_of(source)
     said = [
         source.key.model_dump(mode="json"),
         source.format,
@@ -275,7 +274,7 @@ class Measurements:
 
 
 def fill_in_measurements(
-    spec: Spec, node: Node | None, library: Library, leaves: Iterable[Draft], problems: Problems
+    spec: Spec, node: Node, library: Library, leaves: Iterable[Draft], problems: Problems
 ) -> str | None:
     """Has the numbers of the file that `stats` names stand in for `samples` and `bytes` of the models that have none.
 
@@ -284,10 +283,9 @@ def fill_in_measurements(
     Returns:
         The absolute path of the file.
     """
-    if node is None or (found := library.find(node, "stats")) is None:
+    if (found := library.find(node, "stats")) is None:
         return None
     path, named = found
-    leaves = [leaf for leaf in leaves if leaf.model is not None]
     try:
         measurements = library.beside(path, MOST_BESIDE, Measurements.totals)
         if measurements.split != spec.split:

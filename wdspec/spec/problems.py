@@ -219,16 +219,13 @@ class IgnoreComment(NamedTuple):
         return Problem(code, message, hint, self.file, self.line, self.column, len(self.code) or 1, self.text)
 
 
-def ignore_comments(text: str, file: str) -> tuple[list[IgnoreComment], list[Problem]]:
-    """The codes that the comments of a file ignore, and what is wrong with these comments.
+def ignore_comments(text: str, file: str, problems: Problems) -> list[IgnoreComment]:
+    """The codes that the comments of a file ignore; what is wrong with these comments is noted.
 
     A comment behind a value is about its line, one on a line of its own about the next line that is no comment;
     `ignore-file=…` is about the whole file.
     """
     found: list[IgnoreComment] = []
-    problems: list[Problem] = []
-    if "wdspec:" not in text:
-        return found, problems
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
         comment = _COMMENT.search(line)
@@ -239,7 +236,7 @@ def ignore_comments(text: str, file: str) -> tuple[list[IgnoreComment], list[Pro
         if not codes:
             at = IgnoreComment("", file, number, comment.start() + 1, target, line)
             hint = "write `# wdspec: ignore=W301`"
-            problems.append(at.as_problem("W002", "this comment names no warning to ignore", hint))
+            problems.note(at.as_problem("W002", "this comment names no warning to ignore", hint))
         for code in codes:
             column = line.index(code, comment.start()) + 1
             ignored = IgnoreComment(code.upper(), file, number, column, target, line)
@@ -250,8 +247,8 @@ def ignore_comments(text: str, file: str) -> tuple[list[IgnoreComment], list[Pro
             message = f"`{code[:60]}` cannot be ignored: " + (
                 "with an error the spec cannot be used" if is_error else "it is no code of a warning"
             )
-            problems.append(ignored.as_problem("W002", message, "`wdspec rule` lists all codes"))
-    return found, problems
+            problems.note(ignored.as_problem("W002", message, "`wdspec rule` lists all codes"))
+    return found
 
 
 def without_effect(comments: Iterable[IgnoreComment], problems: Sequence[Problem]) -> list[Problem]:

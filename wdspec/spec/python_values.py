@@ -50,9 +50,8 @@ class _Reader:
         if isinstance(value, Mapping):
             return self._map(value, origin, depth)
         if isinstance(value, (list, tuple)):
-            return ListNode(
-                origin, 0, 0, [self.read(item, f"{name}[{i}]", depth + 1) for i, item in enumerate(value)]
-            )
+            items = (self.read(item, f"{name}[{i}]", depth + 1) for i, item in enumerate(value))
+            return ListNode(origin, 0, 0, tuple(items))
         if isinstance(value, os.PathLike):
             value = os.fspath(value)
         if isinstance(value, str):

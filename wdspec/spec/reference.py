@@ -18,7 +18,7 @@ from wdspec.spec.format import documented_keys
 from wdspec.spec.language.decoders import BASIC, FORMAT_OF, IMAGES, MEDIA, DecoderRow
 from wdspec.spec.language.effects import affects_of
 from wdspec.spec.language.values import Model
-from wdspec.spec.rules.code_pages import all_codes
+from wdspec.spec.rules import all_codes
 from wdspec.spec.schema import Document, SourceEntry
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.validation import maps_of

@@ -10,10 +10,18 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SkipValidation
 
 from wdspec.base.redaction import redacted_urls
-from wdspec.spec.language.aistore import AIStoreOrNone
+from wdspec.spec.language.aistore import AIStoreOrNone, Etl
 from wdspec.spec.language.batch import Batch, read_batch
 from wdspec.spec.language.display import Discreet, in_a_line, sources_as_html
-from wdspec.spec.language.effects import Affects, AffectsNeither, AffectsOrder, AffectsSamples, AsksForFields
+from wdspec.spec.language.effects import (
+    Affects,
+    AffectsNeither,
+    AffectsOrder,
+    AffectsSamples,
+    AsksForFields,
+    Drops,
+    declared_keys,
+)
 from wdspec.spec.language.expect import Expectations
 from wdspec.spec.language.functions import Calls, StageOrNone
 from wdspec.spec.language.locations import CacheOrNone, OutputOptions, RewriteRule, StorageOrNone, read_output
@@ -71,7 +79,7 @@ class SourceOptions(Model):
         description="Which files of a sample are wanted, others are never read: `jpg;png txt` is two fields, the "
         "first with an alternative. All files if left out.",
     )
-    missing: AffectsOrder[Literal["error", "skip", "none"]] = Field(
+    missing: Annotated[AffectsOrder[Literal["error", "skip", "none"]], Drops(("skip",))] = Field(
         "error",
         description="What happens to a sample that lacks a field asked for by `extensions`, `rename`, `fields` or "
         "`to_tuple`: an error; dropped and counted; or the value None.",
@@ -99,7 +107,7 @@ class SourceOptions(Model):
         description="The probability that a sample is rescaled at all; never a share of the mix. Alone, the range "
         "is that of `defaults.scale`, else [0.5, 2.0]. `0` switches rescaling off.",
     )
-    select: AffectsOrder[CallableName | None] = Field(
+    select: Annotated[AffectsOrder[CallableName | None], Drops()] = Field(
         None, description="`package.module:function`; keeps the samples for which it is true."
     )
     map: Calls = Field(
@@ -203,6 +211,11 @@ class Source(Discreet, SourceOptions):
             for source in self.dataset:
                 yield from source.mixes
 
+    @property
+    def drops_samples(self) -> bool:
+        """Whether samples are left out by what is in them, so that only reading them shows which ones come."""
+        return any(key.drops_samples(self) for key in declared_keys(type(self)))
+
 
 class Spec(Discreet):
     """A spec, for one split and one environment."""
@@ -299,3 +312,38 @@ class Spec(Discreet):
     def sources_by_name(self) -> tuple[Source, ...]:
         """The same in the order of their names, which is what the order goes by: a list's own order means nothing."""
         return tuple(sorted(self.sources, key=lambda source: source.name))
+
+    @property
+    def is_pass(self) -> bool:
+        """Whether an epoch is one pass over every sample."""
+        return self.epoch is not None and self.epoch.remainder is not None
+
+    @property
+    def functions(self) -> dict[str, list[str]]:
+        """The user functions in it, by the key that names them."""
+        collation = None if self.batch is None else self.batch.collate
+        decoders = [
+            name
+            for source in self.sources
+            if source.decode is not None
+            for name in (*source.decode.names, *source.decode.fields.values())
+        ]
+        return {
+            "map": [
+                call.call for calls in (self.map, *(source.map for source in self.sources)) for call in calls
+            ],
+            "select": [source.select for source in self.sources if source.select],
+            "stage": [] if self.stage is None else [self.stage.call],
+            "collate": [] if collation is None else collation.functions,
+            "decode": [name for name in decoders if ":" in name],
+        }
+
+    def etl_of(self, source: Source) -> Etl | None:
+        """The ETL of AIStore whose answers a source reads: its own, or the spec's, where nothing switches it off."""
+        for holder in (source, self):
+            if "aistore" in holder.model_fields_set:
+                if holder.aistore is None:
+                    return None
+                if "etl" in holder.aistore.model_fields_set:
+                    return holder.aistore.etl
+        return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from operator import is_
 from typing import Any, NamedTuple, overload
 
@@ -60,16 +61,13 @@ class Origin:
         return None if self.line(number) is None or not self._lines else masked_line(self._lines, number - 1)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Node:
-    """A value with its position; `size` counts the nodes in it, as often as they are referred to."""
+    """A value with its position."""
 
-    __slots__ = ("column", "line", "origin", "size")
-
-    def __init__(self, origin: Origin, line: int, column: int) -> None:
-        self.origin = origin
-        self.line = line
-        self.column = column
-        self.size = 1
+    origin: Origin
+    line: int
+    column: int
 
     @property
     def position(self) -> Position:
@@ -81,13 +79,18 @@ class Node:
         """How many characters of its line belong to it, as far as known."""
         return 1
 
+    @property
+    def size(self) -> int:
+        """How many nodes are in it, as often as they are referred to."""
+        return 1
+
     def scalar(self, value: Any, **options: Any) -> Scalar:
         """A scalar at the position of this node; `options` as `Scalar` takes them."""
         return Scalar(self.origin, self.line, self.column, value, **options)
 
     def list_of(self, items: Iterable[Node]) -> ListNode:
         """A list at the position of this node."""
-        return ListNode(self.origin, self.line, self.column, items)
+        return ListNode(self.origin, self.line, self.column, tuple(items))
 
     def key_or_self(self, key: str) -> Node:
         """What to point at for a key: the key where the node has it, else the node."""
@@ -98,37 +101,21 @@ class Node:
         return self
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Scalar(Node):
-    """Text, a number, a truth value or nothing.
+    """Text, a number, a truth value or nothing."""
 
-    `offset` is the distance from the node's column to its first character where value and file agree character
-    by character (plain: 0, simply quoted: 1), else None. `directory` is set where a path in it was begun by a
-    variable that was given elsewhere. `text` is how a number or truth value was spelt. `spans` says, where
-    variables were replaced, which index of the value stands at which index of the text in the file.
-    """
-
-    __slots__ = ("directory", "offset", "spans", "text", "value", "width")
-
-    def __init__(
-        self,
-        origin: Origin,
-        line: int,
-        column: int,
-        value: Any,
-        *,
-        offset: int | None = None,
-        width: int = 1,
-        directory: str | None = None,
-        text: str | None = None,
-        spans: tuple[tuple[int, int], ...] = ((0, 0),),
-    ) -> None:
-        super().__init__(origin, line, column)
-        self.value = value
-        self.spans = spans
-        self.text = text
-        self.offset = offset
-        self.width = width
-        self.directory = directory
+    value: Any
+    offset: int | None = None
+    """The distance from the node's column to its first character, where value and file agree character by character
+    (plain: 0, simply quoted: 1)."""
+    width: int = 1
+    directory: str | None = None
+    """Where a path in it starts that was begun by a variable which was given elsewhere."""
+    text: str | None = None
+    """How a number or truth value was spelt."""
+    spans: tuple[tuple[int, int], ...] = ((0, 0),)
+    """Where variables were replaced: which index of the value stands at which index of the text in the file."""
 
     @property
     def length(self) -> int:
@@ -156,15 +143,18 @@ class Scalar(Node):
         return self.origin.directory if self.directory is None else self.directory
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ListNode(Node):
     """A list."""
 
-    __slots__ = ("items",)
+    items: tuple[Node, ...]
+    _size: int = field(default=0, init=False)
 
-    def __init__(self, origin: Origin, line: int, column: int, items: Iterable[Node]) -> None:
-        super().__init__(origin, line, column)
-        self.items = tuple(items)
-        self.size += sum(item.size for item in self.items)
+    @property
+    def size(self) -> int:
+        if not self._size:  # kept, since aliases let a small file hold very many nodes
+            self._size = 1 + sum(item.size for item in self.items)
+        return self._size
 
     def mapped(self, change: Callable[[Node], Node]) -> ListNode:
         """The list of what its items become; itself, where none changes."""
@@ -179,15 +169,18 @@ class MapEntry(NamedTuple):
     value: Node
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class MapNode(Node):
     """A map from text to values, in file order."""
 
-    __slots__ = ("entries",)
+    entries: Mapping[str, MapEntry]
+    _size: int = field(default=0, init=False)
 
-    def __init__(self, origin: Origin, line: int, column: int, entries: Mapping[str, MapEntry]) -> None:
-        super().__init__(origin, line, column)
-        self.entries = entries
-        self.size += sum(entry.value.size for entry in entries.values())
+    @property
+    def size(self) -> int:
+        if not self._size:
+            self._size = 1 + sum(entry.value.size for entry in self.entries.values())
+        return self._size
 
     def get(self, key: str) -> Node | None:
         """The value of a key, or None where it is absent or null."""

@@ -104,10 +104,14 @@ class Scope:
     def expand(self, node: Node) -> Node:
         """The tree with all variables replaced; what cannot be replaced is noted as a problem and left."""
         if isinstance(node, Scalar):
-            return self._scalar(node)
+            return self._scalar(node) if isinstance(node.value, str) and "${" in node.value else node
         if isinstance(node, ListNode):
             return node.mapped(self.expand)
         assert isinstance(node, MapNode)
+        return self.expand_map(node)
+
+    def expand_map(self, node: MapNode) -> MapNode:
+        """The same of a map."""
         entries = {}
         changed = False
         for name, (key, value) in node.entries.items():
@@ -127,9 +131,7 @@ class Scope:
         return expanded
 
     def _expanded(self, node: Scalar) -> Node:
-        text = node.value
-        if not isinstance(text, str) or "${" not in text:
-            return node
+        text: str = node.value
         try:
             found = list(references(text))
         except MalformedReferenceError as error:
@@ -228,7 +230,7 @@ class Scope:
         return value
 
     def _default(self, text: str, node: Scalar) -> Node | None:
-        expanded = self._scalar(node.scalar(text, width=node.width))
+        expanded = self.expand(node.scalar(text, width=node.width))
         if isinstance(expanded, Scalar) and isinstance(expanded.value, str) and expanded.value:
             return _spelt(expanded.value, node, expanded.base)
         return expanded

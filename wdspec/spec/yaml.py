@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 import yaml
 
@@ -131,17 +133,12 @@ MAX_NODES = 100_000
 
 _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_OPENINGS = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 
 
 def decode_text(data: bytes, name: str, problems: Problems) -> str | None:
     """The bytes of a file as text; None, and a problem, when they are not UTF-8."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        problem = Problem("E003", "the file is UTF-16, not UTF-8", "save it as UTF-8", name, 1, 1)
-        problems.note(problem)
-        return None
-    if data.startswith(b"\xef\xbb\xbf"):
-        data = data[3:]
+    if data.startswith(BOM_UTF8):
+        data = data[len(BOM_UTF8) :]
         hint = "save it as UTF-8 without BOM"
         problems.note(
             Problem("W001", "the file begins with a byte order mark, which is ignored", hint, name, 1, 1)
@@ -149,14 +146,19 @@ def decode_text(data: bytes, name: str, problems: Problems) -> str | None:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        before = data[: error.start]
-        line = before.count(b"\n") + 1
-        start = before.rfind(b"\n") + 1
-        column = len(before[start:].decode("utf-8")) + 1
-        text = data[start:].split(b"\n", 1)[0][:10_000].decode("utf-8", "replace")
-        message = f"the byte 0x{data[error.start]:02x} is not UTF-8"
-        problems.note(Problem("E003", message, "save the file as UTF-8", name, line, column, 1, text))
+        problems.note(_undecodable(data, error.start, name))
         return None
+
+
+def _undecodable(data: bytes, start: int, name: str) -> Problem:
+    if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        return Problem("E003", "the file is UTF-16, not UTF-8", "save it as UTF-8", name, 1, 1)
+    line = data.count(b"\n", 0, start) + 1
+    first = data.rfind(b"\n", 0, start) + 1
+    column = len(data[first:start].decode("utf-8")) + 1
+    text = data[first:].split(b"\n", 1)[0][:10_000].decode("utf-8", "replace")
+    message = f"the byte 0x{data[start]:02x} is not UTF-8"
+    return Problem("E003", message, "save the file as UTF-8", name, line, column, 1, text)
 
 
 def parse(text: str, origin: Origin, problems: Problems) -> Node | None:
@@ -167,17 +169,22 @@ def parse(text: str, origin: Origin, problems: Problems) -> Node | None:
     """
     bad = _UNPRINTABLE.search(text)
     if bad:
-        line, column = _place(text, bad.start())
-        at = Scalar(origin, line, column, None)
+        line = text.count("\n", 0, bad.start()) + 1
+        at = Scalar(origin, line, bad.start() - text.rfind("\n", 0, bad.start()), None)
         message = f"the control character U+{ord(bad[0]):04X} may not stand in a YAML file"
         problems.add("E004", at, message, "remove it; in double quotes `\\n` and `\\t` can be written")
         return None
+    parser = _Parser(text)
     try:
-        return _Builder(origin, problems).build(text)
+        return _Builder(parser.get_event, origin, problems).document()
+    except _StopError:
+        pass
     except yaml.MarkedYAMLError as error:
         explain_syntax_error(error, origin, problems)
     except yaml.YAMLError as error:
         problems.add("E005", Scalar(origin, 1, 1, None), f"this is not YAML: {error}")
+    finally:
+        parser.dispose()
     return None
 
 
@@ -185,88 +192,61 @@ class _StopError(Exception):
     """The file is beyond a limit; the problem is noted."""
 
 
-class _Open:
-    """A list or map whose end has not come yet."""
-
-    __slots__ = ("anchor", "entries", "items", "key", "mark")
-
-    def __init__(self, mark: tuple[int, int], anchor: str | None, is_map: bool) -> None:
-        self.mark = mark
-        self.anchor = anchor
-        self.items: list[Node] = []
-        self.entries: dict[str, MapEntry] | None = {} if is_map else None
-        self.key: Scalar | _Refused | None = None
-
-
 class _Refused(Scalar):
-    """Stands for a key that was refused: its value is read and dropped."""
+    """Stands for what was refused: as a key it drops its value, and as a value it is null."""
 
     __slots__ = ()
 
 
 class _Builder:
-    def __init__(self, origin: Origin, problems: Problems) -> None:
-        self.origin = origin
-        self.problems = problems
+    """Makes nodes of the parser's events: each method takes the event that something begins with, and reads to its end.
+
+    Args:
+        next_event: gives the next event.
+    """
+
+    def __init__(self, next_event: Callable[[], Any], origin: Origin, problems: Problems) -> None:
+        self.next, self.origin, self.problems = next_event, origin, problems
         self.anchors: dict[str, Node] = {}
-        self.stack: list[_Open] = []
-        self.root: Node | None = None
+        self.open: list[str | None] = []
+        """The anchors of the lists and maps whose end has not come yet."""
         self.nodes = 0
 
-    def build(self, text: str) -> Node | None:
-        loader = _Parser(text)
-        try:
-            self._read(loader)
-        except _StopError:
+    def document(self) -> Node | None:
+        """The root of the only document; None where it is empty."""
+        self.next()  # the stream begins
+        if isinstance(self.next(), yaml.StreamEndEvent):
             return None
-        finally:
-            loader.dispose()
-        return self.root
+        root = self.node(self.next())
+        self.next()  # the document ends
+        after = self.next()
+        if not isinstance(after, yaml.StreamEndEvent):
+            hint = "write one spec a file, without `---` between parts"
+            self.stop("E006", self.at(after), "a second document begins here", hint)
+        return None if isinstance(root, _Refused) else root
 
-    def _read(self, loader: Any) -> None:
-        documents = 0
-        while True:
-            event = loader.get_event()
-            if event is None or isinstance(event, yaml.StreamEndEvent):
-                return
-            if isinstance(event, yaml.ScalarEvent):
-                self._place(self._scalar(event), event.anchor)
-            elif isinstance(event, _OPENINGS):
-                self._open(event)
-            elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-                self._close()
-            elif isinstance(event, yaml.AliasEvent):
-                self._alias(event)
-            elif isinstance(event, yaml.DocumentStartEvent):
-                documents += 1
-                if documents > 1:
-                    hint = "write one spec a file, without `---` between parts"
-                    self._stop("E006", event, "a second document begins here", hint)
-
-    def _at(self, event: Any) -> Scalar:
-        mark = event.start_mark
-        return Scalar(self.origin, mark.line + 1, mark.column + 1, None)
-
-    def _stop(self, code: str, event: Any, message: str, hint: str) -> None:
-        self.problems.add(code, self._at(event), message, hint)
-        raise _StopError
-
-    def _check_tag(self, event: Any) -> None:
+    def node(self, event: Any) -> Node:
+        if isinstance(event, yaml.AliasEvent):
+            return self.alias(event)
         if event.tag is not None and event.tag != "!":
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
             hint = "remove it: a spec holds only maps, lists, text, numbers, true, false and null"
-            self.problems.add("E010", self._at(event), f"the tag `{tag[:60]}` is not allowed", hint)
+            self.problems.add("E010", self.at(event), f"the tag `{tag[:60]}` is not allowed", hint)
+        node = self.scalar(event) if isinstance(event, yaml.ScalarEvent) else self.collection(event)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
+        return node
 
-    def _scalar(self, event: Any) -> Scalar:
-        mark, end = event.start_mark, event.end_mark
-        style, value = event.style or "", event.value
-        self._check_tag(event)
+    def scalar(self, event: Any) -> Scalar:
+        mark, end, value = event.start_mark, event.end_mark, event.value
+        self.count(1, mark)
         if "\0" in value:  # written as `"\\0"`
             hint = "no name, path or URL can have one: remove it"
-            self.problems.add("E004", self._at(event), "this text holds a NUL character", hint)
-            return _Refused(self.origin, mark.line + 1, mark.column + 1, None)
+            self.problems.add("E004", self.at(event), "this text holds a NUL character", hint)
+            return self.at(event)
         one_line = mark.line == end.line
         width = max(1, end.column - mark.column) if one_line else 1
+        style = event.style or ""
         quotes = 1 if style in ("'", '"') else 0
         exact = one_line and style in ("", "'", '"') and width == len(value) + 2 * quotes
         return Scalar(
@@ -279,104 +259,79 @@ class _Builder:
             text=value,
         )
 
-    def _open(self, event: Any) -> None:
-        if len(self.stack) >= MAX_DEPTH:
+    def collection(self, event: Any) -> Node:
+        if len(self.open) >= MAX_DEPTH:
             hint = "no spec needs so much nesting; look for brackets that are never closed"
-            self._stop("E008", event, f"lists and maps are nested more than {MAX_DEPTH} levels deep", hint)
-        self._check_tag(event)
-        mark = event.start_mark
-        is_map = isinstance(event, yaml.MappingStartEvent)
-        self.stack.append(_Open((mark.line + 1, mark.column + 1), event.anchor, is_map))
-
-    def _close(self) -> None:
-        done = self.stack.pop()
-        line, column = done.mark
-        if done.entries is None:
-            node: Node = ListNode(self.origin, line, column, done.items)
+            message = f"lists and maps are nested more than {MAX_DEPTH} levels deep"
+            self.stop("E008", self.at(event), message, hint)
+        self.open.append(event.anchor)
+        place = self.origin, event.start_mark.line + 1, event.start_mark.column + 1
+        if isinstance(event, yaml.SequenceStartEvent):
+            items = []
+            while not isinstance(inner := self.next(), yaml.SequenceEndEvent):
+                items.append(self.node(inner))
+            node: Node = ListNode(*place, tuple(item for item in items if not isinstance(item, _Refused)))
         else:
-            node = MapNode(self.origin, line, column, done.entries)
-        self._place(node, done.anchor, counted=True)
+            entries: dict[str, MapEntry] = {}
+            while not isinstance(inner := self.next(), yaml.MappingEndEvent):
+                key = self.node(inner)
+                if (
+                    type(key) is not Scalar
+                    or type(key.value) is not str
+                    or key.value in entries
+                    or key.value == "<<"
+                ):
+                    key = self.refused_key(key, entries)
+                value = self.node(self.next())
+                if isinstance(value, _Refused):
+                    self.problems.hide_problems_at(key)
+                if not isinstance(key, _Refused):
+                    entries[key.value] = MapEntry(key, value)
+            node = MapNode(*place, entries)
+        self.open.pop()
+        return node
 
-    def _alias(self, event: Any) -> None:
+    def alias(self, event: Any) -> Node:
         target = self.anchors.get(event.anchor)
         if target is None:
-            open_ones = {open_.anchor for open_ in self.stack}
             why = (
                 "stands inside what it refers to"
-                if event.anchor in open_ones
+                if event.anchor in self.open
                 else "refers to no anchor above it"
             )
             hint = "a text that begins with `*` needs quotes"
-            self.problems.add("E014", self._at(event), f"the alias `*{event.anchor[:60]}` {why}", hint)
-            target = _Refused(self.origin, event.start_mark.line + 1, event.start_mark.column + 1, None)
-        self.nodes += target.size
-        self._check_count(event)
-        self._place(target, None, counted=True)
+            self.problems.add("E014", self.at(event), f"the alias `*{event.anchor[:60]}` {why}", hint)
+            target = self.at(event)
+        self.count(target.size, event.start_mark)
+        return target
 
-    def _check_count(self, at: Any) -> None:
-        if self.nodes > MAX_NODES:
-            message = f"the file holds more than {MAX_NODES:,} values, counting what aliases repeat"
-            self._stop(
-                "E009", at, message, "use braces (`{000..123}`) or an `@file` for long lists of shards"
-            )
-
-    def _place(self, node: Node, anchor: str | None, *, counted: bool = False) -> None:
-        """Puts a finished node where it belongs: into the open list or map, or at the root."""
-        if not counted:
-            self.nodes += 1
-            if self.nodes > MAX_NODES:
-                self._check_count(_Mark(node))
-        if anchor is not None:
-            self.anchors[anchor] = node
-        if not self.stack:
-            self.root = None if isinstance(node, _Refused) else node
-            return
-        parent = self.stack[-1]
-        if parent.entries is None:
-            if not isinstance(node, _Refused):
-                parent.items.append(node)
-        elif parent.key is None:
-            parent.key = self._key(node, parent.entries)
-        else:
-            if isinstance(node, _Refused):
-                self.problems.hide_problems_at(parent.key)
-            if not isinstance(parent.key, _Refused):
-                parent.entries[parent.key.value] = MapEntry(parent.key, node)
-            parent.key = None
-
-    def _key(self, node: Node, entries: dict[str, MapEntry]) -> Scalar:
-        refused = _Refused(node.origin, node.line, node.column, None)
-        if not isinstance(node, Scalar) or not isinstance(node.value, str):
-            if not isinstance(node, _Refused):
-                shown = "a number, true, false or null" if isinstance(node, Scalar) else "a list or map"
-                hint = (
-                    "put it in quotes"
-                    if isinstance(node, Scalar)
-                    else "quote text that begins with `{` or `[`"
-                )
-                self.problems.add("E012", node, f"a key must be text, but this is {shown}", hint)
-            return refused
-        if node.value == "<<":
+    def refused_key(self, node: Node, entries: Mapping[str, MapEntry]) -> _Refused:
+        if not isinstance(node, Scalar):
+            hint = "quote text that begins with `{` or `[`"
+            self.problems.add("E012", node, "a key must be text, but this is a list or map", hint)
+        elif not isinstance(node, _Refused) and not isinstance(node.value, str):
+            message = "a key must be text, but this is a number, true, false or null"
+            self.problems.add("E012", node, message, "put it in quotes")
+        elif node.value == "<<":
             hint = "use `defaults:` for what sources share, `extends:` for what files share"
             self.problems.add("E013", node, "the merge key `<<` is not part of YAML 1.2", hint)
-            return refused
-        if node.value in entries:
+        elif node.value in entries:
             first = entries[node.value].key
             message = f"the key `{node.value[:60]}` stands twice in this map, first in line {first.line}"
             self.problems.add("E011", node, message, "keep one of them")
-            return refused
-        return node
+        return _Refused(node.origin, node.line, node.column, None)
 
+    def count(self, nodes: int, mark: Any) -> None:
+        self.nodes += nodes
+        if self.nodes > MAX_NODES:
+            at = Scalar(self.origin, mark.line + 1, mark.column + 1, None)
+            message = f"the file holds more than {MAX_NODES:,} values, counting what aliases repeat"
+            self.stop("E009", at, message, "use braces (`{000..123}`) or an `@file` for long lists of shards")
 
-class _Mark:
-    """Lets a node stand where an event is expected."""
+    def at(self, event: Any) -> _Refused:
+        """What to point at, or to put in place of what is refused there."""
+        return _Refused(self.origin, event.start_mark.line + 1, event.start_mark.column + 1, None)
 
-    def __init__(self, node: Node) -> None:
-        self.start_mark = self
-        self.line = node.line - 1
-        self.column = node.column - 1
-
-
-def _place(text: str, index: int) -> tuple[int, int]:
-    before = text[:index]
-    return before.count("\n") + 1, index - (before.rfind("\n") + 1) + 1
+    def stop(self, code: str, at: Node, message: str, hint: str) -> NoReturn:
+        self.problems.add(code, at, message, hint)
+        raise _StopError

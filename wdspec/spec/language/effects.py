@@ -41,6 +41,13 @@ AsksForFields = Annotated[T, Affects("samples", order_if_skipping=True)]
 AffectsNeither = Annotated[T, Affects("neither")]
 
 
+class Drops(NamedTuple):
+    """That a key leaves samples out, as a mark beside its `Affects`: only the samples themselves show which."""
+
+    values: tuple[Any, ...] = ()
+    """The values by which it does; empty: by all but its default and what is empty."""
+
+
 class DeclaredKey(NamedTuple):
     """A key with a value of its own, no map of further keys."""
 
@@ -49,7 +56,16 @@ class DeclaredKey(NamedTuple):
     attributes: tuple[str, ...]
     """The same in the models: `epoch`, `remainder`."""
     affects: Affects | None
+    drops: Drops | None
     default: Any
+
+    def drops_samples(self, holder: Any) -> bool:
+        """Whether a model leaves samples out by this key."""
+        if self.drops is None:
+            return False
+        return any(
+            value in self.drops.values if self.drops.values else value for value in self.stated(holder)
+        )
 
     def stated(self, holder: Any) -> list[Any]:
         """Its values in a model, one for each map where it is a key of a list of maps; none if all are the default.
@@ -90,7 +106,8 @@ def _declared(model: type[BaseModel]) -> Iterator[DeclaredKey]:
         name, inner = field.alias or attribute, inner_model(field)
         if inner is None or affects is not None:
             default = None if field.is_required() else field.get_default(call_default_factory=True)
-            yield DeclaredKey(name, (attribute,), affects, default)
+            drops = next((mark for mark in field.metadata if isinstance(mark, Drops)), None)
+            yield DeclaredKey(name, (attribute,), affects, drops, default)
             continue
         for key in declared_keys(inner):
             yield key._replace(name=f"{name}.{key.name}", attributes=(attribute, *key.attributes))

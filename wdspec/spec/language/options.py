@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from wdspec.base.errors import did_you_mean
-from wdspec.spec.language.effects import AffectsNeither, AffectsOrder
+from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, Drops
 from wdspec.spec.language.values import (
     ALLOWABLE,
     SKIP_CAUSES,
@@ -141,7 +141,7 @@ class Errors(Model):
 
     # Not the order: it decides whether a run ends at a failure. Those that go on have the same samples either way, and
     # a run that ended goes on from its state under another policy.
-    skip: AffectsNeither[Skip] = Field(
+    skip: Annotated[AffectsNeither[Skip], Drops()] = Field(
         False,
         description="Drop and count the sample, instead of raising. `true` skips what is wrong in the data: "
         "`[shard, decode]`, a shard or a sample that cannot be read, and a field that is missing or cannot be decoded. "

@@ -1,12 +1,62 @@
-"""What takes more than one value of a spec to see: one file a rule, found by its folder.
+"""The rules: what takes more than one value of a spec to see. One function each, one module a topic.
 
-A `Composed` goes in, findings come out. Rules only report: what they look at is computed in `compose/`. To add one,
-write a file into one of the folders (or a new folder) with a function below `@rule`: code, title, explanation, a bad
-and a good spec. `rule_table.py` finds it; `wdspec rule CODE`, docs/spec.md and tests of examples take it from there.
-Read `lint_rule.py` first, then `source_shares/probability_sums.py` as an example.
+A `Composition` goes in, findings come out; `rule.py` has the form of a rule, and `shares.py` is a good one to read
+first. What several rules share is a function next to those that use it.
 
-A rule reports under one code alone, so that a code can be looked up, counted or ignored as one thing. What several
-rules share is no rule, and stands in the modules beside the folders. Most rules own their code; those under general
-codes (E105, E206, E207, E212, E214) collect all that is checked under it, however unlike the keys, since one page
-explains them all. Each rule walks the sources anew: that costs some microseconds a source, and keeps the files apart.
+A rule reports one code, so that a code can be looked up, counted or ignored as one thing. Most codes belong to one
+rule; a few general ones (E105, E206, E207, E212, E214, W102) have several, since one page explains them all.
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wdspec.spec.build import Composition
+from wdspec.spec.codes import COMPOSE_CODES, FILE_CODES, VALUE_CODES, Code
+from wdspec.spec.problems import Problems
+from wdspec.spec.rules import (
+    batches,
+    costs,
+    fields,
+    keys,
+    rewrites,
+    safety,
+    shard_patterns,
+    shard_places,
+    shares,
+    sources,
+)
+from wdspec.spec.rules.rule import RULES, Rule
+
+TOPICS = (batches, costs, fields, keys, rewrites, safety, shard_patterns, shard_places, shares, sources)
+"""The modules that hold rules: importing one adds its rules to `RULES`."""
+
+
+def apply_rules(composition: Composition, problems: Problems, *, warnings: bool) -> None:
+    """Notes what the rules find in a spec: errors, and on demand warnings."""
+    for each in RULES:
+        is_wanted = (warnings or each.is_error) and not each.compares_splits
+        if is_wanted and (not each.keys or not each.keys.isdisjoint(composition.keys)):
+            _note(each, composition, problems)
+
+
+def compare_splits(splits: Sequence[Composition], problems: Problems) -> None:
+    """Notes what the rules find in the splits of a file together."""
+    for each in RULES:
+        if each.compares_splits:
+            _note(each, splits, problems)
+
+
+def _note(each: Rule, given: object, problems: Problems) -> None:
+    for at, message, hint, column in each.check(given):
+        length = None if column is None else 1
+        problems.add(each.about.code, at, message, hint, column=column, length=length)
+
+
+def all_codes() -> dict[str, Code]:
+    """The page of every code a problem may carry, in order of codes."""
+    from wdspec.spec.data_codes import DATA_CODES, SAMPLE_CODES, SHARD_CODES  # no spec needs them
+
+    owned = {each.about.code: each.about for each in RULES if each.about.title}
+    pages = FILE_CODES | COMPOSE_CODES | VALUE_CODES | DATA_CODES | SHARD_CODES | SAMPLE_CODES | owned
+    return dict(sorted(pages.items()))

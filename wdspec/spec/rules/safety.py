@@ -1,0 +1,185 @@
+"""Rules for what can do harm: code, programs, secrets, and skips without a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wdspec.base.redaction import redacted
+from wdspec.spec.build import Composition
+from wdspec.spec.language.values import PICKLE_DECODERS, SECURE_REFUSES
+from wdspec.spec.rules.rule import Finding, Findings, rule
+from wdspec.spec.sources import Draft
+from wdspec.spec.tree import ListNode, MapNode, Node, locate, scalars
+
+
+def decoder_names(leaf: Draft) -> Iterator[tuple[Node, str]]:
+    """Every decoder that was written down, with its node."""
+    decode = None if leaf.model is None else leaf.model.decode
+    written = leaf.node.get("decode")
+    if decode is None or written is None:
+        return
+    steps: list[tuple[int | str, str]] = [*enumerate(decode.names), *decode.fields.items()]
+    yield from ((locate(written, (step,)), name) for step, name in steps)
+
+
+def user_functions(composition: Composition) -> Iterator[tuple[Node, str]]:
+    """The place of each, and what it is, for messages."""
+    for holder in (composition.top, *(leaf.node for leaf in composition.leaves)):
+        for key in ("map", "select", "stage"):
+            if holder.get(key) is not None:
+                yield holder.key(key), f"`{key}`"
+    batch = composition.top.get("batch")
+    collate = batch.get("collate") if isinstance(batch, MapNode) else None
+    for at in () if collate is None else _collating(collate):
+        yield at, "the function of `collate`"
+    for leaf in composition.leaves:
+        for at, name in decoder_names(leaf):
+            if ":" in name:
+                yield at, f"the decoder `{name}`"
+
+
+def _collating(collate: Node) -> Iterator[Node]:
+    """What names functions in `collate`: the whole, or the ways of fields."""
+    ways = [collate]
+    if isinstance(collate, MapNode) and "call" not in collate.entries:
+        ways = [entry.value for entry in collate.entries.values()]
+    for way in ways:
+        text = getattr(way.get("call") if isinstance(way, MapNode) else way, "value", None)
+        if isinstance(text, str) and ":" in text:
+            yield way
+
+
+@rule(
+    "E310",
+    "forbidden by WDS_SECURE",
+    "With WDS_SECURE=1 no spec may run a program (`pipe:`) or user code (`map`, `select`, `stage`, `collate`, "
+    "decoders), or `allow` more. Any value forbids, but empty, 0, false, no and off.",
+    keys="WDS_SECURE",
+)
+def secure_mode_refusals(composition: Composition) -> Findings:
+    """Functions, programs and `allow`, wherever the spec names them."""
+    if not composition.variant.secure:
+        return
+    for holder in (composition.top, *(leaf.node for leaf in composition.leaves)):
+        if holder.get("allow") is not None:
+            yield _refused(holder.key("allow"), "`allow`")
+        rewrite = holder.get("rewrite")
+        for item in rewrite.items if isinstance(rewrite, ListNode) else ():
+            yield from _programs(item.get("to") if isinstance(item, MapNode) else None)
+    for at, what in user_functions(composition):
+        yield _refused(at, what)
+    output = composition.top.get("output")
+    for place in (output.get("dir"), output.get("to")) if isinstance(output, MapNode) else (output,):
+        yield from _programs(place)
+    for leaf in composition.leaves:
+        for at, name in decoder_names(leaf):
+            if name in SECURE_REFUSES:
+                yield _refused(at, f"the decoder `{name}`")
+        shards = leaf.node.get("shards")
+        for text in shards.items if isinstance(shards, ListNode) else (shards,):
+            yield from _programs(text)
+
+
+def _programs(node: Node | None) -> Findings:
+    text = getattr(node, "value", None)
+    if node is not None and isinstance(text, str) and "pipe:" in text.lower():
+        yield _refused(node, "`pipe:`")
+
+
+def _refused(at: Node, what: str) -> Finding:
+    hint = "unset WDS_SECURE if you trust this spec"
+    return Finding(at, f"{what} runs programs or user code, which WDS_SECURE=1 forbids", hint)
+
+
+@rule(
+    "E311",
+    "pickle is not allowed",
+    "Unpickling can run code hidden in the data. It is off unless the spec says `allow: [pickle]`.",
+    keys="decode",
+    bad="dataset:\n  - {shards: a.tar, decode: {meta: pkl}}\n",
+    good="allow: [pickle]  # wdspec: ignore=W373\ndataset:\n  - {shards: a.tar, decode: {meta: pkl}}\n",
+)
+def pickle_consent(composition: Composition) -> Findings:
+    """Such decoders in a spec that does not allow them."""
+    if "pickle" in composition.spec.allow or "allow" in composition.bad:
+        return
+    for leaf in composition.leaves:
+        for at, name in decoder_names(leaf):
+            if name in PICKLE_DECODERS:
+                hint = "add `allow: [pickle]` at the top level if you trust whoever made the data"
+                yield Finding(at, f"the decoder `{name}` can run code hidden in the data", hint)
+
+
+@rule(
+    "W373",
+    "pickles are allowed",
+    "Unpickling can run code that is hidden in the data. Who reviews a spec has to trust whoever can write to"
+    " its shards. `npy`, `npz`, `safetensors`, `json`, `msgpack` and `cbor` hold the same without that.",
+    keys="allow",
+    bad="allow: [pickle]\ndataset:\n  - {shards: a.tar, decode: {meta: pkl}}\n",
+    good="dataset:\n  - {shards: a.tar, decode: {meta: npz}}\n",
+)
+def allowed_pickles(composition: Composition) -> Findings:
+    """`allow: [pickle]`."""
+    if "pickle" in composition.spec.allow:
+        hint = "if that is meant, say so: `# wdspec: ignore=W373`"
+        yield Finding(composition.top.entries["allow"].value, "data of this spec may run code", hint)
+
+
+@rule(
+    "E318",
+    "a function in threads",
+    "What functions draw from torch, numpy and `random` is exact because nobody else draws from these generators while "
+    "a sample is made. In one process with the training loop that cannot be.",
+    keys="kind",
+    bad="loader: {workers: 2, kind: threads}\ndataset:\n  - {shards: 'a-{0..9}.tar', map: 'steps:flip'}\n",
+    good="loader: {workers: 2}\ndataset:\n  - {shards: 'a-{0..9}.tar', map: 'steps:flip'}\n",
+)
+def functions_in_threads(composition: Composition) -> Findings:
+    """Functions wherever the spec names them, under reading threads."""
+    if composition.spec.loader.kind == "threads":
+        for at, what in user_functions(composition):
+            yield Finding(at, f"{what} cannot run in reading threads", "leave out `kind: threads`")
+
+
+@rule(
+    "W323",
+    "a secret in a spec",
+    "Specs are shared, logged and kept. Passwords, tokens and signatures come from the environment, from "
+    "netrc or from the login of the store; a variable without a default takes one from the environment.",
+    bad="dataset:\n  - shards: https://ann:hunter22@host/a.tar\n",
+    good="dataset:\n  - shards: https://host/a.tar\n",
+)
+def url_secrets(composition: Composition) -> Findings:
+    """Texts of the spec with something in them that is never printed."""
+    for text in scalars(composition.top):
+        if isinstance(text.value, str) and len(text.spans) == 1 and redacted(text.value) != text.value:
+            hint = "give it to the program by the environment, netrc or the login of the store"
+            yield Finding(text, "this text holds a password, token or signature", hint)
+
+
+MOST = 0.5
+
+
+@rule(
+    "W374",
+    "skips without a limit",
+    "With `errors: skip` a source may lose any number of its samples, and training goes on with what is left."
+    " A budget ends it where that is no longer an exception.",
+    keys="errors",
+    bad="errors: skip\ndataset:\n  - shards: a.tar\n",
+    good="errors: {max_rate: 0.001}\ndataset:\n  - shards: a.tar\n",
+)
+def unlimited_skips(composition: Composition) -> Findings:
+    """Policies that skip without `max_count` and `max_rate`, or up to half of the samples."""
+    seen: set[int] = set()
+    for leaf, source in composition.models:
+        errors = source.errors
+        node: Node | None = leaf.node.get("errors") or composition.top.get("errors")
+        if node is None or id(node) in seen or not errors.skip:
+            continue
+        limited = errors.max_count is not None or (errors.max_rate is not None and errors.max_rate < MOST)
+        if not limited:
+            seen.add(id(node))
+            hint = "write a budget such as `errors: {max_rate: 0.001}`"
+            yield Finding(node, "any number of samples may be skipped", hint)
