@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from pydantic_core import PydanticCustomError
@@ -59,9 +60,9 @@ class SourceList:
     """The `mix:` that goes with it."""
 
     @property
-    def leaves(self) -> Iterator[Draft]:
+    def leaves(self) -> list[Draft]:
         """The drafts with shards in it."""
-        return (leaf for draft in self.drafts for leaf in draft.leaves)
+        return [leaf for draft in self.drafts for leaf in draft.leaves]
 
     @cached_property
     def scheduled(self) -> bool:
@@ -71,7 +72,7 @@ class SourceList:
     @cached_property
     def share_kinds(self) -> list[str | None]:
         """For each source `probability`, `weight`, or None where its share goes by size."""
-        stated = (draft.stated_shares[:1] for draft in self.drafts)
+        stated = [draft.stated_shares[:1] for draft in self.drafts]
         return [keys[0] if keys and keys[0] != "upsample" else None for keys in stated]
 
     def numbers(self, key: str) -> list[float] | None:
@@ -123,30 +124,29 @@ class Composition:
         """The drafts with shards."""
         return [leaf for draft in self.drafts for leaf in draft.leaves]
 
-    @property
-    def models(self) -> Iterator[tuple[Draft, Source]]:
+    @cached_property
+    def models(self) -> list[tuple[Draft, Source]]:
         """The drafts with shards of which a model could be made, and the models."""
-        return ((leaf, leaf.model) for leaf in self.leaves if leaf.model is not None)
+        return [(leaf, leaf.model) for leaf in self.leaves if leaf.model is not None]
 
     @cached_property
     def lists(self) -> list[SourceList]:
         """The list of the top level, then those of nested mixes."""
         found = []
         if self.drafts:
-            found.append(
-                SourceList(self.drafts, self.top.entries["dataset"].value, _map(self.top.get("mix")))
-            )
+            top = self.top
+            found.append(SourceList(self.drafts, top.entries["dataset"].value, top.map_at("mix")))
         for draft in every_draft(self.drafts):
             if draft.children is not None:
-                mix = _map(draft.node.get("mix"))
-                found.append(SourceList(draft.children, draft.node.entries["dataset"].value, mix))
+                node = draft.node
+                found.append(SourceList(draft.children, node.entries["dataset"].value, node.map_at("mix")))
         return found
 
     @property
     def mix(self) -> MapNode | None:
         """The `mix:` of the top level where its values are right and mean something."""
         usable = self.drafts and not self.bad & {"mix", "batch"} and not self.spec.is_pass
-        return _map(self.top.get("mix")) if usable else None
+        return self.top.map_at("mix") if usable else None
 
     @property
     def schedule(self) -> ListNode | None:
@@ -190,7 +190,7 @@ def compose(
     leaves = [leaf for draft in drafts for leaf in draft.leaves if leaf.model is not None]
     _take_effect(spec, leaves)
     stats = None
-    if "stats" not in bad and (node := known.get("stats")) is not None:
+    if "stats" in known.entries and "stats" not in bad and (node := known.get("stats")) is not None:
         from wdspec.spec.measurements import fill_in_measurements  # most specs name no file of them
 
         stats = fill_in_measurements(spec, node, library, leaves, problems)
@@ -208,7 +208,7 @@ def _known(holder: MapNode, model: type[Model], where: str, problems: Problems) 
 
 def _check_defaults(holder: MapNode, problems: Problems) -> None:
     """Unknown keys in `defaults` are reported also where no source takes them up."""
-    if isinstance(defaults := holder.get("defaults"), MapNode):
+    if (defaults := holder.map_at("defaults")) is not None:
         check_keys(defaults, Source, "in `defaults`", problems)
 
 
@@ -223,14 +223,16 @@ def _check(draft: Draft, variant: Variant, problems: Problems) -> None:
         if key in keys_of(Source) and key not in GROUP_KEYS and node.get(key) is not None:
             hint = f"write `defaults: {{{key}: …}}` beside it, for all sources in it"
             problems.add("E216", node.key(key), f"`{key}` cannot stand in a nested mix", hint)
-    mix = node.get("mix")
-    for key in _TOP_MIX_ONLY if isinstance(mix, MapNode) else ():
-        if isinstance(mix, MapNode) and mix.get(key) is not None:
+    mix = node.map_at("mix")
+    for key in _TOP_MIX_ONLY:
+        if mix is not None and mix.get(key) is not None:
             hint = "write it in the `mix:` of the top level"
             problems.add("E216", mix.key(key), f"`{key}` cannot stand in a nested mix", hint)
     group = node.without(*(key for key in node.entries if key not in GROUP_KEYS), "dataset", "defaults")
-    extra = {"base": node.origin.directory, "where": node.position}
-    _make_model(draft, group, extra, problems)
+    extra = {"where": draft.own.position, "base": node.origin.directory}
+    if draft.name:
+        extra["name"] = draft.name
+    draft.model, draft.bad = checked(group, Source, extra, problems)
     for child in draft.children:
         _check(child, variant, problems)
 
@@ -241,20 +243,16 @@ def _check_leaf(draft: Draft, variant: Variant, problems: Problems) -> None:
         if node.get(key) is not None:
             message = f"`{key}` belongs to a nested mix, but this source has `shards`"
             problems.add("E216", node.key(key), message, "remove it")
-    tags = node.get("tags")
-    for name in tags.entries if isinstance(tags, MapNode) else ():
+    tags = node.map_at("tags")
+    for name in tags.entries if tags is not None else ():
         if name.startswith("__"):
             message = f"the tag `{name[:60]}` begins with `__`, as only wdspec's own fields do"
             problems.add("E216", node.entries["tags"].value.key_or_self(name), message, "choose another name")
-    base, texts = _absolute_shards(node.get("shards"))
-    extra = {"base": base, "where": draft.own.position, **texts, **_placed(node, variant)}
-    _make_model(draft, node.without("mix", "defaults"), extra, problems)
-
-
-def _make_model(draft: Draft, node: MapNode, extra: dict[str, Any], problems: Problems) -> None:
+    shards, where = node.get("shards"), draft.own.position
+    extra = {"where": where, **_absolute_shards(shards), **_placed(node, variant)}
     if draft.name:
         extra["name"] = draft.name
-    draft.model, draft.bad = checked(node, Source, extra, problems)
+    draft.model, draft.bad = checked(node.without("mix", "defaults"), Source, extra, problems)
 
 
 def _finished(draft: Draft) -> Source | None:
@@ -271,23 +269,25 @@ def _take_effect(spec: Spec, leaves: Iterable[Draft]) -> None:
     If any source of the mix rescales, images are decoded in all of them. In a pass sources are read as they are
     listed, unless they say otherwise; and what is sequential is read shard after shard.
     """
-    made = [(leaf, leaf.model, _scaling(leaf, leaf.model)) for leaf in leaves if leaf.model is not None]
+    is_pass = spec.is_pass
+    made = [(leaf, leaf.model, _scaling(leaf.model)) for leaf in leaves if leaf.model is not None]
     is_scaled = any(effective["scale"] is not None for _, _, effective in made)
     for leaf, model, effective in made:
+        stated = model.model_fields_set | leaf.bad
         if is_scaled:
             effective["decode"] = _with_images(model.decode)
-        if spec.is_pass:
+        if is_pass:
             listed = {"order": "sequential", "shuffle": 0, "interleave": 1}
-            effective |= {key: value for key, value in listed.items() if leaf.node.get(key) is None}
-        elif model.order == "sequential" and leaf.node.get("interleave") is None:
+            effective |= {key: value for key, value in listed.items() if key not in stated}
+        elif model.order == "sequential" and "interleave" not in stated:
             effective["interleave"] = 1
         leaf.model = model.model_copy(update=effective)
 
 
-def _scaling(leaf: Draft, model: Source) -> dict[str, Any]:
+def _scaling(model: Source) -> dict[str, Any]:
     """`scaleprob` alone means the default range; a probability of 0 or a factor of 1 means never."""
-    stated = [key for key in ("scale", "scaleprob") if leaf.node.get(key) is not None and key not in leaf.bad]
-    scale = model.scale if "scale" in stated else DEFAULT_SCALE if stated else None
+    stated = model.model_fields_set
+    scale = model.scale if "scale" in stated else DEFAULT_SCALE if "scaleprob" in stated else None
     if scale is None or scale == (1.0, 1.0) or model.scaleprob == 0:
         return {"scale": None, "scaleprob": 0.0}
     return {"scale": scale, "scaleprob": model.scaleprob}
@@ -385,21 +385,21 @@ _PLACES: Mapping[str, Callable[[Node, Variant], Any]] = {
 }
 
 
-def _absolute_shards(node: Node | None) -> tuple[str, Mapping[str, Any]]:
-    """The base directory of a source's shards, and the texts made absolute that start somewhere else.
+def _absolute_shards(node: Node | None) -> dict[str, Any]:
+    """The base directory of a source's shards, and the texts made absolute where some start somewhere else.
 
     A path begun by a variable starts where the variable was given its value.
     """
+    if node is None:
+        return {"base": ""}
     items = node.items if isinstance(node, ListNode) else (node,)
-    texts = [item for item in items if isinstance(item, Scalar) and isinstance(item.value, str)]
-    if node is None or not texts:
-        return "" if node is None else node.origin.directory, {}
-    base = texts[0].base
-    if len(texts) != len(items) or all(text.base == base for text in texts):
-        return base, {}
-    return base, {
-        "shards": [text.value if text.base == base else _absolute(text.value, text.base) for text in texts]
-    }
+    texts = [
+        (item.value, item.base) for item in items if isinstance(item, Scalar) and isinstance(item.value, str)
+    ]
+    base = texts[0][1] if texts else node.origin.directory
+    if len(texts) != len(items) or len({*map(itemgetter(1), texts)}) == 1:
+        return {"base": base}
+    return {"base": base, "shards": [text if its == base else _absolute(text, its) for text, its in texts]}
 
 
 def _absolute(text: str, base: str) -> str:
@@ -414,7 +414,3 @@ def _absolute(text: str, base: str) -> str:
 def _starts_here(path: str) -> bool:
     """Whether a path starts at the directory of the file that names it. What begins with `\\1` is a match's to say."""
     return bool(path.strip()) and not path.startswith("\\") and is_relative(path)
-
-
-def _map(node: Node | None) -> MapNode | None:
-    return node if isinstance(node, MapNode) else None

@@ -119,12 +119,8 @@ class Library:
             return None
         if "wdspec:" in text:
             self.ignore_comments += ignore_comments(text, named, self._problems)
-        origin = Origin(named, directory, text)
-        before = len(self._problems)
-        tree = parse(text, origin, self._problems)
-        if tree is None and len(self._problems) > before:
-            return None
-        return top_map(tree or Scalar(origin, 1, 1, None), self._problems)
+        tree = parse(text, Origin(named, directory, text), self._problems)
+        return None if tree is None else top_map(tree, self._problems)
 
     def extended(self, own: MapNode, chain: tuple[str, ...] = ()) -> MapNode:
         """A tree laid over everything it extends; that of another tool's file, where a spec can say all of it."""

@@ -248,8 +248,8 @@ def _read(
     arguments = _variables(vars, directory, problems) if vars else {}
 
     def expand(tree: MapNode) -> MapNode:
-        scope = Scope(arguments, os.environ, tree.get("vars"), directory, problems)
-        return scope.expand_map(tree.without("vars"))
+        own, rest = tree.get("vars"), tree.without("vars")
+        return Scope(arguments, os.environ, own, directory, problems).expand_map(rest)
 
     library = Library(problems, expand, read)
     inherited = os.environ.get("WDSPEC_ENV") if env is None else None

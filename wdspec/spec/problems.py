@@ -101,20 +101,13 @@ class Problems:
         return problem.code[1] in "23" and any(start <= problem.column < end for start, end in spans)
 
     def add(
-        self,
-        code: str,
-        node: Node,
-        message: str,
-        hint: str = "",
-        *,
-        column: int | None = None,
-        length: int | None = None,
+        self, code: str, node: Node, message: str, hint: str = "", column: int | None = None, length: int = 1
     ) -> None:
-        """Notes a problem at a node, or at another column of the node's line."""
+        """Notes a problem at a node; or at another column of the node's line, for so many characters."""
         line = node.origin.shown(node.line) if node.line else None
-        at = node.column if column is None else column
-        size = node.length if length is None else length
-        self.note(Problem(code, message, hint, node.origin.name, node.line, at, size, line))
+        if column is None:
+            column, length = node.column, node.length
+        self.note(Problem(code, message, hint, node.origin.name, node.line, column, length, line))
 
     def note(self, problem: Problem) -> None:
         """Notes a problem that is already made."""

@@ -6,8 +6,9 @@ Every source gets a name: its own, or one made from the name of its shards.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from wdspec.base.errors import did_you_mean
 from wdspec.base.redaction import redacted_urls
@@ -44,9 +45,10 @@ class Draft:
     """With the defaults."""
     own: MapNode
     """Without them, to see what this source states itself."""
+    name: str
+    """Empty where it has none yet, or a wrong one."""
     children: list[Draft] | None = None
     """The sources of a nested mix."""
-    name: str = ""
     model: Source | None = None
     bad: frozenset[str] = frozenset()
     """Keys whose values are wrong."""
@@ -56,18 +58,20 @@ class Draft:
         """The drafts with shards in this one."""
         return [self] if self.children is None else [leaf for child in self.children for leaf in child.leaves]
 
-    @property
+    @cached_property
     def stated_shares(self) -> list[str]:
         """The share keys it has: at most one, if it is right."""
         return [key for key in SHARE_KEYS if self.node.get(key) is not None]
 
 
-def every_draft(drafts: Iterable[Draft]) -> Iterator[Draft]:
+def every_draft(drafts: Iterable[Draft]) -> list[Draft]:
     """Drafts and all that are in them, each nested mix before its sources."""
+    found = []
     for draft in drafts:
-        yield draft
+        found.append(draft)
         if draft.children:
-            yield from every_draft(draft.children)
+            found += every_draft(draft.children)
+    return found
 
 
 def draft_sources(
@@ -93,7 +97,7 @@ def draft_sources(
     if (patches := top.get("sources")) is not None:
         drafter.patch(drafts, patches, chain)
         _name(drafts, problems)
-    bottom = top.with_entries({key: top.entries[key] for key in ("errors",) if top.get(key) is not None})
+    bottom = top.with_entries({"errors": top.entries["errors"]} if "errors" in top.entries else {})
     defaults = _defaults_over(bottom, top.get("defaults"), problems)
     leaves = sum(1 for draft in every_draft(drafts) if draft.children is None)
     if leaves > MAX_SOURCES or leaves * defaults.size > MAX_VALUES:
@@ -153,15 +157,16 @@ class _Drafter:
         if len(kinds) != 1:
             self._note_kinds(entry, kinds)
             entry = entry.without(*kinds[1:])
+        name = _written_name(entry)
         if kinds[:1] == ["spec"]:
-            return self._child(entry, chain, depth)
+            return self._child(entry, name, chain, depth)
         if kinds[:1] != ["dataset"]:
             entry = entry.without("dataset", "spec")
-            return Draft(entry, entry)
+            return Draft(entry, entry, name)
         dataset = _list_in(entry, self._problems)
         if dataset is None:
             entry = entry.setting("dataset", entry.list_of(()))
-        return Draft(entry, entry, self.drafts(dataset, chain, depth + 1) if dataset else [])
+        return Draft(entry, entry, name, self.drafts(dataset, chain, depth + 1) if dataset else [])
 
     def _note_kinds(self, entry: MapNode, kinds: list[str]) -> None:
         """Notes that a source is of several kinds, or of none."""
@@ -175,7 +180,7 @@ class _Drafter:
             hint = "write `shards: data-{000..099}.tar`"
             self._problems.add("E206", entry, "this source has no `shards`", hint)
 
-    def _child(self, entry: MapNode, chain: tuple[str, ...], depth: int) -> Draft:
+    def _child(self, entry: MapNode, name: str, chain: tuple[str, ...], depth: int) -> Draft:
         """A `spec:` entry as a nested mix that brings the child's dataset, mix, defaults and rewrite."""
         node = entry.entries["spec"].value
         group = entry.without("spec").setting("dataset", node.list_of(()))
@@ -187,19 +192,19 @@ class _Drafter:
         child = found and self._library.spec(*found, node, chain)
         chosen = child and choose_split(child, split, self._problems, node)
         if not found or not chosen:
-            return Draft(group, group, [])
+            return Draft(group, group, name, [])
         unused = (key for key in chosen.entries if key not in _BROUGHT)
         tree = self._expand(chosen.without(*unused))
         dataset = _list_in(tree, self._problems)
         if dataset is None:
-            return Draft(group, group, [])
+            return Draft(group, group, name, [])
         children = self.drafts(dataset, (*chain, found[0]), depth + 1)
-        if (prefix := _written_name(entry)) is not None:
+        if name:
             _name(children, Problems())
             for draft in every_draft(children):
-                draft.name = draft.name and f"{prefix}/{draft.name}"
+                draft.name = draft.name and f"{name}/{draft.name}"
         group = group.setting("dataset", dataset)
-        if isinstance(mix := tree.get("mix"), MapNode):
+        if (mix := tree.map_at("mix")) is not None:
             mix = mix.without("draw", "unit", "schedule")
             group = group.setting("mix", merge(mix, entry.entries["mix"].value) if entry.get("mix") else mix)
         brought = {key: tree.entries[key] for key in ("rewrite",) if tree.get(key) is not None}
@@ -209,7 +214,7 @@ class _Drafter:
         if entry.get("defaults") is not None:
             defaults = merge(entry.entries["defaults"].value, defaults)
         group = group.setting("defaults", defaults)
-        return Draft(group, group, children)
+        return Draft(group, group, name, children)
 
     def patch(self, drafts: list[Draft], patches: Node, chain: tuple[str, ...]) -> None:
         """Lays what `sources:` of an overlay says over the sources of these names."""
@@ -230,15 +235,16 @@ class _Drafter:
 
     def _lay_over(self, drafts: list[Draft], patches: MapNode, chain: tuple[str, ...]) -> None:
         for place, draft in enumerate(drafts):
-            patch = patches.get(draft.name or _written_name(draft.own) or "")
-            if isinstance(patch, MapNode):
+            patch = patches.map_at(draft.name)
+            if patch is not None:
                 entry = draft.own.with_entries(merge(draft.own, patch).entries)
-                has_same_kind = all(entry.get(key) is draft.own.get(key) for key in KINDS)
-                patched = (
-                    self._draft(entry, chain, 0) if not has_same_kind else Draft(entry, entry, draft.children)
-                )
-                patched.name = "" if "name" in patch.entries else draft.name
-                drafts[place] = draft = patched
+                name = _written_name(entry) if "name" in patch.entries else draft.name
+                if all(entry.get(key) is draft.own.get(key) for key in KINDS):
+                    draft = Draft(entry, entry, name, draft.children)
+                else:
+                    draft = self._draft(entry, chain, 0)
+                    draft.name = name
+                drafts[place] = draft
             if draft.children:
                 self._lay_over(draft.children, patches, chain)
 
@@ -247,7 +253,6 @@ def _name(drafts: list[Draft], problems: Problems) -> None:
     """Gives a name to each draft that has none; two of one name are a problem."""
     named: dict[str, Draft] = {}
     for draft in every_draft(drafts):
-        draft.name = draft.name or _written_name(draft.own) or ""
         first = named.setdefault(draft.name, draft) if draft.name else draft
         if first is not draft:
             place = (first.own.get("name") or first.own).position
@@ -264,10 +269,10 @@ def _name(drafts: list[Draft], problems: Problems) -> None:
             draft.name = _free(_default_name(draft.own), taken, counts)
 
 
-def _written_name(entry: MapNode) -> str | None:
-    """The name that stands in a source."""
+def _written_name(entry: MapNode) -> str:
+    """The name that stands in a source; empty where there is none, or a wrong one."""
     name = entry.get("name")
-    return name.value if isinstance(name, Scalar) and isinstance(name.value, str) and name.value else None
+    return name.value if isinstance(name, Scalar) and isinstance(name.value, str) else ""
 
 
 def _default_name(entry: MapNode) -> str:
@@ -317,9 +322,8 @@ def _fill(drafts: list[Draft], defaults: MapNode, tags: Node | None, problems: P
     for draft in drafts:
         own = draft.own
         if draft.children is None:
-            below = defaults
-            if any(own.get(key) is not None for key in SHARE_KEYS):
-                below = below.without(*SHARE_KEYS)
+            stated = [key for key in SHARE_KEYS if own.get(key) is not None]
+            below = defaults.without(*SHARE_KEYS) if stated else defaults
             if tags is not None:
                 below = below.setting("tags", merge(below.get("tags"), tags))
             draft.node = merge(below, own)

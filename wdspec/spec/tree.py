@@ -189,6 +189,11 @@ class MapNode(Node):
             return None
         return entry.value
 
+    def map_at(self, key: str) -> MapNode | None:
+        """The value of a key where it is a map."""
+        value = self.get(key)
+        return value if isinstance(value, MapNode) else None
+
     def key(self, key: str) -> Scalar:
         """The key itself, to point at."""
         return self.entries[key].key

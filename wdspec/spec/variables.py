@@ -137,7 +137,7 @@ class Scope:
         except MalformedReferenceError as error:
             column = node.column_at(error.index)
             hint = "write `${name}` or `${name:-default}`; `$${` stands for a literal `${`"
-            self._problems.add("E110", node, str(error), hint, column=column, length=2 if column else None)
+            self._problems.add("E110", node, str(error), hint, column=column, length=2)
             return node
         if len(found) == 1 and (found[0].start, found[0].end) == (0, len(text)):
             return self._whole(found[0], node)

@@ -116,11 +116,8 @@ def override_text(text: str, directory: str, problems: Problems) -> MapNode | No
         hint = "write `key=value` or `key.key=value`"
         problems.add("E113", Scalar(origin, 1, 1, None), f"{text!r} is no override", hint)
         return None
-    before = len(problems)
     tree = parse(value, origin, problems)
-    if tree is None:
-        return None if len(problems) > before else _nested(steps, Scalar(origin, 1, 1, None))
-    return _nested(steps, tree)
+    return None if tree is None else _nested(steps, tree)
 
 
 def _nested(steps: list[str], node: Node) -> MapNode:

@@ -162,7 +162,7 @@ def _undecodable(data: bytes, start: int, name: str) -> Problem:
 
 
 def parse(text: str, origin: Origin, problems: Problems) -> Node | None:
-    """The tree of a YAML text; None, and problems, when it has none.
+    """The tree of a YAML text; None, and problems, when it has none. An empty text is `null`.
 
     Mistakes that leave the structure plain (a tag, a duplicate key, a key that is not text) are reported and left out,
     so that the remaining file is checked too.
@@ -213,10 +213,10 @@ class _Builder:
         self.nodes = 0
 
     def document(self) -> Node | None:
-        """The root of the only document; None where it is empty."""
+        """The root of the only document; nothing where it is empty."""
         self.next()  # the stream begins
         if isinstance(self.next(), yaml.StreamEndEvent):
-            return None
+            return Scalar(self.origin, 1, 1, None)
         root = self.node(self.next())
         self.next()  # the document ends
         after = self.next()

@@ -26,7 +26,7 @@ from wdspec.spec.rules import (
     shares,
     sources,
 )
-from wdspec.spec.rules.rule import RULES, Rule
+from wdspec.spec.rules.rule import RULES
 
 TOPICS = (batches, costs, fields, keys, rewrites, safety, shard_patterns, shard_places, shares, sources)
 """The modules that hold rules: importing one adds its rules to `RULES`."""
@@ -37,20 +37,16 @@ def apply_rules(composition: Composition, problems: Problems, *, warnings: bool)
     for each in RULES:
         is_wanted = (warnings or each.is_error) and not each.compares_splits
         if is_wanted and (not each.keys or not each.keys.isdisjoint(composition.keys)):
-            _note(each, composition, problems)
+            for finding in each.check(composition):
+                problems.add(each.about.code, *finding)
 
 
 def compare_splits(splits: Sequence[Composition], problems: Problems) -> None:
     """Notes what the rules find in the splits of a file together."""
     for each in RULES:
         if each.compares_splits:
-            _note(each, splits, problems)
-
-
-def _note(each: Rule, given: object, problems: Problems) -> None:
-    for at, message, hint, column in each.check(given):
-        length = None if column is None else 1
-        problems.add(each.about.code, at, message, hint, column=column, length=length)
+            for finding in each.check(splits):
+                problems.add(each.about.code, *finding)
 
 
 def all_codes() -> dict[str, Code]:

@@ -20,9 +20,9 @@ MAGIC = frozenset("*?[")
 """What makes an entry of `extensions` a pattern of several fields."""
 
 
-def right_sources(composition: Composition, *keys: str) -> Iterator[tuple[Draft, Source]]:
+def right_sources(composition: Composition, *keys: str) -> list[tuple[Draft, Source]]:
     """The sources in which none of these keys has a wrong value."""
-    return ((leaf, source) for leaf, source in composition.models if not leaf.bad.intersection(keys))
+    return [(leaf, source) for leaf, source in composition.models if not leaf.bad.intersection(keys)]
 
 
 def visible_fields(source: Source) -> tuple[str, ...] | None:

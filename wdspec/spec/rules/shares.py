@@ -85,12 +85,12 @@ def positive_names(shares: MapNode) -> set[str]:
     "E303",
     "shares that are all zero",
     "A share of 0 switches a source off; with all of them off there is nothing to read.",
-    keys="probability weight upsample schedule",
+    keys="probability weight upsample",
     bad="dataset:\n  - {shards: a.tar, weight: 0}\n",
     good="dataset:\n  - {shards: a.tar, weight: 1}\n  - {shards: b.tar, weight: 0}\n",
 )
 def zero_shares(composition: Composition) -> Findings:
-    """Lists and steps that give nothing to read."""
+    """Lists that give nothing to read."""
     for sources in composition.lists:
         kinds = set() if sources.scheduled else set(sources.share_kinds)
         for key in kinds if len(kinds) == 1 else ():
@@ -104,6 +104,11 @@ def zero_shares(composition: Composition) -> Findings:
                 hint = "give at least one source a share above 0"
                 at = sources.drafts[0].node.entries[key].value
                 yield Finding(at, f"every `{key}` of this list is 0", hint)
+
+
+@rule("E303", keys="schedule")
+def zero_steps(composition: Composition) -> Findings:
+    """Steps that give nothing to read."""
     for shares in steps_with_shares(composition):
         if not positive_names(shares):
             hint = "give at least one source a share above 0"
