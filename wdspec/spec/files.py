@@ -218,8 +218,7 @@ def natively_read(top: MapNode) -> MapNode | None:
     found = _recognised(top)
     if found is None or not top.origin.directory:
         return None
-    from wdspec.convert.given import Given
-    from wdspec.convert.new_spec import NewSpec
+    from wdspec.convert.dialect import Given, NewSpec
 
     new = NewSpec(top.origin.directory)
     found.convert(Given("", plain(top), top.origin.directory), new)
@@ -230,8 +229,8 @@ def natively_read(top: MapNode) -> MapNode | None:
 
 
 def _recognised(top: MapNode) -> Dialect | None:
-    from wdspec.convert.dialect_table import recognised
-    from wdspec.convert.given import Given
+    from wdspec.convert import recognised
+    from wdspec.convert.dialect import Given
 
     value = plain(top)
     found = recognised(Given("", value, ""))

@@ -5,23 +5,24 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from wdspec.convert.dialect import Dialect
-from wdspec.convert.given import Given, maps_in, number, texts_in
-from wdspec.convert.new_spec import NewSpec
+from wdspec.convert.dialect import Dialect, Given, NewSpec, map_with, maps_in, number, texts_in
 
 _LINE = re.compile(r"[\w./+-]+,\s*[^\s,]+\.(?:npy|csv\.gz|jsonl\S*|tar\S*)")
-_TOKENIZER = re.compile(r"\{TOKENIZER\}")
+_NOT_SAID = {
+    "max_repetition_ratio": "`wdspec explain` says how many passes there are over each source",
+    "max_source_fraction": "a part of a source is a list of some of its shards",
+}
 
 
-def _holder(value: Any, depth: int = 0) -> list[dict[Any, Any]]:
-    if isinstance(value, dict) and depth <= 4:
-        found = maps_in(value.get("sources"))
-        if found and all("source_name" in each for each in found):
-            return found
-        for inner in value.values():
-            if found := _holder(inner, depth + 1):
-                return found
-    return []
+def _named_sources(given: Given) -> list[dict[Any, Any]]:
+    """The `sources` with names, at the top or further down."""
+    holder = map_with(given.value, lambda each: bool(_named(each)))
+    return _named(holder or {})
+
+
+def _named(holder: dict[Any, Any]) -> list[dict[Any, Any]]:
+    sources = maps_in(holder.get("sources"))
+    return sources if all("source_name" in each for each in sources) else []
 
 
 def _lines(text: str) -> list[str]:
@@ -30,17 +31,14 @@ def _lines(text: str) -> list[str]:
 
 
 def _recognises(given: Given) -> bool:
-    if _holder(given.value):
-        return True
     lines = _lines(given.text)
-    return bool(lines) and all(_LINE.fullmatch(line) for line in lines)
+    return bool(_named_sources(given)) or (bool(lines) and all(_LINE.fullmatch(line) for line in lines))
 
 
 def _convert(given: Given, new: NewSpec) -> None:
-    sources = _holder(given.value)
-    new.spec["dataset"] = _of_ratios(sources, new) if sources else _of_lines(given.text, new)
-    shards = [text for each in new.spec["dataset"] for text in texts_in(each["shards"])]
-    if any(text.endswith(".npy") for text in shards):
+    sources = _named_sources(given)
+    dataset = new.spec["dataset"] = _of_ratios(sources, new) if sources else _of_lines(given.text, new)
+    if any(text.endswith(".npy") for each in dataset for text in texts_in(each["shards"])):
         new.note("arrays of tokens (.npy) cannot be read as shards: write them as tar, and correct `shards`")
 
 
@@ -53,14 +51,7 @@ def _of_ratios(sources: list[dict[Any, Any]], new: NewSpec) -> list[dict[str, An
         source = new.source(str(each["source_name"]), paths or ["unknown.tar"], **{key: ratio})
         if not paths:
             new.note(f"{source['name']}: nothing says where its shards are; correct `shards`")
-        new.note_keys(
-            each,
-            {
-                "max_repetition_ratio": "`wdspec explain` says how many passes there are over each source",
-                "max_source_fraction": "a part of a source is a list of some of its shards",
-            },
-            source["name"],
-        )
+        new.note_keys(each, _NOT_SAID, source["name"])
         made.append(source)
     new.note(
         "ratios were of tokens; here they are shares of samples, which is the same where samples are of one length"
@@ -77,10 +68,10 @@ def _of_lines(text: str, new: NewSpec) -> list[dict[str, Any]]:
 
 
 def _path(text: str, new: NewSpec) -> str:
-    if _TOKENIZER.search(text):
+    if "{TOKENIZER}" in text:
         new.spec.setdefault("vars", {}).setdefault("TOKENIZER", "unset-TOKENIZER")
         new.note("`{TOKENIZER}` in paths is the variable `TOKENIZER` now; write its value under `vars:`")
-        text = _TOKENIZER.sub("${TOKENIZER}", text)
+        text = text.replace("{TOKENIZER}", "${TOKENIZER}")
     return text if text.startswith("$") or "${TOKENIZER}" in text else new.path(text)
 
 

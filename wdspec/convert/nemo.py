@@ -6,87 +6,58 @@ import os
 import re
 from typing import Any
 
-from wdspec.convert.dialect import Dialect
-from wdspec.convert.given import Given, maps_in, named, number, texts_in
-from wdspec.convert.new_spec import NewSpec
+from wdspec.convert.dialect import Dialect, Given, NewSpec, map_with, maps_in, named, number, texts_in
 
-_BRACES = {"_OP_": "{", "_CL_": "}"}
 _OTHER_BRACES = re.compile(r"[(\[<](\d+\.\.\d+)[)\]>]")
 _TARRED = ("tarred_audio_filepaths", "tarred_audio_filepath")
+_PLACES = (*_TARRED, "shar_path", "paths", "manifest_filepath", "cuts_path", "path")
+_KNOWN = (*_PLACES, "type", "weight", "tags", "name")
+_BY_COST = "batch_duration quadratic_duration use_bucketing num_buckets bucket_duration_bins"
+_FILTERS = "min_duration max_duration min_tokens max_tokens min_tps max_tps"
+_NOT_SAID = {
+    **dict.fromkeys(_BY_COST.split(), "batches by cost are a `stage` of your own"),
+    **dict.fromkeys(_FILTERS.split(), "samples are kept or dropped by `select: package.module:function`"),
+    "multi_config": "streams of batches of several kinds are `mix: {unit: batch}`, or several loaders",
+}
 
 
-def _holder(value: Any, depth: int = 0) -> dict[Any, Any] | None:
+def _holder(given: Given) -> dict[Any, Any] | None:
     """The map that has `input_cfg`: the top, `train_ds`, or `model.train_ds` and the like."""
-    if not isinstance(value, dict) or depth > 4:
-        return None
-    if value.get("input_cfg") is not None:
-        return value
-    for key, inner in value.items():
-        if (
-            "val" not in str(key)
-            and "test" not in str(key)
-            and (found := _holder(inner, depth + 1)) is not None
-        ):
-            return found
-    return None
-
-
-def _entries(given: Given) -> dict[Any, Any] | None:
     items = maps_in(given.value)
     if items and all("type" in each and ("input_cfg" in each or _places(each)) for each in items):
         return {"input_cfg": items}
-    return _holder(given.value)
+    return map_with(given.value, lambda each: each.get("input_cfg") is not None, without=("val", "test"))
 
 
 def _convert(given: Given, new: NewSpec) -> None:
-    holder = _entries(given) or {}
-    heat = holder.get("reweight_temperature")
-    heats = heat if isinstance(heat, list) else None
+    holder = _holder(given) or {}
     if (seed := number(holder.get("seed"))) is not None:
         new.spec["seed"] = int(seed)
     if size := new.whole(holder, "batch_size", 1):
         new.spec["batch"] = size
     if workers := number(holder.get("num_workers")):
         new.spec["loader"] = {"workers": int(workers)}
-    new.spec["dataset"] = _Group(given, new, heats, number(heat)).sources(holder["input_cfg"], {}, 0)
-    budgets = "batches by cost are a `stage` of your own"
-    filters = "samples are kept or dropped by `select: package.module:function`"
-    new.note_keys(
-        holder,
-        {
-            **dict.fromkeys(
-                (
-                    "batch_duration",
-                    "quadratic_duration",
-                    "use_bucketing",
-                    "num_buckets",
-                    "bucket_duration_bins",
-                ),
-                budgets,
-            ),
-            **dict.fromkeys(
-                ("min_duration", "max_duration", "min_tokens", "max_tokens", "min_tps", "max_tps"), filters
-            ),
-            "multi_config": "streams of batches of several kinds are `mix: {unit: batch}`, or several loaders",
-        },
-    )
+    groups = _Groups(given.folder, new, holder.get("reweight_temperature"))
+    new.spec["dataset"] = groups.sources(holder["input_cfg"], {}, 0)
+    new.note_keys(holder, _NOT_SAID)
 
 
-class _Group:
-    def __init__(self, given: Given, new: NewSpec, heats: list[Any] | None, heat: float | int | None) -> None:
-        self._given, self._new, self._heats, self._heat = given, new, heats, heat
+class _Groups:
+    """Makes sources of groups.
+
+    Args:
+        heat: the temperature of all levels, or a list of those of each.
+    """
+
+    def __init__(self, folder: str, new: NewSpec, heat: Any) -> None:
+        self._folder, self._new, self._heat = folder, new, heat
 
     def sources(self, listed: Any, tags: dict[str, Any], level: int) -> list[dict[str, Any]]:
         """The sources of one list, with the shares of its level."""
         entries = maps_in(self._read(listed))
         made = [self._source(each, {**tags, **named(each.get("tags"))}, level) for each in entries]
-        heat = (
-            self._heat
-            if self._heats is None
-            else number(self._heats[level])
-            if level < len(self._heats)
-            else None
-        )
+        heats = self._heat if isinstance(self._heat, list) else [self._heat] * (level + 1)
+        heat = number(heats[level]) if level < len(heats) else None
         if any(number(each.get("weight")) is not None for each in entries):
             for source, entry in zip(made, entries, strict=True):
                 weight = number(entry.get("weight"))
@@ -105,29 +76,26 @@ class _Group:
         """A list, which may stand in a file of its own."""
         if not isinstance(listed, str):
             return listed
-        path = os.path.join(self._given.folder, listed)
         try:
-            found = Given.read(path)
+            found = Given.read(os.path.join(self._folder, listed))
         except OSError:
             self._new.note(
                 f"`input_cfg: {listed}` cannot be read here; its sources are missing: convert where it is"
             )
             return []
-        return (_entries(found) or {"input_cfg": found.value})["input_cfg"]
+        return (_holder(found) or {"input_cfg": found.value})["input_cfg"]
 
     def _source(self, entry: dict[Any, Any], tags: dict[str, Any], level: int) -> dict[str, Any]:
         kind, new = str(entry.get("type", "")), self._new
         if entry.get("input_cfg") is not None:
             inner = self.sources(entry["input_cfg"], tags, level + 1)
-            return {
-                "name": new.name(str(entry.get("name") or kind or "group")),
-                "dataset": inner,
-            }
+            return {"name": new.name(str(entry.get("name") or kind or "group")), "dataset": inner}
         places = _places(entry)
         if len(places) > 1 and any(weight is not None for _, weight in places):
-            parts = [self._leaf(kind, [text], tags) for text, _ in places]
-            for part, (_, weight) in zip(parts, places, strict=True):
-                part["weight"] = 1 if weight is None else weight
+            parts = [
+                self._leaf(kind, [text], tags) | {"weight": 1 if weight is None else weight}
+                for text, weight in places
+            ]
             return {"name": new.name(kind), "dataset": parts}
         source = self._leaf(kind, [text for text, _ in places], tags)
         if not places:
@@ -145,9 +113,8 @@ class _Group:
             )
         elif kind == "lhotse_shar":
             new.note(
-                "of lhotse's shar folders the recordings are read; cuts and other fields stand in files "
-                "beside them, which "
-                "are not"
+                "of lhotse's shar folders the recordings are read; cuts and other fields stand in files beside them, "
+                "which are not"
             )
         else:
             new.note(f"{source['name']}: `type: {kind}` may be no tar or JSON lines; correct `shards`")
@@ -165,46 +132,21 @@ def _tempered(weight: float | int, heat: float | int) -> float | int:
 
 def _places(entry: dict[Any, Any]) -> list[tuple[str, float | int | None]]:
     """Where an entry's shards are, each with a weight if it has one: `[[path, weight], path]`."""
-    for key in (*_TARRED, "shar_path", "paths", "manifest_filepath", "cuts_path", "path"):
-        found = entry.get(key)
-        if not found:
-            continue
-        if isinstance(found, dict):  # shar's fields
-            found = next((found[each] for each in ("recording", "audio", *found) if each in found), "")
-        pairs = found if isinstance(found, list) else [found]
-        spelled = []
-        for each in pairs:
-            weight = number(each[1]) if isinstance(each, list) and len(each) == 2 else None
-            texts = texts_in(each[0] if weight is not None else each)
-            spelled += [(_braces(_of_shar(text) if key == "shar_path" else text), weight) for text in texts]
-        return spelled
-    return []
+    key = next((key for key in _PLACES if entry.get(key)), "")
+    found = entry.get(key) or []
+    if isinstance(found, dict):  # shar's fields
+        found = next((found[each] for each in ("recording", "audio", *found) if each in found), "")
+    places = []
+    for each in found if isinstance(found, list) else [found]:
+        weight = number(each[1]) if isinstance(each, list) and len(each) == 2 else None
+        for text in texts_in(each if weight is None else each[0]):
+            if key == "shar_path" and ".tar" not in text:
+                text = f"{text.rstrip('/')}/recording.*.tar"
+            braces = text.replace("_OP_", "{").replace("_CL_", "}")
+            places.append((_OTHER_BRACES.sub(r"{\1}", braces), weight))
+    return places
 
-
-def _of_shar(text: str) -> str:
-    return text if ".tar" in text else f"{text.rstrip('/')}/recording.*.tar"
-
-
-def _braces(text: str) -> str:
-    """`_OP_0..31_CL_` and `(0..31)` as braces."""
-    for theirs, ours in _BRACES.items():
-        text = text.replace(theirs, ours)
-    return _OTHER_BRACES.sub(r"{\1}", text)
-
-
-_KNOWN = (
-    *_TARRED,
-    "type",
-    "weight",
-    "tags",
-    "shar_path",
-    "manifest_filepath",
-    "cuts_path",
-    "paths",
-    "path",
-    "name",
-)
 
 DIALECT = Dialect(
-    "nemo", "NeMo's or lhotse's `input_cfg`", lambda given: _entries(given) is not None, _convert
+    "nemo", "NeMo's or lhotse's `input_cfg`", lambda given: _holder(given) is not None, _convert
 )

@@ -6,9 +6,7 @@ import re
 import shlex
 from typing import Any
 
-from wdspec.convert.dialect import Dialect
-from wdspec.convert.given import Given, number
-from wdspec.convert.new_spec import NewSpec
+from wdspec.convert.dialect import Dialect, Given, NewSpec, number
 
 _BARE = re.compile(r"[^\s:]\S*\.tar(?:\.\w+)?\S*", re.DOTALL)
 
@@ -18,38 +16,37 @@ def _recognises(given: Given) -> bool:
 
 
 def _convert(given: Given, new: NewSpec) -> None:
-    options = _options(given.text)
-    names = {"train": options.get("train-data") or given.text.strip(), "val": options.get("val-data", "")}
+    options, spec = _options(given.text), new.spec
+    texts = (options.get("train-data") or given.text.strip()).split("::")
     factors = [number(each) for each in options.get("train-data-upsampling-factors", "").split("::") if each]
-    order = "resampled" if "dataset-resampled" in options else None
-    texts = names["train"].split("::")
     if factors and len(factors) != len(texts):
         new.note(
             f"there are {len(texts)} sources, but {len(factors)} upsampling factors; none is taken, write `upsample` "
             "yourself"
         )
         factors = []
-    train = [
-        new.source("", new.path(text), upsample=factors[i] if factors else None, order=order)
-        for i, text in enumerate(texts)
-    ]
-    spec = new.spec
+    order = "resampled" if "dataset-resampled" in options else None
+    train: dict[str, Any] = {
+        "dataset": [
+            new.source("", new.path(text), upsample=factor, order=order)
+            for text, factor in zip(texts, factors or [None] * len(texts), strict=True)
+        ]
+    }
     if (seed := new.whole(options, "seed")) is not None:
         spec["seed"] = seed
     spec["defaults"] = {"rename": {"image": "jpg;png;jpeg;webp", "text": "txt"}, "missing": "skip"}
     new.note("what OpenCLIP does with images and texts is its preprocessing: add it as `decode` and `map`")
     if size := new.whole(options, "batch-size", 1):
         spec["batch"] = size
-    epoch: dict[str, Any] = {}
     if samples := new.whole(options, "train-num-samples", 1):
-        epoch = {"epoch": {"samples": samples}}
+        train["epoch"] = {"samples": samples}
     if (workers := new.whole(options, "workers")) is not None:
         spec["loader"] = {"workers": workers}
-    if not names["val"]:
-        spec.update(dataset=train, **epoch)
-        return
-    val = [new.source("val", new.path(text)) for text in names["val"].split("::")]
-    spec["splits"] = {"train": {"dataset": train, **epoch}, "val": {"dataset": val, "epoch": "pass"}}
+    if options.get("val-data"):
+        val = [new.source("val", new.path(text)) for text in options["val-data"].split("::")]
+        spec["splits"] = {"train": train, "val": {"dataset": val, "epoch": "pass"}}
+    else:
+        spec.update(train)
 
 
 def _options(text: str) -> dict[str, str]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from wdspec.convert.dialect import Dialect
-from wdspec.convert.given import Given, number
-from wdspec.convert.new_spec import NewSpec
+from wdspec.convert.dialect import Dialect, Given, NewSpec, number
 
-_KNOWN = ("root", "annotation", "repeat_time", "length", "data_augment", "max_dynamic_patch")
+_OPTIONS = ("data_augment", "max_dynamic_patch")
+_KNOWN = ("root", "annotation", "repeat_time", "length", *_OPTIONS)
 
 
 def _recognises(given: Given) -> bool:
@@ -19,30 +18,30 @@ def _recognises(given: Given) -> bool:
 
 
 def _convert(given: Given, new: NewSpec) -> None:
-    made = []
+    dataset = []
     for name, entry in given.top.items():
-        made.append(source := _source(str(name), entry, new))
+        source = _source(str(name), entry, new)
         new.note_unknown(entry, _KNOWN, source["name"])
-    new.spec["dataset"] = made
-    if all("samples" in each for each in made):
+        dataset.append(source)
+    new.spec["dataset"] = dataset
+    if all("samples" in each for each in dataset):
         new.spec["mix"] = {"by": "samples"}
-    elif len(made) > 1:
+    elif len(dataset) > 1:
         new.note("give each source its `samples`, with `mix: {by: samples}`; until then they count by files")
     new.note(
-        "images stand below `root`, beside the texts, and are not read: write shards with `wdspec create`, "
-        "and correct `shards`"
+        "images stand below `root`, beside the texts, and are not read: write shards with `wdspec create`, and correct "
+        "`shards`"
     )
 
 
 def _source(name: str, entry: dict[Any, Any], new: NewSpec) -> dict[str, Any]:
     length, times = number(entry.get("length")), number(entry.get("repeat_time"))
-    options = {key: entry[key] for key in ("data_augment", "max_dynamic_patch") if key in entry}
     source = new.source(
         name,
         new.path(str(entry["annotation"])),
         samples=int(length) if length and length >= 1 else None,
-        upsample=times if times not in (None, 1) else None,
-        tags=options,
+        upsample=None if times == 1 else times,
+        tags={key: entry[key] for key in _OPTIONS if key in entry},
     )
     if times not in (None, 1):
         new.note(

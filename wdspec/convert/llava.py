@@ -7,9 +7,7 @@ import os
 import re
 from typing import Any
 
-from wdspec.convert.dialect import Dialect
-from wdspec.convert.given import MAX_BYTES, Given, maps_in
-from wdspec.convert.new_spec import NewSpec
+from wdspec.convert.dialect import MAX_BYTES, Dialect, Given, NewSpec, maps_in
 
 _STRATEGY = re.compile(r"(first|end|random):(\d+(?:\.\d+)?)(%?)")
 
@@ -20,19 +18,18 @@ def _recognises(given: Given) -> bool:
 
 
 def _convert(given: Given, new: NewSpec) -> None:
-    made = [_source(each, given, new) for each in maps_in(given.top["datasets"])]
-    new.spec["dataset"] = made
-    if all("samples" in each for each in made):
+    dataset = [_source(each, given, new) for each in maps_in(given.top["datasets"])]
+    new.spec["dataset"] = dataset
+    if all("samples" in each for each in dataset):
         new.spec["mix"] = {"by": "samples"}
-    elif len(made) > 1:
+    elif len(dataset) > 1:
         new.note(
-            "sources counted by their samples, and of some nobody knows here how many these are: give each "
-            "its `samples`, with "
-            "`mix: {by: samples}`; until then they count by files"
+            "sources counted by their samples, and of some nobody knows here how many these are: give each its "
+            "`samples`, with `mix: {by: samples}`; until then they count by files"
         )
     new.note(
-        "images stand in files beside the texts, which are not read: write shards with `wdspec create`, and "
-        "correct `shards`"
+        "images stand in files beside the texts, which are not read: write shards with `wdspec create`, and correct "
+        "`shards`"
     )
 
 
@@ -54,7 +51,7 @@ def _source(entry: dict[Any, Any], given: Given, new: NewSpec) -> dict[str, Any]
     if strategy != "all":
         new.note(
             f"{source['name']}: `sampling_strategy: {strategy}` took a part of its samples, always the same; "
-            "here all of them " + ("come, as much more seldom" if part < 1 else "come")
+            f"here all of them come{', as much more seldom' if part < 1 else ''}"
         )
     return source
 

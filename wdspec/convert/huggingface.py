@@ -6,9 +6,7 @@ import ast
 import copy
 from typing import Any
 
-from wdspec.convert.dialect import Dialect
-from wdspec.convert.given import Given, number, texts_in
-from wdspec.convert.new_spec import NewSpec
+from wdspec.convert.dialect import Dialect, Given, NewSpec, number, texts_in
 
 _MIXERS = ("interleave_datasets", "concatenate_datasets")
 _READABLE = ("webdataset", "json")
@@ -81,9 +79,8 @@ class _Reading:
             made["seed"] = int(seed)
         strategy = self._literal(_keyword(call, "stopping_strategy")) or "first_exhausted"
         new.note(
-            f"`stopping_strategy={strategy!r}`: here a source that comes to its end begins anew; an epoch "
-            "ends after so "
-            "many samples: `epoch: …`"
+            f"`stopping_strategy={strategy!r}`: here a source that comes to its end begins anew; an epoch ends after "
+            "so many samples: `epoch: …`"
         )
         return made
 
@@ -107,9 +104,8 @@ class _Reading:
         texts = [f"hf://datasets/{path}/{each}" for each in texts_in(files)] if files else []
         source = new.source(wanted, texts or f"hf://datasets/{path}/" + (f"{folder}/" if folder else ""))
         new.note(
-            f"{source['name']}: its files (of the split {split}) must be tar or JSON lines; Parquet cannot "
-            "be read: write "
-            "shards of it, and correct `shards`"
+            f"{source['name']}: its files (of the split {split}) must be tar or JSON lines; Parquet cannot be read: "
+            "write shards of it, and correct `shards`"
         )
         return source
 
