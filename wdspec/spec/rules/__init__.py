@@ -9,10 +9,10 @@ rule; a few general ones (E105, E206, E207, E212, E214, W102) have several, sinc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from wdspec.spec.build import Composition
-from wdspec.spec.codes import COMPOSE_CODES, FILE_CODES, VALUE_CODES, Code
+from wdspec.spec.codes import Code, general_codes
 from wdspec.spec.problems import Problems
 from wdspec.spec.rules import (
     batches,
@@ -49,10 +49,7 @@ def compare_splits(splits: Sequence[Composition], problems: Problems) -> None:
                 problems.add(each.about.code, *finding)
 
 
-def all_codes() -> dict[str, Code]:
+def all_codes() -> Mapping[str, Code]:
     """The page of every code a problem may carry, in order of codes."""
-    from wdspec.spec.data_codes import DATA_CODES, SAMPLE_CODES, SHARD_CODES  # no spec needs them
-
-    owned = {each.about.code: each.about for each in RULES if each.about.title}
-    pages = FILE_CODES | COMPOSE_CODES | VALUE_CODES | DATA_CODES | SHARD_CODES | SAMPLE_CODES | owned
-    return dict(sorted(pages.items()))
+    pages = [*general_codes(), *(each.about for each in RULES if each.about.title)]
+    return {page.code: page for page in sorted(pages)}

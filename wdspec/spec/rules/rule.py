@@ -59,8 +59,7 @@ def rule(
 ) -> Callable[[Check], Check]:
     """Makes a rule of a function. See `Code` for the arguments that are not described here.
 
-    Without `title` and `explanation` the code's page is elsewhere: with another rule, or in `VALUE_CODES` or
-    `COMPOSE_CODES`.
+    Without `title` and `explanation` the code's page is elsewhere: with another rule, or in `codes.md`.
 
     Args:
         keys: the keys that it needs, as `Composition.keys` has them, one of them at least: without them it cannot
