@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from wdspec.cli.main import cli
-from wdspec.spec.language import aistore, locations, options
 from wdspec.spec.language import batch as batch_options
+from wdspec.spec.language import locations, options
 from wdspec.spec.reference import reference_text
 from wdspec.spec.rules import all_codes
 from wdspec.spec.schema import json_schema, json_schema_text

@@ -18,8 +18,8 @@ from pydantic import BaseModel
 
 from wdspec.planning.passes import Pass
 from wdspec.planning.plan import Plan
-from wdspec.spec.language.aistore import Etl
 from wdspec.spec.language.effects import DeclaredKey, declared_keys
+from wdspec.spec.language.locations import Etl
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl, UrlSequence
 

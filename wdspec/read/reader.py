@@ -15,7 +15,7 @@ from wdspec.read.pass_slot import PassReading, PassStream, Spare
 from wdspec.read.slot import SlotStream
 from wdspec.read.stage import StagedSlot
 from wdspec.read.transform import LiveSource, MapSteps, Sample, SourceParts, built
-from wdspec.spec.language.functions import Call
+from wdspec.spec.language.samples import Call
 from wdspec.spec.spec import Spec
 
 SlotTable = Mapping[int, bytes]

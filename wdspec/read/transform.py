@@ -30,8 +30,8 @@ from wdspec.read.budget import Budget
 from wdspec.read.randomness import GlobalGenerators, SampleAtWork, current, slot_key
 from wdspec.read.shard import ShardOpener
 from wdspec.spec.language.expect import ExpectedField
-from wdspec.spec.language.functions import Call
 from wdspec.spec.language.options import Errors
+from wdspec.spec.language.samples import Call
 from wdspec.spec.language.values import SkipCause
 
 Step = Callable[[dict[str, Any]], "dict[str, Any] | None"]

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SkipValidation
 
 from wdspec.base.redaction import redacted_urls
-from wdspec.spec.language.aistore import AIStoreOrNone, Etl
 from wdspec.spec.language.batch import Batch, read_batch
 from wdspec.spec.language.display import Discreet, in_a_line, sources_as_html
 from wdspec.spec.language.effects import (
@@ -23,8 +22,15 @@ from wdspec.spec.language.effects import (
     declared_keys,
 )
 from wdspec.spec.language.expect import Expectations
-from wdspec.spec.language.functions import Calls, StageOrNone
-from wdspec.spec.language.locations import CacheOrNone, OutputOptions, RewriteRule, StorageOrNone, read_output
+from wdspec.spec.language.locations import (
+    AIStoreOrNone,
+    CacheOrNone,
+    Etl,
+    OutputOptions,
+    RewriteRule,
+    StorageOrNone,
+    read_output,
+)
 from wdspec.spec.language.options import (
     Allowances,
     Elastic,
@@ -36,7 +42,15 @@ from wdspec.spec.language.options import (
     read_epoch,
     read_errors,
 )
-from wdspec.spec.language.samples import Decoding, KeyRule, KeyRuleOrWord, RenameTargets, Scale
+from wdspec.spec.language.samples import (
+    Calls,
+    Decoding,
+    KeyRule,
+    KeyRuleOrWord,
+    RenameTargets,
+    Scale,
+    StageOrNone,
+)
 from wdspec.spec.language.steps import SkippedSteps
 from wdspec.spec.language.values import (
     SUFFIXES,

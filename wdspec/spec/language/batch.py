@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, AffectsSamples
-from wdspec.spec.language.functions import Call
+from wdspec.spec.language.samples import Call
 from wdspec.spec.language.values import (
     CALLABLE_FORM,
     BatchSize,
