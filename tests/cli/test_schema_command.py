@@ -22,7 +22,7 @@ from wdspec.spec.validation import keys_of
 ROOT = Path(__file__).parents[2]
 SCHEMA = json_schema()
 CODES = all_codes()
-MODELS = vars(options) | vars(batch_options) | vars(locations) | vars(aistore)
+MODELS = vars(options) | vars(batch_options) | vars(locations)
 
 
 def fits(value: Any, schema: dict[str, Any]) -> bool:

@@ -20,8 +20,8 @@ from wdspec.cli.explain.sample_sizes import Measure, measure, measured_before
 from wdspec.cli.explain.wording import explained_fields, fields_in_words, steps_in_words
 from wdspec.fields.samples import SampleFields
 from wdspec.planning.plan import Plan, SourcePlan
-from wdspec.planning.seat import find_seat
-from wdspec.planning.topology import Seat, Topology, batching
+from wdspec.planning.plan import choose_batching as batching
+from wdspec.planning.topology import Seat, Topology, find_seat
 from wdspec.shards.shards import ListedSpec
 from wdspec.spec.measurements import Measurements
 from wdspec.spec.spec import Source, Spec
