@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from wdspec.base.errors import UrlError, UsageError
-from wdspec.urls.urls import is_relative, parse_shards
+from wdspec.urls.urls import is_command, is_relative, parse_shards
 
 MAX_BYTES = 8 * 1024 * 1024
 MAX_VALUES = 1_000_000
@@ -201,11 +201,10 @@ class NewSpec:
 
         Their values are not looked up, since what is in an environment may be secret.
         """
-        is_command = text.lstrip().startswith("pipe:")
 
         def replaced(match: re.Match[str]) -> str:
             name = match[1] or match[3]
-            if is_command:
+            if is_command(text.lstrip()):
                 return f"$${{{name}}}"  # the shell's own
             own = re.sub(r"^WDS_", "", name)
             self.spec.setdefault("vars", {}).setdefault(own, match[2] or f"unset-{own}")

@@ -107,11 +107,11 @@ class Composition:
     def keys(self) -> set[str]:
         """The keys of the top level, of all sources, and of the maps right below them.
 
-        Among them is `pass` where an epoch is one, however that is written, and `WDS_SECURE` where it is set.
+        Among them is `pass` where an epoch is one, however that is written, and `secure` where WDS_SECURE is set.
         """
         found = {"pass"} if self.spec.is_pass else set()
         if self.variant.secure:
-            found.add("WDS_SECURE")
+            found.add("secure")
         for holder in (self.top, *(draft.node for draft in every_draft(self.drafts))):
             found.update(holder.entries)
             for entry in holder.entries.values():

@@ -7,7 +7,7 @@ import re
 from wdspec.spec.build import Composition
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_patterns import parts_of
-from wdspec.urls.urls import scheme_of
+from wdspec.urls.urls import is_command, scheme_of
 
 
 @rule(
@@ -85,7 +85,7 @@ def small_caches(composition: Composition) -> Findings:
         1 if part.listed else len(part.braces)
         for _, _, parts in parts_of(composition)
         for part in parts
-        if scheme_of(part.text) not in ("", "file", "pipe")
+        if scheme_of(part.text) not in ("", "file") and not is_command(part.text)
     )
     if cache.size < remote * LEAST_SHARD:
         message = f"{cache.size:,} bytes are {cache.size // remote:,} for each of {remote:,} shards"

@@ -15,7 +15,7 @@ from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_patterns import parts_of
 from wdspec.spec.tree import ListNode, MapNode, Scalar
 from wdspec.urls.rewrite import Rule
-from wdspec.urls.urls import scheme_of
+from wdspec.urls.urls import is_command, scheme_of
 
 
 @rule("E212", keys="rewrite output")
@@ -186,7 +186,7 @@ def rewrites_into_pipes(composition: Composition) -> Findings:
     for effect in rewrite_effects(composition):
         url = effect.matched
         command = "" if url is None else effect.rule.apply(url)
-        if url is None or scheme_of(command) != "pipe" or not scheme_of(url):
+        if url is None or not is_command(command) or not scheme_of(url):
             continue
         word = _word_with(url.rpartition("/")[2], command)
         if word is not None and "://" not in word and not word.startswith(("/", ".", "~")):
@@ -218,7 +218,7 @@ def foreign_templates(composition: Composition) -> Findings:
     """`$1` and the like in a replacement; the shell of a `pipe:` may mean its own."""
     for effect in rewrite_effects(composition):
         found = _DOLLAR.search(effect.rule.replacement)
-        if found is not None and scheme_of(effect.rule.replacement) != "pipe":
+        if found is not None and not is_command(effect.rule.replacement):
             message = f"`{found[0]}` stands for itself"
             yield Finding(
                 effect.at.value_or_self("to"), message, f"write `\\{found[1]}` for group {found[1]}"

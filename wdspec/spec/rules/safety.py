@@ -10,6 +10,7 @@ from wdspec.spec.language.values import PICKLE_DECODERS, SECURE_REFUSES
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
 from wdspec.spec.tree import ListNode, MapNode, Node, locate, scalars
+from wdspec.urls.urls import names_command
 
 
 def decoder_names(leaf: Draft) -> Iterator[tuple[Node, str]]:
@@ -54,7 +55,7 @@ def _collating(collate: Node) -> Iterator[Node]:
     "forbidden by WDS_SECURE",
     "With WDS_SECURE=1 no spec may run a program (`pipe:`) or user code (`map`, `select`, `stage`, `collate`, "
     "decoders), or `allow` more. Any value forbids, but empty, 0, false, no and off.",
-    keys="WDS_SECURE",
+    keys="secure",
 )
 def secure_mode_refusals(composition: Composition) -> Findings:
     """Functions, programs and `allow`, wherever the spec names them."""
@@ -82,7 +83,7 @@ def secure_mode_refusals(composition: Composition) -> Findings:
 
 def _programs(node: Node | None) -> Findings:
     text = getattr(node, "value", None)
-    if node is not None and isinstance(text, str) and "pipe:" in text.lower():
+    if node is not None and isinstance(text, str) and names_command(text):
         yield _refused(node, "`pipe:`")
 
 

@@ -12,7 +12,7 @@ from wdspec.spec.problems import quoted
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
 from wdspec.spec.tree import ListNode, Scalar
-from wdspec.urls.urls import Part, parse_shards, scheme_of
+from wdspec.urls.urls import FSSPEC, Part, is_command, parse_shards, row_of
 
 
 def shard_texts(composition: Composition) -> Iterator[tuple[Draft, Scalar, Sequence[Part] | UrlError]]:
@@ -138,7 +138,7 @@ def joined_lists(composition: Composition) -> Findings:
     """The end of one shard and the beginning of another."""
     for text, written in written_texts(composition):
         found = _JOINED.search(_without_braces(written))
-        if found is not None and scheme_of(written) != "pipe":
+        if found is not None and not is_command(written):
             folded = "- " in found[0]
             message = f"{quoted(found[0].strip())} stands inside one text, which is one pattern"
             hint = (
@@ -173,7 +173,7 @@ def backslashes(composition: Composition) -> Findings:
     """Backslashes before what needs none."""
     for text, written in written_texts(composition):
         found = _BACKSLASH.search(written)
-        if found is not None and scheme_of(written) != "pipe":
+        if found is not None and not is_command(written):
             message = "the backslash is not part of the path, it makes the next character literal"
             yield Finding(
                 text, message, f"write `{written.replace(_ONE, '/')}`", text.column_at(found.start())
@@ -223,11 +223,7 @@ def unsuited_files(composition: Composition) -> Findings:
     """Suffixes of tables, archives, pictures, sound and video."""
     for text, written in written_texts(composition):
         found = _UNSUITED.search(written)
-        if (
-            found is not None
-            and not written.startswith("@")
-            and scheme_of(written) not in ("pipe", "http", "https")
-        ):
+        if found is not None and not written.startswith("@") and row_of(written).globs:
             message = f"`.{found[1].lower()}` files are no shards"
             hint = "make shards of them with `wdspec create`"
             if found[1].lower() == "txt":
@@ -251,8 +247,8 @@ def open_folders(composition: Composition) -> Findings:
     """Objects of a store whose names have no suffix, pattern or number."""
     for text, written in written_texts(composition):
         last = written.rpartition("/")[2]
-        remote = scheme_of(written) not in ("", "pipe", "file", "http", "https", "ais")
-        if remote and last and not _FILE.search(last):
+        is_object = row_of(written).store == FSSPEC
+        if is_object and last and not _FILE.search(last):
             message = f"{quoted(written)} is taken for one shard, and looks like a directory"
             yield Finding(text, message, f"write {quoted(written + '/')} if it is one")
 
@@ -272,7 +268,7 @@ _VARIABLE = re.compile(r"(?<![$\\])\$([A-Za-z_]\w*)")
 def shell_variables(composition: Composition) -> Findings:
     """A dollar sign with a name behind it; the shell of a `pipe:` replaces its own."""
     for text, written in written_texts(composition):
-        found = None if scheme_of(written) == "pipe" else _VARIABLE.search(written)
+        found = None if is_command(written) else _VARIABLE.search(written)
         if found is not None:
             home = found[1] == "HOME" and found.start() == 0
             hint = f"write `${{{found[1]}}}`, and set it by `--var`, `WDS_{found[1]}` or `vars:`"
