@@ -36,7 +36,7 @@ from wdspec.spec.variants import (
     override_text,
     override_tree,
 )
-from wdspec.spec.yaml import typed
+from wdspec.spec.yaml import parse_scalar
 
 SpecSource = str | os.PathLike[str] | Mapping[str, Any] | Spec
 """What a spec can be given as: a path (`x.yaml`, `x.yaml#val`), a dict, or a `Spec`."""
@@ -290,7 +290,7 @@ def _variables(vars: Mapping[str, Any], directory: str, problems: Problems) -> d
     for name, value in vars.items():
         origin = Origin(f"the variable {name}", directory, None)
         if isinstance(value, str) and value and "\0" not in value:
-            nodes[name] = Scalar(origin, 0, 0, typed(value), text=value)
+            nodes[name] = Scalar(origin, 0, 0, parse_scalar(value), text=value)
         elif (node := from_python(value, origin, problems)) is not None:
             nodes[name] = node
     return nodes

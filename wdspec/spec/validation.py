@@ -174,7 +174,7 @@ def _inside(value: Node, model: type[Model], where: str, problems: Problems) -> 
     if isinstance(value, MapNode):
         return check_keys(value, model, where, problems) if model.takes(value.entries) else value
     if isinstance(value, ListNode):
-        return value.mapped(
+        return value.map(
             lambda item: _inside(item, model, where, problems) if isinstance(item, MapNode) else item
         )
     return value

@@ -10,7 +10,7 @@ from wdspec.base.errors import did_you_mean
 from wdspec.spec.language.values import RESERVED_VARIABLES
 from wdspec.spec.problems import Problems, shown
 from wdspec.spec.tree import ListNode, MapEntry, MapNode, Node, Scalar, is_null, plain, scalars
-from wdspec.spec.yaml import MAX_NODES, typed
+from wdspec.spec.yaml import MAX_NODES, parse_scalar
 
 MAX_TEXT = 65_536
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -106,7 +106,7 @@ class Scope:
         if isinstance(node, Scalar):
             return self._scalar(node) if isinstance(node.value, str) and "${" in node.value else node
         if isinstance(node, ListNode):
-            return node.mapped(self.expand)
+            return node.map(self.expand)
         assert isinstance(node, MapNode)
         return self.expand_map(node)
 
@@ -270,5 +270,5 @@ def used_names(node: Node) -> set[str]:
 
 def _spelt(text: str, node: Node, directory: str) -> Scalar:
     """A text from outside the file, typed as a plain scalar would be; empty stays text, for null removes."""
-    value = typed(text) if text else ""
+    value = parse_scalar(text) if text else ""
     return node.scalar(value, directory=directory, text=text)

@@ -1,11 +1,8 @@
 """YAML text -> tree, built from the parser's events, with limits that hold against hostile files.
 
-What a plain scalar means: the core schema of YAML 1.2, and `1_000_000` for long numbers.
-
-YAML 1.1, which PyYAML follows, makes `yes` and `on` true, `1:30` ninety and `1e-3` text; here they are text,
-text and a number.
-
-The YAML parser's complaints in words that say what to change.
+Scalars follow the core schema of YAML 1.2, plus `1_000_000` for long numbers. PyYAML's YAML 1.1 would make `yes` and `on`
+true, `1:30` ninety and `1e-3` text; here they are text, text and a number. What the YAML parser complains about is
+reported in words that say what to change.
 """
 
 from __future__ import annotations
@@ -21,112 +18,6 @@ import yaml
 from wdspec.spec.problems import Problem, Problems
 from wdspec.spec.tree import ListNode, MapEntry, MapNode, Node, Origin, Scalar
 
-_WORDS: dict[str, bool | float | None] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), math.inf),
-    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
-    **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
-}
-_INTEGER = re.compile(r"[-+]?[0-9]+(?:_[0-9]+)*")
-_BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_LONGEST = 60  # longer than any number that is one; and int() of thousands of digits is refused by Python
-
-
-def typed(text: str) -> str | int | float | bool | None:
-    """The value that a plain scalar stands for."""
-    if text in _WORDS:
-        return _WORDS[text]
-    if len(text) > _LONGEST or text[0] not in "+-.0123456789":
-        return text
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    if _BASED.fullmatch(text):
-        return int(text, 0)
-    if _FLOAT.fullmatch(text):
-        return float(text)
-    return text
-
-
-_QUOTE_BRACES = 'quote texts that hold `{`, `}`, `[`, `]` or `,` inside `{…}` and `[…]`: "a-{000..123}.tar"'
-
-_COMPLAINTS = (
-    (
-        "mapping values are not allowed",
-        "a second `: ` in one line",
-        "put the text in quotes, or check the indentation",
-    ),
-    ("expected ',' or '}'", "this map `{…}` is not closed or a comma is missing", _QUOTE_BRACES),
-    ("expected ',' or ']'", "this list `[…]` is not closed or a comma is missing", _QUOTE_BRACES),
-    (
-        "could not find expected ':'",
-        "expected `key: value` here",
-        "check for a missing `:` or for the indentation",
-    ),
-    (
-        "did not find expected key",
-        "expected a key here",
-        "check the indentation, and quotes that end too early",
-    ),
-    ("expected '-' indicator", "expected a list entry `- …` here", "check the indentation"),
-    ("expected <block end>", "this does not fit what stands before it", "check the indentation"),
-    ("unexpected end of stream", "a quotation begins and is never closed", "close the quotes"),
-    ("unknown escape character", "there is no such `\\` escape", "use single quotes: '…'"),
-    (
-        "expected alphabetic or numeric",
-        "`*` and `&` mark aliases and anchors",
-        "put the text in quotes: '*.tar'",
-    ),
-    ("undefined tag handle", "a tag (`!name`) is not allowed", "remove it, or put the text in quotes"),
-    ("while scanning a tag", "a tag (`!name`) is not allowed", "remove it, or put the text in quotes"),
-    ("tab character", "a tab stands where spaces must", "indent with spaces"),
-    ("incompatible YAML document", "this is not YAML 1.2", "remove the `%YAML` line"),
-    ("expected <document start>", "something stands after the end of the document", "check the indentation"),
-    ("node content", "expected a value here", _QUOTE_BRACES),
-)
-_ASSIGNED = re.compile(r"(\s*)([A-Za-z_]\w{0,40})\s*=\s*(\S.{0,60})")
-_STARTS = {
-    "\t": ("a tab stands where spaces must", "indent with spaces"),
-    "@": ("`@` cannot begin a text without quotes", "put it in quotes: '@shards.txt'"),
-    "`": ("a backquote cannot begin a text without quotes", "put the text in quotes"),
-    "%": ("`%` cannot begin a text without quotes", "put the text in quotes"),
-}
-
-
-def explain_syntax_error(error: Any, origin: Origin, problems: Problems) -> None:
-    """Notes the problem behind a `yaml.MarkedYAMLError`."""
-    mark = error.problem_mark or error.context_mark
-    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    text = origin.line(line)
-    if text is None and line > 1:  # the parser stands behind the last line
-        line -= 1
-        text = origin.line(line)
-        column = len(text or "") + 1
-    complaint = f"{error.context or ''} {error.problem or ''}".strip()
-    message, hint = f"this is not YAML: {complaint}", "check quotes, brackets and indentation"
-    at = (text or "")[column - 1 : column]
-    if "cannot start any token" in complaint and at in _STARTS:
-        message, hint = _STARTS[at]
-    else:
-        for fragment, meaning, remedy in _COMPLAINTS:
-            if fragment in complaint:
-                message, hint = meaning, remedy
-                break
-    for number in (line - 1, line):  # a line without a colon goes on in the next one
-        assigned = _ASSIGNED.fullmatch(origin.line(number) or "")
-        if assigned and message == _COMPLAINTS[0][1]:
-            line, column = number, len(assigned[1]) + 1
-            message, hint = "this is no `key: value`", f"write `{assigned[2]}: {assigned[3]}`"
-            break
-    if (text or "")[: column - 1].strip(" ").startswith("\t") or (at == "\t"):
-        message, hint = _STARTS["\t"]
-    if error.context_mark and error.context_mark.line + 1 != line:
-        message += f" (what it belongs to begins in line {error.context_mark.line + 1})"
-    problems.add("E005", Scalar(origin, line, column, None), message, hint)
-
-
 MAX_BYTES = 4 * 2**20
 MAX_DEPTH = 64
 MAX_NODES = 100_000
@@ -136,7 +27,7 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 
 
 def decode_text(data: bytes, name: str, problems: Problems) -> str | None:
-    """The bytes of a file as text; None, and a problem, when they are not UTF-8."""
+    """Decode the bytes of a file; None, and a problem, if they are not UTF-8."""
     if data.startswith(BOM_UTF8):
         data = data[len(BOM_UTF8) :]
         hint = "save it as UTF-8 without BOM"
@@ -162,10 +53,10 @@ def _undecodable(data: bytes, start: int, name: str) -> Problem:
 
 
 def parse(text: str, origin: Origin, problems: Problems) -> Node | None:
-    """The tree of a YAML text; None, and problems, when it has none. An empty text is `null`.
+    """Parse a YAML text; None, and problems, if that is impossible. An empty text is `null`.
 
-    Mistakes that leave the structure plain (a tag, a duplicate key, a key that is not text) are reported and left out,
-    so that the remaining file is checked too.
+    Mistakes that do not affect the structure (a tag, a duplicate key, a key that is not text) are reported and left
+    out, so that the rest of the file is checked too.
     """
     bad = _UNPRINTABLE.search(text)
     if bad:
@@ -189,36 +80,36 @@ def parse(text: str, origin: Origin, problems: Problems) -> Node | None:
 
 
 class _StopError(Exception):
-    """The file is beyond a limit; the problem is noted."""
+    """The file exceeds a limit; the problem has been added."""
 
 
 class _Refused(Scalar):
-    """Stands for what was refused: as a key it drops its value, and as a value it is null."""
+    """Takes the place of something that was refused: a key is dropped with its value, and a value becomes null."""
 
     __slots__ = ()
 
 
 class _Builder:
-    """Makes nodes of the parser's events: each method takes the event that something begins with, and reads to its end.
+    """Builds nodes from the parser's events: each method takes the first event of something and reads to its end.
 
     Args:
-        next_event: gives the next event.
+        next_event: returns the next event.
     """
 
     def __init__(self, next_event: Callable[[], Any], origin: Origin, problems: Problems) -> None:
         self.next, self.origin, self.problems = next_event, origin, problems
         self.anchors: dict[str, Node] = {}
         self.open: list[str | None] = []
-        """The anchors of the lists and maps whose end has not come yet."""
+        """The anchors of the lists and maps that are being read."""
         self.nodes = 0
 
     def document(self) -> Node | None:
-        """The root of the only document; nothing where it is empty."""
-        self.next()  # the stream begins
+        """Read the only document; null if it is empty."""
+        self.next()  # the start of the stream
         if isinstance(self.next(), yaml.StreamEndEvent):
             return Scalar(self.origin, 1, 1, None)
         root = self.node(self.next())
-        self.next()  # the document ends
+        self.next()  # the end of the document
         after = self.next()
         if not isinstance(after, yaml.StreamEndEvent):
             hint = "write one spec a file, without `---` between parts"
@@ -253,7 +144,7 @@ class _Builder:
             self.origin,
             mark.line + 1,
             mark.column + 1,
-            typed(value) if not style and event.tag is None else value,
+            parse_scalar(value) if not style and event.tag is None else value,
             offset=quotes if exact and event.anchor is None and event.tag is None else None,
             width=width,
             text=value,
@@ -329,9 +220,115 @@ class _Builder:
             self.stop("E009", at, message, "use braces (`{000..123}`) or an `@file` for long lists of shards")
 
     def at(self, event: Any) -> _Refused:
-        """What to point at, or to put in place of what is refused there."""
+        """What to point at for an event, or to put in its place if it is refused."""
         return _Refused(self.origin, event.start_mark.line + 1, event.start_mark.column + 1, None)
 
     def stop(self, code: str, at: Node, message: str, hint: str) -> NoReturn:
         self.problems.add(code, at, message, hint)
         raise _StopError
+
+
+_WORDS: dict[str, bool | float | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), math.inf),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
+}
+_INTEGER = re.compile(r"[-+]?[0-9]+(?:_[0-9]+)*")
+_BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_LONGEST = 60  # longer than any number; and Python refuses int() of thousands of digits
+
+
+def parse_scalar(text: str) -> str | int | float | bool | None:
+    """The value of a plain scalar."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if len(text) > _LONGEST or text[0] not in "+-.0123456789":
+        return text
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _BASED.fullmatch(text):
+        return int(text, 0)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return text
+
+
+_QUOTE_BRACES = 'quote texts that hold `{`, `}`, `[`, `]` or `,` inside `{…}` and `[…]`: "a-{000..123}.tar"'
+
+_COMPLAINTS = (
+    (
+        "mapping values are not allowed",
+        "a second `: ` in one line",
+        "put the text in quotes, or check the indentation",
+    ),
+    ("expected ',' or '}'", "this map `{…}` is not closed or a comma is missing", _QUOTE_BRACES),
+    ("expected ',' or ']'", "this list `[…]` is not closed or a comma is missing", _QUOTE_BRACES),
+    (
+        "could not find expected ':'",
+        "expected `key: value` here",
+        "check for a missing `:` or for the indentation",
+    ),
+    (
+        "did not find expected key",
+        "expected a key here",
+        "check the indentation, and quotes that end too early",
+    ),
+    ("expected '-' indicator", "expected a list entry `- …` here", "check the indentation"),
+    ("expected <block end>", "this does not fit what stands before it", "check the indentation"),
+    ("unexpected end of stream", "a quotation begins and is never closed", "close the quotes"),
+    ("unknown escape character", "there is no such `\\` escape", "use single quotes: '…'"),
+    (
+        "expected alphabetic or numeric",
+        "`*` and `&` mark aliases and anchors",
+        "put the text in quotes: '*.tar'",
+    ),
+    ("undefined tag handle", "a tag (`!name`) is not allowed", "remove it, or put the text in quotes"),
+    ("while scanning a tag", "a tag (`!name`) is not allowed", "remove it, or put the text in quotes"),
+    ("tab character", "a tab stands where spaces must", "indent with spaces"),
+    ("incompatible YAML document", "this is not YAML 1.2", "remove the `%YAML` line"),
+    ("expected <document start>", "something stands after the end of the document", "check the indentation"),
+    ("node content", "expected a value here", _QUOTE_BRACES),
+)
+_ASSIGNED = re.compile(r"(\s*)([A-Za-z_]\w{0,40})\s*=\s*(\S.{0,60})")
+_STARTS = {
+    "\t": ("a tab stands where spaces must", "indent with spaces"),
+    "@": ("`@` cannot begin a text without quotes", "put it in quotes: '@shards.txt'"),
+    "`": ("a backquote cannot begin a text without quotes", "put the text in quotes"),
+    "%": ("`%` cannot begin a text without quotes", "put the text in quotes"),
+}
+
+
+def explain_syntax_error(error: Any, origin: Origin, problems: Problems) -> None:
+    """Add the problem that a `yaml.MarkedYAMLError` is about."""
+    mark = error.problem_mark or error.context_mark
+    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    text = origin.line(line)
+    if text is None and line > 1:  # the parser is past the last line
+        line -= 1
+        text = origin.line(line)
+        column = len(text or "") + 1
+    complaint = f"{error.context or ''} {error.problem or ''}".strip()
+    message, hint = f"this is not YAML: {complaint}", "check quotes, brackets and indentation"
+    at = (text or "")[column - 1 : column]
+    if "cannot start any token" in complaint and at in _STARTS:
+        message, hint = _STARTS[at]
+    else:
+        for fragment, meaning, remedy in _COMPLAINTS:
+            if fragment in complaint:
+                message, hint = meaning, remedy
+                break
+    for number in (line - 1, line):  # a line without a colon continues in the next one
+        assigned = _ASSIGNED.fullmatch(origin.line(number) or "")
+        if assigned and message == _COMPLAINTS[0][1]:
+            line, column = number, len(assigned[1]) + 1
+            message, hint = "this is no `key: value`", f"write `{assigned[2]}: {assigned[3]}`"
+            break
+    if (text or "")[: column - 1].strip(" ").startswith("\t") or (at == "\t"):
+        message, hint = _STARTS["\t"]
+    if error.context_mark and error.context_mark.line + 1 != line:
+        message += f" (what it belongs to begins in line {error.context_mark.line + 1})"
+    problems.add("E005", Scalar(origin, line, column, None), message, hint)

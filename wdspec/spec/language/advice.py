@@ -6,60 +6,50 @@ What to write instead of a wrong value, by the key it stands under.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-KEYS = {
-    "url": "shards",
-    "urls": "shards",
-    "path": "shards",
-    "paths": "shards",
-    "files": "shards",
-    "datasets": "dataset",
-    "sources": "dataset",
-    "prob": "probability",
-    "p": "probability",
-    "ratio": "weight",
-    "share": "weight",
-    "batch_size": "batch",
-    "batchsize": "batch",
-    "num_workers": "loader.workers",
-    "workers": "loader.workers",
-    "pin_memory": "loader.pin_memory",
-    "prefetch_factor": "loader.prefetch",
-    "persistent_workers": "loader.persistent",
-    "transform": "map",
-    "transforms": "map",
-    "preprocess": "map",
-    "decoder": "decode",
-    "decoders": "decode",
-    "filter": "select",
-    "variables": "vars",
-    "envs": "environments",
-    "resampled": "order: resampled",
-    "shardshuffle": "order",
-    "length": "epoch",
-    "samples_per_epoch": "epoch",
-    "handler": "errors",
-    "tuple": "to_tuple",
-    "ext": "extensions",
-    "exts": "extensions",
-    "columns": "extensions",
-    "random_seed": "seed",
-    "version": "wdspec",
-    "cache_dir": "cache",
-    "max_errors": "max_count",
-    "max_size": "size",
-    "regex": "from",
-    "pattern": "from",
-    "replacement": "to",
-    "method": "draw",
-    "strategy": "draw",
-    "rank": "ranks",
-    "arguments": "args",
-    "kwargs": "args",
-    "dir_path": "dir",
-}
+
+def _by_word(table: Mapping[str, str]) -> dict[str, str]:
+    """A table of each word, from one of several words."""
+    return {word: said for words, said in table.items() for word in words.split()}
+
+
+KEYS = _by_word(
+    {
+        "url urls path paths files": "shards",
+        "datasets sources": "dataset",
+        "prob p": "probability",
+        "ratio share": "weight",
+        "batch_size batchsize": "batch",
+        "num_workers workers": "loader.workers",
+        "pin_memory": "loader.pin_memory",
+        "prefetch_factor": "loader.prefetch",
+        "persistent_workers": "loader.persistent",
+        "transform transforms preprocess": "map",
+        "decoder decoders": "decode",
+        "filter": "select",
+        "variables": "vars",
+        "envs": "environments",
+        "resampled": "order: resampled",
+        "shardshuffle": "order",
+        "length samples_per_epoch": "epoch",
+        "handler": "errors",
+        "tuple": "to_tuple",
+        "ext exts columns": "extensions",
+        "random_seed": "seed",
+        "version": "wdspec",
+        "cache_dir": "cache",
+        "max_errors": "max_count",
+        "max_size": "size",
+        "regex pattern": "from",
+        "replacement": "to",
+        "method strategy": "draw",
+        "rank": "ranks",
+        "arguments kwargs": "args",
+        "dir_path": "dir",
+    }
+)
 """A key of another tool → the key that means it."""
 
 KEYS_IN = {
@@ -69,67 +59,38 @@ KEYS_IN = {
 }
 """The same where a key means another one in the map of a certain model."""
 
-_A_SIZE = (
-    "pictures are brought to a size as they are decoded: `decode: rgb8+resize=256+center_crop=224`, or "
-    "`rgb8+random_resized_crop=224`; docs/transforms.md"
-)
-_A_TRANSFORM = (
-    'a transform is a function in `map`: `map: {image: [{call: "torchvision.transforms.v2:RandomHorizontalFlip"}]}`; '
-    "docs/transforms.md"
-)
-_OF_THE_USER = (
-    "a tokenizer or processor is a function in `map`: `map: {txt: package.module:function}`; "
-    "docs/transforms.md"
-)
 _TRAINING_LOOP = (
     "how many epochs there are is a matter of the training loop; `epoch` is the length of one, in samples"
 )
 _OF_A_RANK = "a job's ranks share the data out by themselves; nothing has to be said"
-_WHOLE = "batches are always whole; `epoch: {pass: drop}` is a pass that leaves an incomplete one out"
-_COLLATE = "it stands under `batch`: `batch: {size: 8, collate: pad}`; docs/batches.md"
 
-ADVICE = {
-    **dict.fromkeys(
-        (
-            "resize",
-            "crop",
-            "center_crop",
-            "random_crop",
-            "random_resized_crop",
-            "image_size",
-            "img_size",
-            "size",
+ADVICE = _by_word(
+    {
+        "resize crop center_crop random_crop random_resized_crop image_size img_size size": (
+            "pictures are brought to a size as they are decoded: `decode: rgb8+resize=256+center_crop=224`, or "
+            "`rgb8+random_resized_crop=224`; docs/transforms.md"
         ),
-        _A_SIZE,
-    ),
-    **dict.fromkeys(
-        (
-            "normalize",
-            "normalise",
-            "augment",
-            "augmentation",
-            "augmentations",
-            "flip",
-            "horizontal_flip",
-            "rotate",
+        "normalize normalise augment augmentation augmentations flip horizontal_flip rotate": (
+            "a transform is a function in `map`: `map: {image: [{call: "
+            '"torchvision.transforms.v2:RandomHorizontalFlip"}]}`; docs/transforms.md'
         ),
-        _A_TRANSFORM,
-    ),
-    **dict.fromkeys(("tokenizer", "tokenize", "tokenizers", "processor"), _OF_THE_USER),
-    "cache_size": "write `cache: {dir: /data/cache, size: 500GB}`",
-    "epochs": _TRAINING_LOOP,
-    "num_epochs": _TRAINING_LOOP,
-    "max_epochs": _TRAINING_LOOP,
-    "steps": "write `epoch: {batches: 1000}`",
-    "steps_per_epoch": "write `epoch: {batches: 1000}`",
-    "drop_last": _WHOLE,
-    "collate": _COLLATE,
-    "collate_fn": _COLLATE,
-    "nodesplitter": _OF_A_RANK,
-    "workersplitter": _OF_A_RANK,
-    "distributed": f"{_OF_A_RANK}; the largest job that is meant stands in `elastic: {{ranks: …}}`",
-    "world_size": "write `elastic: {ranks: …}` for the largest job that is meant; the running one is found out",
-}
+        "tokenizer tokenize tokenizers processor": (
+            "a tokenizer or processor is a function in `map`: `map: {txt: package.module:function}`; docs/transforms.md"
+        ),
+        "cache_size": "write `cache: {dir: /data/cache, size: 500GB}`",
+        "epochs num_epochs max_epochs": _TRAINING_LOOP,
+        "steps steps_per_epoch": "write `epoch: {batches: 1000}`",
+        "drop_last": (
+            "batches are always whole; `epoch: {pass: drop}` is a pass that leaves an incomplete one out"
+        ),
+        "collate collate_fn": "it stands under `batch`: `batch: {size: 8, collate: pad}`; docs/batches.md",
+        "nodesplitter workersplitter": _OF_A_RANK,
+        "distributed": f"{_OF_A_RANK}; the largest job that is meant stands in `elastic: {{ranks: …}}`",
+        "world_size": (
+            "write `elastic: {ranks: …}` for the largest job that is meant; the running one is found out"
+        ),
+    }
+)
 """A key that nothing here is called, and how what it stands for is said."""
 
 _CHOSEN = {
@@ -156,37 +117,19 @@ def advice_on(key: str, model: str, value: object) -> str:
     return ADVICE.get(key, "")
 
 
-_A_PICTURE = "pictures are decoded by `rgb8` (numpy), `torchrgb` (a float tensor) or `pil`"
-DECODERS = {
-    **dict.fromkeys(
-        (
-            "jpg",
-            "jpeg",
-            "png",
-            "webp",
-            "gif",
-            "bmp",
-            "tif",
-            "tiff",
-            "image",
-            "images",
-            "img",
-            "cv2",
-            "opencv",
+DECODERS = _by_word(
+    {
+        "jpg jpeg png webp gif bmp tif tiff image images img cv2 opencv": (
+            "pictures are decoded by `rgb8` (numpy), `torchrgb` (a float tensor) or `pil`"
         ),
-        _A_PICTURE,
-    ),
-    **dict.fromkeys(
-        ("torch", "tensor", "pt"), "`torchrgb` makes float tensors of pictures, `pth` reads torch files"
-    ),
-    **dict.fromkeys(("numpy", "np", "array"), "`rgb8` makes arrays of pictures, `npy` reads numpy files"),
-    **dict.fromkeys(("int", "integer", "label"), "`cls` reads a whole number"),
-    **dict.fromkeys(("str", "string", "utf8", "utf-8", "caption"), "`txt` reads text"),
-    **dict.fromkeys(("none", "null", "off", "bytes", "binary"), "`raw` leaves fields as bytes"),
-    **dict.fromkeys(
-        ("default", "true", "yes", "on"), "`auto` decodes by extension, as if `decode` were left out"
-    ),
-}
+        "torch tensor pt": "`torchrgb` makes float tensors of pictures, `pth` reads torch files",
+        "numpy np array": "`rgb8` makes arrays of pictures, `npy` reads numpy files",
+        "int integer label": "`cls` reads a whole number",
+        "str string utf8 utf-8 caption": "`txt` reads text",
+        "none null off bytes binary": "`raw` leaves fields as bytes",
+        "default true yes on": "`auto` decodes by extension, as if `decode` were left out",
+    }
+)
 """What is taken for a decoder, and what to write."""
 
 _SCALES = {"k": 3, "m": 6, "mio": 6, "million": 6, "g": 9, "b": 9, "bn": 9, "billion": 9}
