@@ -1,7 +1,8 @@
-"""Specs of other tools, written anew as wdspec's: what they say of sources and shares, and notes of what is lost.
+"""Conversion of other tools' specs: their sources and shares become a spec, and notes say what is lost.
 
-A file goes in as text, a plain dict in the spec language and notes come out (`dialect.py`). Nothing is run, no data is
-read; of local folders only what their tools keep beside the shards. Each tool is one module, and a row below.
+A dialect takes the text of a file, and fills a plain dict in the spec language and a list of notes (`dialect.py`).
+Nothing is run and no data is read, except files that a tool keeps next to local shards. Each tool is a module, and a
+row below.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ DIALECTS: tuple[Dialect, ...] = (
     huggingface.DIALECT,
     openclip.DIALECT,
 )
-"""In the order in which a file is compared with them."""
+"""All dialects, in the order in which they are tried."""
 
 
 def recognised(given: Given) -> Dialect | None:
-    """The first dialect that a file is of; None where it is of none."""
+    """Find the dialect of a file; None if it is unknown."""
     return next((each for each in DIALECTS if each.recognises(given)), None)

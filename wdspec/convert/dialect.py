@@ -1,7 +1,7 @@
-"""What a dialect is, the file of another tool that it reads, and the spec that it fills.
+"""Dialects: a function that recognizes a file of another tool, and one that converts it.
 
-A dialect only describes itself: how its file is recognised, and a function that fills a `NewSpec`. The functions at the
-end take values of any kind, since files of other tools may hold anything.
+`Given` is the file, `NewSpec` the spec that a dialect fills. The functions at the end accept values of any kind, since
+files of other tools may contain anything.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ class Dialect:
     """A row of the table of dialects."""
 
     name: str
-    """For `--from`."""
+    """Its name for `--from`."""
     title: str
-    """What it is, for people: `an Energon metadataset`."""
+    """A description for users: `an Energon metadataset`."""
     recognises: Callable[[Given], bool]
-    """Whether a file is of this kind, by what stands in it."""
+    """Whether a file is of this dialect, judging by its content."""
     convert: Callable[[Given, NewSpec], None]
     """Fills the new spec."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """A file, or a text from elsewhere; a folder has neither text nor value."""
+    """A file or a text. It may also be a directory, without text and value."""
 
     text: str
     value: Any
-    """What the text spells as JSON or YAML; None where it is neither."""
+    """The value of the text as JSON or YAML; None if it is neither."""
     folder: str
-    """Absolute; where relative paths start that the tool takes relative to its file."""
+    """Absolute directory where paths start that are relative to the file."""
     file: str | None = None
-    """What the user calls it."""
+    """The name that the user gave."""
     is_folder: bool = False
 
     @classmethod
     def of_text(cls, text: str, folder: str, file: str | None = None) -> Given:
-        """What a text spells."""
-        return cls(text, _spelled(text), folder, file)
+        """Parse a text."""
+        return cls(text, _parse(text), folder, file)
 
     @classmethod
     def read(cls, path: str) -> Given:
-        """A file or folder of this machine.
+        """Read a local file or directory.
 
         Raises:
-            UsageError: it is too large, or no text.
+            UsageError: it is too large, or not text.
             OSError: it cannot be read.
         """
         absolute = os.path.abspath(os.path.expanduser(path))
@@ -72,16 +72,16 @@ class Given:
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise UsageError(
-                f"larger than {MAX_BYTES // 2**20} MiB, so no description of a mixture", file=path
+                f"it is larger than {MAX_BYTES // 2**20} MiB, so it does not describe a mixture", file=path
             )
         try:
             return cls.of_text(data.decode("utf-8-sig"), os.path.dirname(absolute), path)
         except UnicodeDecodeError as error:
-            raise UsageError(f"this is no text in UTF-8: {error.reason}", file=path) from None
+            raise UsageError(f"this is not text in UTF-8: {error.reason}", file=path) from None
 
     @property
     def fault(self) -> str:
-        """Where and why a text that is called YAML or JSON breaks off; "" of any other."""
+        """Where and why a YAML or JSON file cannot be parsed; "" for other files."""
         if not (self.file or "").lower().endswith((".yaml", ".yml", ".json")):
             return ""
         try:
@@ -95,24 +95,24 @@ class Given:
 
     @property
     def top(self) -> dict[Any, Any]:
-        """The map at the top; empty where there is none."""
+        """The map at the top level; empty if there is none."""
         return self.value if isinstance(self.value, dict) else {}
 
 
-def _spelled(text: str) -> Any:
+def _parse(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         pass
     try:
-        value = yaml.load(text, Loader=_Tolerant)  # makes nothing but plain values
+        value = yaml.load(text, Loader=_Tolerant)  # makes only plain values
     except (yaml.YAMLError, ValueError, TypeError, RecursionError):
         return None
-    return value if _is_of_bearable_size(value) else None
+    return value if _is_small(value) else None
 
 
-def _is_of_bearable_size(value: Any) -> bool:
-    """Whether a value holds no more than a file can spell: aliases of aliases stand for any number of values."""
+def _is_small(value: Any) -> bool:
+    """Whether a value has at most `MAX_VALUES`: with aliases of aliases, a small file has any number of values."""
     pending, left = [value], MAX_VALUES
     while pending and left:
         left -= 1
@@ -122,7 +122,7 @@ def _is_of_bearable_size(value: Any) -> bool:
 
 
 class _Tolerant(yaml.SafeLoader):
-    """Plain values, tags of whatever kind left out: configurations of other tools have their own."""
+    """Makes plain values and ignores tags, since configurations of other tools have their own."""
 
 
 def _untagged(loader: yaml.SafeLoader, _: str, node: yaml.Node) -> Any:
@@ -138,10 +138,10 @@ _Tolerant.add_multi_constructor("", _untagged)
 
 
 class NewSpec:
-    """What a converter fills.
+    """The spec that a dialect fills.
 
     Args:
-        folder: absolute; where the new spec will stand, at which its relative paths start.
+        folder: absolute directory of the new spec, where its relative paths start.
     """
 
     def __init__(self, folder: str) -> None:
@@ -151,44 +151,44 @@ class NewSpec:
         self._names: set[str] = set()
 
     def note(self, text: str) -> None:
-        """Says what the new spec does not say, or says otherwise; each thing once."""
+        """Add a note about something that the new spec does not have, or has in another way; each note once."""
         if text not in self.notes:
             self.notes.append(text)
 
     def note_keys(self, given: Mapping[Any, Any], meanings: Mapping[str, str], where: str = "") -> None:
-        """Notes the keys that are there and mean something which cannot be said: key -> what to do, or why."""
+        """Add a note for each key that cannot be converted; `meanings` says why, or what to do instead."""
         for key, why in meanings.items():
             if key in given and given[key] not in (None, False):
-                self.note(f"{where}{': ' if where else ''}`{key}: {given[key]}` is left out: {why}")
+                self.note(f"{where}{': ' if where else ''}`{key}: {given[key]}` is not converted: {why}")
 
     def whole(self, given: Mapping[Any, Any], key: str, least: int = 0) -> int | None:
-        """The whole number under a key; None where there is none, noted where there is something else."""
+        """The whole number of a key; None if there is none, with a note if there is something else."""
         value = given.get(key)
         if value is None:
             return None
         found = number(value)
         if found is not None and found >= least and found == int(found):
             return int(found)
-        self.note(f"`{key}: {value}` is left out: it is no whole number from {least} on")
+        self.note(f"`{key}: {value}` is not converted: it is not a whole number of at least {least}")
         return None
 
     def note_unknown(self, given: Mapping[Any, Any], known: Iterable[str], where: str) -> None:
-        """Notes the keys that nobody has looked at."""
+        """Add a note for each key that the dialect does not know."""
         for key in given:
             if key not in known:
                 self.note(
-                    f"{where}: `{key}` is left out: wdspec has no such thing, or it says nothing of mixing"
+                    f"{where}: `{key}` is not converted: wdspec has no equivalent, or it is not about mixing"
                 )
 
     def source(self, wanted: str, shards: str | Sequence[str], **keys: Any) -> dict[str, Any]:
-        """A source of a unique name; keys that are None or empty are left out."""
+        """Make a source with a unique name; keys that are None or empty are left out."""
         texts = [shards] if isinstance(shards, str) else list(shards)
         given = {key: value for key, value in keys.items() if value is not None and value != {}}
         name = self.name(wanted or _stem(texts[0] if texts else ""))
         return {"name": name, "shards": texts[0] if len(texts) == 1 else texts, **given}
 
     def name(self, wanted: str) -> str:
-        """A name of its own for a source, as near as can be to what the tool calls it."""
+        """Make a unique name of a source, as close as possible to its name in the tool."""
         plain = re.sub(r"[^\w.+-]+", "-", wanted).strip("-.") or "source"
         name, turn = plain, 2
         while name in self._names:
@@ -197,9 +197,9 @@ class NewSpec:
         return name
 
     def variables(self, text: str) -> str:
-        """A text with `$NAME`, `${NAME}` and `${oc.env:NAME}` as variables of the spec.
+        """Convert `$NAME`, `${NAME}` and `${oc.env:NAME}` in a text to variables of the spec.
 
-        Their values are not looked up, since what is in an environment may be secret.
+        Their values are not read, since environment variables may be secret.
         """
 
         def replaced(match: re.Match[str]) -> str:
@@ -210,26 +210,27 @@ class NewSpec:
             self.spec.setdefault("vars", {}).setdefault(own, match[2] or f"unset-{own}")
             if not match[2]:
                 self.note(
-                    f"`${name}` was taken from the environment: it is the variable `{own}` now; set WDS_{own}, give "
-                    f"--var {own}=…, or write its value under `vars:`"
+                    f"`${name}` was an environment variable: it is now the variable `{own}`; set WDS_{own}, pass --var "
+                    f"{own}=…, or write its value under `vars:`"
                 )
             return f"${{{own}}}"
 
         return _VARIABLE.sub(replaced, text)
 
     def path(self, text: str, start: str | None = None) -> str:
-        """A path as the new spec spells it; URLs and absolute paths stay as they are.
+        """Convert a path; URLs and absolute paths do not change.
 
         Args:
-            start: the folder that a relative path starts at, absolute; None: wherever the tool was started, which
-                nobody knows, so that it is kept.
+            start: the absolute directory where a relative path starts. None: where the tool was started, which is
+                unknown, so the path does not change.
         """
         text = self.variables(os.path.expanduser(text) if text.startswith("~") else text)
         if not is_relative(text) or text.startswith("$"):
             return text
         if start is None:
             self.note(
-                "relative paths started where the tool was started; now they start at the folder of the spec"
+                "relative paths started in the working directory of the tool; now they start in the directory of the "
+                "spec"
             )
             return text
         slash = "/" if text.endswith("/") else ""
@@ -237,7 +238,7 @@ class NewSpec:
 
 
 def count_shards(texts: Iterable[str]) -> int | None:
-    """How many shards texts with braces stand for; None where a store would have to be asked."""
+    """Count the shards of texts with braces; None if a store would have to be asked."""
     try:
         parts = parse_shards(list(texts), "/")
     except UrlError:
@@ -246,7 +247,7 @@ def count_shards(texts: Iterable[str]) -> int | None:
 
 
 def _stem(shards: str) -> str:
-    """A name from that of shards: `coco` of `s3://b/coco-{000..099}.tar`."""
+    """Make a name from shards: `coco` from `s3://b/coco-{000..099}.tar`."""
     folder, _, name = shards.rstrip("/").rpartition("/")
     for suffix in (".gz", ".zst", ".bz2", ".tar", ".tgz", ".jsonl", ".json", ".npy", ".parquet"):
         name = name.removesuffix(suffix)
@@ -257,7 +258,8 @@ def _stem(shards: str) -> str:
 def map_with(
     value: Any, is_wanted: Callable[[dict[Any, Any]], bool], without: Sequence[str] = (), depth: int = 0
 ) -> dict[Any, Any] | None:
-    """The first map that is wanted, at the top or a few levels down; keys with a word of `without` are not entered."""
+    """Find the first map that is wanted, at the top or a few levels down. Keys that contain a word of `without` are
+    skipped."""
     if not isinstance(value, dict) or depth > 4:
         return None
     if is_wanted(value):
@@ -268,19 +270,19 @@ def map_with(
 
 
 def maps_in(value: Any) -> list[dict[Any, Any]]:
-    """The maps of a list; none where it is no list."""
+    """The maps of a list; none if it is not a list."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def texts_in(value: Any) -> list[str]:
-    """A text, or the texts of a list however deep."""
+    """A text, or all texts of nested lists."""
     if isinstance(value, str):
         return [value]
     return [text for each in value for text in texts_in(each)] if isinstance(value, (list, tuple)) else []
 
 
 def number(value: Any) -> float | int | None:
-    """A finite number, also one in quotes; None for what is none."""
+    """Read a finite number, also in quotes; None if it is not one."""
     if isinstance(value, str):
         try:
             value = int(value) if value.isdecimal() else float(value)
@@ -292,5 +294,5 @@ def number(value: Any) -> float | int | None:
 
 
 def named(value: Any) -> dict[str, Any]:
-    """A map with its keys as texts; empty for what is no map."""
+    """A map with its keys as texts; empty if it is not a map."""
     return {str(key): each for key, each in value.items()} if isinstance(value, dict) else {}

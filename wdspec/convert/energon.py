@@ -1,7 +1,7 @@
-"""Energon's metadatasets, versions 1 and 2, and folders that `energon prepare` has seen.
+"""Metadatasets of Energon, versions 1 and 2, and directories made by `energon prepare`.
 
-A metadataset has splits of blends, of prepared folders or of other metadatasets; a prepared folder has shards, with
-`.nv-meta/` beside them.
+A metadataset has splits with blends of prepared directories or other metadatasets; a prepared directory has shards and
+`.nv-meta/`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from wdspec.urls.braces import Braces
 META = ".nv-meta"
 _NESTED = re.compile(r"([\w.,]+)\[.*\]")
 _MOST = 10_000
-"""Shards of one pattern whose samples are added up."""
+"""The samples of at most this many shards of a pattern are added."""
 _DEEPEST = 8
 
 
@@ -32,7 +32,7 @@ def _is_metadataset(given: Given) -> bool:
 
 
 def _is_node(value: Any) -> bool:
-    """Whether a split is written as Energon has it, in a file that says no class."""
+    """Whether a split has the form of Energon, in a file without a class."""
     if not isinstance(value, dict) or "dataset" in value:
         return False
     listed = value.get("datasets") or value.get("blend") or value.get("blend_epochized")
@@ -48,28 +48,28 @@ def _convert_metadataset(given: Given, new: NewSpec) -> None:
     new.spec["splits"] = made
     for name, split in made.items():
         if name in ("val", "valid", "validation", "test"):
-            split["epoch"] = "pass"  # there all samples come once, whatever their weights
+            split["epoch"] = "pass"  # all samples come once, whatever the weights are
             _remove_shares(split)
     new.note(
-        "batch size, shuffle buffer, seed and length of an epoch were arguments of get_train_dataset: write them as "
-        "`batch`, `shuffle`, `seed` and `epoch`; a TaskEncoder is `map`, `decode` and `stage`"
+        "batch size, shuffle buffer, seed and epoch length were arguments of get_train_dataset: write them as `batch`, "
+        "`shuffle`, `seed` and `epoch`; write a TaskEncoder as `map`, `decode` and `stage`"
     )
 
 
 @dataclass(frozen=True)
 class _Level:
-    """One level of metadatasets that name metadatasets."""
+    """One level of nested metadatasets."""
 
     new: NewSpec
     folder: str
-    """Of the metadataset; absolute."""
+    """Absolute directory of the metadataset."""
     split: str
     tags: dict[str, Any] = field(default_factory=dict)
-    """Those of the levels above, which win."""
+    """Tags of the levels above, which win."""
     depth: int = 0
 
     def mixture(self, node: Any) -> dict[str, Any]:
-        """What one node of a metadataset says, as a map with `dataset` and perhaps `mix`."""
+        """Convert a node of a metadataset to a map with `dataset` and perhaps `mix`."""
         node = node if isinstance(node, dict) else {}
         if "path" not in node:
             self._note_subset(node, f"split `{self.split}`")
@@ -89,15 +89,15 @@ class _Level:
         for source, entry in zip(made, entries, strict=True):
             source["upsample"] = (number(entry.get("repetitions", 1)) or 1) * _fraction(entry)
         self.new.note(
-            "`blend_epochized` repeats each data set exactly so often in an epoch; here `repetitions` multiply the "
-            "size, so that shares agree over a long run"
+            "`blend_epochized` repeats each data set an exact number of times per epoch; here `repetitions` multiply "
+            "the size, so shares agree only in a long run"
         )
         if all("samples" in each for each in made):
             return {"dataset": made, "mix": {"by": "samples"}}
         if len(made) > 1:
             self.new.note(
-                "sizes are counted in shards, as not all folders are here and prepared; give each source its "
-                "`samples`, with `mix: {by: samples}`"
+                "sizes are numbers of shards, since not all directories are present and prepared; add `samples` to "
+                "each source, and `mix: {by: samples}`"
             )
         return {"dataset": made}
 
@@ -114,12 +114,13 @@ class _Level:
         config = str(entry.get("dataset_config") or "dataset.yaml")
         found = PreparedFolder.read(full, path, str(entry.get("split_config") or "split.yaml"), config)
         if "aux" in entry:
-            new.note(f"{path}: `aux` data sets, looked up by key, are for a function of `map`")
+            new.note(f"{path}: look up `aux` data sets in a function of `map`")
         multiplier = entry.get("shuffle_over_epochs_multiplier", 1)
         order = "resampled" if multiplier == -1 else "sequential" if multiplier is None else None
         if multiplier not in (None, 1, -1):
             new.note(
-                f"{path}: `shuffle_over_epochs_multiplier: {multiplier}`: here each pass is shuffled by itself"
+                f"{path}: `shuffle_over_epochs_multiplier: {multiplier}` is not converted: each pass is shuffled "
+                "separately"
             )
         if found is not None:
             return found.source(part, new, self.folder, tags={**found.tags, **tags}, order=order)
@@ -129,13 +130,13 @@ class _Level:
         )
         if not is_file:
             new.note(
-                f"{source['name']}: the folder is not here, or not prepared: all its shards are taken, where "
-                f".nv-meta/split.yaml says which are those of `{part}`, and dataset.yaml how fields are called"
+                f"{source['name']}: the directory is not present or not prepared, so all its shards are used; "
+                f".nv-meta/split.yaml says which ones belong to `{part}`, and dataset.yaml has the names of fields"
             )
         return source
 
     def _nested(self, path: str) -> dict[str, Any]:
-        """Another metadataset as a nested mix."""
+        """Convert another metadataset to a nested mix."""
         new = self.new
         name = new.name(os.path.splitext(os.path.basename(path))[0])
         try:
@@ -144,8 +145,8 @@ class _Level:
             inner = None
         splits = inner.top.get("splits") if inner is not None else None
         if inner is None or not isinstance(splits, dict):
-            why = "cannot be read here" if self.depth < _DEEPEST else "leads back to itself"
-            new.note(f"{path} {why}; its sources are missing: correct `{name}`")
+            why = "cannot be read" if self.depth < _DEEPEST else "includes itself"
+            new.note(f"{path} {why}, so its sources are missing: correct `{name}`")
         elif self.split not in splits:
             others = ", ".join(map(str, splits))
             new.note(f"{path} has no split `{self.split}`, but {others}; correct `{name}`")
@@ -160,15 +161,16 @@ class _Level:
         others = ", ".join(str(each.get("path")) for each in parts[1:])
         first = parts[0] if parts else {}
         self.new.note(
-            f"{first.get('path')}: the join with {others} cannot be said: samples come from the first alone. Write "
-            "shards that hold all their fields"
+            f"{first.get('path')}: the join with {others} is not converted, and samples have only the fields of the "
+            "first. Write shards with all fields"
         )
         return self._source({**first, "subflavors": {**_tags(first), **_tags(entry)}})
 
     def _note_subset(self, entry: dict[Any, Any], where: str) -> None:
         if "subset" in entry:
             self.new.note(
-                f"{where}: `subset: {entry['subset']}` is left out: all samples come; list fewer shards instead"
+                f"{where}: `subset: {entry['subset']}` is not converted: all samples are used; list fewer shards "
+                "instead"
             )
 
 
@@ -186,7 +188,7 @@ def _tags(entry: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _fraction(entry: dict[Any, Any]) -> float | int:
-    """The part of a data set that `subset: {range: [0%, 50%]}` leaves; 1 where it is said in samples."""
+    """The fraction of a data set in `subset: {range: [0%, 50%]}`; 1 if it is in samples."""
     subset = entry.get("subset")
     bounds = subset.get("range") if isinstance(subset, dict) else None
     if (
@@ -201,23 +203,23 @@ def _fraction(entry: dict[Any, Any]) -> float | int:
 
 @dataclass(frozen=True)
 class PreparedFolder:
-    """What `.nv-meta` says of a folder of shards."""
+    """The content of `.nv-meta` in a directory of shards."""
 
     place: str
-    """As the metadataset spells it."""
+    """The directory as it is written in the metadataset."""
     parts: dict[str, list[str]]
-    """Shards of each split, with braces, relative to the folder."""
+    """Shards of each split, with braces, relative to the directory."""
     excluded: list[str]
     counts: dict[str, int]
-    """Samples by shard."""
+    """Number of samples of each shard."""
     about: dict[Any, Any]
-    """`dataset.yaml`."""
+    """The content of `dataset.yaml`."""
 
     @classmethod
     def read(
         cls, path: str, place: str, split_config: str = "split.yaml", config: str = "dataset.yaml"
     ) -> PreparedFolder | None:
-        """None where the folder is not at hand, or was not prepared."""
+        """Read `.nv-meta`; None if the directory does not exist or is not prepared."""
         meta = os.path.join(path, META)
         if not os.path.isdir(meta):
             return None
@@ -230,49 +232,49 @@ class PreparedFolder:
 
     @property
     def tags(self) -> dict[str, Any]:
-        """Those of all its samples."""
+        """Tags of all its samples."""
         return named(self.about.get("subflavors"))
 
     def source(self, split: str, new: NewSpec, start: str, name: str = "", **keys: Any) -> dict[str, Any]:
-        """The shards of a split as a source."""
+        """Make a source of the shards of a split."""
         place = self.place.rstrip("/")
         wanted = name or os.path.basename(place)
         if split not in self.parts:
             others = ", ".join(self.parts) or "none"
-            new.note(f"{wanted}: it has no split `{split}`, but {others}; all its shards are taken")
+            new.note(f"{wanted}: it has no split `{split}`, but {others}; all its shards are used")
         names = self.parts.get(split) or list(self.counts) or ["*.tar"]
         kept = [each for each in names if each not in self.excluded]
         if any("/" in each.partition(".tar")[2] for each in self.excluded):
             new.note(
-                f"{wanted}: single samples are excluded there; drop them by `select: package.module:function`"
+                f"{wanted}: it excludes single samples; drop them with `select: package.module:function`"
             )
         fields = self._fields(wanted, new)
         shards = [new.path(f"{place}/{each}", start) for each in kept]
         return new.source(wanted, shards, samples=self._samples(kept), rename=fields, **keys)
 
     def _samples(self, shards: list[str]) -> int | None:
-        """How many samples shards have, if each is counted."""
+        """The number of samples in shards, if it is known for all of them."""
         if (count_shards(shards) or _MOST) >= _MOST:
             return None
         counts = [self.counts.get(name) for text in shards for name in Braces(text)]
         return None if None in counts else sum(count or 0 for count in counts) or None
 
     def _fields(self, where: str, new: NewSpec) -> dict[str, str]:
-        """`field_map` as `rename`."""
+        """Convert `field_map` to `rename`."""
         renamed = {}
         for name, text in named(self.about.get("field_map")).items():
             match = _NESTED.fullmatch(str(text))
             if match is not None:
                 new.note(
-                    f"{where}: `{name}: {text}` is a value inside a field: take it out in a function of `map`"
+                    f"{where}: `{name}: {text}` is a value inside a field: extract it in a function of `map`"
                 )
             renamed[name] = str(match[1] if match else text).replace(",", ";")
         if self.about.get("sample_loader"):
             new.note(
-                f"{where}: its `sample_loader` is code beside the shards: name it in `map: package.module:function`"
+                f"{where}: its `sample_loader` is code next to the shards: name it in `map: package.module:function`"
             )
         elif str(self.about.get("__class__", "")).startswith("Crude"):
-            new.note(f"{where}: crude samples come as they are; what a cooker did is a function of `map`")
+            new.note(f"{where}: crude samples are passed on unchanged; write a cooker as a function of `map`")
         targets = list(renamed.values())
         return {name: text for name, text in renamed.items() if targets.count(text) == 1}
 
@@ -303,5 +305,5 @@ def _convert_folder(given: Given, new: NewSpec) -> None:
         new.spec["dataset"] = [folder.source("all", new, new.folder, name, tags=folder.tags)]
 
 
-FOLDER = Dialect("energon-folder", "a folder that Energon has prepared", _is_prepared, _convert_folder)
+FOLDER = Dialect("energon-folder", "a directory that Energon has prepared", _is_prepared, _convert_folder)
 METADATASET = Dialect("energon", "an Energon metadataset", _is_metadataset, _convert_metadataset)

@@ -1,4 +1,4 @@
-"""Hugging Face: `interleave_datasets` and `concatenate_datasets` in a Python file, which is read and never run."""
+"""Hugging Face: `interleave_datasets` and `concatenate_datasets` in a Python file, which is parsed and never run."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ def _convert(given: Given, new: NewSpec) -> None:
     if len(tops) > 1:
         new.note(f"of {len(tops)} mixtures in this file the first is converted")
     if not tops:
-        new.note("nothing here calls interleave_datasets or concatenate_datasets")
+        new.note("the file calls neither interleave_datasets nor concatenate_datasets")
     else:
         new.spec.update(reading.mixture(tops[0], top=True))
-    new.note("what `map`, `filter`, `take`, `skip` and the like do is left out: `map`, `select`, `limit`")
+    new.note(
+        "`map`, `filter`, `take`, `skip` and similar methods are not converted: use `map`, `select` and `limit`"
+    )
 
 
 class _Reading:
@@ -46,7 +48,7 @@ class _Reading:
                 self._assigned.setdefault(each.targets[0].id, each.value)
 
     def members(self, call: ast.Call) -> list[ast.expr]:
-        """The data sets that a call mixes, each led back to the call that makes it."""
+        """The data sets that a call mixes, each as the call that makes it."""
         listed = call.args[0] if call.args else _keyword(call, "datasets")
         listed = self._led_back(listed) if listed is not None else None
         return (
@@ -60,7 +62,7 @@ class _Reading:
         dataset = [self._member(each) for each in found]
         if not found:
             new.note(
-                "the data sets of this mixture are made by code that is not run; write `dataset:` by hand"
+                "the data sets of this mixture are made by code, which is not run; write `dataset:` by hand"
             )
         made: dict[str, Any] = {"dataset": dataset}
         if _called(call) == "concatenate_datasets":
@@ -79,8 +81,8 @@ class _Reading:
             made["seed"] = int(seed)
         strategy = self._literal(_keyword(call, "stopping_strategy")) or "first_exhausted"
         new.note(
-            f"`stopping_strategy={strategy!r}`: here a source that comes to its end begins anew; an epoch ends after "
-            "so many samples: `epoch: …`"
+            f"`stopping_strategy={strategy!r}` is not converted: sources repeat, and an epoch ends after a number of "
+            "samples: `epoch: …`"
         )
         return made
 
@@ -89,7 +91,9 @@ class _Reading:
         if isinstance(node, ast.Call) and _called(node) in _MIXERS:
             return {"name": new.name("mix"), **self.mixture(node)}
         if not isinstance(node, ast.Call) or _called(node) not in ("load_dataset", "from_generator"):
-            new.note(f"line {node.lineno}: what makes this data set is not seen here; correct its `shards`")
+            new.note(
+                f"line {node.lineno}: the code that makes this data set was not found; correct its `shards`"
+            )
             return new.source("unknown", "unknown.tar")
         path = str(self._literal(node.args[0] if node.args else _keyword(node, "path")) or "unknown")
         split = self._literal(_keyword(node, "split")) or "train"
@@ -104,13 +108,13 @@ class _Reading:
         texts = [f"hf://datasets/{path}/{each}" for each in texts_in(files)] if files else []
         source = new.source(wanted, texts or f"hf://datasets/{path}/" + (f"{folder}/" if folder else ""))
         new.note(
-            f"{source['name']}: its files (of the split {split}) must be tar or JSON lines; Parquet cannot be read: "
-            "write shards of it, and correct `shards`"
+            f"{source['name']}: its files (of the split {split}) must be tar or JSON lines; convert Parquet to shards, "
+            "and correct `shards`"
         )
         return source
 
     def _led_back(self, node: ast.expr, depth: int = 0) -> ast.expr:
-        """The call that makes a data set, through names and methods such as `.shuffle(…)`."""
+        """Find the call that makes a data set, through variables and methods such as `.shuffle(…)`."""
         if depth > 20:
             return node
         if isinstance(node, ast.Name) and node.id in self._assigned:
@@ -136,7 +140,7 @@ _CALLS = (*_MIXERS, "load_dataset")
 
 
 class _Named(ast.NodeTransformer):
-    """Puts what names were given in their place; a name that leads back to itself stays."""
+    """Replaces names by the values that were assigned to them; a name that refers to itself stays."""
 
     def __init__(self, assigned: dict[str, ast.expr], left: list[int] | None = None) -> None:
         self._assigned = assigned
@@ -147,7 +151,7 @@ class _Named(ast.NodeTransformer):
             return node
         self._left[0] -= 1
         if self._left[0] < 0:
-            raise ValueError("names that stand for more and more names")
+            raise ValueError("too many names")
         others = {name: value for name, value in self._assigned.items() if name != node.id}
         found: ast.AST = _Named(others, self._left).visit(copy.deepcopy(self._assigned[node.id]))
         return found

@@ -1,4 +1,4 @@
-"""InternVL's meta files: `{name: {root, annotation, repeat_time, length}}`."""
+"""Meta files of InternVL: `{name: {root, annotation, repeat_time, length}}`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ def _convert(given: Given, new: NewSpec) -> None:
     if all("samples" in each for each in dataset):
         new.spec["mix"] = {"by": "samples"}
     elif len(dataset) > 1:
-        new.note("give each source its `samples`, with `mix: {by: samples}`; until then they count by files")
+        new.note(
+            "add `samples` to each source, and `mix: {by: samples}`; until then sizes are numbers of files"
+        )
     new.note(
-        "images stand below `root`, beside the texts, and are not read: write shards with `wdspec create`, and correct "
+        "images are separate files below `root`, which are not read: make shards with `wdspec create`, and correct "
         "`shards`"
     )
 
@@ -45,8 +47,8 @@ def _source(name: str, entry: dict[Any, Any], new: NewSpec) -> dict[str, Any]:
     )
     if times not in (None, 1):
         new.note(
-            f"{source['name']}: `repeat_time: {times}` is exactly so many passes in an epoch, or such a part; here it "
-            "multiplies the source's size, so that shares agree over a long run"
+            f"{source['name']}: `repeat_time: {times}` is an exact number of passes per epoch, or a part of one; here "
+            "it multiplies the size of the source, so shares agree only in a long run"
         )
     return source
 

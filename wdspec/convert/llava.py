@@ -1,4 +1,4 @@
-"""LLaVA's lists: `datasets` with `json_path` and `sampling_strategy`."""
+"""Lists of LLaVA: `datasets` with `json_path` and `sampling_strategy`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ def _convert(given: Given, new: NewSpec) -> None:
         new.spec["mix"] = {"by": "samples"}
     elif len(dataset) > 1:
         new.note(
-            "sources counted by their samples, and of some nobody knows here how many these are: give each its "
-            "`samples`, with `mix: {by: samples}`; until then they count by files"
+            "sizes of sources were numbers of samples, and some are unknown: add `samples` to each source, and `mix: "
+            "{by: samples}`; until then sizes are numbers of files"
         )
     new.note(
-        "images stand in files beside the texts, which are not read: write shards with `wdspec create`, and correct "
-        "`shards`"
+        "images are separate files, which are not read: make shards with `wdspec create`, and correct `shards`"
     )
 
 
@@ -50,14 +49,14 @@ def _source(entry: dict[Any, Any], given: Given, new: NewSpec) -> dict[str, Any]
         source["upsample"] = round(part, 6)
     if strategy != "all":
         new.note(
-            f"{source['name']}: `sampling_strategy: {strategy}` took a part of its samples, always the same; "
-            f"here all of them come{', as much more seldom' if part < 1 else ''}"
+            f"{source['name']}: `sampling_strategy: {strategy}` used the same part of its samples in each epoch; here "
+            f"all of them are used{', correspondingly less often' if part < 1 else ''}"
         )
     return source
 
 
 def _count(path: str) -> int | None:
-    """The samples of a list that is at hand; None where it is not, or is too large to be looked at."""
+    """Count the samples of a list; None if it does not exist or is too large."""
     try:
         if os.path.getsize(path) > 8 * MAX_BYTES:
             return None

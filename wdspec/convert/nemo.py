@@ -1,4 +1,4 @@
-"""NeMo's and lhotse's `input_cfg`: groups in groups, weights and temperatures for each level, tags that go down."""
+"""The `input_cfg` of NeMo and lhotse: nested groups, weights and temperatures for each level, inherited tags."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _KNOWN = (*_PLACES, "type", "weight", "tags", "name")
 _BY_COST = "batch_duration quadratic_duration use_bucketing num_buckets bucket_duration_bins"
 _FILTERS = "min_duration max_duration min_tokens max_tokens min_tps max_tps"
 _NOT_SAID = {
-    **dict.fromkeys(_BY_COST.split(), "batches by cost are a `stage` of your own"),
-    **dict.fromkeys(_FILTERS.split(), "samples are kept or dropped by `select: package.module:function`"),
-    "multi_config": "streams of batches of several kinds are `mix: {unit: batch}`, or several loaders",
+    **dict.fromkeys(_BY_COST.split(), "write a `stage` that makes batches by cost"),
+    **dict.fromkeys(_FILTERS.split(), "filter samples with `select: package.module:function`"),
+    "multi_config": "for batches of several kinds use `mix: {unit: batch}`, or several loaders",
 }
 
 
 def _holder(given: Given) -> dict[Any, Any] | None:
-    """The map that has `input_cfg`: the top, `train_ds`, or `model.train_ds` and the like."""
+    """The map that has `input_cfg`: the top level, or one such as `train_ds` or `model.train_ds`."""
     items = maps_in(given.value)
     if items and all("type" in each and ("input_cfg" in each or _places(each)) for each in items):
         return {"input_cfg": items}
@@ -43,17 +43,17 @@ def _convert(given: Given, new: NewSpec) -> None:
 
 
 class _Groups:
-    """Makes sources of groups.
+    """Makes sources from groups.
 
     Args:
-        heat: the temperature of all levels, or a list of those of each.
+        heat: the temperature of all levels, or a list with one for each level.
     """
 
     def __init__(self, folder: str, new: NewSpec, heat: Any) -> None:
         self._folder, self._new, self._heat = folder, new, heat
 
     def sources(self, listed: Any, tags: dict[str, Any], level: int) -> list[dict[str, Any]]:
-        """The sources of one list, with the shares of its level."""
+        """The sources of a list, with the shares of its level."""
         entries = maps_in(self._read(listed))
         made = [self._source(each, {**tags, **named(each.get("tags"))}, level) for each in entries]
         heats = self._heat if isinstance(self._heat, list) else [self._heat] * (level + 1)
@@ -64,7 +64,7 @@ class _Groups:
                 if weight is None:
                     weight = 1
                     self._new.note(
-                        f"{source['name']}: it had no weight where others have one; it has 1 now, correct it"
+                        f"{source['name']}: it had no weight, but others have one; now it has 1, which you must correct"
                     )
                 source["weight"] = weight if heat is None else _tempered(weight, heat)
         elif len(made) > 1:
@@ -73,14 +73,14 @@ class _Groups:
         return made
 
     def _read(self, listed: Any) -> Any:
-        """A list, which may stand in a file of its own."""
+        """Read a list, which may be in another file."""
         if not isinstance(listed, str):
             return listed
         try:
             found = Given.read(os.path.join(self._folder, listed))
         except OSError:
             self._new.note(
-                f"`input_cfg: {listed}` cannot be read here; its sources are missing: convert where it is"
+                f"`input_cfg: {listed}` cannot be read, so its sources are missing: convert it where the file is"
             )
             return []
         return (_holder(found) or {"input_cfg": found.value})["input_cfg"]
@@ -99,7 +99,7 @@ class _Groups:
             return {"name": new.name(kind), "dataset": parts}
         source = self._leaf(kind, [text for text, _ in places], tags)
         if not places:
-            new.note(f"{source['name']}: nothing says where its shards are; correct `shards`")
+            new.note(f"{source['name']}: the file does not say where its shards are; correct `shards`")
         new.note_unknown(entry, _KNOWN, source["name"])
         return source
 
@@ -108,21 +108,20 @@ class _Groups:
         source = new.source("", [new.path(each) for each in places] or ["unknown.tar"], tags=tags)
         if kind.startswith("nemo_tarred"):
             new.note(
-                "texts of tarred NeMo data stand in manifests beside the shards, which are not read: put them into the "
-                "shards, or look them up in a function of `map`"
+                "texts of tarred NeMo data are in separate manifests, which are not read: put them into the shards, or "
+                "look them up in a function of `map`"
             )
         elif kind == "lhotse_shar":
             new.note(
-                "of lhotse's shar folders the recordings are read; cuts and other fields stand in files beside them, "
-                "which are not"
+                "only the recordings of lhotse's shar directories are read; cuts and other fields are in separate files"
             )
         else:
-            new.note(f"{source['name']}: `type: {kind}` may be no tar or JSON lines; correct `shards`")
+            new.note(f"{source['name']}: `type: {kind}` may be neither tar nor JSON lines; correct `shards`")
         return source
 
 
 def _tempered(weight: float | int, heat: float | int) -> float | int:
-    """`weight ** heat`; the weight itself where that is no number."""
+    """`weight ** heat`; the weight itself if that is not a number."""
     try:
         tempered = round(float(weight) ** float(heat), 6) if weight > 0 else weight
     except OverflowError:
@@ -134,7 +133,7 @@ def _places(entry: dict[Any, Any]) -> list[tuple[str, float | int | None]]:
     """Where an entry's shards are, each with a weight if it has one: `[[path, weight], path]`."""
     key = next((key for key in _PLACES if entry.get(key)), "")
     found = entry.get(key) or []
-    if isinstance(found, dict):  # shar's fields
+    if isinstance(found, dict):  # fields of shar
         found = next((found[each] for each in ("recording", "audio", *found) if each in found), "")
     places = []
     for each in found if isinstance(found, list) else [found]:

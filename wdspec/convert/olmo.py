@@ -1,4 +1,4 @@
-"""OLMo's mixes: `sources` with `target_ratio`, or a list of `label,path` lines."""
+"""Mixes of OLMo: `sources` with `target_ratio`, or lines of `label,path`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from wdspec.convert.dialect import Dialect, Given, NewSpec, map_with, maps_in, n
 
 _LINE = re.compile(r"[\w./+-]+,\s*[^\s,]+\.(?:npy|csv\.gz|jsonl\S*|tar\S*)")
 _NOT_SAID = {
-    "max_repetition_ratio": "`wdspec explain` says how many passes there are over each source",
-    "max_source_fraction": "a part of a source is a list of some of its shards",
+    "max_repetition_ratio": "`wdspec explain` shows how many passes there are over each source",
+    "max_source_fraction": "for a part of a source, list some of its shards",
 }
 
 
 def _named_sources(given: Given) -> list[dict[Any, Any]]:
-    """The `sources` with names, at the top or further down."""
+    """The `sources` with names, at the top level or further down."""
     holder = map_with(given.value, lambda each: bool(_named(each)))
     return _named(holder or {})
 
@@ -39,7 +39,7 @@ def _convert(given: Given, new: NewSpec) -> None:
     sources = _named_sources(given)
     dataset = new.spec["dataset"] = _of_ratios(sources, new) if sources else _of_lines(given.text, new)
     if any(text.endswith(".npy") for each in dataset for text in texts_in(each["shards"])):
-        new.note("arrays of tokens (.npy) cannot be read as shards: write them as tar, and correct `shards`")
+        new.note("arrays of tokens (.npy) are not shards: convert them to tar, and correct `shards`")
 
 
 def _of_ratios(sources: list[dict[Any, Any]], new: NewSpec) -> list[dict[str, Any]]:
@@ -50,11 +50,12 @@ def _of_ratios(sources: list[dict[Any, Any]], new: NewSpec) -> list[dict[str, An
         paths = [_path(text, new) for text in texts_in(each.get("paths"))]
         source = new.source(str(each["source_name"]), paths or ["unknown.tar"], **{key: ratio})
         if not paths:
-            new.note(f"{source['name']}: nothing says where its shards are; correct `shards`")
+            new.note(f"{source['name']}: the file does not say where its shards are; correct `shards`")
         new.note_keys(each, _NOT_SAID, source["name"])
         made.append(source)
     new.note(
-        "ratios were of tokens; here they are shares of samples, which is the same where samples are of one length"
+        "ratios were shares of tokens; here they are shares of samples, which is the same if all samples have one "
+        "length"
     )
     return made
 
@@ -70,7 +71,7 @@ def _of_lines(text: str, new: NewSpec) -> list[dict[str, Any]]:
 def _path(text: str, new: NewSpec) -> str:
     if "{TOKENIZER}" in text:
         new.spec.setdefault("vars", {}).setdefault("TOKENIZER", "unset-TOKENIZER")
-        new.note("`{TOKENIZER}` in paths is the variable `TOKENIZER` now; write its value under `vars:`")
+        new.note("`{TOKENIZER}` in paths is now the variable `TOKENIZER`; write its value under `vars:`")
         text = text.replace("{TOKENIZER}", "${TOKENIZER}")
     return text if text.startswith("$") or "${TOKENIZER}" in text else new.path(text)
 

@@ -21,7 +21,7 @@ def _convert(given: Given, new: NewSpec) -> None:
     factors = [number(each) for each in options.get("train-data-upsampling-factors", "").split("::") if each]
     if factors and len(factors) != len(texts):
         new.note(
-            f"there are {len(texts)} sources, but {len(factors)} upsampling factors; none is taken, write `upsample` "
+            f"there are {len(texts)} sources, but {len(factors)} upsampling factors; none is used, write `upsample` "
             "yourself"
         )
         factors = []
@@ -35,7 +35,9 @@ def _convert(given: Given, new: NewSpec) -> None:
     if (seed := new.whole(options, "seed")) is not None:
         spec["seed"] = seed
     spec["defaults"] = {"rename": {"image": "jpg;png;jpeg;webp", "text": "txt"}, "missing": "skip"}
-    new.note("what OpenCLIP does with images and texts is its preprocessing: add it as `decode` and `map`")
+    new.note(
+        "the preprocessing of images and texts in OpenCLIP is not converted: add it as `decode` and `map`"
+    )
     if size := new.whole(options, "batch-size", 1):
         spec["batch"] = size
     if samples := new.whole(options, "train-num-samples", 1):
@@ -50,7 +52,7 @@ def _convert(given: Given, new: NewSpec) -> None:
 
 
 def _options(text: str) -> dict[str, str]:
-    """The options of a command line, or of one in a script."""
+    """The options of a command line, which may be in a script."""
     lexer = shlex.shlex(text.replace("\\\n", " "), posix=True, punctuation_chars=False)
     lexer.whitespace_split = True
     found: dict[str, str] = {}
@@ -63,7 +65,7 @@ def _options(text: str) -> dict[str, str]:
                 name = None if equals else name
             elif name is not None:
                 found[name], name = word, None
-    except ValueError:  # a quote that is not closed, later in the script
+    except ValueError:  # a quote later in the script is not closed
         pass
     return found
 

@@ -1,4 +1,4 @@
-"""MosaicML Streaming: `streams` with `proportion`, `repeat` or `choose`, as llm-foundry's files have them."""
+"""MosaicML Streaming: `streams` with `proportion`, `repeat` or `choose`, as in files of llm-foundry."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ _KNOWN = [
     "validate_hash",
 ]
 _NOT_SAID = {
-    "num_canonical_nodes": "the order does not depend on the topology; `elastic: {ranks, workers}` says which may come",
-    "batching_method": "shares hold in each batch (`mix: {draw: even}`); one source a batch is `mix: {unit: batch}`",
-    "shuffle_algo": "shuffling is `shuffle:` and `interleave:`",
-    "replication": "ranks that see one batch are given the same `rank=` in `wdspec.loader`",
+    "num_canonical_nodes": "the order does not depend on the topology; set the largest one with `elastic: {ranks, "
+    "workers}`",
+    "batching_method": "each batch has the shares (`mix: {draw: even}`); for one source per batch write `mix: {unit: "
+    "batch}`",
+    "shuffle_algo": "set shuffling with `shuffle:` and `interleave:`",
+    "replication": "pass the same `rank=` to `wdspec.loader` on all ranks that need the same batch",
 }
 
 
 def _holder(given: Given) -> dict[Any, Any] | None:
-    """The map that has `streams`, at the top or below `train_loader` and the like."""
+    """The map that has `streams`, at the top level or below a key such as `train_loader`."""
     return map_with(
         given.value, lambda each: isinstance(each.get("streams"), (dict, list)), without=("eval",)
     )
@@ -52,8 +54,8 @@ def _convert(given: Given, new: NewSpec) -> None:
         elif (times := number(stream.get("repeat"))) is not None:
             source["upsample"] = times
             new.note(
-                f"{source['name']}: `repeat: {times}` is exactly so many passes in an epoch; here it multiplies the "
-                "source's size, so that shares agree over a long run"
+                f"{source['name']}: `repeat: {times}` is an exact number of passes per epoch; here it multiplies the "
+                "size of the source, so shares agree only in a long run"
             )
         elif (count := number(stream.get("choose"))) is not None:
             source["weight"] = count
@@ -62,15 +64,15 @@ def _convert(given: Given, new: NewSpec) -> None:
         dataset.append(source)
     if 0 < sum("weight" in each for each in dataset) < len(dataset):
         new.note(
-            "streams without a share of their own counted by size; here they have the weight 1, correct it"
+            "streams without a share were weighted by size; here they have the weight 1, which you must correct"
         )
         for each in dataset:
             each.pop("upsample", None)
             each.setdefault("weight", 1)
     new.spec["dataset"] = dataset
     new.note(
-        "shards of Streaming (MDS) cannot be read: write them as tar, and correct `shards`, which name the folders of "
-        "the streams"
+        "shards of Streaming (MDS) cannot be read: convert them to tar, and correct `shards`, which has the "
+        "directories of the streams"
     )
     if (seed := number(holder.get("shuffle_seed"))) is not None:
         new.spec["seed"] = int(seed)
@@ -82,7 +84,7 @@ def _convert(given: Given, new: NewSpec) -> None:
         new.spec["epoch"] = {"samples": samples}
     elif "choose" not in holder:
         new.note(
-            "an epoch was as long as its streams; here it is said in samples: `epoch: …`, else it is endless"
+            "an epoch was as long as its streams; here it is endless unless you set its samples: `epoch: …`"
         )
     if size := new.whole(holder, "batch_size", 1):
         new.spec["batch"] = size

@@ -8,9 +8,9 @@ from wdspec.convert.dialect import Dialect, Given, NewSpec, maps_in, number, tex
 
 _PLAIN = ("json", "text", "csv", "parquet", "webdataset")
 _NOT_SAID = {
-    "split": "which files belong to a split is said by `shards`, or by `splits:` of the spec",
-    "packed": "packing is a `stage` of your own",
-    "filter_fn": "samples are kept or dropped by `select: package.module:function`",
+    "split": "choose the files of a split with `shards`, or write `splits:`",
+    "packed": "write a `stage` that packs samples",
+    "filter_fn": "filter samples with `select: package.module:function`",
 }
 
 
@@ -35,10 +35,10 @@ def _convert(given: Given, new: NewSpec) -> None:
         new.spec["defaults"] = {"order": "sequential", "shuffle": 0}
     if not weighted and len(entries) > 1:
         new.note(
-            "several data sets were concatenated, so that shares went by the number of samples: give each its "
-            "`samples`, with `mix: {by: samples}`; until then they go by shards"
+            "data sets were concatenated, so shares were numbers of samples: add `samples` to each source, and `mix: "
+            "{by: samples}`; until then shares are numbers of shards"
         )
-    new.note("templates, tokenizers and what else a component does with a sample are functions of `map`")
+    new.note("write templates, tokenizers and other steps of components as functions of `map`")
 
 
 def _source(entry: dict[Any, Any], weighted: bool, new: NewSpec) -> dict[str, Any]:
@@ -56,8 +56,8 @@ def _source(entry: dict[Any, Any], weighted: bool, new: NewSpec) -> dict[str, An
         source["weight"] = 1 if weight is None else weight
     if not files or kind in ("csv", "text", "parquet"):
         new.note(
-            f"{source['name']}: its files must be tar or JSON lines; Parquet, CSV and text cannot be read: write "
-            "shards of it, and correct `shards`"
+            f"{source['name']}: its files must be tar or JSON lines; convert Parquet, CSV and text to shards, and "
+            "correct `shards`"
         )
     new.note_keys(entry, _NOT_SAID, source["name"])
     return source

@@ -19,8 +19,8 @@ def _convert(given: Given, new: NewSpec) -> None:
     first, *later = maps_in(top["schedule"])
     if later or first.get("schedule_type") != "const":
         new.note(
-            "weights that change are `mix: {schedule: […]}`, which counts samples and is to be written by hand; here "
-            "they are those of the beginning"
+            "only the first weights are converted; write weights that change as `mix: {schedule: […]}`, which counts "
+            "samples"
         )
     weights = first.get("weights", first.get("init_weights"))
     names = texts_in(top.get("names"))
@@ -32,22 +32,21 @@ def _convert(given: Given, new: NewSpec) -> None:
         spec["dataset"] = train
     if top.get("level") == "token":
         new.note(
-            "weights were shares of tokens; here they are shares of samples: divide each by the mean length of a sample"
+            "weights were shares of tokens; here they are shares of samples: divide each one by the mean length of a "
+            "sample"
         )
     if strategy := top.get("stopping_strategy"):
         new.note(
-            f"`stopping_strategy: {strategy}` is left out: sources begin anew, and an epoch is said by `epoch: …`"
+            f"`stopping_strategy: {strategy}` is not converted: sources repeat, and `epoch` sets the length of an epoch"
         )
-    new.note(
-        "sources must be folders or files of tar or JSON lines; Parquet cannot be read: write shards of it"
-    )
+    new.note("sources must be directories or files of tar or JSON lines; convert Parquet to shards")
     new.note_unknown(top, _KNOWN, "the file")
 
 
 def _sources(paths: list[str], names: list[str], weights: list[Any], new: NewSpec) -> list[dict[str, Any]]:
     if weights and len(weights) != len(paths):
         new.note(
-            f"there are {len(paths)} sources, but {len(weights)} weights; none is taken, write `weight` yourself"
+            f"there are {len(paths)} sources, but {len(weights)} weights; none is used, write `weight` yourself"
         )
         weights = []
     made = []

@@ -1,7 +1,8 @@
-"""webdataset's YAML: `prefix`, `buckets` and `datasets`; and its `.ds.yml` of 2021, sources with loading options.
+"""webdataset's YAML with `prefix`, `buckets` and `datasets`; and its `.ds.yml` of 2021, sources with loading options.
 
-The first came in two generations that use one word for opposite things: in the older, `perepoch` shards are taken
-without replacement and `choose` with; in the newer, `choose` are taken without and `resample` with.
+The first exists in two versions that use a word for opposite things. In the older one, `perepoch` shards are drawn
+without replacement and `choose` with it; in the newer one, `choose` shards are drawn without replacement and `resample`
+with it.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def _convert_shards(given: Given, new: NewSpec) -> None:
     keys = {key for each in sources for key in each}
     if "choose" in keys and not keys & {"perepoch", "resample"}:
         new.note(
-            "`choose` is taken as webdataset 0.1.96 and later have it, without replacement; in older files it means "
-            "with replacement: then add `order: resampled` to these sources"
+            "`choose` is without replacement, as in webdataset 0.1.96 and later; in older files it is with "
+            "replacement: then add `order: resampled` to these sources"
         )
     sampled, taken = ("choose", "perepoch") if "perepoch" in keys else ("resample", "choose")
     parts: list[tuple[dict[str, Any], float | int | None]] = []
@@ -47,12 +48,12 @@ def _convert_shards(given: Given, new: NewSpec) -> None:
     if keys & {sampled, taken}:
         for source, weight in parts:
             if weight is None:
-                new.note(f"{source['name']}: nobody knows here how many shards it has; correct its `weight`")
+                new.note(f"{source['name']}: the number of its shards is unknown; correct its `weight`")
             source["weight"] = 1 if weight is None else weight
         total = sum(source["weight"] or 1 for source, _ in parts)
         new.note(
-            f"shares were counted in shards, {total:g} an epoch; here they are shares of samples, which is the same "
-            "where shards are of one size, and an epoch is said in samples: `epoch: …`"
+            f"shares were counted in shards, {total:g} per epoch; here they are shares of samples, which is the same "
+            "if all shards have the same size; write the length of an epoch in samples, `epoch: …`"
         )
     new.spec["dataset"] = [source for source, _ in parts]
 
@@ -86,31 +87,31 @@ def _convert_sources(given: Given, new: NewSpec) -> None:
         dataset.append(source)
     if epoch := number(given.top.get("epoch")):
         new.spec["epoch"] = {"samples": int(epoch)}
-        new.note("`epoch` counted samples of each worker; here they are counted over all ranks together")
+        new.note("`epoch` counted the samples of each worker; here it counts those of all ranks together")
     if len(dataset) > 1:
         new.note(
-            "webdataset ended with the last source; here sources begin anew, and an epoch has a length of its own"
+            "webdataset ended with the last source; here sources repeat, and `epoch` sets the length of an epoch"
         )
         new.spec["mix"] = {"draw": "round_robin"}
     new.spec["dataset"] = dataset
 
 
 _NOT_SAID = {
-    "probability": "webdataset stored it and never used it, all sources came in turn; if shares were meant, write them "
-    "in place of the weights",
-    "subsample": "which samples are kept is for `select: package.module:function`",
-    "epoch": "an epoch is of the whole mixture: `epoch: …` at the top",
-    "nworkers": "workers are of the whole: `loader: {workers: …}`",
+    "probability": "webdataset stored it but never used it, and took turns; if you want these shares, write them "
+    "instead of the weights",
+    "subsample": "choose samples with `select: package.module:function`",
+    "epoch": "an epoch belongs to the whole mixture: `epoch: …` at the top level",
+    "nworkers": "workers belong to the whole mixture: `loader: {workers: …}`",
 }
 
 
 def _shards(top: dict[Any, Any], source: dict[Any, Any], new: NewSpec) -> list[str]:
-    """The URLs of a source: `prefix`, the bucket, and what the source says."""
+    """The URLs of a source: the prefix, the bucket, and its shards."""
     urls = []
     for shards in texts_in(source["shards"]):
         buckets = texts_in(source.get("buckets", top.get("buckets")))
         if len(buckets) > 1:
-            new.note(f"of several buckets only the first is used, as webdataset did: {buckets[0]}")
+            new.note(f"of several buckets only the first is used, as in webdataset: {buckets[0]}")
         prefix = top.get("prefix") or ""
         urls.append(new.path(f"{prefix}{os.path.join(buckets[0], shards) if buckets else shards}"))
     return urls

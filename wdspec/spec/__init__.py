@@ -2,14 +2,15 @@
 
     text ─yaml─▶ tree ─build─▶ Composition (merged trees, and models of their values) ─rules─▶ problems ─load─▶ Spec
 
-Nothing here imports, opens or runs what a spec names, but other spec files. Read `load.py` first, then `spec.py`, which
-has the keys. From the ground up:
+Nothing that a spec names is imported, opened or run, except other spec files. Read `load.py` first, then `spec.py`,
+which defines the keys. From the bottom up:
 
     tree.py         values that know where they were written
-    problems.py     what is wrong, collected once each, and shown; `codes.py` and `data_codes.py` have their pages
-    yaml.py         text -> tree, within limits; `python_values.py` does it for dicts
-    language/       the kinds of values and the small models; JSON Schema (`schema.py`) and docs come from them
-    files.py        files and what they extend; then variants.py, variables.py and sources.py, until
-    build.py        makes one spec of it all, with effective values
-    rules/          what takes more than one value to see
+    problems.py     problems: collected, and shown with their positions; `codes.py` has their pages
+    yaml.py         text -> tree, within limits; `python_values.py` does the same for dicts
+    language/       the kinds of values and the small models; `schema.py` and `reference.py` are made from them
+    validation.py   tree -> model
+    files.py        spec files and what they extend; then `variants.py`, `variables.py` and `sources.py`, which
+    build.py        puts together as one spec with effective values
+    rules/          checks that need more than one value
 """

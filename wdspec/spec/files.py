@@ -22,24 +22,24 @@ T = TypeVar("T")
 
 MAX_CHAIN = 16
 MOST_BESIDE = 1 << 30
-"""Bytes of a file that goes with a spec, a lock or measurements: a shard takes some hundreds."""
+"""Bytes of a lock or of measurements, which have some hundred per shard."""
 ReadFile = Callable[[str, bool, int], bytes]
-"""Absolute path, whether only a regular file will do, and a number -> up to so many bytes and one more. Raises OSError,
-ValueError."""
+"""Takes an absolute path, whether it must be a regular file, and a number n; returns up to n + 1 bytes.
+May raise OSError and ValueError."""
 STANDARD_INPUT = "-"
 STANDARD_INPUT_NAME = "<stdin>"
 _OURS = frozenset({"dataset", "splits", "extends", "defaults", "wdspec"})
 _TELLING = ("__module__", "__class__", "datasets", "streams", "input_cfg", "sources", "schedule")
-"""Keys of other tools to point at, the first that is there; a file with one of the first two is never ours."""
+"""Keys of other tools, to point at the first one that is present. A file with one of the first two is never a spec."""
 
 
 class Library:
-    """The files of one run: each is read and parsed once, however often it is named.
+    """Reads and parses each file once, however often it is named.
 
     Args:
-        problems: where what is wrong is noted.
-        expand: gives a file's tree with the variables of its own scope replaced.
-        read: reads a file: from the disk, or out of a revision.
+        problems: collects what is wrong.
+        expand: replaces the variables in a file's tree.
+        read: reads a file, from the disk or from a git revision.
     """
 
     def __init__(
@@ -52,17 +52,17 @@ class Library:
         self._merged: dict[str, MapNode | None] = {}
         self._beside: dict[str, Any] = {}
         self.ignore_comments: list[IgnoreComment] = []
-        """Those of all files that were read."""
+        """The comments of all files that were read."""
 
     def spec(
         self, path: str, named: str, at: Node | None = None, chain: tuple[str, ...] = ()
     ) -> MapNode | None:
-        """A file with everything it extends; None, and problems, when it cannot be used.
+        """Read a file and everything that it extends; None, and problems, if it cannot be used.
 
         Args:
             path: absolute.
-            named: what the user calls it.
-            at: the value that names it, or None for the file a command was given.
+            named: the name that the user gave.
+            at: the value that names it; None for the file that a command was given.
             chain: the files that led here, outermost first.
         """
         real = os.path.realpath(path)
@@ -77,12 +77,15 @@ class Library:
     def _note_circle(self, real: str, at: Node, chain: tuple[str, ...]) -> None:
         if real in chain:
             names = " -> ".join(os.path.basename(each) for each in (*chain[chain.index(real) :], real))
-            self._problems.add("E101", at, f"this closes a circle: {names}", "break it at one of them")
+            self._problems.add(
+                "E101", at, f"these files form a cycle: {names}", "remove one of the references"
+            )
         else:
-            self._problems.add("E101", at, f"files lead to files more than {MAX_CHAIN} deep", "flatten them")
+            message = f"files refer to files more than {MAX_CHAIN} levels deep"
+            self._problems.add("E101", at, message, "use fewer levels")
 
     def parsed(self, path: str, named: str, at: Node | None = None) -> MapNode | None:
-        """The tree of one file alone."""
+        """Read one file, without what it extends."""
         real = os.path.realpath(path)
         if real in self._parsed:
             return self._parsed[real]
@@ -105,12 +108,12 @@ class Library:
         return self._parsed[real]
 
     def standard_input(self) -> MapNode | None:
-        """The tree of what comes from standard input; its relative paths start at the working directory."""
+        """Read standard input; its relative paths start at the working directory."""
         return self._tree(sys.stdin.buffer.read(MAX_BYTES + 1), STANDARD_INPUT_NAME, os.getcwd())
 
     def _tree(self, data: bytes, named: str, directory: str) -> MapNode | None:
         if len(data) > MAX_BYTES:
-            hint = "a spec describes data, it does not hold it; put long lists of shards into an `@file`"
+            hint = "a spec describes data and does not contain it; put long lists of shards into an `@file`"
             message = f"the file is larger than {MAX_BYTES // 2**20} MiB"
             self._problems.note(Problem("E002", message, hint, named, 1, 1))
             return None
@@ -123,7 +126,7 @@ class Library:
         return None if tree is None else top_map(tree, self._problems)
 
     def extended(self, own: MapNode, chain: tuple[str, ...] = ()) -> MapNode:
-        """A tree laid over everything it extends; that of another tool's file, where a spec can say all of it."""
+        """Lay a tree over everything that it extends. A file of another tool is converted, if nothing is lost."""
         if may_be_foreign(own) and (native := natively_read(own)) is not None:
             return native
         if own.get("extends") is None:
@@ -139,7 +142,7 @@ class Library:
         return merge(below, own.without("extends"))
 
     def find(self, node: Node, key: str) -> tuple[str, str] | None:
-        """Absolute path and name of the file that a value names; None, and a problem, when it names none."""
+        """The absolute path and the name of the file that a value names; None, and a problem, if it names none."""
         if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value:
             message = f"`{key}` takes the path of a file, but this is {shown(plain(node))}"
             self._problems.add("E202", node, message, "write the path as text")
@@ -157,11 +160,11 @@ class Library:
         return path, named
 
     def beside(self, path: str, most: int, parse: Callable[[bytes], T]) -> T:
-        """What a function makes of the bytes of a file that is no spec.
+        """Read another file than a spec, and parse its bytes with a function.
 
         Raises:
             OSError, ValueError: it cannot be read.
-            Exception: what the function raises.
+            Exception: from the function.
         """
         if path not in self._beside:
             self._beside[path] = parse(self._read(path, True, most))
@@ -170,7 +173,7 @@ class Library:
 
 
 def read_from_disk(path: str, only_regular: bool, most: int = MAX_BYTES) -> bytes:
-    """The bytes of a file, as `ReadFile` says; a spec on the command line may also be a pipe."""
+    """Read a file from the disk; a `ReadFile`. A spec on the command line may also be a pipe."""
     kind = os.stat(path).st_mode
     if only_regular and not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
         raise OSError(errno.EINVAL, "it is not a regular file", path)
@@ -179,18 +182,18 @@ def read_from_disk(path: str, only_regular: bool, most: int = MAX_BYTES) -> byte
 
 
 def reason_of(error: Exception) -> str:
-    """Why a file cannot be read, in words."""
+    """Say why a file cannot be read."""
     if isinstance(error, FileNotFoundError):
-        return "there is no such file"
+        return "the file does not exist"
     return (getattr(error, "strerror", None) or str(error)).lower()
 
 
 def top_map(tree: Node, problems: Problems) -> MapNode | None:
-    """The tree if it is a map; None, and a problem, if not."""
+    """Check that a tree is a map; None, and a problem, if not."""
     if isinstance(tree, MapNode):
         return tree
     if isinstance(tree, Scalar) and tree.value is None:
-        problems.add("E007", tree, "the file is empty", "write at least `dataset:` with one source")
+        problems.add("E007", tree, "the file is empty", "write `dataset:` with at least one source")
     else:
         hint = "a spec is a map of keys; put the sources under `dataset:`"
         problems.add("E015", tree, f"expected a map at the top, but this is {shown(plain(tree))}", hint)
@@ -198,23 +201,23 @@ def top_map(tree: Node, problems: Problems) -> MapNode | None:
 
 
 def may_be_foreign(top: MapNode) -> bool:
-    """Whether a file may be a spec of another tool: it has none of our keys, or one that we never have."""
+    """Whether a file may be a spec of another tool: it has no key of ours, or one that ours never have."""
     return _OURS.isdisjoint(top.entries) or not top.entries.keys().isdisjoint(_TELLING[:2])
 
 
 def is_foreign(top: MapNode, problems: Problems) -> bool:
-    """Whether the file is a spec of another tool; if so that is noted, and nothing else need be checked."""
+    """Whether a file is a spec of another tool. Then that is the only problem to report."""
     found = _recognised(top)
     if found is None:
         return False
     key = next(key for key in (*_TELLING, *top.entries) if key in top.entries)
     message = f"this looks like {found.title}, which wdspec does not read"
-    problems.add("E402", top.key(key), message, "`wdspec convert FILE -o NEW.yaml` makes a spec of it")
+    problems.add("E402", top.key(key), message, "convert it with `wdspec convert FILE -o NEW.yaml`")
     return True
 
 
 def natively_read(top: MapNode) -> MapNode | None:
-    """What a file of another tool says, where a spec can say all of it; None for any other file."""
+    """Convert a file of another tool; None if it is not one, or if something would be lost."""
     found = _recognised(top)
     if found is None or not top.origin.directory:
         return None
@@ -238,7 +241,7 @@ def _recognised(top: MapNode) -> Dialect | None:
 
 
 def _may_be_ours(value: Any) -> bool:
-    """Whether it is as likely a spec whose `dataset` is misspelt."""
+    """Whether it may also be a spec of ours with a misspelled `dataset`."""
     listed = value.get("datasets")
     return set(value) == {"datasets"} and all(
         isinstance(each, dict) and set(each) <= {"name", "shards"} for each in listed

@@ -1,4 +1,4 @@
-"""`load` and `check`: a file, a dict or a `Spec` -> a checked `Spec`, or every problem with its position."""
+"""Load and check specs: a file, a dict or a `Spec` becomes a checked `Spec`, or every problem with its position."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from wdspec.spec.variants import (
 from wdspec.spec.yaml import parse_scalar
 
 SpecSource = str | os.PathLike[str] | Mapping[str, Any] | Spec
-"""What a spec can be given as: a path (`x.yaml`, `x.yaml#val`), a dict, or a `Spec`."""
+"""A path (`x.yaml`, `x.yaml#val`), a dict, or a `Spec`."""
 Overrides = Mapping[str, Any] | Sequence[str]
-"""`{"batch.size": 32}`, or texts as on the command line: `["batch.size=32"]`."""
+"""`{"batch.size": 32}`, or texts like those on the command line: `["batch.size=32"]`."""
 
 _MOST_VARIANTS = 64
 _MOST_VALUES = 100_000
-"""Values checked over all splits and environments of a file; a hundred sources have about one thousand."""
+"""Values checked in all splits and environments of a file; a hundred sources have about one thousand."""
 
 
 def load(
@@ -57,19 +57,19 @@ def load(
     overrides: Overrides | None = None,
     read: ReadFile | None = None,
 ) -> Spec:
-    """Loads and checks a spec. Nothing is imported, opened or run that the spec names, but other spec files.
+    """Load and check a spec. Nothing that it names is imported, opened or run, except other spec files.
 
     Args:
         source: a path, which may end in `#split`, or `-` for standard input; a dict of the same form as a file;
             or a `Spec`, which is returned as it is.
-        split: the split to take, of a spec that has `splits`.
-        env: the environment whose overlay is applied; by default that named by WDSPEC_ENV, if any.
-        vars: values for `${name}`, before those of environment variables and of the spec.
-        overrides: values laid over everything: `{"batch.size": 32}` or `["batch.size=32"]`.
-        read: reads spec files, where they are not to come from the disk (as `wdspec diff` reads them out of git).
+        split: the split to load, of a spec with `splits`.
+        env: the environment whose overlay is applied; by default the one that WDSPEC_ENV names.
+        vars: values of variables, `${name}`, which win over environment variables and the spec's `vars`.
+        overrides: values laid over everything else: `{"batch.size": 32}` or `["batch.size=32"]`.
+        read: reads spec files that are not on the disk (`wdspec diff` reads them from git).
 
     Raises:
-        SpecError: the spec is wrong; the message holds every problem, `.problems` the same as objects.
+        SpecError: the spec is wrong. The message has every problem; `.problems` has them as objects.
         UsageError: the arguments contradict each other.
 
     Example:
@@ -79,7 +79,7 @@ def load(
     if isinstance(source, Spec):
         if split is not None or env is not None or vars or overrides:
             raise UsageError(
-                "a Spec is loaded already; give split, env, vars and overrides where it is loaded"
+                "a Spec is already loaded; pass split, env, vars and overrides where you load it"
             )
         return source
     reading = _read(source, split, env, vars, overrides, read)
@@ -100,12 +100,12 @@ def check(
     vars: Mapping[str, Any] | None = None,
     overrides: Overrides | None = None,
 ) -> tuple[Spec | None, list[Problem]]:
-    """Everything that is wrong or doubtful with a spec, warnings included, each once and in file order.
+    """Find all errors and warnings of a spec, each once and in file order.
 
-    Where no split or environment is chosen, all of them are checked. Arguments as for `load`.
+    If no split or environment is chosen, all of them are checked. The arguments are those of `load`.
 
     Returns:
-        The spec (of the first variant, where several were checked), None if it has errors; and the problems.
+        The spec, or None if it has errors (the first one, if several were checked); and the problems.
     """
     if isinstance(source, Spec):
         return load(source, split=split, env=env, vars=vars, overrides=overrides), []
@@ -137,36 +137,36 @@ def check(
 
 
 def split_names(source: SpecSource) -> list[str]:
-    """The names of the splits of a spec, in file order; none of one without. Checks nothing else."""
+    """List the names of the splits of a spec, in file order. Nothing else is checked."""
     top = None if isinstance(source, Spec) else _read(source).top
     return [] if top is None else names_under(top, "splits")
 
 
 @dataclass
 class _Reading:
-    """A source whose files are read, with what was chosen and the problems found so far."""
+    """A spec whose files have been read, with the choices of the user and the problems found so far."""
 
     problems: Problems
     library: Library
     expand: Expander
     arguments: dict[str, Node]
-    """The variables that were given."""
+    """Values of variables."""
     split: str | None
     env: str | None
     env_is_inherited: bool
-    """Whether WDSPEC_ENV names the environment."""
+    """Whether WDSPEC_ENV chose the environment."""
     overrides: list[MapNode] = field(default_factory=list)
     file: str | None = None
-    """As the user named it; None where there is none, or it is standard input."""
+    """The name that the user gave; None for a dict or standard input."""
     chain: tuple[str, ...] = ()
     """Its absolute path."""
     own: MapNode | None = None
-    """What it says itself; None, and a problem, where it cannot be read."""
+    """The file alone; None, and a problem, if it cannot be read."""
     top: MapNode | None = None
-    """With everything that it extends."""
+    """The file with everything that it extends."""
 
     def variants(self) -> list[tuple[str | None, str | None]]:
-        """The splits and environments to check: those chosen, else all."""
+        """The splits and environments to check: the chosen ones, or all."""
         if self.top is None:
             return [(self.split, self.env)]
         splits: list[str | None] = [self.split]
@@ -185,7 +185,7 @@ class _Reading:
         return pairs[:most]
 
     def compose(self, split: str | None, env: str | None) -> Composition | None:
-        """The spec of one split and environment; None, and problems, when there is none."""
+        """Compose the spec of one split and environment; None, and problems, if that is impossible."""
         tree = self.top
         if tree is None or (may_be_foreign(tree) and is_foreign(tree, self.problems)):
             return None
@@ -219,11 +219,11 @@ class _Reading:
         keys += [entry.key for entry in vars.entries.values()] if isinstance(vars, MapNode) else []
         for key in keys:
             if key.value in RESERVED_VARIABLES:
-                message = f"no variable can be called `{key.value}`: `WDS_{key.value}` is a setting of wdspec itself"
+                message = f"no variable can be called `{key.value}`: `WDS_{key.value}` is a setting of wdspec"
                 self.problems.add("E109", key, message, "choose another name")
 
     def note_unused_variables(self) -> None:
-        """Warns of variables that the file itself sets and that nothing in it, or in what it extends, uses."""
+        """Warn about variables that the file sets, and that neither it nor a file that it extends uses."""
         vars = self.own.get("vars") if self.own is not None else None
         if not isinstance(vars, MapNode) or self.top is None:
             return
@@ -243,7 +243,7 @@ def _read(
     overrides: Overrides | None = None,
     read: ReadFile | None = None,
 ) -> _Reading:
-    """Reads the files of a spec, and what was given for it. Arguments as for `load`."""
+    """Read the files of a spec and the arguments, which are those of `load`."""
     problems, directory = Problems(), os.getcwd()
     arguments = _variables(vars, directory, problems) if vars else {}
 
@@ -269,13 +269,13 @@ def _read(
 
 
 def _open(reading: _Reading, name: str) -> None:
-    """Reads the file of a name that may end in `#split`, or is `-` for standard input."""
+    """Read a file, whose name may end in `#split`, or standard input for `-`."""
     if "\0" in name:
-        raise UsageError(f"no file has a name with a NUL character: {name!r}")
+        raise UsageError(f"a file name cannot have a NUL character: {name!r}")
     if "#" in name and not os.path.exists(os.path.expanduser(name)):
         name, _, split = name.rpartition("#")
         if reading.split is not None and reading.split != split:
-            raise UsageError(f"the path asks for the split {split!r}, the argument for {reading.split!r}")
+            raise UsageError(f"the path names the split {split!r}, but the argument is {reading.split!r}")
         reading.split = split
     if name == STANDARD_INPUT:
         reading.own = reading.library.standard_input()

@@ -41,7 +41,7 @@ class _Reader:
         if depth > MAX_DEPTH or self.nodes > MAX_NODES:
             is_deep = depth > MAX_DEPTH
             limit = f"{MAX_DEPTH} levels" if is_deep else f"{MAX_NODES:,} values"
-            hint = "look for a value that holds itself"
+            hint = "look for a value that contains itself"
             self.problems.add("E008" if is_deep else "E009", here, f"the spec is larger than {limit}", hint)
             raise _NoTreeError
         value = self._without_omegaconf(value, here)
@@ -58,7 +58,9 @@ class _Reader:
                 not c.isprintable() and c not in "\t\n\r\u00a0\u200b\ufeff" and _is_control(c) for c in value
             ):
                 hint = "remove control characters"
-                self.problems.add("E004", here, "this text holds a character that no file may hold", hint)
+                self.problems.add(
+                    "E004", here, "this text has a character that is not allowed in a file", hint
+                )
                 return here
         elif not (value is None or isinstance(value, (bool, int, float))):
             value = self._read_number(value, here)
@@ -72,8 +74,8 @@ class _Reader:
                 message = f"a key must be text, but this is a {type(key).__name__}"
                 self.problems.add("E012", Scalar(at, 0, 0, None), message, "put it in quotes")
             elif "\0" in key:
-                hint = "no name can have one: remove it"
-                self.problems.add("E004", Scalar(at, 0, 0, None), "this key holds a NUL character", hint)
+                hint = "remove it: names cannot have one"
+                self.problems.add("E004", Scalar(at, 0, 0, None), "this key has a NUL character", hint)
             else:
                 node = self.read(item, at.name, depth + 1)
                 entries[str(key)] = MapEntry(Scalar(at, 0, 0, str(key)), node)
@@ -81,7 +83,7 @@ class _Reader:
 
     def _without_omegaconf(self, value: Any, here: Scalar) -> Any:
         """Convert a configuration of OmegaConf, as Hydra passes it, to plain values; return anything else as it is."""
-        omegaconf = sys.modules.get("omegaconf")  # if it is not imported, no value can be one of its own
+        omegaconf = sys.modules.get("omegaconf")  # unless it is imported, no value can be of its types
         if omegaconf is None or not isinstance(value, (omegaconf.DictConfig, omegaconf.ListConfig)):
             return value
         try:
@@ -90,9 +92,7 @@ class _Reader:
             )
         except omegaconf.errors.OmegaConfBaseException as error:
             message = f"OmegaConf cannot resolve this configuration: {str(error).splitlines()[0]}"
-            hint = (
-                "give the value; a variable of the spec itself is written `\\${name}` in such a configuration"
-            )
+            hint = "set the value; in such a configuration, write variables of the spec as `\\${name}`"
             self.problems.add("E107", here, message, hint)
             raise _NoTreeError from None
 
@@ -103,10 +103,8 @@ class _Reader:
             inner = item()
             if isinstance(inner, (bool, int, float)):
                 return inner
-        message = f"a value of type {type(value).__name__} cannot stand in a spec"
-        hint = (
-            "use dicts, lists, text, numbers, True, False and None; functions as text 'package.module:name'"
-        )
+        message = f"a spec cannot have a value of type {type(value).__name__}"
+        hint = "use dicts, lists, text, numbers, True, False and None; write functions as text, 'package.module:name'"
         self.problems.add("E202", here, message, hint)
         return None
 

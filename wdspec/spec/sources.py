@@ -1,6 +1,6 @@
-"""The sources of a spec as drafts: child specs inlined, names given, overlays by name, defaults filled in.
+"""Drafts of the sources of a spec: child specs are inlined, names given, overlays applied by name, defaults filled in.
 
-Every source gets a name: its own, or one made from the name of its shards.
+Each source has a name: the one it states, or one made from the name of its shards.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from wdspec.spec.validation import MERGED_TOP, keys_of, stands_for
 from wdspec.spec.variants import choose_split
 
 Expander = Callable[[MapNode], MapNode]
-"""Gives a file's tree with the variables of its own scope replaced."""
+"""Replaces the variables in a file's tree."""
 SHARE_KEYS = ("probability", "weight", "upsample")
 KINDS = ("shards", "dataset", "spec")
-"""What a source is made of: one of these keys."""
+"""A source has one of these keys."""
 
 MAX_SOURCES = 20_000
 MAX_VALUES = 1_000_000
 MAX_NESTING = 16
 _BROUGHT = frozenset({"dataset", "mix", "defaults", "vars", "rewrite"})
-"""What a child spec brings with it."""
+"""The keys of a child spec that apply."""
 _NOT_IN_DEFAULTS = frozenset({"name", "shards", "dataset", "spec", "mix", "defaults"})
 
 _PATTERN = re.compile(r"[{*?\[]|\$\{")
@@ -39,14 +39,14 @@ _LONGEST = 100
 
 @dataclass(eq=False, repr=False)
 class Draft:
-    """A source on its way to becoming a `Source`: its merged tree, and the model once its values are checked."""
+    """A source that will become a `Source`: its merged tree, and the model after its values are checked."""
 
     node: MapNode
-    """With the defaults."""
+    """The source with its defaults."""
     own: MapNode
-    """Without them, to see what this source states itself."""
+    """The source without defaults: what it states itself."""
     name: str
-    """Empty where it has none yet, or a wrong one."""
+    """Empty if it has no name yet, or a wrong one."""
     children: list[Draft] | None = None
     """The sources of a nested mix."""
     model: Source | None = None
@@ -60,12 +60,12 @@ class Draft:
 
     @cached_property
     def stated_shares(self) -> list[str]:
-        """The share keys it has: at most one, if it is right."""
+        """The share keys that it has. More than one is a mistake."""
         return [key for key in SHARE_KEYS if self.node.get(key) is not None]
 
 
 def every_draft(drafts: Iterable[Draft]) -> list[Draft]:
-    """Drafts and all that are in them, each nested mix before its sources."""
+    """List drafts and all drafts in them, each nested mix before its sources."""
     found = []
     for draft in drafts:
         found.append(draft)
@@ -81,27 +81,27 @@ def draft_sources(
     chain: tuple[str, ...],
     problems: Problems,
 ) -> list[Draft]:
-    """The sources of an expanded top-level tree; none, and a problem, when there are none.
+    """Draft the sources of a top-level tree without variables; none, and a problem, if that is impossible.
 
     Args:
-        library: where child specs come from.
+        library: reads child specs.
         expand: replaces the variables in a file's tree.
-        chain: absolute paths of the files that are open, so that a child cannot be its own parent.
+        chain: absolute paths of the files that led here, so that a child cannot include its parent.
     """
     dataset = _list_in(top, problems)
     if dataset is None:
         return []
     drafter = _Drafter(library, expand, problems)
     drafts = drafter.drafts(dataset, chain, 0)
-    _name(drafts, problems)
+    _give_names(drafts, problems)
     if (patches := top.get("sources")) is not None:
         drafter.patch(drafts, patches, chain)
-        _name(drafts, problems)
+        _give_names(drafts, problems)
     bottom = top.with_entries({"errors": top.entries["errors"]} if "errors" in top.entries else {})
     defaults = _defaults_over(bottom, top.get("defaults"), problems)
     leaves = sum(1 for draft in every_draft(drafts) if draft.children is None)
     if leaves > MAX_SOURCES or leaves * defaults.size > MAX_VALUES:
-        message = f"{leaves:,} sources with all their defaults are more than can be held"
+        message = f"{leaves:,} sources with all their defaults are too many"
         problems.add("E009", dataset, message, "join sources: `shards` takes a list")
         return []
     _fill(drafts, defaults, None, problems)
@@ -109,7 +109,7 @@ def draft_sources(
 
 
 def _list_in(holder: MapNode, problems: Problems) -> ListNode | None:
-    """The `dataset` of the top level or of a nested mix."""
+    """The `dataset` of the top level or of a nested mix; None, and a problem, if it is missing or wrong."""
     dataset = holder.get("dataset")
     if isinstance(dataset, ListNode) and dataset.items:
         return dataset
@@ -129,14 +129,14 @@ def _list_in(holder: MapNode, problems: Problems) -> ListNode | None:
 
 
 class _Drafter:
-    """Makes drafts of the entries of lists."""
+    """Makes drafts from lists of sources."""
 
     def __init__(self, library: Library, expand: Expander, problems: Problems) -> None:
         self._library, self._expand, self._problems = library, expand, problems
         self._count = 0
 
     def drafts(self, dataset: ListNode, chain: tuple[str, ...], depth: int) -> list[Draft]:
-        """The sources of a list; entries that are no maps are left out."""
+        """Draft the sources of a list; entries that are not maps are left out."""
         made = []
         for entry in dataset.items:
             if not isinstance(entry, MapNode):
@@ -147,7 +147,9 @@ class _Drafter:
             self._count += 1
             if depth > MAX_NESTING or self._count > MAX_SOURCES:
                 limit = f"{MAX_NESTING} levels" if depth > MAX_NESTING else f"{MAX_SOURCES:,} sources"
-                self._problems.add("E009", entry, f"mixes are nested into more than {limit}", "flatten them")
+                self._problems.add(
+                    "E009", entry, f"nested mixes exceed {limit}", "use fewer levels or sources"
+                )
                 return []
             made.append(self._draft(entry, chain, depth))
         return made
@@ -169,11 +171,11 @@ class _Drafter:
         return Draft(entry, entry, name, self.drafts(dataset, chain, depth + 1) if dataset else [])
 
     def _note_kinds(self, entry: MapNode, kinds: list[str]) -> None:
-        """Notes that a source is of several kinds, or of none."""
+        """Add the problem of a source with several of `KINDS`, or none."""
         empty = next((key for key in KINDS if key in entry.entries), None)
         if kinds:
-            message = f"a source has either `{kinds[0]}` or `{kinds[1]}`, not both"
-            self._problems.add("E207", entry.key(kinds[1]), message, "make two sources of it")
+            message = f"a source cannot have both `{kinds[0]}` and `{kinds[1]}`"
+            self._problems.add("E207", entry.key(kinds[1]), message, "make them two sources")
         elif empty is not None:
             self._problems.add("E206", entry.key(empty), f"`{empty}` is empty", "fill it in")
         elif not stands_for("shards", entry, [*keys_of(Source), "spec", "defaults"]):
@@ -181,7 +183,7 @@ class _Drafter:
             self._problems.add("E206", entry, "this source has no `shards`", hint)
 
     def _child(self, entry: MapNode, name: str, chain: tuple[str, ...], depth: int) -> Draft:
-        """A `spec:` entry as a nested mix that brings the child's dataset, mix, defaults and rewrite."""
+        """Make a nested mix of a `spec:` entry, with the child's dataset, mix, defaults and rewrite."""
         node = entry.entries["spec"].value
         group = entry.without("spec").setting("dataset", node.list_of(()))
         split: str | None = None
@@ -200,7 +202,7 @@ class _Drafter:
             return Draft(group, group, name, [])
         children = self.drafts(dataset, (*chain, found[0]), depth + 1)
         if name:
-            _name(children, Problems())
+            _give_names(children, Problems())
             for draft in every_draft(children):
                 draft.name = draft.name and f"{name}/{draft.name}"
         group = group.setting("dataset", dataset)
@@ -217,7 +219,7 @@ class _Drafter:
         return Draft(group, group, name, children)
 
     def patch(self, drafts: list[Draft], patches: Node, chain: tuple[str, ...]) -> None:
-        """Lays what `sources:` of an overlay says over the sources of these names."""
+        """Lay the `sources:` of an overlay over the sources with these names."""
         if not isinstance(patches, MapNode):
             hint = "write `sources: {name: {scale: 1}}`; the list of sources is called `dataset`"
             self._problems.add("E202", patches, "`sources` takes a map from source names to keys", hint)
@@ -249,34 +251,32 @@ class _Drafter:
                 self._lay_over(draft.children, patches, chain)
 
 
-def _name(drafts: list[Draft], problems: Problems) -> None:
-    """Gives a name to each draft that has none; two of one name are a problem."""
+def _give_names(drafts: list[Draft], problems: Problems) -> None:
+    """Name the drafts that have no name. Two drafts with the same name are a problem."""
     named: dict[str, Draft] = {}
     for draft in every_draft(drafts):
         first = named.setdefault(draft.name, draft) if draft.name else draft
         if first is not draft:
             place = (first.own.get("name") or first.own).position
             other = f"line {place.line}" if place.file == draft.own.origin.name and place.line else f"{place}"
-            hint = "the name is the key of a source's order, so give each its own"
-            message = f"two sources are called `{draft.name[:60]}`, the other in {other}"
+            hint = "give each source its own name: the order of its samples depends on it"
+            message = f"two sources are called `{draft.name[:60]}`; the other one is in {other}"
             problems.add("E304", draft.own.get("name") or draft.own, message, hint)
     taken = set(named)
     counts: dict[str, int] = {}
     for draft in every_draft(drafts):
-        if (
-            not draft.name and draft.own.get("name") is None
-        ):  # else it is wrong, and refused with the other values
-            draft.name = _free(_default_name(draft.own), taken, counts)
+        if not draft.name and draft.own.get("name") is None:  # a wrong name is reported with the other values
+            draft.name = _find_free(_default_name(draft.own), taken, counts)
 
 
 def _written_name(entry: MapNode) -> str:
-    """The name that stands in a source; empty where there is none, or a wrong one."""
+    """The name that a source states; empty if there is none, or a wrong one."""
     name = entry.get("name")
     return name.value if isinstance(name, Scalar) and isinstance(name.value, str) else ""
 
 
 def _default_name(entry: MapNode) -> str:
-    """A name made from the shards: `gs://bucket/ia1-{000..033}.tar` is called `ia1`."""
+    """Make a name from the shards: `ia1` for `gs://bucket/ia1-{000..033}.tar`."""
     shards = entry.get("shards")
     if shards is None:
         return "mix"
@@ -292,7 +292,7 @@ def _default_name(entry: MapNode) -> str:
     return "source"
 
 
-def _free(name: str, taken: set[str], counts: dict[str, int]) -> str:
+def _find_free(name: str, taken: set[str], counts: dict[str, int]) -> str:
     candidate = name
     while candidate in taken:
         counts[name] = counts.get(name, 1) + 1
@@ -302,7 +302,7 @@ def _free(name: str, taken: set[str], counts: dict[str, int]) -> str:
 
 
 def _defaults_over(far: MapNode, near: Node | None, problems: Problems) -> MapNode:
-    """The defaults of one level laid over those of the levels above it."""
+    """Lay the defaults of one level over those of the levels above."""
     if near is None:
         return far
     if not isinstance(near, MapNode):
@@ -311,14 +311,12 @@ def _defaults_over(far: MapNode, near: Node | None, problems: Problems) -> MapNo
         return far
     for key in near.entries:
         if key in _NOT_IN_DEFAULTS:
-            problems.add(
-                "E216", near.key(key), f"`{key}` cannot stand in `defaults`", "it belongs to a source"
-            )
+            problems.add("E216", near.key(key), f"`{key}` is not allowed in `defaults`", "put it in a source")
     return merge(far, near.without(*_NOT_IN_DEFAULTS))
 
 
 def _fill(drafts: list[Draft], defaults: MapNode, tags: Node | None, problems: Problems) -> None:
-    """Lays the sources over their defaults; a share key of its own keeps the others out of a source."""
+    """Lay the sources over their defaults. A source with a share key does not get another one from the defaults."""
     for draft in drafts:
         own = draft.own
         if draft.children is None:

@@ -50,7 +50,7 @@ class Origin:
         self._lines: list[str] | None = None
 
     def line(self, number: int) -> str | None:
-        """Return a line, counted from 1; None if there is no such line."""
+        """Return a line, counted from 1; None if the file is shorter."""
         if self._lines is None:
             self._lines = [] if self._text is None else _LINE_END.split(self._text)
         return self._lines[number - 1] if 1 <= number <= len(self._lines) else None

@@ -1,7 +1,7 @@
 """YAML text -> tree, built from the parser's events, with limits that hold against hostile files.
 
-Scalars follow the core schema of YAML 1.2, plus `1_000_000` for long numbers. PyYAML's YAML 1.1 would make `yes` and `on`
-true, `1:30` ninety and `1e-3` text; here they are text, text and a number. What the YAML parser complains about is
+Scalars follow the core schema of YAML 1.2, plus `1_000_000` for long numbers. In YAML 1.1, which PyYAML follows, `yes`
+and `on` are true, `1:30` is ninety and `1e-3` is text; here they are text, text and a number. Syntax errors are
 reported in words that say what to change.
 """
 
@@ -32,7 +32,7 @@ def decode_text(data: bytes, name: str, problems: Problems) -> str | None:
         data = data[len(BOM_UTF8) :]
         hint = "save it as UTF-8 without BOM"
         problems.note(
-            Problem("W001", "the file begins with a byte order mark, which is ignored", hint, name, 1, 1)
+            Problem("W001", "the file starts with a byte order mark, which is ignored", hint, name, 1, 1)
         )
     try:
         return data.decode("utf-8")
@@ -62,8 +62,8 @@ def parse(text: str, origin: Origin, problems: Problems) -> Node | None:
     if bad:
         line = text.count("\n", 0, bad.start()) + 1
         at = Scalar(origin, line, bad.start() - text.rfind("\n", 0, bad.start()), None)
-        message = f"the control character U+{ord(bad[0]):04X} may not stand in a YAML file"
-        problems.add("E004", at, message, "remove it; in double quotes `\\n` and `\\t` can be written")
+        message = f"the control character U+{ord(bad[0]):04X} is not allowed in a YAML file"
+        problems.add("E004", at, message, "remove it; in double quotes you can write `\\n` and `\\t`")
         return None
     parser = _Parser(text)
     try:
@@ -112,8 +112,8 @@ class _Builder:
         self.next()  # the end of the document
         after = self.next()
         if not isinstance(after, yaml.StreamEndEvent):
-            hint = "write one spec a file, without `---` between parts"
-            self.stop("E006", self.at(after), "a second document begins here", hint)
+            hint = "write one spec per file, without `---` between parts"
+            self.stop("E006", self.at(after), "a second document starts here", hint)
         return None if isinstance(root, _Refused) else root
 
     def node(self, event: Any) -> Node:
@@ -121,7 +121,7 @@ class _Builder:
             return self.alias(event)
         if event.tag is not None and event.tag != "!":
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-            hint = "remove it: a spec holds only maps, lists, text, numbers, true, false and null"
+            hint = "remove it: a spec has only maps, lists, text, numbers, true, false and null"
             self.problems.add("E010", self.at(event), f"the tag `{tag[:60]}` is not allowed", hint)
         node = self.scalar(event) if isinstance(event, yaml.ScalarEvent) else self.collection(event)
         if event.anchor is not None:
@@ -132,8 +132,8 @@ class _Builder:
         mark, end, value = event.start_mark, event.end_mark, event.value
         self.count(1, mark)
         if "\0" in value:  # written as `"\\0"`
-            hint = "no name, path or URL can have one: remove it"
-            self.problems.add("E004", self.at(event), "this text holds a NUL character", hint)
+            hint = "remove it: names, paths and URLs cannot have one"
+            self.problems.add("E004", self.at(event), "this text has a NUL character", hint)
             return self.at(event)
         one_line = mark.line == end.line
         width = max(1, end.column - mark.column) if one_line else 1
@@ -152,7 +152,7 @@ class _Builder:
 
     def collection(self, event: Any) -> Node:
         if len(self.open) >= MAX_DEPTH:
-            hint = "no spec needs so much nesting; look for brackets that are never closed"
+            hint = "look for brackets that are never closed; no spec needs this much nesting"
             message = f"lists and maps are nested more than {MAX_DEPTH} levels deep"
             self.stop("E008", self.at(event), message, hint)
         self.open.append(event.anchor)
@@ -186,11 +186,11 @@ class _Builder:
         target = self.anchors.get(event.anchor)
         if target is None:
             why = (
-                "stands inside what it refers to"
+                "is inside the value that it refers to"
                 if event.anchor in self.open
                 else "refers to no anchor above it"
             )
-            hint = "a text that begins with `*` needs quotes"
+            hint = "put text that starts with `*` in quotes"
             self.problems.add("E014", self.at(event), f"the alias `*{event.anchor[:60]}` {why}", hint)
             target = self.at(event)
         self.count(target.size, event.start_mark)
@@ -198,7 +198,7 @@ class _Builder:
 
     def refused_key(self, node: Node, entries: Mapping[str, MapEntry]) -> _Refused:
         if not isinstance(node, Scalar):
-            hint = "quote text that begins with `{` or `[`"
+            hint = "put text that starts with `{` or `[` in quotes"
             self.problems.add("E012", node, "a key must be text, but this is a list or map", hint)
         elif not isinstance(node, _Refused) and not isinstance(node.value, str):
             message = "a key must be text, but this is a number, true, false or null"
@@ -208,7 +208,7 @@ class _Builder:
             self.problems.add("E013", node, "the merge key `<<` is not part of YAML 1.2", hint)
         elif node.value in entries:
             first = entries[node.value].key
-            message = f"the key `{node.value[:60]}` stands twice in this map, first in line {first.line}"
+            message = f"the key `{node.value[:60]}` is already in this map, in line {first.line}"
             self.problems.add("E011", node, message, "keep one of them")
         return _Refused(node.origin, node.line, node.column, None)
 
@@ -216,7 +216,7 @@ class _Builder:
         self.nodes += nodes
         if self.nodes > MAX_NODES:
             at = Scalar(self.origin, mark.line + 1, mark.column + 1, None)
-            message = f"the file holds more than {MAX_NODES:,} values, counting what aliases repeat"
+            message = f"the file has more than {MAX_NODES:,} values, counting those that aliases repeat"
             self.stop("E009", at, message, "use braces (`{000..123}`) or an `@file` for long lists of shards")
 
     def at(self, event: Any) -> _Refused:
@@ -257,7 +257,9 @@ def parse_scalar(text: str) -> str | int | float | bool | None:
     return text
 
 
-_QUOTE_BRACES = 'quote texts that hold `{`, `}`, `[`, `]` or `,` inside `{…}` and `[…]`: "a-{000..123}.tar"'
+_QUOTE_BRACES = (
+    'inside `{…}` and `[…]`, put text with `{`, `}`, `[`, `]` or `,` in quotes: "a-{000..123}.tar"'
+)
 
 _COMPLAINTS = (
     (
@@ -278,9 +280,9 @@ _COMPLAINTS = (
         "check the indentation, and quotes that end too early",
     ),
     ("expected '-' indicator", "expected a list entry `- …` here", "check the indentation"),
-    ("expected <block end>", "this does not fit what stands before it", "check the indentation"),
-    ("unexpected end of stream", "a quotation begins and is never closed", "close the quotes"),
-    ("unknown escape character", "there is no such `\\` escape", "use single quotes: '…'"),
+    ("expected <block end>", "this does not fit what comes before it", "check the indentation"),
+    ("unexpected end of stream", "a quote is never closed", "close the quotes"),
+    ("unknown escape character", "this `\\` escape does not exist", "use single quotes: '…'"),
     (
         "expected alphabetic or numeric",
         "`*` and `&` mark aliases and anchors",
@@ -288,17 +290,17 @@ _COMPLAINTS = (
     ),
     ("undefined tag handle", "a tag (`!name`) is not allowed", "remove it, or put the text in quotes"),
     ("while scanning a tag", "a tag (`!name`) is not allowed", "remove it, or put the text in quotes"),
-    ("tab character", "a tab stands where spaces must", "indent with spaces"),
+    ("tab character", "the indentation has a tab", "indent with spaces"),
     ("incompatible YAML document", "this is not YAML 1.2", "remove the `%YAML` line"),
-    ("expected <document start>", "something stands after the end of the document", "check the indentation"),
+    ("expected <document start>", "there is text after the end of the document", "check the indentation"),
     ("node content", "expected a value here", _QUOTE_BRACES),
 )
 _ASSIGNED = re.compile(r"(\s*)([A-Za-z_]\w{0,40})\s*=\s*(\S.{0,60})")
 _STARTS = {
-    "\t": ("a tab stands where spaces must", "indent with spaces"),
-    "@": ("`@` cannot begin a text without quotes", "put it in quotes: '@shards.txt'"),
-    "`": ("a backquote cannot begin a text without quotes", "put the text in quotes"),
-    "%": ("`%` cannot begin a text without quotes", "put the text in quotes"),
+    "\t": ("the indentation has a tab", "indent with spaces"),
+    "@": ("text that starts with `@` needs quotes", "put it in quotes: '@shards.txt'"),
+    "`": ("text that starts with a backquote needs quotes", "put the text in quotes"),
+    "%": ("text that starts with `%` needs quotes", "put the text in quotes"),
 }
 
 
@@ -325,10 +327,10 @@ def explain_syntax_error(error: Any, origin: Origin, problems: Problems) -> None
         assigned = _ASSIGNED.fullmatch(origin.line(number) or "")
         if assigned and message == _COMPLAINTS[0][1]:
             line, column = number, len(assigned[1]) + 1
-            message, hint = "this is no `key: value`", f"write `{assigned[2]}: {assigned[3]}`"
+            message, hint = "this is not `key: value`", f"write `{assigned[2]}: {assigned[3]}`"
             break
     if (text or "")[: column - 1].strip(" ").startswith("\t") or (at == "\t"):
         message, hint = _STARTS["\t"]
     if error.context_mark and error.context_mark.line + 1 != line:
-        message += f" (what it belongs to begins in line {error.context_mark.line + 1})"
+        message += f" (it belongs to something that starts in line {error.context_mark.line + 1})"
     problems.add("E005", Scalar(origin, line, column, None), message, hint)

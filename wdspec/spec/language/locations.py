@@ -1,7 +1,4 @@
-"""The small models of where bytes come from and go to: rewrite rules, object stores, the cache, offline outputs.
-
-The key `aistore`: which AIStore cluster serves which URLs, and how it is asked.
-"""
+"""Where bytes come from and go to: rewrite rules, object stores, the cache, outputs, and AIStore clusters."""
 
 from __future__ import annotations
 
@@ -33,18 +30,18 @@ from wdspec.urls.urls import AIS_PROVIDERS
 
 
 class RewriteRule(Model):
-    """A regex, anchored at the start of a URL, and what takes the place of the match."""
+    """A regex that matches the start of a URL, and a replacement."""
 
     pattern: AffectsNeither[Regex] = Field(
         alias="from", description="A regex, matched at the start of the URL."
     )
     replacement: AffectsNeither[Annotated[str, Field(strict=True)]] = Field(
-        alias="to", description=r"What takes its place; `\1` stands for the first group."
+        alias="to", description=r"What replaces the match; `\1` is the first group."
     )
     origin: str = ""
     """Where the rule was written, for explanations: ``spec.yaml:12``."""
     overlay: bool = False
-    """Whether an environment or an override brought it: such rules come before those of the spec."""
+    """Whether it is from an environment or an override: such rules come before those of the spec."""
 
 
 _ARGUMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -63,42 +60,42 @@ def _endpoint(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc or parts.query:
         hint = "write for example `https://minio.example.org:9000`, without a login"
-        refuse("E202", "the endpoint of a store is an http or https URL, which this is not", hint)
+        refuse("E202", "the endpoint of a store must be an http or https URL", hint)
     return text.rstrip("/")
 
 
 class ObjectStoreOptions(Model):
-    """How an object store that fsspec reads is reached: names only, and no secrets."""
+    """How to access an object store that fsspec reads. Secrets are never written here."""
 
     endpoint: AffectsNeither[Annotated[Text, AfterValidator(_endpoint)] | None] = Field(
         None, description="The URL of its server: `s3`, `gs` and `hf`."
     )
     profile: AffectsNeither[Text | None] = Field(
-        None, description="The section of the user's own settings that has the login: `s3`."
+        None, description="The profile with the login, in the settings of the user: `s3`."
     )
-    region: AffectsNeither[Text | None] = Field(None, description="Where its buckets are: `s3`.")
+    region: AffectsNeither[Text | None] = Field(None, description="The region of its buckets: `s3`.")
     anonymous: AffectsNeither[Boolean] = Field(
-        False, description="Without a login, as for public data: `s3`, `gs`, `az` and `hf`."
+        False, description="Do not log in, for public data: `s3`, `gs`, `az` and `hf`."
     )
     requester_pays: AffectsNeither[Boolean] = Field(
-        False, description="Whoever reads pays for it: `s3` and `gs`."
+        False, description="The reader pays for requests: `s3` and `gs`."
     )
     options: AffectsNeither[dict[Argument, Any]] = Field(
         {},
-        description="Whatever else fsspec's file system of the scheme takes, by the names of its arguments.",
+        description="Other arguments of fsspec's file system for the scheme, by name.",
     )
     env: AffectsNeither[dict[Argument, Text]] = Field(
         {},
-        description="Arguments whose values are secret: argument → the name of the environment variable that holds it, "
-        "as in `{key: LAB_KEY, secret: LAB_SECRET}`.",
+        description="Secret arguments: for each one the name of the environment variable that has it, such as `{key: "
+        "LAB_KEY, secret: LAB_SECRET}`.",
     )
     files: AffectsNeither[dict[Argument, Text]] = Field(
-        {}, description="The same, with the path of a file that holds nothing but the value."
+        {}, description="Secret arguments: for each one the path of a file with nothing but its value."
     )
 
 
 def read_storage(value: Any) -> Any:
-    """A map, or `false`."""
+    """Read a map, or `false`."""
     if value is False:
         return None
     if not isinstance(value, (dict, ObjectStoreOptions)):
@@ -121,43 +118,43 @@ StorageOrNone = Annotated[ObjectStoreOptions | None, BeforeValidator(read_storag
 
 def _local(directory: str) -> str:
     if "://" in directory:
-        refuse("E202", f"a cache is a local directory, but this is {shown(directory)}", "write a path")
+        refuse("E202", f"a cache must be a local directory, but this is {shown(directory)}", "write a path")
     return directory
 
 
 class CacheOptions(Model):
-    """A local directory that keeps copies of remote shards."""
+    """A local directory with copies of remote shards."""
 
     dir: AffectsNeither[Annotated[Text, AfterValidator(_local)]] = Field(
-        description="The directory, made when it is needed. Copies that somebody put there are used too."
+        description="The directory; it is created when needed. Copies that you put there are used too."
     )
     size: AffectsNeither[Size | None] = Field(
         None,
-        description="The most that copies made by wdspec may take there: bytes, or text such as `500GB`. With 0 none "
-        "is made.",
+        description="Largest total size of the copies that wdspec makes: bytes, or text such as `500GB`. With 0 it "
+        "makes none.",
     )
 
 
 class OutputOptions(Model):
-    """Where `wdspec process` writes: one shard for each shard read."""
+    """Where `wdspec process` writes: one shard for each shard that it reads."""
 
     dir: AffectsNeither[Text | None] = Field(
-        None, description="A directory, or the URL of one; shards keep their file names."
+        None, description="A directory or its URL; shards keep their file names."
     )
     pattern: AffectsNeither[Regex | None] = Field(
         None,
         alias="from",
-        description="A regex, matched at the start of a shard's URL as the spec spells it.",
+        description="A regex, matched at the start of a shard's URL as it is written in the spec.",
     )
     replacement: AffectsNeither[Annotated[str, Field(strict=True)] | None] = Field(
-        None, alias="to", description=r"What takes the place of the match; `\1` stands for the first group."
+        None, alias="to", description=r"What replaces the match; `\1` is the first group."
     )
     base: str = ""
-    """Absolute directory against which relative paths are resolved."""
+    """Absolute directory where relative paths start."""
 
 
 def read_output(value: Any) -> Any:
-    """`out/`, `{dir: out/}` or `{from: regex, to: replacement}`."""
+    """Read `out/`, `{dir: out/}` or `{from: regex, to: replacement}`."""
     if isinstance(value, str):
         value = {"dir": value}
     if not isinstance(value, OutputOptions):
@@ -166,12 +163,12 @@ def read_output(value: Any) -> Any:
         }
         if given not in ({"dir"}, {"from", "to"}):
             hint = "write `output: out/`, or `output: {from: 'in/(.*)', to: 'out/\\1'}`"
-            refuse("E202", "an output is a directory, or `from` and `to`", hint)
+            refuse("E202", "an output must be a directory, or `from` and `to`", hint)
     return value
 
 
 def read_cache(value: Any) -> Any:
-    """A directory, a map, or `false`."""
+    """Read a directory, a map, or `false`."""
     if value is False:
         return None
     if isinstance(value, str) and is_size(value):
@@ -189,7 +186,7 @@ _BETWEEN_SCHEMES = re.compile(r"[:,\s]+")
 
 
 def read_endpoint(value: Any) -> str:
-    """The URL of a gateway, without the `/` at its end; `http://` where it has no scheme."""
+    """Read the URL of a gateway, without the `/` at its end; `http://` is added if it has no scheme."""
     text = read_text(value).strip()
     url = text if "://" in text else f"http://{text}"
     example = "write for example `http://aistore:51080`"
@@ -197,18 +194,18 @@ def read_endpoint(value: Any) -> str:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        refuse("E219", f"this is no address of a gateway: {error}", example)
+        refuse("E219", f"this is not the address of a gateway: {error}", example)
     if parts.username is not None or parts.password is not None:
-        hint = "take it out; a token comes from AIS_AUTHN_TOKEN, or from the file that `token_file` names"
-        refuse("E219", "this address holds a user name or password, which AIStore does not take", hint)
+        hint = "remove it; put a token into AIS_AUTHN_TOKEN, or into the file that `token_file` names"
+        refuse("E219", "this address has a user name or password, which AIStore does not use", hint)
     blank = any(sign.isspace() for sign in text)
     if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or blank:
-        refuse("E219", f"{quoted(text)} is no http or https address of a gateway", example)
+        refuse("E219", f"{quoted(text)} is not an http or https address of a gateway", example)
     return url.rstrip("/")
 
 
 def read_schemes(value: Any) -> tuple[str, ...]:
-    """URL schemes: `[gs, s3]`, `gs:s3`, `gs, s3`, or `all`."""
+    """Read URL schemes: `[gs, s3]`, `gs:s3`, `gs, s3`, or `all`."""
     texts = [read_text(entry) for entry in read_list(value)]
     words = [word.removesuffix("//") for text in texts for word in _BETWEEN_SCHEMES.split(text.lower())]
     names = [word for word in words if word.strip("/")]
@@ -216,7 +213,7 @@ def read_schemes(value: Any) -> tuple[str, ...]:
         refuse("E214", "expected URL schemes, but there are none", "write for example `[gs, s3]`")
     for name in names:
         if name in ("http", "https"):
-            hint = "rewrite such URLs to `ais://…` or to the bucket that they stand for"
+            hint = "rewrite such URLs to `ais://…` or to the URL of the bucket"
             refuse("E219", f"AIStore does not serve {name}:// URLs", hint)
         if name not in AIS_PROVIDERS and name != "all":
             known = [*AIS_PROVIDERS, "all"]
@@ -226,16 +223,16 @@ def read_schemes(value: Any) -> tuple[str, ...]:
 
 
 def read_etl_name(value: Any) -> str:
-    """The name of an ETL as AIStore has it."""
+    """Read the name of an ETL in AIStore."""
     text = read_text(value)
     if not _ETL_NAME.fullmatch(text):
-        hint = "AIStore's rule: 6 to 32 characters out of a-z, 0-9 and `-`; `ais etl show` lists the names"
+        hint = "in AIStore, names have 6 to 32 of the characters a-z, 0-9 and `-`; `ais etl show` lists them"
         refuse("E219", f"{quoted(text)} cannot be the name of an ETL", hint)
     return str(text)
 
 
 def read_etl_args(value: Any) -> str:
-    """The text that an ETL gets: a map becomes compact JSON, once and for all readers."""
+    """Read the arguments of an ETL: a text, or a map, which becomes compact JSON."""
     if isinstance(value, str):
         return value
     if not isinstance(value, dict):
@@ -245,15 +242,15 @@ def read_etl_args(value: Any) -> str:
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
-        refuse("E202", f"the arguments of an ETL go to it as JSON, and these cannot: {error}")
+        refuse("E202", f"arguments of an ETL are sent as JSON, which is impossible for these: {error}")
 
 
 def read_namespace(value: Any) -> str:
-    """`@cluster`, `@cluster#name` or `#name`."""
+    """Read `@cluster`, `@cluster#name` or `#name`."""
     text = read_text(value)
     if not _NAMESPACE.fullmatch(text):
         hint = "write `@cluster`, `@cluster#name` or `#name`, in quotes"
-        refuse("E219", f"{quoted(text)} is no namespace of AIStore", hint)
+        refuse("E219", f"{quoted(text)} is not a namespace of AIStore", hint)
     return str(text)
 
 
@@ -281,22 +278,22 @@ Namespace = Annotated[str, BeforeValidator(read_namespace)]
 
 
 class Etl(Model):
-    """A transformation that runs in the cluster: it gets whole shards and gives whole shards."""
+    """A transformation that runs in the cluster, from whole shards to whole shards."""
 
     name: AffectsSamples[EtlName] = Field(description="Its name in the cluster, where it must be running.")
     args: AffectsSamples[EtlArgs] = Field(
-        "", description="What it is given: text, or a map, which is sent as JSON."
+        "", description="Its arguments: text, or a map, which is sent as JSON."
     )
-    pipeline: AffectsSamples[EtlNames] = Field((), description="ETLs that follow it, in order.")
+    pipeline: AffectsSamples[EtlNames] = Field((), description="ETLs that run after it, in order.")
     deterministic: AffectsNeither[Boolean] = Field(
         False,
-        description="It always gives the same bytes, so that a stream that was cut may be read again from its "
-        "beginning. Without it a cut in the middle of a shard is an error.",
+        description="It always returns the same bytes, so that a stream that breaks can be read again from its start. "
+        "Otherwise a break in the middle of a shard is an error.",
     )
 
 
 def read_etl(value: Any) -> Any:
-    """A name, a map, or `false`."""
+    """Read a name, a map, or `false`."""
     if value is False:
         return None
     return {"name": value} if isinstance(value, str) else value
@@ -310,51 +307,52 @@ class AIStore(Model):
     )
     use_for: AffectsNeither[UrlSchemes] = Field(
         (),
-        description="The URL schemes it serves beside `ais`: `[gs, s3]`, or `all` of them (`gs`, `s3`, `az`, `oc` and "
-        "their other names). By default USE_AIS_FOR.",
+        description="The URL schemes that it serves, besides `ais`: `[gs, s3]`, or `all` of them (`gs`, `s3`, `az`, "
+        "`oc` and their other names). By default USE_AIS_FOR.",
     )
     token_file: AffectsNeither[Text | None] = Field(
         None,
-        description="A file with the token that `ais auth login` wrote; by default AIS_AUTHN_TOKEN, else the file "
-        "AIS_AUTHN_TOKEN_FILE, else ~/.config/ais/cli/auth.token if it exists.",
+        description="A file with the token, written by `ais auth login`. By default AIS_AUTHN_TOKEN, or else the file "
+        "AIS_AUTHN_TOKEN_FILE, or else ~/.config/ais/cli/auth.token if it exists.",
     )
     client_ca: AffectsNeither[Text | None] = Field(
         None,
-        description="A file with the certificates to trust. By default AIS_CLIENT_CA, else the system's.",
+        description="A file with the certificates to trust. By default AIS_CLIENT_CA, or else those of the system.",
     )
     client_crt: AffectsNeither[Text | None] = Field(
-        None, description="The client's own certificate, a file. By default AIS_CRT."
+        None, description="A file with the certificate of the client. By default AIS_CRT."
     )
     client_key: AffectsNeither[Text | None] = Field(
-        None, description="The key to it, a file. By default AIS_CRT_KEY."
+        None, description="A file with the key of that certificate. By default AIS_CRT_KEY."
     )
     skip_verify_crt: AffectsNeither[Boolean] = Field(
         False, description="Trust any certificate. By default AIS_SKIP_VERIFY_CRT."
     )
     connect_timeout: AffectsNeither[Duration] = Field(
         10.0,
-        description="Seconds in which a connection must stand, or text such as `10s`. By default "
+        description="How long to wait for a connection: seconds, or text such as `10s`. By default "
         "AIS_CONNECT_TIMEOUT.",
     )
     read_timeout: AffectsNeither[Duration] = Field(
         300.0,
-        description="Seconds in which the next bytes must come, or text such as `5m`: a shard that the cluster does "
-        "not hold yet starts only when it has fetched it. By default AIS_READ_TIMEOUT.",
+        description="How long to wait for the next bytes: seconds, or text such as `5m`. The cluster sends a shard "
+        "only after it has fetched all of it. By default AIS_READ_TIMEOUT.",
     )
     checksum: AffectsNeither[Literal["verify", "ignore"]] = Field(
-        "verify", description="Whether shards that are read whole must have the checksum that AIStore keeps."
+        "verify", description="Whether to verify AIStore's checksum of shards that are read to their end."
     )
     etl: Annotated[Etl | None, BeforeValidator(read_etl)] = Field(
         None,
-        description="An ETL of the cluster through which shards are read: its name, a map, or `false` for none.",
+        description="The ETL through which shards are read: its name, a map, or `false` for none.",
     )
     latest: AffectsNeither[Boolean] = Field(
-        False, description="Ask the cluster to compare its copy with the remote bucket's object each time."
+        False,
+        description="Whether the cluster compares its copy with the object in the remote bucket each time.",
     )
     prefetch: AffectsNeither[Prefetched] = Field(
         0,
-        description="How many shards ahead the cluster is asked to fetch those that it does not hold yet from their "
-        "remote bucket, for each source of each stream of samples. It is asked for half as many at a time.",
+        description="How many shards ahead the cluster is asked to fetch from the remote bucket, for each source of "
+        "each stream of samples. Each request names half of them.",
     )
     namespace: AffectsNeither[Namespace | None] = Field(
         None, description="Namespace of the buckets: `'@cluster'`, `'@cluster#name'` or `'#name'`."
@@ -362,7 +360,7 @@ class AIStore(Model):
 
 
 def read_aistore(value: Any) -> Any:
-    """A map, or `false`."""
+    """Read a map, or `false`."""
     if value is False:
         return None
     if not isinstance(value, (dict, AIStore)):

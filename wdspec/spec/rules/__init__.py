@@ -1,10 +1,10 @@
-"""The rules: what takes more than one value of a spec to see. One function each, one module a topic.
+"""Rules: checks that need more than one value of a spec. Each rule is a function, each module a topic.
 
-A `Composition` goes in, findings come out; `rule.py` has the form of a rule, and `shares.py` is a good one to read
-first. What several rules share is a function next to those that use it.
+A rule takes a `Composition` and yields findings. `rule.py` defines the form of a rule; read `shares.py` first for
+examples. To add a rule, write a function below `@rule` in one of the modules.
 
 A rule reports one code, so that a code can be looked up, counted or ignored as one thing. Most codes belong to one
-rule; a few general ones (E105, E206, E207, E212, E214, W102) have several, since one page explains them all.
+rule. A few general ones (E105, E206, E207, E212, E214, E303, E316, W102) have several rules and one page.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from wdspec.spec.rules import (
 from wdspec.spec.rules.rule import RULES
 
 TOPICS = (batches, costs, fields, keys, rewrites, safety, shard_patterns, shard_places, shares, sources)
-"""The modules that hold rules: importing one adds its rules to `RULES`."""
+"""All modules with rules. Importing a module adds its rules to `RULES`."""
 
 
 def apply_rules(composition: Composition, problems: Problems, *, warnings: bool) -> None:
-    """Notes what the rules find in a spec: errors, and on demand warnings."""
+    """Add what the rules find in a spec: errors, and warnings on request."""
     for each in RULES:
         is_wanted = (warnings or each.is_error) and not each.compares_splits
         if is_wanted and (not each.keys or not each.keys.isdisjoint(composition.keys)):
@@ -42,7 +42,7 @@ def apply_rules(composition: Composition, problems: Problems, *, warnings: bool)
 
 
 def compare_splits(splits: Sequence[Composition], problems: Problems) -> None:
-    """Notes what the rules find in the splits of a file together."""
+    """Add what the rules find when they compare the splits of a file."""
     for each in RULES:
         if each.compares_splits:
             for finding in each.check(splits):
@@ -50,6 +50,6 @@ def compare_splits(splits: Sequence[Composition], problems: Problems) -> None:
 
 
 def all_codes() -> Mapping[str, Code]:
-    """The page of every code a problem may carry, in order of codes."""
+    """The pages of all codes of problems, in order of codes."""
     pages = [*general_codes(), *(each.about for each in RULES if each.about.title)]
     return {page.code: page for page in sorted(pages)}

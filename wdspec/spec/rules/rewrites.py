@@ -1,4 +1,4 @@
-"""Rules for rewrite rules: those that are wrong, do nothing, or do too much."""
+"""Rules for rewrite rules that are wrong, have no effect, or change too much."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wdspec.urls.urls import is_command, scheme_of
 
 @rule("E212", keys="rewrite output")
 def rewrite_templates(composition: Composition) -> Findings:
-    """Every `to` of a `rewrite:` or `output:` that is no template for its `from`."""
+    """Replacements of `rewrite:` and `output:` that do not fit their regex."""
     for holder in (composition.top, *(leaf.node for leaf in composition.leaves)):
         rewrite = holder.get("rewrite")
         for item in (*(rewrite.items if isinstance(rewrite, ListNode) else ()), holder.get("output")):
@@ -37,33 +37,34 @@ def _mistakes(item: MapNode) -> Findings:
     try:
         compiled = re.compile(regex.value)
     except (re.error, OverflowError, RecursionError):
-        return  # reported where the value was checked
+        return  # already reported
     try:
-        compiled.sub(template.value, "")  # reads the template even where nothing matches
+        compiled.sub(template.value, "")  # checks the replacement even if nothing matches
     except (re.error, IndexError) as error:
-        hint = f"the regex has {compiled.groups} groups; a literal `\\` is written `\\\\`"
+        hint = f"the regex has {compiled.groups} groups; for a literal `\\` write `\\\\`"
         yield Finding(template, f"{quoted(template.value)} cannot replace the match: {error}", hint)
 
 
 MOST_TRIED = 12
-"""Shards of one text that rules are tried on, from the first to the last."""
+"""Rules are tried on this many shards of a text, from the first to the last one."""
 
 
 class Effect(NamedTuple):
-    """One rule, where it stands, and what it does."""
+    """A rewrite rule, where it is, and its effect."""
 
     at: MapNode
     rule: Rule
     matched: str | None
-    """A shard that it would change, if there is any."""
+    """A shard that it would change, if there is one."""
     before: Rule | None
-    """The rule that changes the matched shard first, where it never is the first to change any."""
+    """The rule that changes that shard, if this one is never the first that applies."""
 
 
 def rewrite_effects(composition: Composition) -> Iterator[Effect]:
-    """The rules of the top level and of each source, in file order; none where a list in a file hides the shards.
+    """The effects of the rules of the top level and of each source, in file order.
 
-    In an environment only those of its overlay: they are meant to go before others, which are for other places.
+    None are returned if shards are listed in files. In an environment, only rules of its overlay are returned: other
+    rules are for other places.
     """
     top = _rules(composition.top, composition.spec.rewrite)
     own = {leaf.name: _rules(leaf.node, source.rewrite) for leaf, source in composition.models}
@@ -110,7 +111,7 @@ def _rules(holder: MapNode, rules: tuple[RewriteRule, ...]) -> _Placed:
 
 
 def _tried(rules: _Placed, sets: list[tuple[_Placed, list[str]]]) -> Iterator[Effect]:
-    """What rules do; `sets` has URLs, each with the rules that go before these."""
+    """The effects of rules; `sets` has URLs, with the rules that come before these."""
     for number, (at, tried) in enumerate(rules):
         matched: str | None = None
         before: Rule | None = None
@@ -136,24 +137,24 @@ def _changes(rule: Rule, url: str) -> bool:
 @rule(
     "W331",
     "a rewrite rule that matches nothing",
-    "The regex is matched at the start of a shard's URL as the spec spells it. A rule that changes no shard "
-    "is misspelt, or left over.",
+    "The regex is matched at the start of a shard's URL as it is written in the spec. A rule that changes no shard is "
+    "misspelled or obsolete.",
     keys="rewrite",
     bad="rewrite:\n  - {from: s3://, to: /mnt/}\ndataset:\n  - shards: gs://b/a.tar\n",
     good="rewrite:\n  - {from: gs://, to: /mnt/}\ndataset:\n  - shards: gs://b/a.tar\n",
 )
 def unmatched_rewrites(composition: Composition) -> Findings:
-    """Rules that leave every shard of the spec as it is."""
+    """Rules that change no shard of the spec."""
     for effect in rewrite_effects(composition):
         if effect.matched is None:
-            message = f"no shard begins with {quoted(effect.rule.pattern)}, so this rule changes nothing"
+            message = f"no shard starts with {quoted(effect.rule.pattern)}, so this rule has no effect"
             yield Finding(effect.at.value_or_self("from"), message, "compare it with `shards`, or remove it")
 
 
 @rule(
     "W332",
-    "a rewrite rule that is never reached",
-    "The first rule that changes a URL wins. One behind a more general rule has no effect; special rules go "
+    "a rewrite rule that never applies",
+    "The first rule that changes a URL is used. A rule after a more general one has no effect, so write special rules "
     "first.",
     keys="rewrite",
     bad="rewrite:\n  - {from: gs://, to: /mnt/}\n  - {from: gs://b/, to: /fast/}\ndataset:\n  - shards: gs://b/a.tar\n",
@@ -161,7 +162,7 @@ def unmatched_rewrites(composition: Composition) -> Findings:
     "dataset:\n  - shards: [gs://b/a.tar, gs://c/a.tar]\n",
 )
 def shadowed_rewrites(composition: Composition) -> Findings:
-    """Rules whose every shard an earlier rule takes."""
+    """Rules whose shards are all changed by an earlier rule."""
     for effect in rewrite_effects(composition):
         if effect.before is not None:
             message = (
@@ -174,15 +175,16 @@ def shadowed_rewrites(composition: Composition) -> Findings:
 
 @rule(
     "W333",
-    "a scheme lost on the way into a pipe",
-    "The match is replaced as a whole, its scheme too: `gs://` rewritten to `pipe:gsutil cat ` calls `gsutil "
-    "cat bucket/a.tar`, which is a local file. A group keeps it: `(gs://.*)` and `pipe:gsutil cat \\\\1`.",
+    "a pipe that gets no scheme",
+    "The whole match is replaced, including the scheme: if `gs://` is rewritten to `pipe:gsutil cat `, the command is "
+    "`gsutil cat bucket/a.tar`, which is a local file. Keep the scheme in a group: `(gs://.*)` and `pipe:gsutil cat "
+    "\\1`.",
     keys="rewrite",
     bad="rewrite:\n  - {from: 'gs://', to: 'pipe:gsutil cat '}\ndataset:\n  - shards: gs://b/a.tar\n",
     good="rewrite:\n  - {from: '(gs://.*)', to: 'pipe:gsutil cat \\1'}\ndataset:\n  - shards: gs://b/a.tar\n",
 )
 def rewrites_into_pipes(composition: Composition) -> Findings:
-    """Commands whose word for the shard is neither a URL nor an absolute path."""
+    """Commands that get the shard as neither a URL nor an absolute path."""
     for effect in rewrite_effects(composition):
         url = effect.matched
         command = "" if url is None else effect.rule.apply(url)
@@ -190,7 +192,7 @@ def rewrites_into_pipes(composition: Composition) -> Findings:
             continue
         word = _word_with(url.rpartition("/")[2], command)
         if word is not None and "://" not in word and not word.startswith(("/", ".", "~")):
-            message = f"the program is given {quoted(word)}, without the scheme of {quoted(url)}"
+            message = f"the program gets {quoted(word)}, without the scheme of {quoted(url)}"
             hint = "keep the scheme in a group, `(gs://.*)`, and write `\\1`"
             yield Finding(effect.at.value_or_self("to"), message, hint)
 
@@ -208,14 +210,14 @@ _DOLLAR = re.compile(r"\$(\d)")
 
 @rule(
     "W334",
-    "a group of another language",
-    "What a group of the regex matched is written `\\\\1` in `to`; `$1` stands for itself.",
+    "a group in the syntax of another language",
+    "In `to`, write `\\1` for the first group of the regex; `$1` is literal text.",
     keys="rewrite",
     bad="rewrite:\n  - {from: 'gs://(.*)', to: '/mnt/$1'}\ndataset:\n  - shards: gs://b/a.tar\n",
     good="rewrite:\n  - {from: 'gs://(.*)', to: '/mnt/\\1'}\ndataset:\n  - shards: gs://b/a.tar\n",
 )
 def foreign_templates(composition: Composition) -> Findings:
-    """`$1` and the like in a replacement; the shell of a `pipe:` may mean its own."""
+    """`$1` in a replacement, except in commands, where it may be for the shell."""
     for effect in rewrite_effects(composition):
         found = _DOLLAR.search(effect.rule.replacement)
         if found is not None and not is_command(effect.rule.replacement):

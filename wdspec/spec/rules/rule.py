@@ -1,7 +1,7 @@
-"""A rule: one function that finds one kind of problem in a composition spec, and the page of its code.
+"""A rule: a function that finds one kind of problem in a composed spec, and the page of its code.
 
-Writing the function below `@rule` is all it takes: loading, `wdspec rule CODE`, docs/spec.md and the tests of examples
-go through `RULES`. A rule is pure, and only reports: it changes nothing, and reads nothing but the spec.
+Writing the function below `@rule` is all that is needed: loading, `wdspec rule CODE`, docs/spec.md and the tests of the
+examples use `RULES`. A rule is pure: it changes nothing, and reads nothing but the spec.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from wdspec.spec.tree import Node
 
 
 class Finding(NamedTuple):
-    """One violation of a rule."""
+    """A violation of a rule."""
 
     at: Node
-    """What to point at."""
+    """Where it is."""
     message: str
     """What was seen."""
     hint: str = ""
     """What to do about it."""
     column: int | None = None
-    """Another column of the node's line, for one character."""
+    """Another column in the line of the node."""
 
 
 Findings = Iterator[Finding]
@@ -32,13 +32,13 @@ Check = TypeVar("Check", bound=Callable[..., Findings])
 
 
 class Rule(NamedTuple):
-    """A check, and the code that it reports; the code's first letter says how grave that is."""
+    """A check, and the code that it reports."""
 
     about: Code
     check: Callable[..., Findings]
-    """Gives the violations in a `Composition`, or in those of all splits of a file."""
+    """Takes a `Composition`, or those of all splits of a file."""
     keys: frozenset[str]
-    """It is entered only where a spec has one of these; empty: always."""
+    """It runs only if a spec has one of these keys; empty: always."""
     is_error: bool
     compares_splits: bool
 
@@ -57,14 +57,13 @@ def rule(
     good: str = "",
     compares_splits: bool = False,
 ) -> Callable[[Check], Check]:
-    """Makes a rule of a function. See `Code` for the arguments that are not described here.
+    """Make a function a rule. See `Code` for arguments that are not described here.
 
-    Without `title` and `explanation` the code's page is elsewhere: with another rule, or in `codes.md`.
+    Without `title` and `explanation`, the page of the code is that of another rule, or in `codes.md`.
 
     Args:
-        keys: the keys that it needs, as `Composition.keys` has them, one of them at least: without them it cannot
-            find anything.
-        compares_splits: whether it takes the splits of a file, each without an environment, in file order.
+        keys: the rule needs at least one of these keys (`Composition.keys`) to find anything.
+        compares_splits: whether it takes all splits of a file, each without an environment, in file order.
     """
 
     def register(check: Check) -> Check:

@@ -1,4 +1,4 @@
-"""Rules for what can do harm: code, programs, secrets, and skips without a limit."""
+"""Rules for harm: code, programs and pickles that may run, secrets, and skips without a limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wdspec.urls.urls import names_command
 
 
 def decoder_names(leaf: Draft) -> Iterator[tuple[Node, str]]:
-    """Every decoder that was written down, with its node."""
+    """All decoders that are written in a source, and where."""
     decode = None if leaf.model is None else leaf.model.decode
     written = leaf.node.get("decode")
     if decode is None or written is None:
@@ -24,7 +24,7 @@ def decoder_names(leaf: Draft) -> Iterator[tuple[Node, str]]:
 
 
 def user_functions(composition: Composition) -> Iterator[tuple[Node, str]]:
-    """The place of each, and what it is, for messages."""
+    """Where a spec names user functions, and by which key."""
     for holder in (composition.top, *(leaf.node for leaf in composition.leaves)):
         for key in ("map", "select", "stage"):
             if holder.get(key) is not None:
@@ -40,7 +40,7 @@ def user_functions(composition: Composition) -> Iterator[tuple[Node, str]]:
 
 
 def _collating(collate: Node) -> Iterator[Node]:
-    """What names functions in `collate`: the whole, or the ways of fields."""
+    """Where `collate` names functions: the whole value, or those of its fields."""
     ways = [collate]
     if isinstance(collate, MapNode) and "call" not in collate.entries:
         ways = [entry.value for entry in collate.entries.values()]
@@ -53,12 +53,12 @@ def _collating(collate: Node) -> Iterator[Node]:
 @rule(
     "E310",
     "forbidden by WDS_SECURE",
-    "With WDS_SECURE=1 no spec may run a program (`pipe:`) or user code (`map`, `select`, `stage`, `collate`, "
-    "decoders), or `allow` more. Any value forbids, but empty, 0, false, no and off.",
+    "With WDS_SECURE=1, a spec cannot run programs (`pipe:`) or user functions (`map`, `select`, `stage`, `collate`, "
+    "decoders), and cannot use `allow`. Any value of the variable has this effect, except empty, 0, false, no and off.",
     keys="secure",
 )
 def secure_mode_refusals(composition: Composition) -> Findings:
-    """Functions, programs and `allow`, wherever the spec names them."""
+    """User functions, programs and `allow`, wherever they are in the spec."""
     if not composition.variant.secure:
         return
     for holder in (composition.top, *(leaf.node for leaf in composition.leaves)):
@@ -89,33 +89,33 @@ def _programs(node: Node | None) -> Findings:
 
 def _refused(at: Node, what: str) -> Finding:
     hint = "unset WDS_SECURE if you trust this spec"
-    return Finding(at, f"{what} runs programs or user code, which WDS_SECURE=1 forbids", hint)
+    return Finding(at, f"{what} may run programs or user code, which WDS_SECURE=1 forbids", hint)
 
 
 @rule(
     "E311",
     "pickle is not allowed",
-    "Unpickling can run code hidden in the data. It is off unless the spec says `allow: [pickle]`.",
+    "Unpickling can run code that is hidden in the data. It is off unless the spec has `allow: [pickle]`.",
     keys="decode",
     bad="dataset:\n  - {shards: a.tar, decode: {meta: pkl}}\n",
     good="allow: [pickle]  # wdspec: ignore=W373\ndataset:\n  - {shards: a.tar, decode: {meta: pkl}}\n",
 )
 def pickle_consent(composition: Composition) -> Findings:
-    """Such decoders in a spec that does not allow them."""
+    """Decoders of pickles in a spec that does not allow them."""
     if "pickle" in composition.spec.allow or "allow" in composition.bad:
         return
     for leaf in composition.leaves:
         for at, name in decoder_names(leaf):
             if name in PICKLE_DECODERS:
-                hint = "add `allow: [pickle]` at the top level if you trust whoever made the data"
-                yield Finding(at, f"the decoder `{name}` can run code hidden in the data", hint)
+                hint = "add `allow: [pickle]` at the top level if you trust the authors of the data"
+                yield Finding(at, f"the decoder `{name}` can run code that is hidden in the data", hint)
 
 
 @rule(
     "W373",
     "pickles are allowed",
-    "Unpickling can run code that is hidden in the data. Who reviews a spec has to trust whoever can write to"
-    " its shards. `npy`, `npz`, `safetensors`, `json`, `msgpack` and `cbor` hold the same without that.",
+    "Unpickling can run code that is hidden in the data. To review such a spec, you must trust everyone who can write "
+    "to its shards. `npy`, `npz`, `safetensors`, `json`, `msgpack` and `cbor` can store the same data safely.",
     keys="allow",
     bad="allow: [pickle]\ndataset:\n  - {shards: a.tar, decode: {meta: pkl}}\n",
     good="dataset:\n  - {shards: a.tar, decode: {meta: npz}}\n",
@@ -123,40 +123,40 @@ def pickle_consent(composition: Composition) -> Findings:
 def allowed_pickles(composition: Composition) -> Findings:
     """`allow: [pickle]`."""
     if "pickle" in composition.spec.allow:
-        hint = "if that is meant, say so: `# wdspec: ignore=W373`"
-        yield Finding(composition.top.entries["allow"].value, "data of this spec may run code", hint)
+        hint = "if this is intended, add `# wdspec: ignore=W373`"
+        yield Finding(composition.top.entries["allow"].value, "the data of this spec may run code", hint)
 
 
 @rule(
     "E318",
     "a function in threads",
-    "What functions draw from torch, numpy and `random` is exact because nobody else draws from these generators while "
-    "a sample is made. In one process with the training loop that cannot be.",
+    "User functions draw reproducible random numbers from torch, numpy and `random`, because no other code uses these "
+    "generators while a sample is made. That is impossible in the process of the training loop.",
     keys="kind",
     bad="loader: {workers: 2, kind: threads}\ndataset:\n  - {shards: 'a-{0..9}.tar', map: 'steps:flip'}\n",
     good="loader: {workers: 2}\ndataset:\n  - {shards: 'a-{0..9}.tar', map: 'steps:flip'}\n",
 )
 def functions_in_threads(composition: Composition) -> Findings:
-    """Functions wherever the spec names them, under reading threads."""
+    """User functions in a spec with reading threads."""
     if composition.spec.loader.kind == "threads":
         for at, what in user_functions(composition):
-            yield Finding(at, f"{what} cannot run in reading threads", "leave out `kind: threads`")
+            yield Finding(at, f"{what} cannot run in reading threads", "remove `kind: threads`")
 
 
 @rule(
     "W323",
     "a secret in a spec",
-    "Specs are shared, logged and kept. Passwords, tokens and signatures come from the environment, from "
-    "netrc or from the login of the store; a variable without a default takes one from the environment.",
+    "Specs are shared, logged and archived. Passwords, tokens and signatures belong in the environment, in netrc or "
+    "in the login of the store. A variable without a default reads one from the environment.",
     bad="dataset:\n  - shards: https://ann:hunter22@host/a.tar\n",
     good="dataset:\n  - shards: https://host/a.tar\n",
 )
 def url_secrets(composition: Composition) -> Findings:
-    """Texts of the spec with something in them that is never printed."""
+    """Texts with a part that would be masked in output."""
     for text in scalars(composition.top):
         if isinstance(text.value, str) and len(text.spans) == 1 and redacted(text.value) != text.value:
-            hint = "give it to the program by the environment, netrc or the login of the store"
-            yield Finding(text, "this text holds a password, token or signature", hint)
+            hint = "use the environment, netrc or the login of the store"
+            yield Finding(text, "this text has a password, token or signature", hint)
 
 
 MOST = 0.5
@@ -165,14 +165,14 @@ MOST = 0.5
 @rule(
     "W374",
     "skips without a limit",
-    "With `errors: skip` a source may lose any number of its samples, and training goes on with what is left."
-    " A budget ends it where that is no longer an exception.",
+    "With `errors: skip`, a source may lose any number of its samples, and training continues with the rest. A budget "
+    "ends it when skips are no longer exceptions.",
     keys="errors",
     bad="errors: skip\ndataset:\n  - shards: a.tar\n",
     good="errors: {max_rate: 0.001}\ndataset:\n  - shards: a.tar\n",
 )
 def unlimited_skips(composition: Composition) -> Findings:
-    """Policies that skip without `max_count` and `max_rate`, or up to half of the samples."""
+    """Policies that skip without `max_count` and `max_rate`, or half of the samples and more."""
     seen: set[int] = set()
     for leaf, source in composition.models:
         errors = source.errors

@@ -1,61 +1,44 @@
-"""Rules for texts under `shards` that look like something else than they are."""
+"""Rules for texts in `shards` that do not mean what their author probably meant."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 
 from wdspec.base.errors import UrlError
 from wdspec.spec.build import Composition
 from wdspec.spec.problems import quoted
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
-from wdspec.spec.tree import ListNode, Scalar
-from wdspec.urls.urls import FSSPEC, Part, is_command, parse_shards, row_of
-
-
-def shard_texts(composition: Composition) -> Iterator[tuple[Draft, Scalar, Sequence[Part] | UrlError]]:
-    """Every entry of every `shards` that is a text with something in it: its source, itself, the URLs it stands for."""
-    for leaf in composition.leaves:
-        shards = leaf.node.get("shards")
-        for item in shards.items if isinstance(shards, ListNode) else (shards,):
-            if isinstance(item, Scalar) and isinstance(item.value, str) and item.value.strip():
-                yield leaf, item, _parsed(item.value, item.base)
+from wdspec.spec.tree import Scalar
+from wdspec.urls.urls import FSSPEC, Part, is_command, row_of
 
 
 def parts_of(composition: Composition) -> Iterator[tuple[Draft, Scalar, Sequence[Part]]]:
-    """Those that can be read."""
-    for leaf, text, parts in shard_texts(composition):
+    """The parts of all texts in `shards` that can be parsed."""
+    for leaf, text, parts in composition.shard_texts:
         if not isinstance(parts, UrlError):  # E213
             yield leaf, text, parts
 
 
-def written_texts(composition: Composition) -> Iterator[tuple[Scalar, str]]:
-    """Every such text as it is written; one that several sources inherit comes once."""
-    texts = {id(text): text for _, text, _ in shard_texts(composition)}
-    return ((text, str(text.value)) for text in texts.values())
-
-
-@lru_cache(maxsize=4096)
-def _parsed(text: str, base: str) -> Sequence[Part] | UrlError:
-    try:
-        return parse_shards((text,), base)
-    except UrlError as error:
-        return error
+def written_texts(composition: Composition) -> list[tuple[Scalar, str]]:
+    """All texts in `shards` as they are written; one that several sources inherit comes once."""
+    texts = {id(text): text for _, text, _ in composition.shard_texts}
+    return [(text, str(text.value)) for text in texts.values()]
 
 
 @rule(
     "E213",
     "wrong braces or `::` in shards",
-    "Braces hold a range that counts up, `{000..123}`, or alternatives, `{a,b}`; `::` separates shard lists.",
+    "Braces contain a range in ascending order, `{000..123}`, or alternatives, `{a,b}`; `::` separates lists of "
+    "shards.",
     keys="shards",
     bad="dataset:\n  - shards: a-{0009..0000}.tar\n",
     good="dataset:\n  - shards: a-{0000..0009}.tar\n",
 )
 def brace_syntax(composition: Composition) -> Findings:
-    """Each wrong text, at the character where it is wrong."""
-    for _, text, error in shard_texts(composition):
+    """Texts that cannot be parsed, at the character where parsing fails."""
+    for _, text, error in composition.shard_texts:
         if isinstance(error, UrlError):
             column = None if error.column is None else text.column_at(error.column)
             yield Finding(text, error.message, column=column)
@@ -72,19 +55,18 @@ _IS_END = (re.compile(r"\d+"), re.compile(r"[A-Za-z]"))
 
 @rule(
     "W311",
-    "a range that is none",
-    "Braces count with two dots: `{000..123}`. Anything else between them stands for itself, braces and all.",
+    "braces that are not a range",
+    "A range has two dots between its ends: `{000..123}`. Anything else is literal text, including the braces.",
     keys="shards",
     bad="dataset:\n  - shards: 'a-{000-123}.tar'\n",
     good="dataset:\n  - shards: 'a-{000..123}.tar'\n",
 )
 def mistyped_ranges(composition: Composition) -> Findings:
-    """Two numbers in braces with three dots, one dot, a hyphen, a colon, a semicolon or words between them; or in other
-    brackets than braces, or in none; or two ends of which one is no number."""
+    """Ranges with other signs than two dots, in other brackets or none, or with an end that is not a number."""
     for text, written in written_texts(composition):
         for braces in _RANGE.finditer(written):
             low, high = (end for end in braces.groups() if end is not None)
-            message = f"`{braces[0]}` is no range, it stands for itself"
+            message = f"`{braces[0]}` is not a range, but literal text"
             yield Finding(
                 text,
                 message,
@@ -93,7 +75,7 @@ def mistyped_ranges(composition: Composition) -> Findings:
             )
         for braces in _ENDS.finditer(written):
             if not any(kind.fullmatch(braces[1]) and kind.fullmatch(braces[2]) for kind in _IS_END):
-                message = f"`{braces[0]}` is no range, it stands for itself: its ends are no two numbers"
+                message = f"`{braces[0]}` is not a range, but literal text: its ends are not two numbers"
                 yield Finding(text, message, "write `{000..123}`", text.column_at(braces.start()))
 
 
@@ -103,19 +85,19 @@ _PLACEHOLDER = re.compile(r"%0?(\d{1,2})?d|\{\w*:0?(\d{1,2})?d\}|\{(?:i|idx|inde
 @rule(
     "W312",
     "a placeholder of another language",
-    "`%03d`, `{:03d}` and `{i}` are not filled in here: the shards are looked for under this very name. "
-    "Ranges count: `{000..123}`.",
+    "`%03d`, `{:03d}` and `{i}` are not replaced: wdspec looks for shards with exactly this name. Write a range: "
+    "`{000..123}`.",
     keys="shards",
     bad="dataset:\n  - shards: a-%06d.tar\n",
     good="dataset:\n  - shards: 'a-{000000..000123}.tar'\n",
 )
 def format_placeholders(composition: Composition) -> Findings:
-    """What `printf`, `str.format` and f-strings fill in."""
+    """Placeholders of `printf`, `str.format` and f-strings."""
     for text, written in written_texts(composition):
         for found in _PLACEHOLDER.finditer(written):
-            message = f"`{found[0]}` is not filled in, it stands for itself"
+            message = f"`{found[0]}` is not replaced, but literal text"
             width = int(found[1] or found[2] or (len(found[0]) if found[0].startswith("#") else 6))
-            hint = f"write the range that is there, such as `{{{0:0{width}d}..{123:0{width}d}}}`"
+            hint = f"write the range of numbers, such as `{{{0:0{width}d}..{123:0{width}d}}}`"
             yield Finding(text, message, hint, text.column_at(found.start()))
 
 
@@ -128,21 +110,21 @@ _JOINED = re.compile(
 @rule(
     "W313",
     "several shards in one text",
-    "A text is one pattern. Commas outside braces, spaces and line ends are parts of it, so a list that was "
-    "joined, or an item that was indented too far, becomes one long name.",
+    "A text is one pattern. Commas outside of braces, spaces and line ends are part of it, so a list that was joined, "
+    "or an item that is indented too far, becomes one long name.",
     keys="shards",
     bad="dataset:\n  - shards: a.tar, b.tar\n",
     good="dataset:\n  - shards: [a.tar, b.tar]\n",
 )
 def joined_lists(composition: Composition) -> Findings:
-    """The end of one shard and the beginning of another."""
+    """The end of one shard followed by the start of another."""
     for text, written in written_texts(composition):
         found = _JOINED.search(_without_braces(written))
         if found is not None and not is_command(written):
             folded = "- " in found[0]
-            message = f"{quoted(found[0].strip())} stands inside one text, which is one pattern"
+            message = f"{quoted(found[0].strip())} is inside a text, which is one pattern"
             hint = (
-                "begin each item of the list in the same column"
+                "start all items of the list in the same column"
                 if folded
                 else "write a list: `[first, second]`"
             )
@@ -150,7 +132,7 @@ def joined_lists(composition: Composition) -> Findings:
 
 
 def _without_braces(text: str) -> str:
-    """The text with what stands in braces blotted out, where commas are right."""
+    """The text with the content of braces replaced, where commas are allowed."""
     while (outer := _BRACES.sub(lambda match: "_" * len(match[0]), text)) != text:
         text = outer
     return text
@@ -163,18 +145,18 @@ _BACKSLASH = re.compile(r"\\(?![{},*?\[\]\\:@$])")
 @rule(
     "W314",
     "a path with backslashes",
-    "A backslash makes the next character literal, so `C:\\\\data\\\\a.tar` is read without them. Paths are "
-    "written with `/`.",
+    "A backslash makes the next character literal, so `C:\\data\\a.tar` is read without its backslashes. Write paths "
+    "with `/`.",
     keys="shards",
     bad="dataset:\n  - shards: 'data\\train\\a.tar'\n",
     good="dataset:\n  - shards: data/train/a.tar\n",
 )
 def backslashes(composition: Composition) -> Findings:
-    """Backslashes before what needs none."""
+    """Backslashes before characters that do not need them."""
     for text, written in written_texts(composition):
         found = _BACKSLASH.search(written)
         if found is not None and not is_command(written):
-            message = "the backslash is not part of the path, it makes the next character literal"
+            message = "the backslash is not part of the path; it makes the next character literal"
             yield Finding(
                 text, message, f"write `{written.replace(_ONE, '/')}`", text.column_at(found.start())
             )
@@ -185,21 +167,21 @@ _PLAIN_RANGE = re.compile(r"\{(\d+)\.\.(\d+)(?:\.\.\d+)?\}")
 
 @rule(
     "W315",
-    "a range of uneven width",
-    "Where one end begins with a zero, every number gets the width of the longer end: `{00..123}` is 000, "
-    "001, …, 123. Where the shards were written with a fixed width, both ends have it.",
+    "a range with ends of different widths",
+    "If an end starts with a zero, all numbers have the width of the longer end: `{00..123}` is 000, 001, …, 123. If "
+    "your shards have numbers of a fixed width, write both ends with that width.",
     keys="shards",
     bad="dataset:\n  - shards: 'a-{00..123}.tar'\n",
     good="dataset:\n  - shards: 'a-{000..123}.tar'\n",
 )
 def uneven_padding(composition: Composition) -> Findings:
-    """Ranges of which one end is padded to another width than the other."""
+    """Ranges whose ends are padded to different widths."""
     for text, written in written_texts(composition):
         for found in _PLAIN_RANGE.finditer(written):
             low, high = found[1], found[2]
             if len(low) != len(high) and (len(low) > len(high) or (low.startswith("0") and len(low) > 1)):
                 width = max(len(low), len(high))
-                message = f"the ends of `{found[0]}` differ in width; all numbers get {width} digits"
+                message = f"the ends of `{found[0]}` have different widths; all numbers get {width} digits"
                 hint = f"write `{{{low.zfill(width)}..{high.zfill(width)}}}`"
                 yield Finding(text, message, hint, text.column_at(found.start()))
 
@@ -212,22 +194,22 @@ _UNSUITED = re.compile(
 
 @rule(
     "W316",
-    "files that are no shards",
-    "Shards are tar files, or sequences of records (`.cbor`, `.msgpack`, `.jsonl`). `wdspec create` makes "
-    "them of pictures, tables and folders.",
+    "files that are not shards",
+    "Shards are tar files, or sequences of records (`.cbor`, `.msgpack`, `.jsonl`). `wdspec create` makes them from "
+    "images, tables and folders.",
     keys="shards",
     bad="dataset:\n  - shards: 'train-{000..009}.parquet'\n",
     good="dataset:\n  - shards: 'train-{000..009}.tar'\n",
 )
 def unsuited_files(composition: Composition) -> Findings:
-    """Suffixes of tables, archives, pictures, sound and video."""
+    """Suffixes of tables, archives, images, audio and video."""
     for text, written in written_texts(composition):
         found = _UNSUITED.search(written)
         if found is not None and not written.startswith("@") and row_of(written).globs:
-            message = f"`.{found[1].lower()}` files are no shards"
-            hint = "make shards of them with `wdspec create`"
+            message = f"`.{found[1].lower()}` files are not shards"
+            hint = "make shards from them with `wdspec create`"
             if found[1].lower() == "txt":
-                hint = f"a list of shards, one in a line, is written `'@{written}'`"
+                hint = f"for a list of shards, one per line, write `'@{written}'`"
             yield Finding(text, message, hint, text.column_at(found.start()))
 
 
@@ -236,21 +218,20 @@ _FILE = re.compile(r"[.*?\[{}\d%$]")
 
 @rule(
     "W317",
-    "a folder without its slash",
-    "A directory or prefix ends in `/`, and stands for the shards in it. Without the slash it is taken for "
-    "one file.",
+    "a directory without its slash",
+    "A directory or prefix ends with `/`, and means all shards in it. Without the slash it is a single file.",
     keys="shards",
     bad="dataset:\n  - shards: gs://bucket/train\n",
     good="dataset:\n  - shards: gs://bucket/train/\n",
 )
 def open_folders(composition: Composition) -> Findings:
-    """Objects of a store whose names have no suffix, pattern or number."""
+    """Objects without a suffix, pattern or number in their names."""
     for text, written in written_texts(composition):
         last = written.rpartition("/")[2]
         is_object = row_of(written).store == FSSPEC
         if is_object and last and not _FILE.search(last):
-            message = f"{quoted(written)} is taken for one shard, and looks like a directory"
-            yield Finding(text, message, f"write {quoted(written + '/')} if it is one")
+            message = f"{quoted(written)} looks like a directory, but is read as one shard"
+            yield Finding(text, message, f"write {quoted(written + '/')} if it is a directory")
 
 
 _VARIABLE = re.compile(r"(?<![$\\])\$([A-Za-z_]\w*)")
@@ -259,21 +240,21 @@ _VARIABLE = re.compile(r"(?<![$\\])\$([A-Za-z_]\w*)")
 @rule(
     "W318",
     "a variable of the shell",
-    "`$NAME` is not replaced here: the shards are looked for under this very name. A variable of a spec is "
-    "`${name}`; it comes from `--var`, the environment variable `WDS_name`, or `vars:`. `~` is the home directory.",
+    "`$NAME` is not replaced: wdspec looks for shards with exactly this name. Write a variable of the spec as "
+    "`${name}`; it is set by `--var`, the environment variable `WDS_name`, or `vars:`. `~` is the home directory.",
     keys="shards",
     bad="dataset:\n  - shards: $DATA/a.tar\n",
     good="vars: {data: s3://bucket}\ndataset:\n  - {name: a, shards: '${data}/a.tar'}\n",
 )
 def shell_variables(composition: Composition) -> Findings:
-    """A dollar sign with a name behind it; the shell of a `pipe:` replaces its own."""
+    """A dollar sign and a name, except in commands, where the shell replaces them."""
     for text, written in written_texts(composition):
         found = None if is_command(written) else _VARIABLE.search(written)
         if found is not None:
             home = found[1] == "HOME" and found.start() == 0
-            hint = f"write `${{{found[1]}}}`, and set it by `--var`, `WDS_{found[1]}` or `vars:`"
+            hint = f"write `${{{found[1]}}}`, and set it with `--var`, `WDS_{found[1]}` or `vars:`"
             hint = f"write `~{written[found.end() :]}`" if home else hint
-            message = f"`{found[0]}` is not replaced, it stands for itself"
+            message = f"`{found[0]}` is not replaced, but literal text"
             yield Finding(text, message, hint, text.column_at(found.start()))
 
 
@@ -289,8 +270,8 @@ _SHARD = re.compile(r"@.*\.(tar|tgz|tar\.\w{2,4}|cbors?|msgpack)", re.DOTALL)
     good="dataset:\n  - shards: a-000.tar\n",
 )
 def listed_archives(composition: Composition) -> Findings:
-    """An `@` before the name of a tar, or of another shard."""
+    """An `@` before the name of a shard."""
     for text, written in written_texts(composition):
         if _SHARD.fullmatch(written):
-            message = f"{quoted(written)} would be read as a list of URLs, and is named like a shard"
+            message = f"{quoted(written)} would be read as a list of URLs, but has the name of a shard"
             yield Finding(text, message, "write it without the `@`")

@@ -1,4 +1,4 @@
-"""Rules that compare sources: shards and names that come twice."""
+"""Rules that compare sources: repeated shards, and names that depend on variables or look the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from wdspec.spec.tree import ListNode, Scalar
 from wdspec.urls.urls import Part, scheme_of
 
 MOST_EXPANDED = 200
-"""Patterns with one range are compared as ranges; those with other braces as their strings, or beyond this as texts."""
+"""Patterns with one range are compared as ranges. Other patterns are expanded up to this many strings, or compared as
+texts."""
 
 _ONE_RANGE = re.compile(r"([^{}\\]*)\{(\d{1,18})\.\.(\d{1,18})\}([^{}\\]*)")
 _DIGITS = re.compile(r"\d{1,18}")
@@ -28,11 +29,11 @@ class _Range(NamedTuple, Generic[Owner]):
     low: int
     high: int
     width: int
-    """Digits that each number has at least."""
+    """The least number of digits."""
     owner: Owner
 
     def shared_with(self, low: int, high: int, width: int) -> int | None:
-        """The first number that both ranges have, and spell alike; None where there is none."""
+        """The first number that is in both ranges, with the same digits; None if there is none."""
         first = max(self.low, low)
         if width != self.width:
             first = max(first, 10 ** (max(width, self.width) - 1))
@@ -40,14 +41,14 @@ class _Range(NamedTuple, Generic[Owner]):
 
 
 class ShardSets(Generic[Owner]):
-    """Remembers which shards were seen, and whose they are."""
+    """Remembers shards and their owners. Long ranges are never expanded."""
 
     def __init__(self) -> None:
         self._texts: dict[str, Owner] = {}
         self._ranges: dict[tuple[str, str], list[_Range[Owner]]] = {}
 
     def add(self, part: Part, owner: Owner) -> tuple[str, Owner] | None:
-        """A shard of the part that another owner had before, and whose it was; None where there is none."""
+        """Add shards; returns one that another owner already has, and that owner; None if there is none."""
         match = _ONE_RANGE.fullmatch(part.text)
         if match is not None and not part.listed:
             before, low, high, after = match.groups()
@@ -81,7 +82,7 @@ class ShardSets(Generic[Owner]):
     def _in_a_range(
         self, text: str, only: tuple[_Range[Owner], tuple[str, str]] | None = None
     ) -> Owner | None:
-        """Whose range a text belongs to."""
+        """The owner of the range that a text is in."""
         for digits in _DIGITS.finditer(text) if self._ranges else ():
             key = (text[: digits.start()], text[digits.end() :])
             ranges = self._ranges.get(key, ()) if only is None else [only[0]] if only[1] == key else ()
@@ -93,7 +94,7 @@ class ShardSets(Generic[Owner]):
 
 
 def _few(part: Part) -> Iterator[str]:
-    """The strings of a part that are not too many; of a glob or a file its text."""
+    """The strings of a part, or its text if there are too many, or if it is a glob or a file."""
     if part.listed or len(part.braces) > MOST_EXPANDED:
         yield part.prefix + part.text
     else:
@@ -101,7 +102,7 @@ def _few(part: Part) -> Iterator[str]:
 
 
 def _absolute(text: str, base: str) -> str:
-    """The text by which the same shard is known again."""
+    """The text that is the same for the same shard."""
     listed = text.startswith("@")
     path = text.removeprefix("@")
     return (
@@ -112,30 +113,30 @@ def _absolute(text: str, base: str) -> str:
 @rule(
     "W301",
     "shards of two sources",
-    "What stands in two sources comes more often than their shares say, and each source shuffles it on its "
-    "own. One source with the sum of the shares says the same plainly.",
+    "Shards in two sources are read more often than the shares say, and each source shuffles them separately. Write "
+    "one source with the sum of the shares instead.",
     keys="shards",
     bad="dataset:\n  - {name: a, shards: 'x-{000..009}.tar'}\n  - {name: b, shards: 'x-{005..020}.tar'}\n",
     good="dataset:\n  - {name: a, shards: 'x-{000..009}.tar'}\n  - {name: b, shards: 'x-{010..020}.tar'}\n",
 )
 def shards_of_two_sources(composition: Composition) -> Findings:
-    """The first shard that a text shares with an earlier source."""
-    stores: defaultdict[str, ShardSets[str]] = defaultdict(ShardSets)  # one URL may be there in several
+    """The first shard of each text that is also in an earlier source."""
+    stores: defaultdict[str, ShardSets[str]] = defaultdict(ShardSets)  # the same URL may be in several stores
     for leaf, text, parts in parts_of(composition):
         for part in parts:
             found = stores[repr(leaf.model and leaf.model.storage)].add(part, leaf.name)
             if found is not None and found[1] != leaf.name:
                 shard, other = found
                 message = f"{quoted(shard)} is also a shard of the source `{other}`"
-                yield Finding(text, message, "give each shard to one source")
+                yield Finding(text, message, "put each shard into one source")
                 break
 
 
 @rule(
     "W302",
     "shards of two splits",
-    "What is validated on must not be trained on. Splits with a shard in common measure what was learnt by "
-    "heart.",
+    "Data for validation must not be used for training. If splits have a shard in common, validation measures what "
+    "the model has memorized.",
     compares_splits=True,
     bad="splits:\n  train: {dataset: [{shards: 'a-{000..090}.tar'}]}\n"
     "  val: {dataset: [{shards: 'a-{090..099}.tar'}]}\n",
@@ -143,7 +144,7 @@ def shards_of_two_sources(composition: Composition) -> Findings:
     "  val: {dataset: [{shards: 'a-{090..099}.tar'}]}\n",
 )
 def shards_of_two_splits(splits: Sequence[Composition]) -> Findings:
-    """The first shard of each text that an earlier split has."""
+    """The first shard of each text that is also in an earlier split."""
     sets: ShardSets[str] = ShardSets()
     for composition in splits:
         split = composition.variant.split or ""
@@ -152,21 +153,21 @@ def shards_of_two_splits(splits: Sequence[Composition]) -> Findings:
                 found = sets.add(part, split)
                 if found is not None and found[1] != split:
                     message = f"{quoted(found[0])} is also a shard of the split `{found[1]}`"
-                    yield Finding(text, message, "keep the shards of splits apart")
+                    yield Finding(text, message, "use different shards in each split")
                     break
 
 
 @rule(
     "W303",
     "one shard twice",
-    "A shard that stands twice in one source is read twice in each pass. To have it more often, give it a "
-    "source of its own with a larger share.",
+    "A shard that is twice in one source is read twice in each pass. To read it more often, make it another source "
+    "with a larger share.",
     keys="shards",
     bad="dataset:\n  - shards: ['a-{000..009}.tar', a-003.tar]\n",
     good="dataset:\n  - shards: ['a-{000..009}.tar', a-010.tar]\n",
 )
 def repeated_shards(composition: Composition) -> Findings:
-    """The first shard of each text that the source has already, in this text or an earlier one."""
+    """The first shard of each text that is already in the source."""
     sets: ShardSets[tuple[str, int]] = ShardSets()
     number = 0
     for leaf, text, parts in parts_of(composition):
@@ -174,21 +175,21 @@ def repeated_shards(composition: Composition) -> Findings:
             number += 1
             found = sets.add(part, (leaf.name, number))
             if found is not None and found[1][0] == leaf.name:
-                yield Finding(text, f"{quoted(found[0])} stands twice in this source", "name it once")
+                yield Finding(text, f"{quoted(found[0])} is twice in this source", "name it once")
                 break
 
 
 @rule(
     "W343",
     "a source named by a variable",
-    "The order of a source is keyed by its name, and without `name` that is made from the shards'. If a "
-    "variable stands in it, another environment gives another order, and states do not fit.",
+    "The order of a source depends on its name, and a default name is made from the shards. If it comes from a "
+    "variable, another environment has another order, and cannot resume the same states.",
     keys="shards",
     bad="vars: {set: train}\ndataset:\n  - shards: 'data/${set}-{000..009}.tar'\n",
     good="vars: {set: train}\ndataset:\n  - name: train\n    shards: 'data/${set}-{000..009}.tar'\n",
 )
 def names_of_variables(composition: Composition) -> Findings:
-    """Sources without a name of their own whose shards have a variable in the part that names them."""
+    """Sources without `name` whose default name comes from a variable."""
     for leaf in composition.leaves:
         shards = leaf.node.get("shards")
         text = shards.items[0] if isinstance(shards, ListNode) and shards.items else shards
@@ -207,7 +208,7 @@ def names_of_variables(composition: Composition) -> Findings:
 
 
 def _has_variable(text: Scalar, begin: int, end: int) -> bool:
-    """Whether a part of the value is not what stands in the file at its place."""
+    """Whether a part of a value comes from a variable, and not from the file."""
     if len(text.spans) == 1:
         return False
     bounds = [start for start, _ in text.spans] + [len(str(text.value))]
@@ -218,18 +219,18 @@ def _has_variable(text: Scalar, begin: int, end: int) -> bool:
 
 @rule(
     "W345",
-    "names that differ in case alone",
-    "Tables, logs and `--set` speak of sources by their names; `Cats` and `cats` are hard to tell apart.",
+    "names that differ only in case",
+    "Tables, logs and `--set` refer to sources by name; `Cats` and `cats` are easy to confuse.",
     bad="dataset:\n  - {name: Cats, shards: a.tar}\n  - {name: cats, shards: b.tar}\n",
     good="dataset:\n  - {name: cats-a, shards: a.tar}\n  - {name: cats-b, shards: b.tar}\n",
 )
 def names_alike(composition: Composition) -> Findings:
-    """Names that are equal but for case, hyphens and underscores."""
+    """Names that differ only in case, hyphens and underscores."""
     seen: dict[str, str] = {}
     for draft in every_draft(composition.drafts):
         plain = draft.name.casefold().replace("_", "-")
         other = seen.setdefault(plain, draft.name)
         if other != draft.name:
-            message = f"`{draft.name}` is nearly the name of another source, `{other}`"
+            message = f"`{draft.name}` is nearly the same name as `{other}`"
             at = draft.node.get("name") or draft.node
-            yield Finding(at, message, "give them names that differ plainly")
+            yield Finding(at, message, "use names that differ more")
