@@ -10,7 +10,7 @@ import pytest
 from commandline import within
 from shardmaking import write_shard
 
-from wdspec.spec.rules.code_pages import all_codes
+from wdspec.spec.rules import all_codes
 
 
 @pytest.fixture(scope="module")

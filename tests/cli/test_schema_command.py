@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from wdspec.cli.main import cli
-from wdspec.spec.language import aistore, locations, options
 from wdspec.spec.language import batch as batch_options
+from wdspec.spec.language import locations, options
 from wdspec.spec.reference import reference_text
-from wdspec.spec.rules.code_pages import all_codes
+from wdspec.spec.rules import all_codes
 from wdspec.spec.schema import json_schema, json_schema_text
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.validation import keys_of
@@ -22,7 +22,7 @@ from wdspec.spec.validation import keys_of
 ROOT = Path(__file__).parents[2]
 SCHEMA = json_schema()
 CODES = all_codes()
-MODELS = vars(options) | vars(batch_options) | vars(locations) | vars(aistore)
+MODELS = vars(options) | vars(batch_options) | vars(locations)
 
 
 def fits(value: Any, schema: dict[str, Any]) -> bool:

@@ -20,11 +20,8 @@ from whole_spec import places
 
 import wdspec as wds
 from wdspec.base.errors import SpecError
-from wdspec.convert import dialect_table
-from wdspec.convert.dialect import Dialect
-from wdspec.convert.dialect_table import DIALECTS, recognised
-from wdspec.convert.given import Given
-from wdspec.convert.new_spec import NewSpec
+from wdspec.convert import DIALECTS, recognised
+from wdspec.convert.dialect import Dialect, Given, NewSpec
 from wdspec.spec.load import check
 from wdspec.urls.urls import parse_shards
 
@@ -265,7 +262,7 @@ def test_a_dialect_is_one_file_and_one_row(tmp_path, monkeypatch):
         new.note("mine has no weights")
 
     mine = Dialect("mine", "a file of mine", lambda given: "mine" in given.top, convert)
-    monkeypatch.setattr(dialect_table, "DIALECTS", (mine, *DIALECTS))
+    monkeypatch.setattr("wdspec.convert.DIALECTS", (mine, *DIALECTS))
     (tmp_path / "m.yaml").write_text("mine: {a: a.tar}\n")
     text, notes = wdspec("convert", tmp_path / "m.yaml")
     assert "shards: a.tar" in text

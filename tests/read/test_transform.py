@@ -8,8 +8,8 @@ from wdspec.base.errors import FieldError
 from wdspec.fields.samples import SampleFields
 from wdspec.read.budget import Budget
 from wdspec.read.transform import MapSteps, Transform
-from wdspec.spec.language.functions import Call
 from wdspec.spec.language.options import Errors
+from wdspec.spec.language.samples import Call
 
 
 def raw(number, **fields):

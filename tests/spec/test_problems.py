@@ -13,7 +13,7 @@ from wdspec.cli.reports.checked_spec import CheckedSpec
 from wdspec.cli.reports.report_formats import REPORTS
 from wdspec.spec.load import check, load
 from wdspec.spec.problems import LINE_WIDTH, Problem
-from wdspec.spec.rules.code_pages import all_codes
+from wdspec.spec.rules import all_codes
 
 CODES = all_codes()
 

@@ -15,7 +15,7 @@ import wdspec
 from wdspec.cache.index import Content, Index, key_of
 from wdspec.cache.names import CacheNames
 from wdspec.cache.shard_cache import ShardCache
-from wdspec.spec.language.aistore import Etl
+from wdspec.spec.language.locations import Etl
 from wdspec.storage import storage as changed_objects
 from wdspec.storage.storage import Storage, change_since
 from wdspec.stores.ais_cluster import AisCluster

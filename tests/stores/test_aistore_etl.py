@@ -11,7 +11,7 @@ from shardmaking import write_shard
 from wdspec.base.errors import ShardError, StoreError
 from wdspec.formats.decompress import decompressed
 from wdspec.formats.tar.reader import TarSamples
-from wdspec.spec.language.aistore import Etl as EtlOptions
+from wdspec.spec.language.locations import Etl as EtlOptions
 from wdspec.storage.storage import Storage
 from wdspec.stores.ais_cluster import AisCluster
 from wdspec.stores.retry import RetryPolicy

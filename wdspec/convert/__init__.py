@@ -1,6 +1,45 @@
-"""Specs of other tools, written anew as wdspec's: what they say of sources and shares, and notes of what is lost.
+"""Conversion of other tools' specs: their sources and shares become a spec, and notes say what is lost.
 
-A file goes in as text (`given.py`), a plain dict in the spec language and notes come out (`new_spec.py`). Nothing is
-run, no data is read; of local folders only what their tools keep beside the shards. Each tool is one file of
-`dialects/` and one row of `dialect_table.py`.
+A dialect takes the text of a file, and fills a plain dict in the spec language and a list of notes (`dialect.py`).
+Nothing is run and no data is read, except files that a tool keeps next to local shards. Each tool is a module, and a
+row below.
 """
+
+from __future__ import annotations
+
+from wdspec.convert import (
+    energon,
+    huggingface,
+    internvl,
+    llava,
+    nemo,
+    olmo,
+    openclip,
+    streaming,
+    torchtune,
+    veomni,
+    webdataset,
+)
+from wdspec.convert.dialect import Dialect, Given
+
+DIALECTS: tuple[Dialect, ...] = (
+    energon.FOLDER,
+    energon.METADATASET,
+    webdataset.SHARDS,
+    webdataset.SOURCES,
+    llava.DIALECT,
+    streaming.DIALECT,
+    nemo.DIALECT,
+    olmo.DIALECT,
+    veomni.DIALECT,
+    torchtune.DIALECT,
+    internvl.DIALECT,
+    huggingface.DIALECT,
+    openclip.DIALECT,
+)
+"""All dialects, in the order in which they are tried."""
+
+
+def recognised(given: Given) -> Dialect | None:
+    """Find the dialect of a file; None if it is unknown."""
+    return next((each for each in DIALECTS if each.recognises(given)), None)

@@ -1,23 +1,298 @@
-"""What a dialect is: how a file of another tool is recognised, and how it is converted."""
+"""Dialects: a function that recognizes a file of another tool, and one that converts it.
+
+`Given` is the file, `NewSpec` the spec that a dialect fills. The functions at the end accept values of any kind, since
+files of other tools may contain anything.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from wdspec.convert.given import Given
-from wdspec.convert.new_spec import NewSpec
+import yaml
+
+from wdspec.base.errors import UrlError, UsageError
+from wdspec.urls.urls import is_command, is_relative, parse_shards
+
+MAX_BYTES = 8 * 1024 * 1024
+MAX_VALUES = 1_000_000
+_VARIABLE = re.compile(r"\$(?:\{(?:oc\.env:)?([A-Za-z_]\w*)(?:(?:,|:-)([^{}]*))?\}|([A-Za-z_]\w*))")
+_NUMBER_AT_END = re.compile(r"[-_.]*(?:\{[^{}]*\}|[*?]|[-_.]?\d+)+$")
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """A row of the table. Describes only."""
+    """A row of the table of dialects."""
 
     name: str
-    """For `--from`."""
+    """Its name for `--from`."""
     title: str
-    """What it is, for people: `an Energon metadataset`."""
+    """A description for users: `an Energon metadataset`."""
     recognises: Callable[[Given], bool]
-    """Whether a file is of this kind, by what stands in it."""
+    """Whether a file is of this dialect, judging by its content."""
     convert: Callable[[Given, NewSpec], None]
     """Fills the new spec."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A file or a text. It may also be a directory, without text and value."""
+
+    text: str
+    value: Any
+    """The value of the text as JSON or YAML; None if it is neither."""
+    folder: str
+    """Absolute directory where paths start that are relative to the file."""
+    file: str | None = None
+    """The name that the user gave."""
+    is_folder: bool = False
+
+    @classmethod
+    def of_text(cls, text: str, folder: str, file: str | None = None) -> Given:
+        """Parse a text."""
+        return cls(text, _parse(text), folder, file)
+
+    @classmethod
+    def read(cls, path: str) -> Given:
+        """Read a local file or directory.
+
+        Raises:
+            UsageError: it is too large, or not text.
+            OSError: it cannot be read.
+        """
+        absolute = os.path.abspath(os.path.expanduser(path))
+        if os.path.isdir(absolute):
+            return cls("", None, absolute, path, is_folder=True)
+        with open(absolute, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise UsageError(
+                f"it is larger than {MAX_BYTES // 2**20} MiB, so it does not describe a mixture", file=path
+            )
+        try:
+            return cls.of_text(data.decode("utf-8-sig"), os.path.dirname(absolute), path)
+        except UnicodeDecodeError as error:
+            raise UsageError(f"this is not text in UTF-8: {error.reason}", file=path) from None
+
+    @property
+    def fault(self) -> str:
+        """Where and why a YAML or JSON file cannot be parsed; "" for other files."""
+        if not (self.file or "").lower().endswith((".yaml", ".yml", ".json")):
+            return ""
+        try:
+            yaml.load(self.text, Loader=_Tolerant)
+        except yaml.MarkedYAMLError as error:
+            mark, problem = error.problem_mark, error.problem or error.context
+            return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else str(problem)
+        except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+            return str(error).partition("\n")[0]
+        return ""
+
+    @property
+    def top(self) -> dict[Any, Any]:
+        """The map at the top level; empty if there is none."""
+        return self.value if isinstance(self.value, dict) else {}
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        value = yaml.load(text, Loader=_Tolerant)  # makes only plain values
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError):
+        return None
+    return value if _is_small(value) else None
+
+
+def _is_small(value: Any) -> bool:
+    """Whether a value has at most `MAX_VALUES`: with aliases of aliases, a small file has any number of values."""
+    pending, left = [value], MAX_VALUES
+    while pending and left:
+        left -= 1
+        each = pending.pop()
+        pending += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+    return not pending
+
+
+class _Tolerant(yaml.SafeLoader):
+    """Makes plain values and ignores tags, since configurations of other tools have their own."""
+
+
+def _untagged(loader: yaml.SafeLoader, _: str, node: yaml.Node) -> Any:
+    if isinstance(node, yaml.MappingNode):
+        return loader.construct_mapping(node, deep=True)
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    assert isinstance(node, yaml.ScalarNode)
+    return loader.construct_scalar(node)
+
+
+_Tolerant.add_multi_constructor("", _untagged)
+
+
+class NewSpec:
+    """The spec that a dialect fills.
+
+    Args:
+        folder: absolute directory of the new spec, where its relative paths start.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.spec: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self._names: set[str] = set()
+
+    def note(self, text: str) -> None:
+        """Add a note about something that the new spec does not have, or has in another way; each note once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def note_keys(self, given: Mapping[Any, Any], meanings: Mapping[str, str], where: str = "") -> None:
+        """Add a note for each key that cannot be converted; `meanings` says why, or what to do instead."""
+        for key, why in meanings.items():
+            if key in given and given[key] not in (None, False):
+                self.note(f"{where}{': ' if where else ''}`{key}: {given[key]}` is not converted: {why}")
+
+    def whole(self, given: Mapping[Any, Any], key: str, least: int = 0) -> int | None:
+        """The whole number of a key; None if there is none, with a note if there is something else."""
+        value = given.get(key)
+        if value is None:
+            return None
+        found = number(value)
+        if found is not None and found >= least and found == int(found):
+            return int(found)
+        self.note(f"`{key}: {value}` is not converted: it is not a whole number of at least {least}")
+        return None
+
+    def note_unknown(self, given: Mapping[Any, Any], known: Iterable[str], where: str) -> None:
+        """Add a note for each key that the dialect does not know."""
+        for key in given:
+            if key not in known:
+                self.note(
+                    f"{where}: `{key}` is not converted: wdspec has no equivalent, or it is not about mixing"
+                )
+
+    def source(self, wanted: str, shards: str | Sequence[str], **keys: Any) -> dict[str, Any]:
+        """Make a source with a unique name; keys that are None or empty are left out."""
+        texts = [shards] if isinstance(shards, str) else list(shards)
+        given = {key: value for key, value in keys.items() if value is not None and value != {}}
+        name = self.name(wanted or _stem(texts[0] if texts else ""))
+        return {"name": name, "shards": texts[0] if len(texts) == 1 else texts, **given}
+
+    def name(self, wanted: str) -> str:
+        """Make a unique name of a source, as close as possible to its name in the tool."""
+        plain = re.sub(r"[^\w.+-]+", "-", wanted).strip("-.") or "source"
+        name, turn = plain, 2
+        while name in self._names:
+            name, turn = f"{plain}-{turn}", turn + 1
+        self._names.add(name)
+        return name
+
+    def variables(self, text: str) -> str:
+        """Convert `$NAME`, `${NAME}` and `${oc.env:NAME}` in a text to variables of the spec.
+
+        Their values are not read, since environment variables may be secret.
+        """
+
+        def replaced(match: re.Match[str]) -> str:
+            name = match[1] or match[3]
+            if is_command(text.lstrip()):
+                return f"$${{{name}}}"  # the shell's own
+            own = re.sub(r"^WDS_", "", name)
+            self.spec.setdefault("vars", {}).setdefault(own, match[2] or f"unset-{own}")
+            if not match[2]:
+                self.note(
+                    f"`${name}` was an environment variable: it is now the variable `{own}`; set WDS_{own}, pass --var "
+                    f"{own}=…, or write its value under `vars:`"
+                )
+            return f"${{{own}}}"
+
+        return _VARIABLE.sub(replaced, text)
+
+    def path(self, text: str, start: str | None = None) -> str:
+        """Convert a path; URLs and absolute paths do not change.
+
+        Args:
+            start: the absolute directory where a relative path starts. None: where the tool was started, which is
+                unknown, so the path does not change.
+        """
+        text = self.variables(os.path.expanduser(text) if text.startswith("~") else text)
+        if not is_relative(text) or text.startswith("$"):
+            return text
+        if start is None:
+            self.note(
+                "relative paths started in the working directory of the tool; now they start in the directory of the "
+                "spec"
+            )
+            return text
+        slash = "/" if text.endswith("/") else ""
+        return os.path.relpath(os.path.join(start, text), self.folder) + slash
+
+
+def count_shards(texts: Iterable[str]) -> int | None:
+    """Count the shards of texts with braces; None if a store would have to be asked."""
+    try:
+        parts = parse_shards(list(texts), "/")
+    except UrlError:
+        return None
+    return sum(len(part.run.texts) for part in parts) if not any(part.listed for part in parts) else None
+
+
+def _stem(shards: str) -> str:
+    """Make a name from shards: `coco` from `s3://b/coco-{000..099}.tar`."""
+    folder, _, name = shards.rstrip("/").rpartition("/")
+    for suffix in (".gz", ".zst", ".bz2", ".tar", ".tgz", ".jsonl", ".json", ".npy", ".parquet"):
+        name = name.removesuffix(suffix)
+    stem = _NUMBER_AT_END.sub("", name)
+    return stem if re.search(r"[^\W\d]", stem) else folder.rpartition("/")[2] or name
+
+
+def map_with(
+    value: Any, is_wanted: Callable[[dict[Any, Any]], bool], without: Sequence[str] = (), depth: int = 0
+) -> dict[Any, Any] | None:
+    """Find the first map that is wanted, at the top or a few levels down. Keys that contain a word of `without` are
+    skipped."""
+    if not isinstance(value, dict) or depth > 4:
+        return None
+    if is_wanted(value):
+        return value
+    inner = (each for key, each in value.items() if not any(word in str(key) for word in without))
+    found = (map_with(each, is_wanted, without, depth + 1) for each in inner)
+    return next((each for each in found if each is not None), None)
+
+
+def maps_in(value: Any) -> list[dict[Any, Any]]:
+    """The maps of a list; none if it is not a list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def texts_in(value: Any) -> list[str]:
+    """A text, or all texts of nested lists."""
+    if isinstance(value, str):
+        return [value]
+    return [text for each in value for text in texts_in(each)] if isinstance(value, (list, tuple)) else []
+
+
+def number(value: Any) -> float | int | None:
+    """Read a finite number, also in quotes; None if it is not one."""
+    if isinstance(value, str):
+        try:
+            value = int(value) if value.isdecimal() else float(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def named(value: Any) -> dict[str, Any]:
+    """A map with its keys as texts; empty if it is not a map."""
+    return {str(key): each for key, each in value.items()} if isinstance(value, dict) else {}

@@ -15,9 +15,8 @@ from typing import Any
 
 from wdspec.planning.passes import Pass
 from wdspec.planning.plan import Plan
-from wdspec.spec.effective import effective_etl
-from wdspec.spec.language.aistore import Etl
 from wdspec.spec.language.effects import declared_keys, plain_value, stated_values
+from wdspec.spec.language.locations import Etl
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl, UrlSequence
 
@@ -110,7 +109,7 @@ def describe_samples(spec: Spec) -> str:
         described[source.name] = {key: getattr(source, key) for key in _SAMPLES_OF_SOURCE} | stated_values(
             source, "samples", covered | {*_SAMPLES_OF_SOURCE}
         )
-        if (etl := effective_etl(spec, source)) is not None:
+        if (etl := spec.etl_of(source)) is not None:
             described[source.name] |= stated_values(etl, "samples", frozenset())
     # In JSON the order of the keys of a map, which are read by name alone, makes no difference.
     return _hash(json.dumps(described, sort_keys=True, default=plain_value))

@@ -19,7 +19,7 @@ from wdspec.planning.stream_state import StreamState, pack_slot, unpack_slot
 from wdspec.read.randomness import GlobalGenerators
 from wdspec.read.slot import EndlessSlot
 from wdspec.read.transform import Sample, built
-from wdspec.spec.language.functions import Call, StageOption
+from wdspec.spec.language.samples import Call, StageOption
 
 log = logging.getLogger("wdspec")
 

@@ -31,8 +31,8 @@ from wdspec.read.budget import Budget
 from wdspec.read.randomness import GlobalGenerators, current
 from wdspec.read.shard import ShardOpener
 from wdspec.spec.language.expect import ExpectedField
-from wdspec.spec.language.functions import Call
 from wdspec.spec.language.options import Errors
+from wdspec.spec.language.samples import Call
 from wdspec.spec.language.values import SkipCause
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.storage import Storage

@@ -1,16 +1,16 @@
 """The spec language: a file, a dict or overrides in; a frozen `Spec` out, or problems with their positions.
 
-    text ─yaml─▶ tree ─compose─▶ Composed (merged trees, and models of their values) ─rules─▶ problems ─loading─▶ Spec
+    text ─yaml─▶ tree ─build─▶ Composition (merged trees, and models of their values) ─rules─▶ problems ─load─▶ Spec
 
-Nothing here imports, opens or runs what a spec names, but other spec files. The floors, from the ground up:
+Nothing that a spec names is imported, opened or run, except other spec files. Read `load.py` first, then `spec.py`,
+which defines the keys. From the bottom up:
 
-    tree/        values that know where they were written
-    problems/    what is wrong, collected once each, and shown
-    yaml/        text and Python values -> tree, within limits
-    language/    the keys: models with the kinds of their values, JSON Schema; the reference in docs/ comes from them
-    compose/     files, variants, variables and the list of sources merged into one spec with effective values
-    rules/       what takes more than one value to see: one file a rule
-    loading.py   `load` and `check`, which put it all in a row
-
-Read `loading.py` first, then `language/models.py`.
+    tree.py         values that know where they were written
+    problems.py     problems: collected, and shown with their positions; `codes.py` has their pages
+    yaml.py         text -> tree, within limits; `python_values.py` does the same for dicts
+    language/       the kinds of values and the small models; `schema.py` and `reference.py` are made from them
+    validation.py   tree -> model
+    files.py        spec files and what they extend; then `variants.py`, `variables.py` and `sources.py`, which
+    build.py        puts together as one spec with effective values
+    rules/          checks that need more than one value
 """

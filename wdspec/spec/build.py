@@ -1,75 +1,425 @@
-"""Merged tree -> `Composed`: variables replaced, sources listed, values checked one by one, defaults in effect.
+"""Merged tree -> `Composition`: variables are replaced, sources drafted, values checked, defaults applied.
 
-Paths made absolute: those in a file are relative to the file that they are written in.
+Paths become absolute: a path in a file is relative to the file that has it.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from operator import itemgetter
+from typing import Any, NamedTuple
 
-from wdspec.spec.draft import Composed, Draft, Variant
-from wdspec.spec.effective import fill_in_effective_values
+from pydantic_core import PydanticCustomError
+
+from wdspec.base.errors import UrlError
 from wdspec.spec.files import Library
-from wdspec.spec.language.values import is_size
-from wdspec.spec.measurements import fill_in_measurements
+from wdspec.spec.language.decoder_options import split_decoder
+from wdspec.spec.language.decoders import DEFAULT_IMAGE_DECODER, RAW
+from wdspec.spec.language.samples import Decode
+from wdspec.spec.language.values import DEFAULT_SCALE, IMAGE_DECODERS, Model, is_size, read_number
 from wdspec.spec.problems import Problems
-from wdspec.spec.secrets import without_secrets
-from wdspec.spec.sources import GROUP_KEYS, Assembly
+from wdspec.spec.secrets import remove_secrets
+from wdspec.spec.sources import Draft, Expander, draft_sources, every_draft
 from wdspec.spec.spec import Source, Spec
-from wdspec.spec.tree import ListNode, MapNode, Node, Scalar, is_null, plain
-from wdspec.spec.validation import check_keys, checked, keys_of
-from wdspec.urls.urls import is_relative
+from wdspec.spec.tree import ListNode, MapNode, Node, Position, Scalar, is_null, plain
+from wdspec.spec.validation import check_keys, keys_of, make_model
+from wdspec.urls.urls import Part, is_relative, parse_shards
 
-_PATHS = {
-    "aistore": ("token_file", "client_ca", "client_crt", "client_key"),
-    "errors": ("log",),
-}
+GROUP_KEYS = frozenset({"name", "probability", "weight", "upsample", "dataset", "mix", "defaults", "tags"})
+_TOP_MIX_ONLY = ("draw", "unit", "schedule")
 
 
-def with_absolute_paths(holder: MapNode) -> MapNode:
-    """The top level or a source with the paths in its settings made absolute; `~` stays for the reader."""
-    for key, names in _PATHS.items():
-        settings = holder.get(key)
-        if isinstance(settings, MapNode):
-            holder = holder.setting(key, _with_absolute(settings, names))
-    storage = holder.get("storage")
-    files = storage.get("files") if isinstance(storage, MapNode) else None
-    if isinstance(storage, MapNode) and isinstance(files, MapNode):
-        holder = holder.setting("storage", storage.setting("files", _with_absolute(files, files.entries)))
-    return holder
+class Variant(NamedTuple):
+    """Which of the specs in a file this is, and the environment variables that it depends on."""
+
+    split: str | None
+    environment: str | None
+    file: str | None
+    """The file as the user named it."""
+    overlaid: set[Position]
+    """Positions of the rewrite rules of the overlay: these come before all others."""
+    secure: bool
+    """Whether WDS_SECURE forbids programs and user functions."""
+    has_endpoint: bool
+    """Whether AIS_ENDPOINT is set."""
+    has_schemes: bool = False
+    """Whether USE_AIS_FOR is set."""
 
 
-def _with_absolute(settings: MapNode, names: Iterable[str]) -> MapNode:
-    for name in names:
-        node = settings.get(name)
-        if isinstance(node, Scalar) and isinstance(node.value, str) and node.value[:1] not in ("", "~"):
-            settings = settings.setting(
-                name, node.scalar(os.path.normpath(os.path.join(node.base, node.value)))
-            )
-    return settings
+@dataclass(eq=False, repr=False)
+class SourceList:
+    """A `dataset:` list, of the top level or of a nested mix."""
+
+    drafts: list[Draft]
+    node: Node
+    """The list in the file."""
+    mix: MapNode | None
+    """The `mix:` of these sources."""
+
+    @property
+    def leaves(self) -> list[Draft]:
+        """Its sources with shards, including those in nested mixes."""
+        return [leaf for draft in self.drafts for leaf in draft.leaves]
+
+    @cached_property
+    def scheduled(self) -> bool:
+        """Whether a schedule sets the shares."""
+        return self.mix is not None and self.mix.get("schedule") is not None
+
+    @cached_property
+    def share_kinds(self) -> list[str | None]:
+        """`probability` or `weight` for each source; None if its share depends on its size."""
+        stated = [draft.stated_shares[:1] for draft in self.drafts]
+        return [keys[0] if keys and keys[0] != "upsample" else None for keys in stated]
+
+    def numbers(self, key: str) -> list[float] | None:
+        """The shares of its sources under one key; None if one is missing or wrong."""
+        numbers = []
+        for draft in self.drafts:
+            node = draft.node.get(key)
+            try:
+                number = read_number(node.value if isinstance(node, Scalar) else node)
+            except PydanticCustomError:
+                return None
+            if number < 0:
+                return None
+            numbers.append(float(number))
+        return numbers
 
 
-def absolute_shards(node: Node | None) -> tuple[str, Mapping[str, Any]]:
-    """The base directory of a source's shards, and the texts made absolute that start somewhere else.
+@dataclass(eq=False, repr=False)
+class Composition:
+    """A spec with all defaults applied, and the trees that it was made from. Rules take it."""
 
-    A path begun by a variable starts where the variable was given its value.
+    spec: Spec
+    top: MapNode
+    """The top level, merged, without variables."""
+    drafts: list[Draft]
+    """The sources of the top level."""
+    bad: frozenset[str]
+    """Keys of the top level whose values are wrong."""
+    variant: Variant
+
+    @cached_property
+    def keys(self) -> set[str]:
+        """The keys of the top level, of all sources, and of the maps directly below them.
+
+        Also `pass` if an epoch is a pass, however it is written, and `secure` if WDS_SECURE is set.
+        """
+        found = {"pass"} if self.spec.is_pass else set()
+        if self.variant.secure:
+            found.add("secure")
+        for holder in (self.top, *(draft.node for draft in every_draft(self.drafts))):
+            found.update(holder.entries)
+            for entry in holder.entries.values():
+                if isinstance(entry.value, MapNode):
+                    found.update(entry.value.entries)
+        return found
+
+    @cached_property
+    def leaves(self) -> list[Draft]:
+        """The drafts with shards."""
+        return [leaf for draft in self.drafts for leaf in draft.leaves]
+
+    @cached_property
+    def shard_texts(self) -> list[tuple[Draft, Scalar, Sequence[Part] | UrlError]]:
+        """All texts in `shards` that are not empty: the source, the text, and its parts, or why it has none."""
+        found = []
+        for leaf in self.leaves:
+            shards = leaf.node.get("shards")
+            for item in shards.items if isinstance(shards, ListNode) else (shards,):
+                if isinstance(item, Scalar) and isinstance(item.value, str) and item.value.strip():
+                    found.append((leaf, item, _parse_shards(item.value, item.base)))
+        return found
+
+    @cached_property
+    def models(self) -> list[tuple[Draft, Source]]:
+        """The drafts with shards and their models, except those without a model."""
+        return [(leaf, leaf.model) for leaf in self.leaves if leaf.model is not None]
+
+    @cached_property
+    def lists(self) -> list[SourceList]:
+        """The list of the top level, then the lists of nested mixes."""
+        found = []
+        if self.drafts:
+            top = self.top
+            found.append(SourceList(self.drafts, top.entries["dataset"].value, top.map_at("mix")))
+        for draft in every_draft(self.drafts):
+            if draft.children is not None:
+                node = draft.node
+                found.append(SourceList(draft.children, node.entries["dataset"].value, node.map_at("mix")))
+        return found
+
+    @property
+    def mix(self) -> MapNode | None:
+        """The `mix:` of the top level; None if its values are wrong or have no effect."""
+        usable = self.drafts and not self.bad & {"mix", "batch"} and not self.spec.is_pass
+        return self.top.map_at("mix") if usable else None
+
+    @property
+    def schedule(self) -> ListNode | None:
+        """The `mix.schedule`; None as for `mix`."""
+        node = self.mix and self.mix.get("schedule")
+        return node if isinstance(node, ListNode) else None
+
+
+@lru_cache(maxsize=4096)
+def _parse_shards(text: str, base: str) -> Sequence[Part] | UrlError:
+    try:
+        return parse_shards((text,), base)
+    except UrlError as error:
+        return error
+
+
+def compose(
+    top: MapNode,
+    variant: Variant,
+    library: Library,
+    expand: Expander,
+    chain: tuple[str, ...],
+    problems: Problems,
+) -> Composition | None:
+    """Build the spec of a merged tree, and add what is wrong with single values; None if it cannot be built.
+
+    Args:
+        top: with `extends`, split, overlay and overrides merged.
+        expand: replaces the variables in a file's tree.
+        chain: absolute paths of the files that led here.
     """
-    items = node.items if isinstance(node, ListNode) else (node,)
-    texts = [item for item in items if isinstance(item, Scalar) and isinstance(item.value, str)]
-    if node is None or not texts:
-        return "" if node is None else node.origin.directory, {}
-    base = texts[0].base
-    if len(texts) != len(items) or all(text.base == base for text in texts):
-        return base, {}
-    return base, {
-        "shards": [text.value if text.base == base else _absolute(text.value, text.base) for text in texts]
+    expanded = expand(top)
+    drafts = draft_sources(expanded, library, expand, chain, problems)
+    _check_defaults(expanded, problems)
+    for draft in drafts:
+        _check_draft(draft, variant, problems)
+    known = _keep_known(expanded.without("sources"), Spec, "at the top level", problems)
+    extra: dict[str, Any] = {
+        "dataset": (),
+        "split": variant.split,
+        "environment": variant.environment,
+        "file": variant.file,
+        "folder": os.path.dirname(os.path.abspath(variant.file)) if variant.file else "",
+        **_place(known, variant),
+    }
+    spec, bad = make_model(known.without("dataset", "defaults", "vars"), Spec, extra, problems)
+    if spec is None:
+        return None
+    leaves = [leaf for draft in drafts for leaf in draft.leaves if leaf.model is not None]
+    _apply_defaults(spec, leaves)
+    stats = None
+    if "stats" in known.entries and "stats" not in bad and (node := known.get("stats")) is not None:
+        from wdspec.spec.measurements import fill_in_measurements  # most specs do not use them
+
+        stats = fill_in_measurements(spec, node, library, leaves, problems)
+    dataset = tuple(source for draft in drafts if (source := _finish(draft)) is not None)
+    spec = spec.model_copy(update={"dataset": dataset, "stats": stats})
+    return Composition(spec, known, drafts, bad, variant)
+
+
+def _keep_known(holder: MapNode, model: type[Model], where: str, problems: Problems) -> MapNode:
+    """A map without its unknown keys and its secrets."""
+    if "aistore" in holder.entries or "storage" in holder.entries:
+        holder = remove_secrets(holder, problems)
+    return check_keys(holder, model, where, problems)
+
+
+def _check_defaults(holder: MapNode, problems: Problems) -> None:
+    """Report unknown keys in `defaults` even if no source inherits them."""
+    if (defaults := holder.map_at("defaults")) is not None:
+        check_keys(defaults, Source, "in `defaults`", problems)
+
+
+def _check_draft(draft: Draft, variant: Variant, problems: Problems) -> None:
+    """Make the models of a draft and of the drafts in it."""
+    if draft.children is None:
+        _check_leaf(draft, variant, problems)
+        return
+    _check_defaults(draft.node, problems)
+    node = check_keys(draft.node, Source, "in a source", problems)
+    for key in node.entries:
+        if key in keys_of(Source) and key not in GROUP_KEYS and node.get(key) is not None:
+            hint = f"write `defaults: {{{key}: …}}` in the mix, for all its sources"
+            problems.add("E216", node.key(key), f"`{key}` is not allowed in a nested mix", hint)
+    mix = node.map_at("mix")
+    for key in _TOP_MIX_ONLY:
+        if mix is not None and mix.get(key) is not None:
+            hint = "write it in the `mix:` of the top level"
+            problems.add("E216", mix.key(key), f"`{key}` is not allowed in a nested mix", hint)
+    group = node.without(*(key for key in node.entries if key not in GROUP_KEYS), "dataset", "defaults")
+    extra = {"where": draft.own.position, "base": node.origin.directory}
+    if draft.name:
+        extra["name"] = draft.name
+    draft.model, draft.bad = make_model(group, Source, extra, problems)
+    for child in draft.children:
+        _check_draft(child, variant, problems)
+
+
+def _check_leaf(draft: Draft, variant: Variant, problems: Problems) -> None:
+    node = draft.node = _keep_known(draft.node, Source, "in a source", problems)
+    for key in ("mix", "defaults"):
+        if node.get(key) is not None:
+            message = f"`{key}` belongs to a nested mix, but this source has `shards`"
+            problems.add("E216", node.key(key), message, "remove it")
+    tags = node.map_at("tags")
+    for name in tags.entries if tags is not None else ():
+        if name.startswith("__"):
+            message = f"the tag `{name[:60]}` starts with `__`, which is reserved for fields of wdspec"
+            problems.add("E216", node.entries["tags"].value.key_or_self(name), message, "choose another name")
+    shards, where = node.get("shards"), draft.own.position
+    extra = {"where": where, **_place_shards(shards), **_place(node, variant)}
+    if draft.name:
+        extra["name"] = draft.name
+    draft.model, draft.bad = make_model(node.without("mix", "defaults"), Source, extra, problems)
+
+
+def _finish(draft: Draft) -> Source | None:
+    """The model of a draft with the models of its sources."""
+    if draft.children is None or draft.model is None:
+        return draft.model
+    inner = tuple(source for child in draft.children if (source := _finish(child)) is not None)
+    return draft.model.model_copy(update={"dataset": inner})
+
+
+def _apply_defaults(spec: Spec, leaves: Iterable[Draft]) -> None:
+    """Apply the defaults that depend on other keys to the models of sources with shards.
+
+    If any source of the mix rescales images, images are decoded in all of them. In a pass, sources are read in the
+    order of their lists unless they state another one. Sequential sources are read shard by shard.
+    """
+    is_pass = spec.is_pass
+    made = [(leaf, leaf.model, _find_scaling(leaf.model)) for leaf in leaves if leaf.model is not None]
+    is_scaled = any(effective["scale"] is not None for _, _, effective in made)
+    for leaf, model, effective in made:
+        stated = model.model_fields_set | leaf.bad
+        if is_scaled:
+            effective["decode"] = _decode_images(model.decode)
+        if is_pass:
+            listed = {"order": "sequential", "shuffle": 0, "interleave": 1}
+            effective |= {key: value for key, value in listed.items() if key not in stated}
+        elif model.order == "sequential" and "interleave" not in stated:
+            effective["interleave"] = 1
+        leaf.model = model.model_copy(update=effective)
+
+
+def _find_scaling(model: Source) -> dict[str, Any]:
+    """The effective `scale`: `scaleprob` alone means the default range; probability 0 or factor 1 means never."""
+    stated = model.model_fields_set
+    scale = model.scale if "scale" in stated else DEFAULT_SCALE if "scaleprob" in stated else None
+    if scale is None or scale == (1.0, 1.0) or model.scaleprob == 0:
+        return {"scale": None, "scaleprob": 0.0}
+    return {"scale": scale, "scaleprob": model.scaleprob}
+
+
+def _decode_images(decode: Decode | None) -> Decode:
+    """Decode images too, unless the source asks for something else."""
+    if decode is None:
+        return Decode(names=(DEFAULT_IMAGE_DECODER,))
+    if RAW in decode.names or any(split_decoder(name)[0] in IMAGE_DECODERS for name in decode.names):
+        return decode
+    return decode.model_copy(update={"names": (*decode.names, DEFAULT_IMAGE_DECODER)})
+
+
+def _place(holder: MapNode, variant: Variant) -> dict[str, Any]:
+    """The values of all keys in `_PLACES`, with absolute paths. `~` is expanded when the path is opened."""
+    return {
+        key: _PLACES[key](node, variant)
+        for key in holder.entries
+        if key in _PLACES and (node := holder.get(key))
     }
 
 
-def _absolute(text: str, base: str) -> str:
+def _with_paths(node: Node, names: Iterable[str]) -> Any:
+    """The plain value of a map, with the paths under some keys made absolute."""
+    value = plain(node)
+    for name in names:
+        path = node.get(name) if isinstance(node, MapNode) else None
+        if isinstance(path, Scalar) and isinstance(path.value, str) and path.value[:1] not in ("", "~"):
+            value[name] = os.path.normpath(os.path.join(path.base, path.value))
+    return value
+
+
+def _place_storage(node: Node, variant: Variant) -> Any:
+    files = node.get("files") if isinstance(node, MapNode) else None
+    if not isinstance(files, MapNode):
+        return plain(node)
+    return {**plain(node), "files": _with_paths(files, files.entries)}
+
+
+def _place_output(node: Node, variant: Variant) -> Any:
+    """Add the directory of the file, where relative paths start."""
+    value = plain(node)
+    path = node.get("dir") or node.get("to") if isinstance(node, MapNode) else node
+    if isinstance(value, str):
+        value = {"dir": value}
+    base = path.base if isinstance(path, Scalar) else ""
+    return {**value, "base": base} if isinstance(value, dict) else value
+
+
+def _place_cache(node: Node, variant: Variant) -> Any:
+    value = plain(node)
+    path = node.get("dir") if isinstance(node, MapNode) else node
+    if not isinstance(path, Scalar) or not isinstance(path.value, str) or not _starts_here(path.value):
+        return value
+    if path is node and is_size(path.value):  # refused when it is read
+        return value
+    directory = f"{path.base.rstrip('/')}/{path.value.removeprefix('./')}"
+    return {**value, "dir": directory} if isinstance(node, MapNode) else directory
+
+
+def _place_rewrites(node: Node, variant: Variant) -> Any:
+    """Add to each rule where it was written."""
+    if not isinstance(node, ListNode):
+        return plain(node)
+    return [
+        _place_rewrite(item, variant) if isinstance(item, MapNode) else plain(item) for item in node.items
+    ]
+
+
+def _place_rewrite(item: MapNode, variant: Variant) -> dict[str, Any]:
+    here, to = item.position, item.value_or_self("to")
+    written = f"{here.file}:{here.line}" if here.line else here.file
+    is_overlay = here in variant.overlaid
+    origin = f"environment {variant.environment or 'overrides'} ({written})" if is_overlay else written
+    rule = {**plain(item), "overlay": is_overlay, "origin": origin}
+    if isinstance(to, Scalar) and isinstance(to.value, str) and _starts_here(to.value):
+        base = to.base.replace("\\", r"\\").rstrip("/")
+        rule["to"] = f"{base}/{to.value.removeprefix('./')}"
+    elif is_null(to):
+        rule["to"] = ""
+    return rule
+
+
+_PLACES: Mapping[str, Callable[[Node, Variant], Any]] = {
+    "aistore": lambda node, _: _with_paths(node, ("token_file", "client_ca", "client_crt", "client_key")),
+    "cache": _place_cache,
+    "errors": lambda node, _: _with_paths(node, ("log",)),
+    "output": _place_output,
+    "rewrite": _place_rewrites,
+    "storage": _place_storage,
+}
+
+
+def _place_shards(node: Node | None) -> dict[str, Any]:
+    """The directory where a source's shards start; and their texts, made absolute if they start in several directories.
+
+    A path that starts with a variable is relative to the file that sets the variable.
+    """
+    if node is None:
+        return {"base": ""}
+    items = node.items if isinstance(node, ListNode) else (node,)
+    texts = [
+        (item.value, item.base) for item in items if isinstance(item, Scalar) and isinstance(item.value, str)
+    ]
+    base = texts[0][1] if texts else node.origin.directory
+    if len(texts) != len(items) or len({*map(itemgetter(1), texts)}) == 1:
+        return {"base": base}
+    return {"base": base, "shards": [text if its == base else _join_base(text, its) for text, its in texts]}
+
+
+def _join_base(text: str, base: str) -> str:
     mark = "@" if text.startswith("@") else ""
     path = text.removeprefix("@")
     if not _starts_here(path):
@@ -79,159 +429,5 @@ def _absolute(text: str, base: str) -> str:
 
 
 def _starts_here(path: str) -> bool:
-    """Whether a path starts at the directory of the file that names it. What begins with `\\1` is a match's to say."""
+    """Whether a path is relative to the file that has it. `\\1` at its start depends on the match."""
     return bool(path.strip()) and not path.startswith("\\") and is_relative(path)
-
-
-def output_with_base(top: MapNode) -> dict[str, Any]:
-    """The `output:` with the directory of the file that says where: relative paths start there."""
-    node = top.get("output")
-    if node is None or is_null(node):
-        return {}
-    value = plain(node)
-    path = node.get("dir") or node.get("to") if isinstance(node, MapNode) else node
-    base = path.base if isinstance(path, Scalar) else ""
-    if isinstance(value, str):
-        value = {"dir": value}
-    return {"output": {**value, "base": base} if isinstance(value, dict) else value}
-
-
-def absolute_cache(holder: MapNode) -> dict[str, Any]:
-    """The `cache:` with its directory made absolute, unless it starts at a home directory."""
-    node = holder.get("cache")
-    path = node.get("dir") if isinstance(node, MapNode) else node
-    if not isinstance(path, Scalar) or not isinstance(path.value, str) or not _starts_here(path.value):
-        return {}
-    if path is node and is_size(path.value):  # which is refused where it is read
-        return {}
-    directory = f"{path.base.rstrip('/')}/{path.value.removeprefix('./')}"
-    return {"cache": {**plain(node), "dir": directory} if isinstance(node, MapNode) else directory}
-
-
-def placed_rewrites(holder: MapNode, variant: Variant) -> dict[str, Any]:
-    """The rules of a `rewrite:` with where each was written, relative results made absolute."""
-    node = holder.get("rewrite")
-    if not isinstance(node, ListNode):
-        return {}
-    listed: list[Any] = []
-    for item in node.items:
-        rule = plain(item)
-        if isinstance(rule, dict) and isinstance(item, MapNode):
-            here = item.position
-            written = f"{here.file}:{here.line}" if here.line else here.file
-            by_overlay = here in variant.overlaid
-            rule["overlay"] = by_overlay
-            rule["origin"] = (
-                f"environment {variant.environment or 'overrides'} ({written})" if by_overlay else written
-            )
-            to = item.get("to")
-            if isinstance(to, Scalar) and isinstance(to.value, str) and _starts_here(to.value):
-                base = to.base.replace("\\", r"\\").rstrip("/")
-                rule["to"] = f"{base}/{to.value.removeprefix('./')}"
-            elif is_null(item.entries["to"].value if "to" in item.entries else None):
-                rule["to"] = ""
-        listed.append(rule)
-    return {"rewrite": listed}
-
-
-_TOP_MIX_ONLY = ("draw", "unit", "schedule")
-
-
-def compose(
-    top: MapNode,
-    variant: Variant,
-    library: Library,
-    expand: Callable[[MapNode], MapNode],
-    chain: tuple[str, ...],
-    problems: Problems,
-) -> Composed | None:
-    """The spec of a merged tree, and what is wrong with its single values in `problems`; None where none can be made.
-
-    Args:
-        top: extends, split, overlay and overrides are merged.
-        expand: gives a file's tree with the variables of its own scope replaced.
-        chain: absolute paths of the files that are open.
-    """
-    expanded = expand(top)
-    drafts = Assembly(library, expand, problems).drafts(expanded, chain) or []
-    _check_defaults(expanded.get("defaults"), problems)
-    for draft in drafts:
-        _validate(draft, variant, problems)
-    open_top = without_secrets(expanded.without("sources"), problems)
-    known = with_absolute_paths(check_keys(open_top, Spec, "at the top level", problems))
-    extra: dict[str, Any] = {
-        "dataset": (),
-        "split": variant.split,
-        "environment": variant.environment,
-        "file": variant.file,
-        "folder": os.path.dirname(os.path.abspath(variant.file)) if variant.file else "",
-        **placed_rewrites(known, variant),
-        **output_with_base(known),
-        **absolute_cache(known),
-    }
-    spec, bad = checked(known.without("dataset", "defaults", "vars"), Spec, extra, problems)
-    if spec is None:
-        return None
-    leaves = [leaf for draft in drafts for leaf in draft.leaves]
-    fill_in_effective_values(spec, leaves)
-    stats = fill_in_measurements(
-        spec, None if "stats" in bad else known.get("stats"), library, leaves, problems
-    )
-    dataset = tuple(source for draft in drafts if (source := _source(draft)) is not None)
-    return Composed(spec.model_copy(update={"dataset": dataset, "stats": stats}), known, drafts, bad, variant)
-
-
-def _check_defaults(defaults: Node | None, problems: Problems) -> None:
-    """Unknown keys in `defaults` are reported also where no source takes them up."""
-    if isinstance(defaults, MapNode):
-        check_keys(defaults, Source, "in `defaults`", problems)
-
-
-def _validate(draft: Draft, variant: Variant, problems: Problems) -> None:
-    if draft.children is None:
-        _validate_leaf(draft, variant, problems)
-        return
-    _check_defaults(draft.node.get("defaults"), problems)
-    node = check_keys(draft.node, Source, "in a source", problems)
-    for key in node.entries:
-        if key in keys_of(Source) and key not in GROUP_KEYS and node.get(key) is not None:
-            hint = f"write `defaults: {{{key}: …}}` beside it, for all sources in it"
-            problems.add("E216", node.key(key), f"`{key}` cannot stand in a nested mix", hint)
-    mix = node.get("mix")
-    if isinstance(mix, MapNode):
-        for key in _TOP_MIX_ONLY:
-            if mix.get(key) is not None:
-                hint = "write it in the `mix:` of the top level"
-                problems.add("E216", mix.key(key), f"`{key}` cannot stand in a nested mix", hint)
-    group = node.without(*(key for key in node.entries if key not in GROUP_KEYS), "dataset", "defaults")
-    extra = {"base": node.origin.directory, "where": node.position}
-    draft.model, draft.bad = checked(group, Source, extra, problems)
-    for child in draft.children:
-        _validate(child, variant, problems)
-
-
-def _validate_leaf(draft: Draft, variant: Variant, problems: Problems) -> None:
-    node = check_keys(without_secrets(draft.node, problems), Source, "in a source", problems)
-    node = with_absolute_paths(node)
-    for key in ("mix", "defaults"):
-        if node.get(key) is not None:
-            message = f"`{key}` belongs to a nested mix, but this source has `shards`"
-            problems.add("E216", node.key(key), message, "remove it")
-    tags = node.get("tags")
-    for name in tags.entries if isinstance(tags, MapNode) else ():
-        if name.startswith("__"):
-            message = f"the tag `{name[:60]}` begins with `__`, as only wdspec's own fields do"
-            problems.add("E216", node.entries["tags"].value.key_or_self(name), message, "choose another name")
-    base, texts = absolute_shards(node.get("shards"))
-    extra = {"base": base, "where": draft.own.position, **texts}
-    extra |= placed_rewrites(node, variant) | absolute_cache(node)
-    draft.node = node
-    draft.model, draft.bad = checked(node.without("mix", "defaults"), Source, extra, problems)
-
-
-def _source(draft: Draft) -> Source | None:
-    """The finished model of a draft."""
-    if draft.children is None or draft.model is None:
-        return draft.model
-    inner = tuple(source for child in draft.children if (source := _source(child)) is not None)
-    return draft.model.model_copy(update={"dataset": inner})

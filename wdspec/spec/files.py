@@ -1,7 +1,4 @@
-"""Spec files: read within limits, parsed once, their `extends` merged below them.
-
-Specs of other tools, recognised by what stands in them.
-"""
+"""Spec files: read within limits, parsed once, their `extends` merged below them; and files of other tools."""
 
 from __future__ import annotations
 
@@ -21,147 +18,131 @@ from wdspec.urls.urls import scheme_of
 if TYPE_CHECKING:
     from wdspec.convert.dialect import Dialect
 
-
-_OURS = ("dataset", "splits", "extends", "defaults", "wdspec")
-_TELLING = ("__module__", "__class__", "datasets", "streams", "input_cfg", "sources", "schedule")
-"""Keys to point at, the first that is there."""
-
-
-def _may_be_ours(value: Any) -> bool:
-    """Whether it is as likely a spec whose `dataset` is misspelt."""
-    listed = value.get("datasets")
-    return set(value) == {"datasets"} and all(
-        isinstance(each, dict) and set(each) <= {"name", "shards"} for each in listed
-    )
-
-
-def foreign(top: MapNode, problems: Problems) -> bool:
-    """Whether the file is a spec of another tool; if so that is noted, and nothing else need be checked."""
-    found = _recognised(top)
-    if found is None:
-        return False
-    key = next(key for key in (*_TELLING, *top.entries) if key in top.entries)
-    message = f"this looks like {found.title}, which wdspec does not read"
-    problems.add("E402", top.key(key), message, "`wdspec convert FILE -o NEW.yaml` makes a spec of it")
-    return True
-
-
-def natively_read(top: MapNode) -> MapNode | None:
-    """What a file of another tool says, where a spec can say all of it; None for any other file."""
-    found = _recognised(top)
-    if found is None or not top.origin.directory:
-        return None
-    from wdspec.convert.given import Given
-    from wdspec.convert.new_spec import NewSpec
-
-    new = NewSpec(top.origin.directory)
-    found.convert(Given("", plain(top), top.origin.directory), new)
-    tree = (
-        None
-        if new.notes
-        else from_python(new.spec, Origin(top.origin.name, top.origin.directory, None), Problems())
-    )
-    return tree if isinstance(tree, MapNode) else None
-
-
-def _recognised(top: MapNode) -> Dialect | None:
-    if not any(key in top.entries for key in _TELLING[:2]) and any(key in top.entries for key in _OURS):
-        return None
-    from wdspec.convert.dialect_table import recognised
-    from wdspec.convert.given import Given
-
-    value = plain(top)
-    found = recognised(Given("", value, ""))
-    return None if found is None or _may_be_ours(value) else found
-
-
 T = TypeVar("T")
 
 MAX_CHAIN = 16
 MOST_BESIDE = 1 << 30
-"""Bytes of a file that goes with a spec, a lock or measurements: a shard takes some hundreds."""
+"""Bytes of a lock or of measurements, which have some hundred per shard."""
 ReadFile = Callable[[str, bool, int], bytes]
-"""Absolute path, whether only a regular file will do, and a number -> up to so many bytes and one more. Raises OSError,
-ValueError."""
+"""Takes an absolute path, whether it must be a regular file, and a number n; returns up to n + 1 bytes.
+May raise OSError and ValueError."""
 STANDARD_INPUT = "-"
 STANDARD_INPUT_NAME = "<stdin>"
+_OURS = frozenset({"dataset", "splits", "extends", "defaults", "wdspec"})
+_TELLING = ("__module__", "__class__", "datasets", "streams", "input_cfg", "sources", "schedule")
+"""Keys of other tools, to point at the first one that is present. A file with one of the first two is never a spec."""
 
 
 class Library:
-    """The files of one run: each is read and parsed once, however often it is named.
+    """Reads and parses each file once, however often it is named.
 
     Args:
-        problems: where what is wrong is noted.
-        expand: replaces variables in the `extends` of a file, given the file's own tree.
-        read: reads a file: from the disk, or out of a revision.
+        problems: collects what is wrong.
+        expand: replaces the variables in a file's tree.
+        read: reads a file, from the disk or from a git revision.
     """
 
     def __init__(
-        self, problems: Problems, expand: Callable[[Node, MapNode], Node], read: ReadFile | None = None
+        self, problems: Problems, expand: Callable[[MapNode], MapNode], read: ReadFile | None = None
     ) -> None:
         self._problems = problems
         self._expand = expand
-        self._read_file = read or read_from_disk
+        self._read = read or read_from_disk
         self._parsed: dict[str, MapNode | None] = {}
         self._merged: dict[str, MapNode | None] = {}
         self._beside: dict[str, Any] = {}
         self.ignore_comments: list[IgnoreComment] = []
-        """Those of all files that were read."""
+        """The comments of all files that were read."""
 
     def spec(
         self, path: str, named: str, at: Node | None = None, chain: tuple[str, ...] = ()
     ) -> MapNode | None:
-        """A file with everything it extends; None, and problems, when it cannot be used.
+        """Read a file and everything that it extends; None, and problems, if it cannot be used.
 
         Args:
             path: absolute.
-            named: what the user calls it.
-            at: the value that names it, or None for the file a command was given.
+            named: the name that the user gave.
+            at: the value that names it; None for the file that a command was given.
             chain: the files that led here, outermost first.
         """
         real = os.path.realpath(path)
-        if real in chain:
-            names = [os.path.basename(each) for each in (*chain[chain.index(real) :], real)]
-            assert at is not None
-            self._problems.add(
-                "E101", at, f"this closes a circle: {' -> '.join(names)}", "break it at one of them"
-            )
-            return None
-        if len(chain) >= MAX_CHAIN:
-            assert at is not None
-            self._problems.add("E101", at, f"files lead to files more than {MAX_CHAIN} deep", "flatten them")
+        if at is not None and (real in chain or len(chain) >= MAX_CHAIN):
+            self._note_circle(real, at, chain)
             return None
         if real not in self._merged:
             own = self.parsed(path, named, at)
             self._merged[real] = own and self.extended(own, (*chain, real))
         return self._merged[real]
 
+    def _note_circle(self, real: str, at: Node, chain: tuple[str, ...]) -> None:
+        if real in chain:
+            names = " -> ".join(os.path.basename(each) for each in (*chain[chain.index(real) :], real))
+            self._problems.add(
+                "E101", at, f"these files form a cycle: {names}", "remove one of the references"
+            )
+        else:
+            message = f"files refer to files more than {MAX_CHAIN} levels deep"
+            self._problems.add("E101", at, message, "use fewer levels")
+
     def parsed(self, path: str, named: str, at: Node | None = None) -> MapNode | None:
-        """The tree of one file alone."""
+        """Read one file, without what it extends."""
         real = os.path.realpath(path)
-        if real not in self._parsed:
-            self._parsed[real] = self._parse(path, named, at)
+        if real in self._parsed:
+            return self._parsed[real]
+        self._parsed[real] = None
+        self._problems.saw(named)
+        try:
+            data = self._read(path, at is not None, MAX_BYTES)
+        except (OSError, ValueError) as error:
+            is_directory = isinstance(error, IsADirectoryError)
+            message = (
+                f"{named} is a directory" if is_directory else f"cannot read {named}: {reason_of(error)}"
+            )
+            hint = "name a file in it" if is_directory else "check the path"
+            if at is None:
+                self._problems.note(Problem("E001", message, hint, named))
+            else:
+                self._problems.add("E001", at, message, hint)
+        else:
+            self._parsed[real] = self._tree(data, named, os.path.dirname(os.path.abspath(path)))
         return self._parsed[real]
 
-    def beside(self, path: str, most: int, parse: Callable[[bytes], T]) -> T:
-        """What a function makes of the bytes of a file that is no spec.
-
-        Raises:
-            OSError, ValueError: it cannot be read.
-            Exception: what the function raises.
-        """
-        if path not in self._beside:
-            self._beside[path] = parse(self._read_file(path, True, most))
-        found: T = self._beside[path]
-        return found
-
     def standard_input(self) -> MapNode | None:
-        """The tree of what comes from standard input; its relative paths start at the working directory."""
-        data = sys.stdin.buffer.read(MAX_BYTES + 1)
-        return self._tree(self._within_limits(data, STANDARD_INPUT_NAME), STANDARD_INPUT_NAME, os.getcwd())
+        """Read standard input; its relative paths start at the working directory."""
+        return self._tree(sys.stdin.buffer.read(MAX_BYTES + 1), STANDARD_INPUT_NAME, os.getcwd())
+
+    def _tree(self, data: bytes, named: str, directory: str) -> MapNode | None:
+        if len(data) > MAX_BYTES:
+            hint = "a spec describes data and does not contain it; put long lists of shards into an `@file`"
+            message = f"the file is larger than {MAX_BYTES // 2**20} MiB"
+            self._problems.note(Problem("E002", message, hint, named, 1, 1))
+            return None
+        text = decode_text(data, named, self._problems)
+        if text is None:
+            return None
+        if "wdspec:" in text:
+            self.ignore_comments += ignore_comments(text, named, self._problems)
+        tree = parse(text, Origin(named, directory, text), self._problems)
+        return None if tree is None else top_map(tree, self._problems)
+
+    def extended(self, own: MapNode, chain: tuple[str, ...] = ()) -> MapNode:
+        """Lay a tree over everything that it extends. A file of another tool is converted, if nothing is lost."""
+        if may_be_foreign(own) and (native := natively_read(own)) is not None:
+            return native
+        if own.get("extends") is None:
+            return own
+        parts = {key: own.entries[key] for key in ("vars", "extends") if key in own.entries}
+        extends = self._expand(own.with_entries(parts)).entries["extends"].value
+        below: Node | None = None
+        for node in extends.items if isinstance(extends, ListNode) else (extends,):
+            found = self.find(node, "extends")
+            base = found and self.spec(*found, node, chain)
+            if base is not None:
+                below = merge(below, base.without("extends"))
+        return merge(below, own.without("extends"))
 
     def find(self, node: Node, key: str) -> tuple[str, str] | None:
-        """Absolute path and name of the file that a value names; None, and a problem, when it names none."""
+        """The absolute path and the name of the file that a value names; None, and a problem, if it names none."""
         if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value:
             message = f"`{key}` takes the path of a file, but this is {shown(plain(node))}"
             self._problems.add("E202", node, message, "write the path as text")
@@ -178,69 +159,21 @@ class Library:
             named = os.path.normpath(os.path.join(beside, node.value))
         return path, named
 
-    def extended(self, own: MapNode, chain: tuple[str, ...] = ()) -> MapNode:
-        """A tree laid over everything it extends; that of another tool's file, where a spec can say all of it."""
-        if (native := natively_read(own)) is not None:
-            return native
-        extends = own.get("extends")
-        if extends is None:
-            return own
-        extends = self._expand(extends, own)
-        below: Node | None = None
-        for node in extends.items if isinstance(extends, ListNode) else (extends,):
-            found = self.find(node, "extends")
-            base = found and self.spec(*found, node, chain)
-            if base is not None:
-                below = merge(below, base.without("extends"))
-        return merge(below, own.without("extends"))
+    def beside(self, path: str, most: int, parse: Callable[[bytes], T]) -> T:
+        """Read another file than a spec, and parse its bytes with a function.
 
-    def _parse(self, path: str, named: str, at: Node | None) -> MapNode | None:
-        self._problems.saw(named)
-        return self._tree(self._read(path, named, at), named, os.path.dirname(os.path.abspath(path)))
-
-    def _tree(self, data: bytes | None, named: str, directory: str) -> MapNode | None:
-        text = None if data is None else decode_text(data, named, self._problems)
-        if text is None:
-            return None
-        comments, mistakes = ignore_comments(text, named)
-        self.ignore_comments += comments
-        for mistake in mistakes:
-            self._problems.note(mistake)
-        origin = Origin(named, directory, text)
-        before = len(self._problems)
-        tree = parse(text, origin, self._problems)
-        if tree is None and len(self._problems) > before:
-            return None
-        return top_map(tree or Scalar(origin, 1, 1, None), self._problems)
-
-    def _read(self, path: str, named: str, at: Node | None) -> bytes | None:
-        def cannot(message: str, hint: str = "") -> None:
-            if at is None:
-                self._problems.note(Problem("E001", message, hint, named))
-            else:
-                self._problems.add("E001", at, message, hint)
-
-        try:
-            data = self._read_file(path, at is not None, MAX_BYTES)
-        except IsADirectoryError:
-            cannot(f"{named} is a directory", "name a file in it")
-            return None
-        except (OSError, ValueError) as error:
-            cannot(f"cannot read {named}: {reason_of(error)}", "check the path")
-            return None
-        return self._within_limits(data, named)
-
-    def _within_limits(self, data: bytes, named: str) -> bytes | None:
-        if len(data) <= MAX_BYTES:
-            return data
-        hint = "a spec describes data, it does not hold it; put long lists of shards into an `@file`"
-        message = f"the file is larger than {MAX_BYTES // 2**20} MiB"
-        self._problems.note(Problem("E002", message, hint, named, 1, 1))
-        return None
+        Raises:
+            OSError, ValueError: it cannot be read.
+            Exception: from the function.
+        """
+        if path not in self._beside:
+            self._beside[path] = parse(self._read(path, True, most))
+        found: T = self._beside[path]
+        return found
 
 
 def read_from_disk(path: str, only_regular: bool, most: int = MAX_BYTES) -> bytes:
-    """The bytes of a file, as `ReadFile` says; a spec on the command line may also be a pipe."""
+    """Read a file from the disk; a `ReadFile`. A spec on the command line may also be a pipe."""
     kind = os.stat(path).st_mode
     if only_regular and not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
         raise OSError(errno.EINVAL, "it is not a regular file", path)
@@ -248,20 +181,68 @@ def read_from_disk(path: str, only_regular: bool, most: int = MAX_BYTES) -> byte
         return file.read(most + 1)
 
 
+def reason_of(error: Exception) -> str:
+    """Say why a file cannot be read."""
+    if isinstance(error, FileNotFoundError):
+        return "the file does not exist"
+    return (getattr(error, "strerror", None) or str(error)).lower()
+
+
 def top_map(tree: Node, problems: Problems) -> MapNode | None:
-    """The tree if it is a map; None, and a problem, if not."""
+    """Check that a tree is a map; None, and a problem, if not."""
     if isinstance(tree, MapNode):
         return tree
     if isinstance(tree, Scalar) and tree.value is None:
-        problems.add("E007", tree, "the file is empty", "write at least `dataset:` with one source")
+        problems.add("E007", tree, "the file is empty", "write `dataset:` with at least one source")
     else:
         hint = "a spec is a map of keys; put the sources under `dataset:`"
         problems.add("E015", tree, f"expected a map at the top, but this is {shown(plain(tree))}", hint)
     return None
 
 
-def reason_of(error: Exception) -> str:
-    """Why a file cannot be read, in words."""
-    if isinstance(error, FileNotFoundError):
-        return "there is no such file"
-    return (getattr(error, "strerror", None) or str(error)).lower()
+def may_be_foreign(top: MapNode) -> bool:
+    """Whether a file may be a spec of another tool: it has no key of ours, or one that ours never have."""
+    return _OURS.isdisjoint(top.entries) or not top.entries.keys().isdisjoint(_TELLING[:2])
+
+
+def is_foreign(top: MapNode, problems: Problems) -> bool:
+    """Whether a file is a spec of another tool. Then that is the only problem to report."""
+    found = _recognised(top)
+    if found is None:
+        return False
+    key = next(key for key in (*_TELLING, *top.entries) if key in top.entries)
+    message = f"this looks like {found.title}, which wdspec does not read"
+    problems.add("E402", top.key(key), message, "convert it with `wdspec convert FILE -o NEW.yaml`")
+    return True
+
+
+def natively_read(top: MapNode) -> MapNode | None:
+    """Convert a file of another tool; None if it is not one, or if something would be lost."""
+    found = _recognised(top)
+    if found is None or not top.origin.directory:
+        return None
+    from wdspec.convert.dialect import Given, NewSpec
+
+    new = NewSpec(top.origin.directory)
+    found.convert(Given("", plain(top), top.origin.directory), new)
+    if new.notes:
+        return None
+    tree = from_python(new.spec, Origin(top.origin.name, top.origin.directory, None), Problems())
+    return tree if isinstance(tree, MapNode) else None
+
+
+def _recognised(top: MapNode) -> Dialect | None:
+    from wdspec.convert import recognised
+    from wdspec.convert.dialect import Given
+
+    value = plain(top)
+    found = recognised(Given("", value, ""))
+    return None if found is None or _may_be_ours(value) else found
+
+
+def _may_be_ours(value: Any) -> bool:
+    """Whether it may also be a spec of ours with a misspelled `dataset`."""
+    listed = value.get("datasets")
+    return set(value) == {"datasets"} and all(
+        isinstance(each, dict) and set(each) <= {"name", "shards"} for each in listed
+    )

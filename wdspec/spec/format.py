@@ -1,9 +1,7 @@
-"""A spec's text with its keys in the documented order: comments stay with the key they stand above or beside.
+"""Format a spec: put its keys into the documented order. A comment moves with the key that it is above or next to.
 
-Text is moved, never written anew, so quotes, numbers and line breaks stay as somebody chose them. (Libraries that
-read YAML with its comments tie each comment to the value before it, so that a key that moves leaves its own behind.)
-
-The order in which keys are documented, and in which `wdspec fmt` puts them.
+Text is moved and never rewritten, so quotes, numbers and line breaks do not change. (Libraries that read YAML with
+comments attach each comment to the value before it, so that a key that moves loses its comment.)
 """
 
 from __future__ import annotations
@@ -33,24 +31,25 @@ _LAST: dict[type[Model], tuple[str, ...]] = {
     SourceEntry: ("mix", "defaults", "dataset"),
 }
 _BY_NAME: dict[str, type[Model]] = {"environments": Document, "splits": Document, "sources": SourceEntry}
-"""Keys of maps from names of one's own to such maps."""
-_ALIKE: dict[str, type[Model]] = {"dataset": SourceEntry, "defaults": SourceEntry}
+"""Keys of maps whose names the user chooses, and whose values are such maps."""
+_NESTED: dict[str, type[Model]] = {"dataset": SourceEntry, "defaults": SourceEntry}
+"""Keys of such maps, or of lists of them."""
 _MODELS: dict[type[Model], type[Model]] = {Document: Spec, SourceEntry: Source}
 
 
 @cache
 def documented_keys(model: type[Model]) -> tuple[str, ...]:
-    """The keys of a map in the order of the reference: of a file (`Document`), a source (`SourceEntry`) or a model."""
+    """The keys of a file (`Document`), a source (`SourceEntry`) or another model, in the order of the reference."""
     first, last = _FIRST.get(model, ()), _LAST.get(model, ())
     return (*first, *(key for key in keys_of(model) if key not in {*first, *last}), *last)
 
 
 def maps_under(model: type[Model], key: str) -> tuple[type[Model] | None, bool]:
-    """What the maps under a key are, if they have keys of their own; and whether they stand there by name."""
+    """The model of the maps under a key, if they have one; and whether they are there by name."""
     if model in _MODELS and key in _BY_NAME:
         return _BY_NAME[key], True
-    if model in _MODELS and key in _ALIKE:
-        return _ALIKE[key], False
+    if model in _MODELS and key in _NESTED:
+        return _NESTED[key], False
     return maps_of(_MODELS.get(model, model)).get(key), False
 
 
@@ -60,13 +59,13 @@ _COMMENTS = re.compile(r"(?: *#[^\n]*\n)+")
 
 
 class Formatted(NamedTuple):
-    """What became of a text."""
+    """The result of formatting."""
 
     text: str
     problems: list[Problem]
-    """Why it stays as it is: mistakes in its YAML."""
+    """Mistakes in the YAML; the text is unchanged."""
     left: str = ""
-    """Why its keys were left where they are: they cannot be moved without changing what the file says."""
+    """Why the text is unchanged, if moving its keys would change its meaning."""
 
 
 class _Edit(NamedTuple):
@@ -76,11 +75,11 @@ class _Edit(NamedTuple):
 
 
 def formatted(text: str, name: str) -> Formatted:
-    """A spec with its keys in order, without blanks at the ends of lines, and with one line end at its end.
+    """Put the keys of a spec in order, and remove blanks at the ends of lines and empty lines at the end.
 
     Args:
-        text: of a YAML file.
-        name: what problems call it.
+        text: the text of a YAML file.
+        name: its name in problems.
     """
     before, problems = _meaning(text, name)
     if problems:
@@ -89,24 +88,24 @@ def formatted(text: str, name: str) -> Formatted:
     if node is None:
         return Formatted(_tidy(text, node), [])
     moved = _spliced(text, 0, len(text), list(_Formatter(text).edits(node, Document)))
-    tidy = _tidy(moved, yaml.compose(moved, Loader=yaml.SafeLoader)) if _says(moved, name, before) else ""
-    if tidy and _says(tidy, name, before):
+    tidy = _tidy(moved, yaml.compose(moved, Loader=yaml.SafeLoader)) if _means(moved, name, before) else ""
+    if tidy and _means(tidy, name, before):
         return Formatted(tidy, [])
-    return Formatted(text, [], "an alias would come before its anchor, or blanks that count would be lost")
+    return Formatted(text, [], "an alias would be before its anchor, or blanks that matter would be lost")
 
 
 class _Formatter:
-    """Moves the entries of maps whose keys have an order."""
+    """Finds the edits that put the entries of maps in order."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def edits(self, node: yaml.Node, kind: type[Model] | None, by_name: bool = False) -> Iterator[_Edit]:
-        """What has to be put in place of what, in the order of the text, without overlaps."""
+        """The edits in a node, in the order of the text, without overlaps."""
         if isinstance(node, yaml.SequenceNode):
             last = node.start_mark.index
             for item in node.value:
-                if item.start_mark.index >= last:  # else an alias, to what is written elsewhere
+                if item.start_mark.index >= last:  # else an alias of something that is written elsewhere
                     last = item.end_mark.index
                     yield from self.edits(item, kind, by_name)
             return
@@ -129,7 +128,7 @@ class _Formatter:
             yield self._block(node, order, inner)
 
     def _order(self, node: yaml.MappingNode, kind: type[Model]) -> list[int] | None:
-        """The new order of the entries; None where they stay."""
+        """The new order of the entries; None if they stay."""
         keys = [str(key.value) for key, _ in node.value]
         known = {key: place for place, key in enumerate(("<<", *documented_keys(kind)))}
         order = sorted(range(len(keys)), key=lambda i: known.get(keys[i], len(known)))
@@ -141,11 +140,11 @@ class _Formatter:
         return order
 
     def _spans(self, node: yaml.MappingNode) -> list[tuple[int, int]]:
-        """Where the entries of a map in braces begin and end."""
+        """Where the entries of a map in braces start and end."""
         return [(key.start_mark.index, self._end(value, key.end_mark.index)) for key, value in node.value]
 
     def _gaps(self, node: yaml.MappingNode) -> list[str]:
-        """What stands between them."""
+        """The texts between the entries of a map in braces."""
         spans = self._spans(node)
         return [self._text[end:start] for (_, end), (start, _) in pairwise(spans)]
 
@@ -167,21 +166,21 @@ class _Formatter:
             blank = _BLANK_END.search(whole)
             entries.append(whole[: blank.start()] if blank else whole)
             gaps.append(blank[0] if blank else "\n")
-        # The blank lines between entries stay where they are: they part groups.
+        # Blank lines between entries stay where they are: they separate groups.
         lines = [entries[place] + gap for place, gap in zip(order, gaps, strict=True)]
         line = self._line_start(starts[0])
         before = self._text[line : starts[0]]
-        if before.strip() and lines[0].startswith("#"):  # `- # comment` would be right, and hard to read
+        if before.strip() and lines[0].startswith("#"):  # `- # comment` would be correct, but hard to read
             own = " " * (len(before) - len(before.lstrip()))
-            said = _COMMENTS.match(lines[0])
-            assert said is not None
-            above = "".join(f"{own}{each.lstrip()}" for each in said[0].splitlines(keepends=True))
-            lines[0] = lines[0][said.end() :].lstrip(" ")
+            comments = _COMMENTS.match(lines[0])
+            assert comments is not None
+            above = "".join(f"{own}{each.lstrip()}" for each in comments[0].splitlines(keepends=True))
+            lines[0] = lines[0][comments.end() :].lstrip(" ")
             return _Edit(line, ends[-1], f"{above}{before}" + (" " * column).join(lines))
         return _Edit(starts[0], ends[-1], (" " * column).join(lines))
 
     def _start(self, key: yaml.Node, column: int, first: bool) -> int:
-        """Where an entry begins, with the comments right above it: a line, or for the first one its column."""
+        """Where an entry starts, with the comments directly above it: a line, or for the first one its column."""
         at = self._line_start(key.start_mark.index)
         if first and (column == 0 or self._text[at : key.start_mark.index].strip()):
             return int(key.start_mark.index)  # comments above are about the file, or the item of a list
@@ -194,8 +193,8 @@ class _Formatter:
         return at + column if first else at
 
     def _end(self, value: yaml.Node, after: int) -> int:
-        """Where what a value says ends, before blanks and comments; it stands somewhere behind `after`."""
-        if value.start_mark.index < after:  # an alias, to what is written elsewhere
+        """Where the text of a value ends, before blanks and comments; it is somewhere after `after`."""
+        if value.start_mark.index < after:  # an alias of something that is written elsewhere
             found = _ALIAS.match(self._text, self._text.index("*", after))
             assert found is not None
             return found.end()
@@ -219,7 +218,7 @@ class _Formatter:
 
 
 def _spliced(text: str, start: int, end: int, edits: Iterable[_Edit]) -> str:
-    """A part of the text with the edits within it made."""
+    """A part of a text, with the edits in it applied."""
     parts, at = [], start
     for edit in edits:
         if start <= edit.start and edit.end <= end:
@@ -229,7 +228,7 @@ def _spliced(text: str, start: int, end: int, edits: Iterable[_Edit]) -> str:
 
 
 def _tidy(text: str, node: yaml.Node | None) -> str:
-    """No blanks at the ends of lines, but within texts of several lines; one line end at the end."""
+    """Remove blanks at the ends of lines, except in texts of several lines, and empty lines at the end."""
     kept = {line for start, end in _long_texts(node, set()) for line in range(start, end + 1)}
     lines = text.split("\n")
     return "\n".join(
@@ -253,12 +252,12 @@ def _long_texts(node: yaml.Node | None, seen: set[int]) -> Iterator[tuple[int, i
 
 
 def _meaning(text: str, name: str) -> tuple[Any, list[Problem]]:
-    """What a text says, as plain values, and the mistakes in its YAML."""
+    """The plain values of a text, and the mistakes in its YAML."""
     problems = Problems()
     tree = parse(text, Origin(name, "/", text), problems)
     return None if tree is None else plain(tree), [each for each in problems.sorted() if each.is_error]
 
 
-def _says(text: str, name: str, meaning: Any) -> bool:
-    """Whether a text says just that."""
+def _means(text: str, name: str, meaning: Any) -> bool:
+    """Whether a text has exactly these values."""
     return _meaning(text, name) == (meaning, [])

@@ -1,21 +1,30 @@
-"""`load` and `check`: a file, a dict or a `Spec` -> a checked `Spec`, or every problem with its position."""
+"""Load and check specs: a file, a dict or a `Spec` becomes a checked `Spec`, or every problem with its position."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
 from wdspec.base.errors import UsageError
 from wdspec.base.user_code import secure_mode
-from wdspec.spec.build import compose
-from wdspec.spec.draft import Composed, Variant
-from wdspec.spec.files import STANDARD_INPUT, STANDARD_INPUT_NAME, Library, ReadFile, foreign, top_map
+from wdspec.spec.build import Composition, Variant, compose
+from wdspec.spec.files import (
+    STANDARD_INPUT,
+    STANDARD_INPUT_NAME,
+    Library,
+    ReadFile,
+    is_foreign,
+    may_be_foreign,
+    top_map,
+)
 from wdspec.spec.language.values import RESERVED_VARIABLES
 from wdspec.spec.problems import Problem, Problems, error_for, without_effect
 from wdspec.spec.python_values import from_python
-from wdspec.spec.rules.rule_table import apply_rules, apply_rules_of_splits
+from wdspec.spec.rules import apply_rules, compare_splits
+from wdspec.spec.sources import Expander
 from wdspec.spec.spec import Spec
 from wdspec.spec.tree import MapNode, Node, Origin, Position, Scalar
 from wdspec.spec.variables import Scope, used_names
@@ -27,16 +36,16 @@ from wdspec.spec.variants import (
     override_text,
     override_tree,
 )
-from wdspec.spec.yaml import typed
+from wdspec.spec.yaml import parse_scalar
 
 SpecSource = str | os.PathLike[str] | Mapping[str, Any] | Spec
-"""What a spec can be given as: a path (`x.yaml`, `x.yaml#val`), a dict, or a `Spec`."""
+"""A path (`x.yaml`, `x.yaml#val`), a dict, or a `Spec`."""
 Overrides = Mapping[str, Any] | Sequence[str]
-"""`{"batch.size": 32}`, or texts as on the command line: `["batch.size=32"]`."""
+"""`{"batch.size": 32}`, or texts like those on the command line: `["batch.size=32"]`."""
 
 _MOST_VARIANTS = 64
 _MOST_VALUES = 100_000
-"""Values checked over all splits and environments of a file; a hundred sources have about one thousand."""
+"""Values checked in all splits and environments of a file; a hundred sources have about one thousand."""
 
 
 def load(
@@ -48,19 +57,19 @@ def load(
     overrides: Overrides | None = None,
     read: ReadFile | None = None,
 ) -> Spec:
-    """Loads and checks a spec. Nothing is imported, opened or run that the spec names, but other spec files.
+    """Load and check a spec. Nothing that it names is imported, opened or run, except other spec files.
 
     Args:
         source: a path, which may end in `#split`, or `-` for standard input; a dict of the same form as a file;
             or a `Spec`, which is returned as it is.
-        split: the split to take, of a spec that has `splits`.
-        env: the environment whose overlay is applied; by default that named by WDSPEC_ENV, if any.
-        vars: values for `${name}`, before those of environment variables and of the spec.
-        overrides: values laid over everything: `{"batch.size": 32}` or `["batch.size=32"]`.
-        read: reads spec files, where they are not to come from the disk (as `wdspec diff` reads them out of git).
+        split: the split to load, of a spec with `splits`.
+        env: the environment whose overlay is applied; by default the one that WDSPEC_ENV names.
+        vars: values of variables, `${name}`, which win over environment variables and the spec's `vars`.
+        overrides: values laid over everything else: `{"batch.size": 32}` or `["batch.size=32"]`.
+        read: reads spec files that are not on the disk (`wdspec diff` reads them from git).
 
     Raises:
-        SpecError: the spec is wrong; the message holds every problem, `.problems` the same as objects.
+        SpecError: the spec is wrong. The message has every problem; `.problems` has them as objects.
         UsageError: the arguments contradict each other.
 
     Example:
@@ -70,15 +79,17 @@ def load(
     if isinstance(source, Spec):
         if split is not None or env is not None or vars or overrides:
             raise UsageError(
-                "a Spec is loaded already; give split, env, vars and overrides where it is loaded"
+                "a Spec is already loaded; pass split, env, vars and overrides where you load it"
             )
         return source
-    reading = _Reading(source, split, env, vars, overrides, read)
-    composed = reading.composed(reading.split, reading.env, warnings=False)
+    reading = _read(source, split, env, vars, overrides, read)
+    composition = reading.compose(reading.split, reading.env)
+    if composition is not None:
+        apply_rules(composition, reading.problems, warnings=False)
     errors = [problem for problem in reading.problems.sorted() if problem.is_error]
-    if errors or composed is None:
+    if errors or composition is None:
         raise error_for(errors)
-    return composed.spec
+    return composition.spec
 
 
 def check(
@@ -89,25 +100,28 @@ def check(
     vars: Mapping[str, Any] | None = None,
     overrides: Overrides | None = None,
 ) -> tuple[Spec | None, list[Problem]]:
-    """Everything that is wrong or doubtful with a spec, warnings included, each once and in file order.
+    """Find all errors and warnings of a spec, each once and in file order.
 
-    Where no split or environment is chosen, all of them are checked. Arguments as for `load`.
+    If no split or environment is chosen, all of them are checked. The arguments are those of `load`.
 
     Returns:
-        The spec (of the first variant, where several were checked), None if it has errors; and the problems.
+        The spec, or None if it has errors (the first one, if several were checked); and the problems.
     """
     if isinstance(source, Spec):
         return load(source, split=split, env=env, vars=vars, overrides=overrides), []
-    reading = _Reading(source, split, env, vars, overrides)
+    reading = _read(source, split, env, vars, overrides)
     first: Spec | None = None
     splits = []
     for number, (one_split, one_env) in enumerate(reading.variants()):
-        composed = reading.composed(one_split, one_env, warnings=True)
-        if number == 0 and composed is not None:
-            first = composed.spec
-        if composed is not None and one_split is not None and one_env == reading.env:
-            splits.append(composed)
-    apply_rules_of_splits(splits, reading.problems)
+        composition = reading.compose(one_split, one_env)
+        if composition is None:
+            continue
+        apply_rules(composition, reading.problems, warnings=True)
+        if number == 0:
+            first = composition.spec
+        if one_split is not None and one_env == reading.env:
+            splits.append(composition)
+    compare_splits(splits, reading.problems)
     reading.note_unused_variables()
     comments = reading.library.ignore_comments
     if reading.split is None and reading.env is None:
@@ -123,95 +137,93 @@ def check(
 
 
 def split_names(source: SpecSource) -> list[str]:
-    """The names of the splits of a spec, in file order; none of one without. Checks nothing else."""
-    top = None if isinstance(source, Spec) else _Reading(source, None, None, None, None).top
+    """List the names of the splits of a spec, in file order. Nothing else is checked."""
+    top = None if isinstance(source, Spec) else _read(source).top
     return [] if top is None else names_under(top, "splits")
 
 
+@dataclass
 class _Reading:
-    """One source on its way, with what was chosen and the problems found so far."""
+    """A spec whose files have been read, with the choices of the user and the problems found so far."""
 
-    def __init__(
-        self,
-        source: str | os.PathLike[str] | Mapping[str, Any],
-        split: str | None,
-        env: str | None,
-        vars: Mapping[str, Any] | None,
-        overrides: Overrides | None,
-        read: ReadFile | None = None,
-    ) -> None:
-        self.problems = Problems()
-        self.directory = os.getcwd()
-        self.environ = os.environ
-        self.file: str | None = None
-        self.chain: tuple[str, ...] = ()
-        self.split = split
-        self.env_by_variable = env is None and bool(self.environ.get("WDSPEC_ENV"))
-        self.env = self.environ["WDSPEC_ENV"] if self.env_by_variable else env
-        self.arguments = self._arguments(vars or {})
-        self.library = Library(self.problems, lambda node, own: self._scope(own).expand(node), read)
-        self.own: MapNode | None = None
-        self.top = self._top(source)
-        self.overrides = self._overrides(overrides or {})
+    problems: Problems
+    library: Library
+    expand: Expander
+    arguments: dict[str, Node]
+    """Values of variables."""
+    split: str | None
+    env: str | None
+    env_is_inherited: bool
+    """Whether WDSPEC_ENV chose the environment."""
+    overrides: list[MapNode] = field(default_factory=list)
+    file: str | None = None
+    """The name that the user gave; None for a dict or standard input."""
+    chain: tuple[str, ...] = ()
+    """Its absolute path."""
+    own: MapNode | None = None
+    """The file alone; None, and a problem, if it cannot be read."""
+    top: MapNode | None = None
+    """The file with everything that it extends."""
 
     def variants(self) -> list[tuple[str | None, str | None]]:
-        """The splits and environments to check: those chosen, else all."""
-        top = self.top
+        """The splits and environments to check: the chosen ones, or all."""
+        if self.top is None:
+            return [(self.split, self.env)]
         splits: list[str | None] = [self.split]
-        if top is not None and self.split is None:
-            splits = list(names_under(top, "splits")) or [None]
+        if self.split is None:
+            splits = list(names_under(self.top, "splits")) or [None]
         environments: list[str | None] = [self.env]
-        if top is not None and self.env is None:
-            environments += names_under(top, "environments")
+        if self.env is None:
+            environments += names_under(self.top, "environments")
         pairs = list(product(splits, environments))
         if len(pairs) > _MOST_VARIANTS:
             pairs = [(name, None) for name in splits] + [(splits[0], name) for name in environments[1:]]
-        most = max(1, min(4 * _MOST_VARIANTS, _MOST_VALUES // top.size if top is not None else 1))
-        if len(pairs) > most and top is not None:
+        most = max(1, min(4 * _MOST_VARIANTS, _MOST_VALUES // self.top.size))
+        if len(pairs) > most:
             message = f"only {most} of {len(pairs)} combinations of splits and environments were checked"
-            self.problems.add("W103", top, message, "choose with --split and --env")
+            self.problems.add("W103", self.top, message, "choose with --split and --env")
         return pairs[:most]
 
-    def composed(self, split: str | None, env: str | None, *, warnings: bool) -> Composed | None:
-        """The spec of one split and environment; None, and problems, when there is none."""
-        if self.top is None or foreign(self.top, self.problems):
+    def compose(self, split: str | None, env: str | None) -> Composition | None:
+        """Compose the spec of one split and environment; None, and problems, if that is impossible."""
+        tree = self.top
+        if tree is None or (may_be_foreign(tree) and is_foreign(tree, self.problems)):
             return None
         overlaid: set[Position] = set()
-        chosen = choose_split(self.top, split, self.problems)
-        by = ", which WDSPEC_ENV names" if self.env_by_variable else ""
-        chosen = chosen and choose_environment(chosen, env, overlaid, self.problems, by)
-        if chosen is None:
+        if split is not None or "splits" in tree.entries:
+            tree = choose_split(tree, split, self.problems)
+        if tree is not None and (env is not None or "environments" in tree.entries):
+            by = ", which WDSPEC_ENV names" if self.env_is_inherited else ""
+            tree = choose_environment(tree, env, overlaid, self.problems, by)
+        if tree is None:
             return None
         for override in self.overrides:
-            chosen = lay_over(chosen, override, overlaid)
-        vars = chosen.get("vars")
-        if vars is not None and not isinstance(vars, MapNode):
-            self.problems.add("E202", vars, "`vars` takes a map of names", "write `vars: {name: value}`")
-        self._refuse_reserved(vars)
+            tree = lay_over(tree, override, overlaid)
+        if self.arguments or "vars" in tree.entries:
+            self._check_variables(tree.get("vars"))
         variant = Variant(
             split,
             env,
             self.file,
             overlaid,
-            secure_mode(self.environ),
-            bool(self.environ.get("AIS_ENDPOINT", "").strip()),
-            bool(self.environ.get("USE_AIS_FOR", "").strip()),
+            secure_mode(os.environ),
+            bool(os.environ.get("AIS_ENDPOINT", "").strip()),
+            bool(os.environ.get("USE_AIS_FOR", "").strip()),
         )
-        composed = compose(chosen, variant, self.library, self._expanded, self.chain, self.problems)
-        if composed is not None:
-            apply_rules(composed, self.problems, warnings=warnings)
-        return composed
+        return compose(tree, variant, self.library, self.expand, self.chain, self.problems)
 
-    def _refuse_reserved(self, vars: Node | None) -> None:
-        given = [Scalar(node.origin, 0, 0, name) for name, node in self.arguments.items()]
-        given += [entry.key for entry in vars.entries.values()] if isinstance(vars, MapNode) else []
-        for key in given:
+    def _check_variables(self, vars: Node | None) -> None:
+        if vars is not None and not isinstance(vars, MapNode):
+            self.problems.add("E202", vars, "`vars` takes a map of names", "write `vars: {name: value}`")
+        keys = [Scalar(node.origin, 0, 0, name) for name, node in self.arguments.items()]
+        keys += [entry.key for entry in vars.entries.values()] if isinstance(vars, MapNode) else []
+        for key in keys:
             if key.value in RESERVED_VARIABLES:
-                message = f"no variable can be called `{key.value}`: `WDS_{key.value}` is a setting of wdspec itself"
+                message = f"no variable can be called `{key.value}`: `WDS_{key.value}` is a setting of wdspec"
                 self.problems.add("E109", key, message, "choose another name")
 
     def note_unused_variables(self) -> None:
-        """Warns of variables that the file itself sets and that nothing in it, or in what it extends, uses."""
+        """Warn about variables that the file sets, and that neither it nor a file that it extends uses."""
         vars = self.own.get("vars") if self.own is not None else None
         if not isinstance(vars, MapNode) or self.top is None:
             return
@@ -219,62 +231,77 @@ class _Reading:
         for name, entry in vars.entries.items():
             if name not in used:
                 message = f"the variable `{name[:60]}` is not used"
-                self.problems.add(
-                    "W101", entry.key, message, f"write `${{{name[:60]}}}` where it belongs, or remove it"
-                )
+                hint = f"write `${{{name[:60]}}}` where it belongs, or remove it"
+                self.problems.add("W101", entry.key, message, hint)
 
-    def _top(self, source: str | os.PathLike[str] | Mapping[str, Any]) -> MapNode | None:
-        if isinstance(source, Mapping):
-            tree = from_python(source, Origin("spec", self.directory, None), self.problems)
-            self.own = None if tree is None else top_map(tree, self.problems)
-            return None if self.own is None else self.library.extended(self.own)
-        if not isinstance(source, (str, os.PathLike)):
-            raise UsageError(f"a spec is a path, a dict or a Spec, not a {type(source).__name__}")
-        name = os.fspath(source)
-        if "\0" in name:
-            raise UsageError(f"no file has a name with a NUL character: {name!r}")
-        path = os.path.expanduser(name)
-        if "#" in name and not os.path.exists(path):
-            name, _, split = name.rpartition("#")
-            path = os.path.expanduser(name)
-            if self.split is not None and self.split != split:
-                raise UsageError(f"the path asks for the split {split!r}, the argument for {self.split!r}")
-            self.split = split
-        if name == STANDARD_INPUT:
-            self.own = self.library.standard_input()
-            return self.own and self.library.extended(self.own)
-        self.file = name
-        path = os.path.abspath(path)
-        self.chain = (os.path.realpath(path),)
-        self.own = self.library.parsed(path, name)
-        return self.own and self.library.spec(path, name)
 
-    def _arguments(self, vars: Mapping[str, Any]) -> dict[str, Node]:
-        nodes: dict[str, Node] = {}
-        for name, value in vars.items():
-            origin = Origin(f"the variable {name}", self.directory, None)
-            if isinstance(value, str) and value and "\0" not in value:
-                nodes[name] = Scalar(origin, 0, 0, typed(value), text=value)
-            else:
-                node = from_python(value, origin, self.problems)
-                if node is not None:
-                    nodes[name] = node
-        return nodes
+def _read(
+    source: str | os.PathLike[str] | Mapping[str, Any],
+    split: str | None = None,
+    env: str | None = None,
+    vars: Mapping[str, Any] | None = None,
+    overrides: Overrides | None = None,
+    read: ReadFile | None = None,
+) -> _Reading:
+    """Read the files of a spec and the arguments, which are those of `load`."""
+    problems, directory = Problems(), os.getcwd()
+    arguments = _variables(vars, directory, problems) if vars else {}
 
-    def _overrides(self, overrides: Overrides) -> list[MapNode]:
-        if isinstance(overrides, Mapping):
-            made = [
-                override_tree(str(key), value, Origin(f"override {key}", self.directory, None), self.problems)
-                for key, value in overrides.items()
-            ]
-        else:
-            made = [override_text(text, self.directory, self.problems) for text in overrides]
-        return [tree for tree in made if tree is not None]
+    def expand(tree: MapNode) -> MapNode:
+        own, rest = tree.get("vars"), tree.without("vars")
+        return Scope(arguments, os.environ, own, directory, problems).expand_map(rest)
 
-    def _scope(self, tree: MapNode) -> Scope:
-        return Scope(self.arguments, self.environ, tree.get("vars"), self.directory, self.problems)
+    library = Library(problems, expand, read)
+    inherited = os.environ.get("WDSPEC_ENV") if env is None else None
+    reading = _Reading(problems, library, expand, arguments, split, inherited or env, bool(inherited))
+    if isinstance(source, Mapping):
+        tree = from_python(source, Origin("spec", directory, None), problems)
+        reading.own = None if tree is None else top_map(tree, problems)
+    elif not isinstance(source, (str, os.PathLike)):
+        raise UsageError(f"a spec is a path, a dict or a Spec, not a {type(source).__name__}")
+    else:
+        _open(reading, os.fspath(source))
+    if reading.own is not None:
+        reading.top = library.extended(reading.own, reading.chain)
+    if overrides:
+        reading.overrides = _overrides(overrides, directory, problems)
+    return reading
 
-    def _expanded(self, tree: MapNode) -> MapNode:
-        expanded = self._scope(tree).expand(tree.without("vars"))
-        assert isinstance(expanded, MapNode)
-        return expanded
+
+def _open(reading: _Reading, name: str) -> None:
+    """Read a file, whose name may end in `#split`, or standard input for `-`."""
+    if "\0" in name:
+        raise UsageError(f"a file name cannot have a NUL character: {name!r}")
+    if "#" in name and not os.path.exists(os.path.expanduser(name)):
+        name, _, split = name.rpartition("#")
+        if reading.split is not None and reading.split != split:
+            raise UsageError(f"the path names the split {split!r}, but the argument is {reading.split!r}")
+        reading.split = split
+    if name == STANDARD_INPUT:
+        reading.own = reading.library.standard_input()
+    else:
+        path = os.path.abspath(os.path.expanduser(name))
+        reading.file, reading.chain = name, (os.path.realpath(path),)
+        reading.own = reading.library.parsed(path, name)
+
+
+def _variables(vars: Mapping[str, Any], directory: str, problems: Problems) -> dict[str, Node]:
+    nodes: dict[str, Node] = {}
+    for name, value in vars.items():
+        origin = Origin(f"the variable {name}", directory, None)
+        if isinstance(value, str) and value and "\0" not in value:
+            nodes[name] = Scalar(origin, 0, 0, parse_scalar(value), text=value)
+        elif (node := from_python(value, origin, problems)) is not None:
+            nodes[name] = node
+    return nodes
+
+
+def _overrides(overrides: Overrides, directory: str, problems: Problems) -> list[MapNode]:
+    if isinstance(overrides, Mapping):
+        made = [
+            override_tree(str(key), value, Origin(f"override {key}", directory, None), problems)
+            for key, value in overrides.items()
+        ]
+    else:
+        made = [override_text(text, directory, problems) for text in overrides]
+    return [tree for tree in made if tree is not None]

@@ -1,6 +1,6 @@
-"""What `wdspec stats` found out about shards, as a value and as JSON, and its numbers in place of declared ones.
+"""The results of `wdspec stats`: a value, a JSON file, and numbers for sources that declare none.
 
-Digests of what a spec says of how shards are read: whether what was found out about them still holds.
+Digests of how a spec reads shards show whether the results are still valid.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from importlib.metadata import version
 from typing import Any
 
 from wdspec.base.errors import UsageError
-from wdspec.spec.draft import Draft
-from wdspec.spec.effective import effective_etl
 from wdspec.spec.files import MOST_BESIDE, Library, read_from_disk, reason_of
 from wdspec.spec.problems import Problems, listed
+from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.tree import Node
 
@@ -32,23 +31,23 @@ _NOT_READING = {
     "samples",
     "bytes",
 }
-"""Keys of a source that say nothing of what is in its samples."""
+"""Keys of a source that do not affect the content of samples."""
 _DECODING = {"extensions", "missing", "rename", "decode", "scale", "scaleprob", "select", "map", "tags"}
 
 
 def reading_of(spec: Spec, source: Source) -> str:
-    """A digest of all that the spec says of how the samples of a source are read; of functions, the names alone."""
-    said = [
+    """A digest of how a spec reads the samples of a source; functions count only by name."""
+    values = [
         source.model_dump(mode="json", exclude=_NOT_READING),
         spec.model_dump(mode="json", include={"map", "fields", "to_tuple", "allow", "seed"}),
     ]
-    return blake2b(json.dumps(said, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
+    return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
 
 
 def reading_of_shards(spec: Spec, source: Source) -> str:
-    """A digest of what a spec says that decides which samples a shard of a source has."""
-    etl = effective_etl(spec, source)
-    said = [
+    """A digest of the options that decide which samples a shard of a source has."""
+    etl = spec.etl_of(source)
+    values = [
         source.key.model_dump(mode="json"),
         source.format,
         source.tar.end,
@@ -56,33 +55,32 @@ def reading_of_shards(spec: Spec, source: Source) -> str:
         source.errors.skips("shard"),
         None if etl is None else etl.model_dump(mode="json"),
     ]
-    return blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=8).hexdigest()
+    return blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def decoding_of(spec: Spec, source: Source) -> str:
-    """A digest of that, and of what is done to samples, wherever shards and the spec lie; of functions, the names."""
-    said = [
+    """A digest of these options and of what is done to samples, not of where shards are; functions count by name."""
+    values = [
         reading_of_shards(spec, source),
         source.model_dump(mode="json", include=_DECODING),
         spec.model_dump(mode="json", include={"map", "fields", "to_tuple", "seed"}),
     ]
-    return blake2b(json.dumps(said, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
+    return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
 
 
 FORMAT = 1
 _SHARDS = b'\n "shards": {\n'
-"""Where a file goes on with the shards; no text in JSON holds a line end."""
+"""Start of the shards in a file. It cannot be in a text, since JSON texts have no line ends."""
 _END = b"\n }\n}\n"
 LEVELS = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
-"""The quantiles that are kept, from the least to the greatest."""
+"""The quantiles in a `Spread`."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How large the files of a field are, in bytes, or how long its values."""
+    """The distribution of the sizes of a field's files, in bytes, or of the lengths of its values."""
 
     count: int
-    """How many there are."""
     mean: float
     quantiles: tuple[int, ...]
     """One for each of `LEVELS`."""
@@ -90,26 +88,27 @@ class Spread:
 
 @dataclass(frozen=True)
 class MeasuredShard:
-    """What the headers of a shard say."""
+    """What is known from the headers of a shard."""
 
     samples: int
-    """Places for samples; those of them that are damaged are in `lost`."""
+    """Number of samples, including the damaged ones in `lost`."""
     bytes: int
-    """Of the files in it, uncompressed, without what the format adds."""
+    """Bytes of the files in it, uncompressed, without headers and padding."""
     size: int | None = None
-    """Bytes as they are stored, and"""
+    """Bytes of the shard as it is stored."""
     validator: str | None = None
-    """what changes with them, as the store said when they were read."""
+    """The validator of the store (such as an ETag), which changes with the content."""
     fields: Mapping[str, Spread] = field(default_factory=dict)
-    """Bytes, by the suffix of a file, in lower case."""
+    """Sizes of files, by suffix in lower case."""
     lengths: Mapping[str, Spread] = field(default_factory=dict)
-    """Of decoded values, by field, where they were asked for."""
+    """Lengths of decoded values, by field, if they were measured."""
     marks: tuple[tuple[int, int], ...] = ()
-    """As `ShardCount` has them."""
+    """See `ShardCount`."""
     lost: tuple[int, ...] = ()
+    """See `ShardCount`."""
 
     def as_json(self) -> dict[str, Any]:
-        said = {
+        values = {
             "samples": self.samples,
             "bytes": self.bytes,
             "size": self.size,
@@ -119,46 +118,46 @@ class MeasuredShard:
             "marks": self.marks,
             "lost": self.lost,
         }
-        return {key: value for key, value in said.items() if value or key in ("samples", "bytes")}
+        return {key: value for key, value in values.items() if value or key in ("samples", "bytes")}
 
     @classmethod
-    def of_json(cls, said: Mapping[str, Any]) -> MeasuredShard:
+    def of_json(cls, values: Mapping[str, Any]) -> MeasuredShard:
         return cls(
-            _count(said["samples"]),
-            _count(said["bytes"]),
-            said.get("size"),
-            said.get("validator"),
-            spreads_of_json(said.get("fields", {})),
-            spreads_of_json(said.get("lengths", {})),
-            tuple((_count(index), _count(offset)) for index, offset in said.get("marks", ())),
-            tuple(map(_count, said.get("lost", ()))),
+            _count(values["samples"]),
+            _count(values["bytes"]),
+            values.get("size"),
+            values.get("validator"),
+            spreads_of_json(values.get("fields", {})),
+            spreads_of_json(values.get("lengths", {})),
+            tuple((_count(index), _count(offset)) for index, offset in values.get("marks", ())),
+            tuple(map(_count, values.get("lost", ()))),
         )
 
 
 @dataclass(frozen=True)
 class MeasuredSource:
-    """One source, as it was measured."""
+    """The measurements of a source."""
 
     asked: tuple[str, ...]
-    """`shards` as the spec spelt them."""
+    """`shards` as they are written in the spec."""
     via: str
-    """Where the first of them led, without secrets."""
+    """The resolved URL of the first shard, without secrets."""
     reading: str
-    """A digest of what decides which samples a shard has (`reading_of_shards`)."""
+    """Digest of the options that decide which samples a shard has (`reading_of_shards`)."""
     listed: int
-    """Shards that there were,"""
+    """Number of shards."""
     measured: int
-    """and of these, those that could be measured."""
+    """Number of shards that could be measured."""
     samples: int
-    """Of the shards that were measured,"""
+    """Samples in the measured shards."""
     bytes: int
-    """likewise."""
+    """Bytes in the measured shards."""
     fields: Mapping[str, Spread] = field(default_factory=dict)
-    """Of all of them together,"""
+    """Sizes of the files in all measured shards, by suffix."""
     lengths: Mapping[str, Spread] = field(default_factory=dict)
-    """likewise."""
+    """Lengths of decoded values in all measured shards, by field."""
     decoding: str = ""
-    """Of shards whose values were measured, a digest of all that decides what these are (`decoding_of`)."""
+    """Digest of the options that decide what the decoded values are (`decoding_of`), if they were measured."""
 
     @property
     def is_whole(self) -> bool:
@@ -181,37 +180,38 @@ class MeasuredSource:
         }
 
     @classmethod
-    def of_json(cls, said: Mapping[str, Any]) -> MeasuredSource:
+    def of_json(cls, values: Mapping[str, Any]) -> MeasuredSource:
         return cls(
-            tuple(map(str, said["asked"])),
-            str(said["via"]),
-            str(said["reading"]),
-            _count(said["listed"]),
-            _count(said["measured"]),
-            _count(said["samples"]),
-            _count(said["bytes"]),
-            spreads_of_json(said["fields"]),
-            spreads_of_json(said.get("lengths", {})),
-            str(said.get("decoding", "")),
+            tuple(map(str, values["asked"])),
+            str(values["via"]),
+            str(values["reading"]),
+            _count(values["listed"]),
+            _count(values["measured"]),
+            _count(values["samples"]),
+            _count(values["bytes"]),
+            spreads_of_json(values["fields"]),
+            spreads_of_json(values.get("lengths", {})),
+            str(values.get("decoding", "")),
         )
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """The sources of a spec, as they were measured, by name."""
+    """The measurements of all sources of a spec."""
 
     sources: Mapping[str, MeasuredSource]
+    """By name."""
     shards: Mapping[str, Mapping[str, MeasuredShard]]
-    """By source, then by the URL in the spec, in the order in which they were listed."""
+    """By source, then by the URL in the spec, in the order of the listing."""
     split: str | None = None
     environment: str | None = None
 
     @classmethod
     def totals(cls, text: bytes) -> Measurements:
-        """Those in the bytes of a file, without its shards, which are most of it.
+        """Read the bytes of a file, without its shards, which are most of it.
 
         Raises:
-            UsageError: it is none that `wdspec stats` has written, or of another format.
+            UsageError: it is not a file of `wdspec stats`, or of another version.
         """
         head, found, rest = text.partition(_SHARDS)
         is_as_written = found and rest.endswith(_END)
@@ -219,35 +219,35 @@ class Measurements:
 
     @classmethod
     def of_text(cls, text: bytes) -> Measurements:
-        """The same with its shards."""
+        """Read the bytes of a file, with its shards. Raises UsageError like `totals`."""
         try:
-            said = json.loads(text)
-            if said["stats"] != FORMAT:
-                raise UsageError(f"it was written by another wdspec, in format {said['stats']}")
-            sources = {str(name): MeasuredSource.of_json(each) for name, each in said["sources"].items()}
+            values = json.loads(text)
+            if values["stats"] != FORMAT:
+                raise UsageError(f"it was written by another wdspec, in format {values['stats']}")
+            sources = {str(name): MeasuredSource.of_json(each) for name, each in values["sources"].items()}
             shards = {
                 str(name): {str(url): MeasuredShard.of_json(each) for url, each in of_source.items()}
-                for name, of_source in said.get("shards", {}).items()
+                for name, of_source in values.get("shards", {}).items()
             }
-            return cls(sources, shards, said.get("split"), said.get("environment"))
+            return cls(sources, shards, values.get("split"), values.get("environment"))
         except UsageError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-            raise UsageError("it is no file that `wdspec stats` has written") from None
+            raise UsageError("it is not a file of `wdspec stats`") from None
 
     @classmethod
     def read(cls, path: str, *, shards: bool = True) -> Measurements:
-        """Those in a file, with its shards or without.
+        """Read a file, with its shards or without.
 
         Raises:
-            UsageError: as `totals`.
+            UsageError: see `totals`.
             OSError: it cannot be read.
         """
         return (cls.of_text if shards else cls.totals)(read_from_disk(path, True, MOST_BESIDE))
 
     @property
     def text(self) -> bytes:
-        """The file: one line for each source and shard, so that differences read well."""
+        """The bytes of the file, with one line for each source and shard, so that diffs are readable."""
         head = {
             "stats": FORMAT,
             "wdspec": version("wdspec"),
@@ -264,51 +264,52 @@ class Measurements:
         return top.encode() + _SHARDS + shards.encode() + _END
 
     def of(self, spec: Spec, source: Source) -> MeasuredSource | None:
-        """What was measured of a source, where a shard's samples are found as they were then."""
+        """The measurements of a source, if it is still read in the same way."""
         found = self.sources.get(source.name)
         return found if found is not None and found.reading == reading_of_shards(spec, source) else None
 
     def standing_for(self, spec: Spec, source: Source) -> MeasuredSource | None:
-        """The same, where its totals are of just the shards that the spec asks for."""
+        """The measurements of a source, if its totals are those of the shards in the spec."""
         found = self.of(spec, source) if self.split == spec.split else None
         return found if found is not None and found.asked == tuple(source.shards or ()) else None
 
 
 def fill_in_measurements(
-    spec: Spec, node: Node | None, library: Library, leaves: Iterable[Draft], problems: Problems
+    spec: Spec, node: Node, library: Library, leaves: Iterable[Draft], problems: Problems
 ) -> str | None:
-    """Has the numbers of the file that `stats` names stand in for `samples` and `bytes` of the models that have none.
+    """Set `samples` and `bytes` of models that have none to the numbers in the file that `stats` names.
 
-    What the file does not give is a warning: where numbers cannot be done without, planning refuses.
+    Missing numbers are a warning; planning refuses a spec if it needs them.
 
     Returns:
         The absolute path of the file.
     """
-    if node is None or (found := library.find(node, "stats")) is None:
+    if (found := library.find(node, "stats")) is None:
         return None
     path, named = found
-    leaves = [leaf for leaf in leaves if leaf.model is not None]
     try:
         measurements = library.beside(path, MOST_BESIDE, Measurements.totals)
         if measurements.split != spec.split:
-            raise UsageError(f"it is of the split `{measurements.split}`")
-    except (OSError, ValueError) as error:  # a UsageError is one
-        said = error.message if isinstance(error, UsageError) else reason_of(error)
-        _warn(node, f"nothing was measured that could be used in {named}: {said}", problems)
+            raise UsageError(f"it is for the split `{measurements.split}`")
+    except (OSError, ValueError) as error:  # a UsageError is a ValueError
+        reason = error.message if isinstance(error, UsageError) else reason_of(error)
+        _warn(node, f"{named} has no measurements that can be used: {reason}", problems)
         return path
     misfits: dict[str, list[str]] = {}
     for leaf in leaves:
         assert leaf.model is not None
         measured = measurements.sources.get(leaf.name)
         if measured is None:
-            misfits.setdefault("sources that were not measured", []).append(leaf.name)
+            misfits.setdefault("sources without measurements", []).append(leaf.name)
         elif measured.asked != tuple(leaf.model.shards or ()):
-            misfits.setdefault("other shards are asked for than were measured", []).append(leaf.name)
+            misfits.setdefault("sources whose `shards` have changed since they were measured", []).append(
+                leaf.name
+            )
         elif measurements.of(spec, leaf.model) is None:
-            what = "another `key`, `format`, `tar`, `empty`, `errors` or `etl` than they were measured with"
-            misfits.setdefault(what, []).append(leaf.name)
+            what = "`key`, `format`, `tar`, `empty`, `errors` or `etl` have changed since they were measured"
+            misfits.setdefault(f"sources whose {what}", []).append(leaf.name)
         elif not measured.is_whole:
-            misfits.setdefault("not all shards could be measured", []).append(leaf.name)
+            misfits.setdefault("sources of which not all shards could be measured", []).append(leaf.name)
         else:
             numbers = {"samples": measured.samples, "bytes": measured.bytes}
             lacking = {key: numbers[key] for key in numbers if getattr(leaf.model, key) is None}
@@ -319,17 +320,17 @@ def fill_in_measurements(
 
 
 def spreads_as_json(fields: Mapping[str, Spread]) -> dict[str, Any]:
-    """Of each field how many there are, their mean and quantiles."""
+    """Convert distributions to JSON values, by field."""
     return {
         name: {"count": spread.count, "mean": round(spread.mean, 1), "quantiles": spread.quantiles}
         for name, spread in fields.items()
     }
 
 
-def spreads_of_json(said: Mapping[str, Any]) -> dict[str, Spread]:
-    """The inverse. Raises ValueError for other quantiles than those of `LEVELS`, or no counts."""
+def spreads_of_json(values: Mapping[str, Any]) -> dict[str, Spread]:
+    """The inverse of `spreads_as_json`. Raises ValueError for wrong counts, or quantiles other than `LEVELS`."""
     fields = {}
-    for name, each in said.items():
+    for name, each in values.items():
         quantiles, mean = tuple(map(_count, each["quantiles"])), float(each["mean"])
         if len(quantiles) != len(LEVELS) or not 0 <= mean < 1 << 63:
             raise ValueError("other quantiles, or no mean")
@@ -337,16 +338,16 @@ def spreads_of_json(said: Mapping[str, Any]) -> dict[str, Spread]:
     return fields
 
 
-def _count(said: Any) -> int:
-    """A number as this writes it: shares would silently go by any other."""
-    if type(said) is not int or not 0 <= said < 1 << 63:
+def _count(values: Any) -> int:
+    """Read a number as it is written here: shares would silently use any other."""
+    if type(values) is not int or not 0 <= values < 1 << 63:
         raise ValueError("no count")
-    return said
+    return values
 
 
 def _warn(node: Node, message: str, problems: Problems) -> None:
-    problems.add("W104", node, message, "`wdspec stats SPEC` measures it")
+    problems.add("W104", node, message, "run `wdspec stats SPEC`")
 
 
-def _lines(depth: int, said: Mapping[str, Any]) -> str:
-    return ",\n".join(f"{' ' * depth}{json.dumps(name)}: {json.dumps(each)}" for name, each in said.items())
+def _lines(depth: int, values: Mapping[str, Any]) -> str:
+    return ",\n".join(f"{' ' * depth}{json.dumps(name)}: {json.dumps(each)}" for name, each in values.items())

@@ -1,8 +1,6 @@
-"""What is wrong with a spec: one object for each problem, the list that collects them, and how they are shown.
+"""Problems of a spec: what one is, how they are collected and shown, and comments that hide warnings.
 
-`# wdspec: ignore=W301`: comments that say which warnings are known and meant.
-
-How messages show the values and names of a spec.
+`# wdspec: ignore=W301` says that a warning is known. The functions at the end show values and names in messages.
 """
 
 from __future__ import annotations
@@ -19,12 +17,12 @@ from wdspec.spec.tree import Node, Position
 
 LINE_WIDTH = 100
 MAX_PROBLEMS = 1_000
-"""More are counted as one: nobody reads them, and a hostile file could hold a hundred thousand."""
+"""More are reported as one: no one would read them, and a hostile file could have a hundred thousand."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong (code `E…`) or doubtful (`W…`) with a spec."""
+    """An error (`E…`) or a warning (`W…`) about a spec."""
 
     code: str
     message: str
@@ -34,11 +32,11 @@ class Problem:
     file: str = ""
     """The file as the user named it."""
     line: int = 0
-    """Counted from 1; 0 where there is no text."""
+    """Counted from 1; 0 if there is no text."""
     column: int = 0
     """Counted from 1, in characters."""
     length: int = 1
-    """How many characters of the line it concerns."""
+    """Number of characters that it is about."""
     source: str | None = None
     """The line itself."""
 
@@ -54,7 +52,7 @@ class Problem:
 
     @property
     def advice(self) -> str:
-        """The message, and the hint below it."""
+        """The message, with the hint below it."""
         return f"{self.message}\n{self.hint}" if self.hint else self.message
 
     @property
@@ -85,45 +83,22 @@ class Problems:
         self._hidden_at: dict[tuple[str, int], list[tuple[int, int]]] = {}
         self._hidden: set[tuple[str, int]] = set()
 
-    def hide_problems_at(self, node: Node) -> None:
-        """Says that a value is wrong for a reason already noted, so that no more problems are reported for it."""
-        if node.line:
-            span = (node.column, node.column + node.length)
-            self._hidden_at.setdefault((node.origin.name, node.line), []).append(span)
-
-    def hide(self, node: Node) -> None:
-        """Says that the line of a node holds a secret, so that it is not shown with any problem."""
-        self._hidden.add((node.origin.name, node.line))
-
-    def _follows(self, problem: Problem) -> bool:
-        """Whether a problem only follows from another one."""
-        spans = self._hidden_at.get((problem.file, problem.line), ())
-        return problem.code[1] in "23" and any(start <= problem.column < end for start, end in spans)
-
     def add(
-        self,
-        code: str,
-        node: Node,
-        message: str,
-        hint: str = "",
-        *,
-        column: int | None = None,
-        length: int | None = None,
+        self, code: str, node: Node, message: str, hint: str = "", column: int | None = None, length: int = 1
     ) -> None:
-        """Notes a problem at a node, or at another column of the node's line."""
+        """Add a problem at a node, or at another column of the node's line, which is `length` characters long."""
         line = node.origin.shown(node.line) if node.line else None
-        at = node.column if column is None else column
-        size = node.length if length is None else length
-        self.note(Problem(code, message, hint, node.origin.name, node.line, at, size, line))
+        if column is None:
+            column, length = node.column, node.length
+        self.note(Problem(code, message, hint, node.origin.name, node.line, column, length, line))
 
     def note(self, problem: Problem) -> None:
-        """Notes a problem that is already made."""
+        """Add a problem."""
         problem = replace(problem, message=redacted_urls(problem.message), hint=redacted_urls(problem.hint))
         if self.full:
             first = next(iter(self))
-            overflow = Problem(
-                "E016", f"more than {MAX_PROBLEMS:,} problems; the rest is not listed", "", first.file, 1, 1
-            )
+            message = f"more than {MAX_PROBLEMS:,} problems; the rest is not listed"
+            overflow = Problem("E016", message, "", first.file, 1, 1)
             self._found.setdefault((overflow.code, "", 0, 0, ""), overflow)
             return
         self._files.setdefault(problem.file, len(self._files))
@@ -132,12 +107,22 @@ class Problems:
         self._found.setdefault(key, problem)
 
     def saw(self, file: str) -> None:
-        """Fixes the order of files: that in which they were opened."""
+        """Remember the order in which files are opened: their problems are listed in that order."""
         self._files.setdefault(file, len(self._files))
+
+    def hide(self, node: Node) -> None:
+        """Never show the line of a node: it has a secret."""
+        self._hidden.add((node.origin.name, node.line))
+
+    def hide_problems_at(self, node: Node) -> None:
+        """Report no more problems of a value that is known to be wrong."""
+        if node.line:
+            span = (node.column, node.column + node.length)
+            self._hidden_at.setdefault((node.origin.name, node.line), []).append(span)
 
     @property
     def full(self) -> bool:
-        """Whether no more are taken, so that no hints need be sought either."""
+        """Whether no more are added, so that there is no need to look for hints."""
         return len(self._found) >= MAX_PROBLEMS
 
     def __iter__(self) -> Iterator[Problem]:
@@ -147,7 +132,7 @@ class Problems:
         return len(self._found)
 
     def sorted(self) -> list[Problem]:
-        """All of them but those that only follow from others, in file order."""
+        """All problems in file order, except those that follow from another one."""
         listed = [
             replace(problem, source=None) if (problem.file, problem.line) in self._hidden else problem
             for problem in self
@@ -155,33 +140,38 @@ class Problems:
         ]
         return sorted(listed, key=lambda p: (self._files[p.file], p.line, p.column, p.code))
 
+    def _follows(self, problem: Problem) -> bool:
+        """Whether a problem only follows from another one."""
+        spans = self._hidden_at.get((problem.file, problem.line), ())
+        return problem.code[1] in "23" and any(start <= problem.column < end for start, end in spans)
+
 
 def error_for(problems: Iterable[Problem]) -> SpecError:
-    """The error that reports these problems."""
+    """Make the error that reports these problems."""
     listed = tuple(problems)
     return SpecError("\n".join(str(problem) for problem in listed), problems=listed)
 
 
 def _excerpt(line: str, column: int, length: int) -> tuple[str, int, int]:
-    """The part of a line around a column, the caret's indent below it, and how many carets."""
+    """The part of a line around a column, the indent of the caret below it, and the number of carets."""
     line = masked(line)
     start = max(0, min(column - 1, len(line)))
     end = max(start + 1, min(start + length, len(line)))
     first = 0 if end <= LINE_WIDTH else max(0, start - LINE_WIDTH // 3)
     last = min(len(line), first + LINE_WIDTH)
     head = "…" if first else ""
-    text = head + _visible(line[first:last]) + ("…" if last < len(line) else "")
-    indent = _columns(head + _visible(line[first:start]))
-    return text, indent, max(1, _columns(_visible(line[start : min(end, last)])))
+    text = head + _printable(line[first:last]) + ("…" if last < len(line) else "")
+    indent = _width(head + _printable(line[first:start]))
+    return text, indent, max(1, _width(_printable(line[start : min(end, last)])))
 
 
-def _visible(text: str) -> str:
+def _printable(text: str) -> str:
     """One printable character for each: a tab or control character would move the caret or the terminal."""
     return "".join(c if c.isprintable() else (" " if c == "\t" else "\ufffd") for c in text)
 
 
-def _columns(text: str) -> int:
-    """How wide a terminal shows it."""
+def _width(text: str) -> int:
+    """How many columns a terminal needs for a text."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width
@@ -189,28 +179,28 @@ def _columns(text: str) -> int:
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
+# After the codes a reason may follow.
 _COMMENT = re.compile(
     r"(?<!\S)#\s*wdspec:\s*ignore(?P<file>-file)?(?:\s*=\s*(?P<codes>[^\s,#]+(?:\s*,\s*[^\s,#]+)*))?"
 )
-"""Behind the codes may stand why."""
 _WARNING = re.compile(r"W\d{3}", re.IGNORECASE)
 
 
 class IgnoreComment(NamedTuple):
-    """One code of such a comment."""
+    """One code of a comment that hides warnings."""
 
     code: str
     file: str
     line: int
-    """Where the comment stands."""
+    """The line of the comment."""
     column: int
     target: int | None
-    """The line whose warnings it hides; None for all of the file."""
+    """The line whose warnings it hides; None for the whole file."""
     text: str
-    """The line it stands in."""
+    """The text of its line."""
 
     def hides(self, problem: Problem) -> bool:
-        """Whether the comment is about this problem."""
+        """Whether the comment hides a problem."""
         here = self.target is None or self.target == problem.line
         return here and (problem.code, problem.file) == (self.code, self.file)
 
@@ -219,16 +209,13 @@ class IgnoreComment(NamedTuple):
         return Problem(code, message, hint, self.file, self.line, self.column, len(self.code) or 1, self.text)
 
 
-def ignore_comments(text: str, file: str) -> tuple[list[IgnoreComment], list[Problem]]:
-    """The codes that the comments of a file ignore, and what is wrong with these comments.
+def ignore_comments(text: str, file: str, problems: Problems) -> list[IgnoreComment]:
+    """Find the codes that comments hide, and add problems of comments that are wrong.
 
-    A comment behind a value is about its line, one on a line of its own about the next line that is no comment;
+    A comment after a value is about its line. A comment on its own line is about the next line that is not a comment.
     `ignore-file=…` is about the whole file.
     """
     found: list[IgnoreComment] = []
-    problems: list[Problem] = []
-    if "wdspec:" not in text:
-        return found, problems
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
         comment = _COMMENT.search(line)
@@ -239,7 +226,7 @@ def ignore_comments(text: str, file: str) -> tuple[list[IgnoreComment], list[Pro
         if not codes:
             at = IgnoreComment("", file, number, comment.start() + 1, target, line)
             hint = "write `# wdspec: ignore=W301`"
-            problems.append(at.as_problem("W002", "this comment names no warning to ignore", hint))
+            problems.note(at.as_problem("W002", "this comment names no warning to ignore", hint))
         for code in codes:
             column = line.index(code, comment.start()) + 1
             ignored = IgnoreComment(code.upper(), file, number, column, target, line)
@@ -247,15 +234,14 @@ def ignore_comments(text: str, file: str) -> tuple[list[IgnoreComment], list[Pro
                 found.append(ignored)
                 continue
             is_error = code[:1].upper() == "E" and code[1:].isdigit()
-            message = f"`{code[:60]}` cannot be ignored: " + (
-                "with an error the spec cannot be used" if is_error else "it is no code of a warning"
-            )
-            problems.append(ignored.as_problem("W002", message, "`wdspec rule` lists all codes"))
-    return found, problems
+            why = "a spec with an error cannot be used" if is_error else "it is not the code of a warning"
+            message = f"`{code[:60]}` cannot be ignored: {why}"
+            problems.note(ignored.as_problem("W002", message, "`wdspec rule` lists all codes"))
+    return found
 
 
 def without_effect(comments: Iterable[IgnoreComment], problems: Sequence[Problem]) -> list[Problem]:
-    """A warning for each comment that hides none of these problems."""
+    """Make a warning for each comment that hides none of these problems."""
     unused = [comment for comment in comments if not any(map(comment.hides, problems))]
     return [
         comment.as_problem(
@@ -268,7 +254,7 @@ def without_effect(comments: Iterable[IgnoreComment], problems: Sequence[Problem
 
 
 def _target(lines: Sequence[str], number: int) -> int:
-    """The line that a comment is about: its own, or the next one with something other than a comment."""
+    """The line that a comment is about: its own, or the next one that is not only a comment."""
     if not lines[number - 1].lstrip().startswith("#"):
         return number
     for later in range(number, len(lines)):
@@ -281,7 +267,7 @@ _LONGEST_SHOWN = 40
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it: its kind and, if short, itself."""
+    """Describe a value in a message: its kind and, if it is short, the value."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -299,11 +285,11 @@ def shown(value: object) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text in quotes, cut when long, with line ends made visible."""
+    """Put a text in quotes, cut if it is long, with line ends made visible."""
     cut = text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
     return '"' + cut.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + '"'
 
 
 def listed(names: Sequence[str], most: int = 10) -> str:
-    """Names in backquotes, the first few of them; `nothing` where there are none."""
+    """List the first names in backquotes; `nothing` if there are none."""
     return ", ".join(f"`{name}`" for name in names[:most]) + (", …" if len(names) > most else "") or "nothing"

@@ -13,14 +13,14 @@ from wdspec.spec.yaml import MAX_DEPTH, MAX_NODES
 
 
 class _NoTreeError(Exception):
-    """The value has no tree; the problem is noted."""
+    """The value has no tree; the problem has been added."""
 
 
 def from_python(value: Any, origin: Origin, problems: Problems) -> Node | None:
-    """The tree of a Python value; None, and a problem, when it has none.
+    """Convert a Python value to a tree; None, and a problem, if that is impossible.
 
-    Dicts, lists, tuples, text, paths, numbers, booleans and None may stand in it, and configurations of OmegaConf. The
-    nodes have no line; their origin's name is the path to them: `spec['dataset'][0]['shards']`.
+    Dicts, lists, tuples, text, paths, numbers, booleans and None are allowed, and configurations of OmegaConf. The
+    nodes have no line; the name of their origin is the path to them: `spec['dataset'][0]['shards']`.
     """
     try:
         return _Reader(origin.directory, problems).read(value, origin.name, 0)
@@ -39,20 +39,17 @@ class _Reader:
         here = Scalar(origin, 0, 0, None)
         self.nodes += 1
         if depth > MAX_DEPTH or self.nodes > MAX_NODES:
-            code, limit = (
-                ("E008", f"{MAX_DEPTH} levels") if depth > MAX_DEPTH else ("E009", f"{MAX_NODES:,} values")
-            )
-            self.problems.add(
-                code, here, f"the spec is larger than {limit}", "look for a value that holds itself"
-            )
+            is_deep = depth > MAX_DEPTH
+            limit = f"{MAX_DEPTH} levels" if is_deep else f"{MAX_NODES:,} values"
+            hint = "look for a value that contains itself"
+            self.problems.add("E008" if is_deep else "E009", here, f"the spec is larger than {limit}", hint)
             raise _NoTreeError
-        value = self._of_omegaconf(value, here)
+        value = self._without_omegaconf(value, here)
         if isinstance(value, Mapping):
-            return self._map(value, origin, depth)
+            return self._read_map(value, origin, depth)
         if isinstance(value, (list, tuple)):
-            return ListNode(
-                origin, 0, 0, [self.read(item, f"{name}[{i}]", depth + 1) for i, item in enumerate(value)]
-            )
+            items = (self.read(item, f"{name}[{i}]", depth + 1) for i, item in enumerate(value))
+            return ListNode(origin, 0, 0, tuple(items))
         if isinstance(value, os.PathLike):
             value = os.fspath(value)
         if isinstance(value, str):
@@ -61,30 +58,32 @@ class _Reader:
                 not c.isprintable() and c not in "\t\n\r\u00a0\u200b\ufeff" and _is_control(c) for c in value
             ):
                 hint = "remove control characters"
-                self.problems.add("E004", here, "this text holds a character that no file may hold", hint)
+                self.problems.add(
+                    "E004", here, "this text has a character that is not allowed in a file", hint
+                )
                 return here
         elif not (value is None or isinstance(value, (bool, int, float))):
-            value = self._unwrapped(value, here)
+            value = self._read_number(value, here)
         return Scalar(origin, 0, 0, value)
 
-    def _map(self, value: Mapping[Any, Any], origin: Origin, depth: int) -> MapNode:
+    def _read_map(self, value: Mapping[Any, Any], origin: Origin, depth: int) -> MapNode:
         entries = {}
         for key, item in value.items():
             at = Origin(f"{origin.name}[{str(key)[:40]!r}]", self.directory, None)
             if not isinstance(key, str):
                 message = f"a key must be text, but this is a {type(key).__name__}"
                 self.problems.add("E012", Scalar(at, 0, 0, None), message, "put it in quotes")
-                continue
-            if "\0" in key:
-                hint = "no name can have one: remove it"
-                self.problems.add("E004", Scalar(at, 0, 0, None), "this key holds a NUL character", hint)
-                continue
-            entries[str(key)] = MapEntry(Scalar(at, 0, 0, str(key)), self.read(item, at.name, depth + 1))
+            elif "\0" in key:
+                hint = "remove it: names cannot have one"
+                self.problems.add("E004", Scalar(at, 0, 0, None), "this key has a NUL character", hint)
+            else:
+                node = self.read(item, at.name, depth + 1)
+                entries[str(key)] = MapEntry(Scalar(at, 0, 0, str(key)), node)
         return MapNode(origin, 0, 0, entries)
 
-    def _of_omegaconf(self, value: Any, here: Scalar) -> Any:
-        """A configuration of OmegaConf, as Hydra hands it over, as plain values; anything else as it is."""
-        omegaconf = sys.modules.get("omegaconf")  # without it nobody can have made one
+    def _without_omegaconf(self, value: Any, here: Scalar) -> Any:
+        """Convert a configuration of OmegaConf, as Hydra passes it, to plain values; return anything else as it is."""
+        omegaconf = sys.modules.get("omegaconf")  # unless it is imported, no value can be of its types
         if omegaconf is None or not isinstance(value, (omegaconf.DictConfig, omegaconf.ListConfig)):
             return value
         try:
@@ -93,23 +92,19 @@ class _Reader:
             )
         except omegaconf.errors.OmegaConfBaseException as error:
             message = f"OmegaConf cannot resolve this configuration: {str(error).splitlines()[0]}"
-            hint = (
-                "give the value; a variable of the spec itself is written `\\${name}` in such a configuration"
-            )
+            hint = "set the value; in such a configuration, write variables of the spec as `\\${name}`"
             self.problems.add("E107", here, message, hint)
             raise _NoTreeError from None
 
-    def _unwrapped(self, value: Any, here: Scalar) -> Any:
-        """numpy's and torch's scalars are numbers too."""
+    def _read_number(self, value: Any, here: Scalar) -> Any:
+        """Convert a scalar of numpy or torch to a number."""
         item = getattr(value, "item", None)
         if callable(item) and getattr(value, "shape", None) == ():
             inner = item()
             if isinstance(inner, (bool, int, float)):
                 return inner
-        message = f"a value of type {type(value).__name__} cannot stand in a spec"
-        hint = (
-            "use dicts, lists, text, numbers, True, False and None; functions as text 'package.module:name'"
-        )
+        message = f"a spec cannot have a value of type {type(value).__name__}"
+        hint = "use dicts, lists, text, numbers, True, False and None; write functions as text, 'package.module:name'"
         self.problems.add("E202", here, message, hint)
         return None
 

@@ -1,9 +1,7 @@
-"""The JSON Schema of the language, for editors: made from the models, with what is merged before them.
+"""The JSON Schema of the language for editors, made from the models, with the keys that are merged before them.
 
-What editors show of the language: our words beside wrong values, descriptions in Markdown, and snippets.
-
-They are keywords that `yaml-language-server` (and so VS Code, Neovim and others) knows beside JSON Schema's own, which
-ignores them.
+It also has messages, descriptions in Markdown and snippets. These are keywords of `yaml-language-server`, which VS
+Code, Neovim and others use; JSON Schema itself ignores them.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ SNIPPETS: dict[str, list[dict[str, Any]]] = {
     "Document": [
         {
             "label": "spec of one source",
-            "description": "A spec to begin with.",
+            "description": "A spec to start with.",
             "body": {
                 "wdspec": 1,
                 "dataset": [{"name": "${1:train}", "shards": "${2:data-{000..099\\}.tar}"}],
@@ -42,19 +40,19 @@ SNIPPETS: dict[str, list[dict[str, Any]]] = {
         }
     ],
 }
-"""By definition; what is offered where one may begin."""
+"""Snippets of each definition."""
 
 
 def add_words(schema: dict[str, Any]) -> None:
-    """Puts the words into a schema, in place."""
+    """Add messages, descriptions and snippets to a schema, in place."""
     holders = {"Document": schema, **schema["$defs"]}
-    stands_under = {name: key for key, name in _references(holders)}
+    key_of = {name: key for key, name in _references(holders)}
     for name, holder in holders.items():
         for key, value in holder.get("properties", {}).items():
-            path = [stands_under[name], key] if name in stands_under else [key]
+            path = [key_of[name], key] if name in key_of else [key]
             _describe(key, value)
-            said = written_as(path) or _first_sentence(value.get("description", ""))
-            _tell(value, f"`{key}`: {said}")
+            advice = written_as(path) or _first_sentence(value.get("description", ""))
+            _add_message(value, f"`{key}`: {advice}")
         if name in SNIPPETS:
             holder["defaultSnippets"] = SNIPPETS[name]
 
@@ -69,18 +67,18 @@ def _describe(key: str, value: dict[str, Any]) -> None:
     value["markdownDescription"] = f"**{key}**: {text}{default} [Reference]({PAGE})"
 
 
-def _tell(value: dict[str, Any], message: str) -> None:
-    """Gives the forms of a value a message for what is none of them, and a name for what each is.
+def _add_message(value: dict[str, Any], message: str) -> None:
+    """Give each form of a value a name, and a message for values that do not fit.
 
-    Maps and lists have messages of their own and come last, as the server tells what is wrong with the first form; and
-    it puts its own words in the place of ours where a form has one type that is no list.
+    Maps and lists have other messages and come last, since the server reports what is wrong with the first form. It
+    replaces our message with its own if the type of a form is not a list.
     """
     forms = value.get("anyOf")
     if forms is not None:
         forms.sort(key=lambda form: not _is_plain(form))
     for form in forms or (value,):
         if "anyOf" in form and forms is not None:
-            _tell(form, message)
+            _add_message(form, message)
         elif _is_plain(form) or form == {"type": "null"}:
             if forms is not None:
                 form["title"] = _name_of(form)
@@ -90,9 +88,10 @@ def _tell(value: dict[str, Any], message: str) -> None:
 
 
 def _is_plain(form: dict[str, Any]) -> bool:
-    """Whether a form is no map, list or null, nor all of these."""
-    told = form.get("type") not in ("object", "array", "null") and not {"$ref", "anyOf"} & set(form)
-    return told and bool({"type", "enum", "const", "pattern"} & set(form))
+    """Whether a form is neither a map, a list or null, nor several forms."""
+    if form.get("type") in ("object", "array", "null") or {"$ref", "anyOf"} & set(form):
+        return False
+    return bool({"type", "enum", "const", "pattern"} & set(form))
 
 
 def _name_of(form: dict[str, Any]) -> str:
@@ -110,7 +109,7 @@ def _name_of(form: dict[str, Any]) -> str:
 
 
 def _references(holders: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Key and definition, of maps that stand under one key alone."""
+    """Pairs of a key and the definition of the maps under it."""
     for holder in holders.values():
         for key, value in holder.get("properties", {}).items():
             for form in (value, *value.get("anyOf", ())):
@@ -126,7 +125,7 @@ def _first_sentence(text: str) -> str:
 SCHEMA_ID = "https://raw.githubusercontent.com/wdspec/wdspec/main/schemas/wdspec.schema.json"
 _VARIABLE = {"type": "string", "pattern": "\\$\\{"}
 _NULL = {"type": "null"}
-"""It removes a key that a file below has."""
+"""It removes a key that another file sets."""
 _SHORTHANDS: dict[str, list[dict[str, Any]]] = {
     "batch": [TypeAdapter(BatchSize).json_schema()],
     "stage": [CALLABLE_FORM],
@@ -137,11 +136,11 @@ _SHORTHANDS: dict[str, list[dict[str, Any]]] = {
     "cache": [{"const": False}, TEXT_FORM],
     "output": [TEXT_FORM],
 }
-"""What may stand for a map, by key."""
+"""Shorthands of keys that take a map."""
 
 
 class Defaults(SourceOptions):
-    """Keys for every source that does not set them; maps merge."""
+    """Keys of all sources that do not set them; maps merge."""
 
 
 class SourceEntry(Source):
@@ -150,10 +149,10 @@ class SourceEntry(Source):
     dataset: tuple[SourceEntry, ...] | None = Field(None, description="The sources of a nested mix.")
     spec: str | None = Field(
         None,
-        description="Path of another spec, taken as one source: brings its dataset, mix, defaults, vars, rewrite.",
+        description="Path of another spec that becomes one source, with its dataset, mix, defaults, vars and rewrite.",
     )
     defaults: Defaults | None = Field(
-        None, description="Keys for every source of the nested mix that lacks them."
+        None, description="Keys of all sources of the nested mix that do not set them."
     )
 
 
@@ -161,9 +160,9 @@ class Overlay(Spec):
     """Top-level keys laid over those of the file."""
 
     dataset: tuple[SourceEntry, ...] = Field((), description="The sources.")
-    vars: dict[str, Any] = Field({}, description="Values for `${name}`.")
+    vars: dict[str, Any] = Field({}, description="Values of variables, `${name}`.")
     defaults: Defaults | None = Field(
-        None, description="Keys for every source that does not set them; maps merge."
+        None, description="Keys of all sources that do not set them; maps merge."
     )
     changes: dict[str, SourceEntry] = Field({}, alias="sources", description="Changes to sources, by name.")
 
@@ -173,7 +172,7 @@ class Document(Overlay):
 
     extends: Texts | None = Field(None, description="Files that this one is laid over, left to right.")
     environments: dict[str, Overlay] = Field(
-        {}, description="Overlays, chosen by name with `--env` or WDSPEC_ENV."
+        {}, description="Overlays; choose one by name with `--env` or WDSPEC_ENV."
     )
     splits: dict[str, Overlay] = Field(
         {}, description="Variants of the spec, such as train and val, each with its own `dataset`."
@@ -181,7 +180,7 @@ class Document(Overlay):
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema as a dict (draft 2020-12)."""
+    """Make the schema (draft 2020-12)."""
     schema = Document.model_json_schema(by_alias=True)
     definitions = schema.pop("$defs")
     definitions.pop("Position", None)
@@ -203,12 +202,12 @@ def json_schema() -> dict[str, Any]:
 
 
 def json_schema_text() -> str:
-    """The schema as it is published in `schemas/wdspec.schema.json`."""
+    """Make the text that is published as `schemas/wdspec.schema.json`."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def _models(model: type[Model]) -> Iterator[type[Model]]:
-    """A model and all that stand in it."""
+    """A model and all models in it."""
     yield model
     for field in model.model_fields.values():
         inner = inner_model(field)
@@ -217,7 +216,7 @@ def _models(model: type[Model]) -> Iterator[type[Model]]:
 
 
 def _drop_unlisted(definition: dict[str, Any], model: type[Model]) -> None:
-    """Removes what is no key: fields without a description of their own."""
+    """Remove fields that are not keys: those without a description."""
     properties = definition.get("properties", {})
     described = {field.alias or name: field.description for name, field in model.model_fields.items()}
     for key in list(properties):
@@ -231,7 +230,7 @@ def _drop_unlisted(definition: dict[str, Any], model: type[Model]) -> None:
     for key, value in properties.items():
         if key in _SHORTHANDS:
             _allow(value, _SHORTHANDS[key])
-        if key not in ("vars", "environments", "splits"):  # their names have to stand in the file
+        if key not in ("vars", "environments", "splits"):  # their names must be in the file
             _allow_variable(value)
         if key not in required or (model, key) == (RewriteRule, "to"):  # there it is the empty text
             _allow(value, [_NULL])
@@ -250,7 +249,7 @@ def _allow(value: dict[str, Any], forms: list[dict[str, Any]]) -> None:
 
 
 def _allow_null_inside(value: dict[str, Any]) -> None:
-    """Where a key takes names of one's own, `null` removes each of them."""
+    """Allow `null` for names that the user chooses: it removes them."""
     for form in (value, *value.get("anyOf", ())):
         inner = form.get("additionalProperties")
         if isinstance(inner, dict):
@@ -258,7 +257,7 @@ def _allow_null_inside(value: dict[str, Any]) -> None:
 
 
 def _allow_variable(value: dict[str, Any]) -> None:
-    """Wherever a value may stand, `${name}` may stand for it."""
+    """Allow `${name}` instead of any value."""
     if "enum" in value:
         value.pop("type", None)
         value["anyOf"] = [{"enum": value.pop("enum")}, dict(_VARIABLE)]
@@ -271,7 +270,7 @@ def _allow_variable(value: dict[str, Any]) -> None:
 
 
 def _tidy(node: Any) -> Any:
-    """Drops generated titles, and merges nested `anyOf`s; `null` stays, since it removes a key."""
+    """Remove generated titles, and merge nested `anyOf`s."""
     if isinstance(node, list):
         return [_tidy(item) for item in node]
     if not isinstance(node, dict):

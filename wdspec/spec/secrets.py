@@ -1,4 +1,4 @@
-"""Secrets in `aistore:` and `storage:`: refused, and shown in no message."""
+"""Secrets in `aistore:` and `storage:` are refused, and never shown in a message."""
 
 from __future__ import annotations
 
@@ -14,96 +14,89 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _NONE = re.compile(r".*_(file|filename|path|name|type|vault|url|scope)", re.IGNORECASE)
-"""What tells of a secret where it is, or what kind it is."""
+"""Names that say where a secret is, or of which kind."""
 _WORDS = frozenset({"anon", "cloud", "google_default", "browser", "cache"})
-"""What gcsfs takes for a `token`, and is none."""
+"""Values of `token` in gcsfs that are not secrets."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ACCESS_KEY = re.compile(r"A[A-Z]{3}[A-Z0-9]{12,}")
 _LOGIN = re.compile(r"[a-z0-9+]+://[^/@]*@", re.IGNORECASE)
 
 
-def without_secrets(holder: MapNode, problems: Problems) -> MapNode:
-    """The top level or a source without what is secret in it, each of which is a problem that does not show it."""
-    return _storage_without_secrets(_aistore_without_secrets(holder, problems), problems)
+def remove_secrets(holder: MapNode, problems: Problems) -> MapNode:
+    """Remove the secrets of the top level or a source; each one is a problem that does not show it."""
+    if (aistore := holder.map_at("aistore")) is not None:
+        _hide_logins(aistore, problems)
+        for name in _OF_AISTORE:
+            if name in aistore.entries:
+                hint = (
+                    "remove it; set AIS_AUTHN_TOKEN, or name a file that only you can read: `token_file: …`"
+                )
+                _refuse(aistore, name, hint, problems)
+        holder = holder.setting("aistore", aistore.without(*_OF_AISTORE))
+    if (storage := holder.map_at("storage")) is not None:
+        holder = holder.setting("storage", _remove_from_storage(storage, problems))
+    return holder
 
 
-def _aistore_without_secrets(holder: MapNode, problems: Problems) -> MapNode:
-    node = holder.get("aistore")
-    if not isinstance(node, MapNode):
-        return holder
-    endpoint = node.get("endpoint")
-    for address in scalars(endpoint) if endpoint else ():
-        if "@" in str(address.value):
-            problems.hide(address)
-    for name in _OF_AISTORE:
-        if name in node.entries:
-            hint = "remove it; set AIS_AUTHN_TOKEN, or name a file that only you can read: `token_file: …`"
-            _refuse(node, name, hint, problems)
-    return holder.setting("aistore", node.without(*_OF_AISTORE))
-
-
-def _storage_without_secrets(holder: MapNode, problems: Problems) -> MapNode:
-    """Secrets of `storage` itself, of its `options` at any depth, and where the name of a variable should stand."""
-    node = holder.get("storage")
-    if not isinstance(node, MapNode):
-        return holder
-    endpoint = node.get("endpoint")
-    for address in scalars(endpoint) if endpoint else ():
-        if "@" in str(address.value):
-            problems.hide(address)
-    names = [
-        name for name in node.entries if name not in ("env", "files") and _is_secret(name, node.get(name))
-    ]
+def _remove_from_storage(storage: MapNode, problems: Problems) -> MapNode:
+    """Remove secrets of `storage`, of its `options` at any depth, and those written in place of variable names."""
+    _hide_logins(storage, problems)
+    names = [name for name in storage.entries if name not in ("env", "files")]
+    names = [name for name in names if _is_secret(name, storage.get(name))]
     for name in names:
-        _refuse(node, name, _remedy(name), problems)
-    options, env = node.get("options"), node.get("env")
-    if isinstance(options, MapNode):
-        node = node.setting("options", _options_without_secrets(options, problems))
-    if isinstance(env, MapNode):
-        node = node.setting("env", env.without(*_no_variables(env, problems)))
-    return holder.setting("storage", node.without(*names))
+        _refuse(storage, name, _remedy(name), problems)
+    if (options := storage.map_at("options")) is not None:
+        storage = storage.setting("options", _remove_from_options(options, problems))
+    if (env := storage.map_at("env")) is not None:
+        storage = storage.setting("env", env.without(*_find_values(env, problems)))
+    return storage.without(*names)
 
 
-def _no_variables(env: MapNode, problems: Problems) -> Iterator[str]:
-    """The entries of `env` that have something else than the name of a variable."""
+def _hide_logins(store: MapNode, problems: Problems) -> None:
+    endpoint = store.get("endpoint")
+    for address in scalars(endpoint) if endpoint else ():
+        if "@" in str(address.value):
+            problems.hide(address)
+
+
+def _find_values(env: MapNode, problems: Problems) -> Iterator[str]:
+    """The entries of `env` that are not names of variables."""
     for name, (_, value) in env.entries.items():
         text = str(value.value) if isinstance(value, Scalar) else ""
         if isinstance(value, Scalar) and (not _VARIABLE.fullmatch(text) or _ACCESS_KEY.fullmatch(text)):
             problems.hide(value)
             example = f"`env: {{{name[:30]}: LAB_{name[:30].upper()}}}`"
-            hint = f"write the name of the variable that holds it, such as {example}"
-            problems.add("E220", value, "this is no name of a variable, and may be the secret itself", hint)
+            hint = f"write the name of the variable that has it, such as {example}"
+            problems.add(
+                "E220", value, "this is not the name of a variable, and may be the secret itself", hint
+            )
             yield name
 
 
-def _options_without_secrets(options: MapNode, problems: Problems) -> MapNode:
+def _remove_from_options(options: MapNode, problems: Problems) -> MapNode:
     names = []
     for name, (_, value) in options.entries.items():
         if _is_secret(name, value):
             _refuse(options, name, _remedy(name), problems)
             names.append(name)
         elif isinstance(value, MapNode):
-            options = options.setting(name, _options_without_secrets(value, problems))
+            options = options.setting(name, _remove_from_options(value, problems))
         else:
-            for text in _logins(value):
+            for text in _find_logins(value):
                 problems.hide(text)
-                hint = "take it out; name the argument for it under `env:` or `files:`"
-                problems.add(
-                    "E220",
-                    text,
-                    "this URL holds a login, which would be a secret in a file that is shared",
-                    hint,
-                )
+                hint = "remove it; name the argument for it under `env:` or `files:`"
+                message = "this URL has a login, which would be a secret in a file that others can read"
+                problems.add("E220", text, message, hint)
                 names.append(name)
     return options.without(*names)
 
 
-def _logins(value: Node | None) -> Iterator[Scalar]:
+def _find_logins(value: Node | None) -> Iterator[Scalar]:
     return (text for text in (scalars(value) if value else ()) if _LOGIN.match(str(text.value)))
 
 
 def _is_secret(name: str, value: Node | None) -> bool:
-    """Whether a key of this name would hold a secret. False and null are none, wherever they stand."""
+    """Whether the value of a key is a secret, by its name. False and null never are."""
     if not isinstance(value, Scalar) or value.value in (None, True, False) or str(value.value) in _WORDS:
         return False
     return bool(_SECRET.fullmatch(name)) and not _NONE.fullmatch(name)
@@ -112,7 +105,7 @@ def _is_secret(name: str, value: Node | None) -> bool:
 def _remedy(name: str) -> str:
     shown = name[:40]
     return (
-        f"remove it; write `env: {{{shown}: NAME}}` with the name of a variable that holds it, or "
+        f"remove it; write `env: {{{shown}: NAME}}` with the name of a variable that has it, or "
         f"`files: {{{shown}: path}}` with a file that only you can read"
     )
 
@@ -121,4 +114,4 @@ def _refuse(node: MapNode, name: str, hint: str, problems: Problems) -> None:
     key, value = node.entries[name]
     problems.hide(key)
     problems.hide(value)
-    problems.add("E220", key, f"`{name[:60]}` would be a secret in a file that is shared", hint)
+    problems.add("E220", key, f"`{name[:60]}` would be a secret in a file that others can read", hint)

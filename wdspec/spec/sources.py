@@ -1,16 +1,17 @@
-"""The list of sources as it takes effect: child specs inlined, overlays by name, defaults filled in.
+"""Drafts of the sources of a spec: child specs are inlined, names given, overlays applied by name, defaults filled in.
 
-Every source gets a name: its own, or one made from the name of its shards.
+Each source has a name: the one it states, or one made from the name of its shards.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
 
 from wdspec.base.errors import did_you_mean
 from wdspec.base.redaction import redacted_urls
-from wdspec.spec.draft import SHARE_KEYS, Draft
 from wdspec.spec.files import Library
 from wdspec.spec.problems import Problems, listed, shown
 from wdspec.spec.spec import Source, Spec
@@ -18,37 +19,267 @@ from wdspec.spec.tree import ListNode, MapNode, Node, Scalar, is_null, merge, pl
 from wdspec.spec.validation import MERGED_TOP, keys_of, stands_for
 from wdspec.spec.variants import choose_split
 
+Expander = Callable[[MapNode], MapNode]
+"""Replaces the variables in a file's tree."""
+SHARE_KEYS = ("probability", "weight", "upsample")
+KINDS = ("shards", "dataset", "spec")
+"""A source has one of these keys."""
+
+MAX_SOURCES = 20_000
+MAX_VALUES = 1_000_000
+MAX_NESTING = 16
+_BROUGHT = frozenset({"dataset", "mix", "defaults", "vars", "rewrite"})
+"""The keys of a child spec that apply."""
+_NOT_IN_DEFAULTS = frozenset({"name", "shards", "dataset", "spec", "mix", "defaults"})
+
 _PATTERN = re.compile(r"[{*?\[]|\$\{")
 _SUFFIX = re.compile(r"\.(?:tar|tgz|tbz2?|txz|tzst|cbors?|msgpack|mps|jsonl|ndjson)(?:\.\w+)?$|\.txt$")
 _LONGEST = 100
 
 
-def entries(dataset: Node | None) -> Iterator[MapNode]:
-    """The sources of a list that are maps, as they should be."""
-    if isinstance(dataset, ListNode):
-        for item in dataset.items:
-            if isinstance(item, MapNode):
-                yield item
+@dataclass(eq=False, repr=False)
+class Draft:
+    """A source that will become a `Source`: its merged tree, and the model after its values are checked."""
+
+    node: MapNode
+    """The source with its defaults."""
+    own: MapNode
+    """The source without defaults: what it states itself."""
+    name: str
+    """Empty if it has no name yet, or a wrong one."""
+    children: list[Draft] | None = None
+    """The sources of a nested mix."""
+    model: Source | None = None
+    bad: frozenset[str] = frozenset()
+    """Keys whose values are wrong."""
+
+    @property
+    def leaves(self) -> list[Draft]:
+        """The drafts with shards in this one."""
+        return [self] if self.children is None else [leaf for child in self.children for leaf in child.leaves]
+
+    @cached_property
+    def stated_shares(self) -> list[str]:
+        """The share keys that it has. More than one is a mistake."""
+        return [key for key in SHARE_KEYS if self.node.get(key) is not None]
 
 
-def every_source(dataset: Node | None) -> Iterator[MapNode]:
-    """The sources of a list and of the mixes nested in it, each mix before its sources."""
-    for entry in entries(dataset):
-        yield entry
-        yield from every_source(entry.get("dataset"))
+def every_draft(drafts: Iterable[Draft]) -> list[Draft]:
+    """List drafts and all drafts in them, each nested mix before its sources."""
+    found = []
+    for draft in drafts:
+        found.append(draft)
+        if draft.children:
+            found += every_draft(draft.children)
+    return found
 
 
-def name_of(entry: MapNode) -> str | None:
-    """The name that stands in a source."""
+def draft_sources(
+    top: MapNode,
+    library: Library,
+    expand: Expander,
+    chain: tuple[str, ...],
+    problems: Problems,
+) -> list[Draft]:
+    """Draft the sources of a top-level tree without variables; none, and a problem, if that is impossible.
+
+    Args:
+        library: reads child specs.
+        expand: replaces the variables in a file's tree.
+        chain: absolute paths of the files that led here, so that a child cannot include its parent.
+    """
+    dataset = _list_in(top, problems)
+    if dataset is None:
+        return []
+    drafter = _Drafter(library, expand, problems)
+    drafts = drafter.drafts(dataset, chain, 0)
+    _give_names(drafts, problems)
+    if (patches := top.get("sources")) is not None:
+        drafter.patch(drafts, patches, chain)
+        _give_names(drafts, problems)
+    bottom = top.with_entries({"errors": top.entries["errors"]} if "errors" in top.entries else {})
+    defaults = _defaults_over(bottom, top.get("defaults"), problems)
+    leaves = sum(1 for draft in every_draft(drafts) if draft.children is None)
+    if leaves > MAX_SOURCES or leaves * defaults.size > MAX_VALUES:
+        message = f"{leaves:,} sources with all their defaults are too many"
+        problems.add("E009", dataset, message, "join sources: `shards` takes a list")
+        return []
+    _fill(drafts, defaults, None, problems)
+    return drafts
+
+
+def _list_in(holder: MapNode, problems: Problems) -> ListNode | None:
+    """The `dataset` of the top level or of a nested mix; None, and a problem, if it is missing or wrong."""
+    dataset = holder.get("dataset")
+    if isinstance(dataset, ListNode) and dataset.items:
+        return dataset
+    if dataset is None:
+        hint = "write `dataset:` with a list of sources: `- shards: data-{000..099}.tar`"
+        if not stands_for("dataset", holder, [*keys_of(Spec), *MERGED_TOP, "sources"]):
+            problems.add("E206", holder.key_or_self("dataset"), "the spec has no `dataset`", hint)
+    elif isinstance(dataset, ListNode):
+        problems.add("E214", dataset, "this list of sources is empty", "write `- shards: …`")
+    else:
+        hint = "write `- shards: data-{000..099}.tar` below it"
+        if isinstance(dataset, MapNode):
+            hint = "put a `-` before the first key of each source: `- shards: …`"
+        message = f"`dataset` takes a list of sources, but this is {shown(plain(dataset))}"
+        problems.add("E202", dataset, message, hint)
+    return None
+
+
+class _Drafter:
+    """Makes drafts from lists of sources."""
+
+    def __init__(self, library: Library, expand: Expander, problems: Problems) -> None:
+        self._library, self._expand, self._problems = library, expand, problems
+        self._count = 0
+
+    def drafts(self, dataset: ListNode, chain: tuple[str, ...], depth: int) -> list[Draft]:
+        """Draft the sources of a list; entries that are not maps are left out."""
+        made = []
+        for entry in dataset.items:
+            if not isinstance(entry, MapNode):
+                text = entry.value if isinstance(entry, Scalar) and isinstance(entry.value, str) else "…"
+                message = f"a source is a map of keys, but this is {shown(plain(entry))}"
+                self._problems.add("E202", entry, message, f"write `- shards: {text[:60]}`")
+                continue
+            self._count += 1
+            if depth > MAX_NESTING or self._count > MAX_SOURCES:
+                limit = f"{MAX_NESTING} levels" if depth > MAX_NESTING else f"{MAX_SOURCES:,} sources"
+                self._problems.add(
+                    "E009", entry, f"nested mixes exceed {limit}", "use fewer levels or sources"
+                )
+                return []
+            made.append(self._draft(entry, chain, depth))
+        return made
+
+    def _draft(self, entry: MapNode, chain: tuple[str, ...], depth: int) -> Draft:
+        kinds = [key for key in KINDS if entry.get(key) is not None]
+        if len(kinds) != 1:
+            self._note_kinds(entry, kinds)
+            entry = entry.without(*kinds[1:])
+        name = _written_name(entry)
+        if kinds[:1] == ["spec"]:
+            return self._child(entry, name, chain, depth)
+        if kinds[:1] != ["dataset"]:
+            entry = entry.without("dataset", "spec")
+            return Draft(entry, entry, name)
+        dataset = _list_in(entry, self._problems)
+        if dataset is None:
+            entry = entry.setting("dataset", entry.list_of(()))
+        return Draft(entry, entry, name, self.drafts(dataset, chain, depth + 1) if dataset else [])
+
+    def _note_kinds(self, entry: MapNode, kinds: list[str]) -> None:
+        """Add the problem of a source with several of `KINDS`, or none."""
+        empty = next((key for key in KINDS if key in entry.entries), None)
+        if kinds:
+            message = f"a source cannot have both `{kinds[0]}` and `{kinds[1]}`"
+            self._problems.add("E207", entry.key(kinds[1]), message, "make them two sources")
+        elif empty is not None:
+            self._problems.add("E206", entry.key(empty), f"`{empty}` is empty", "fill it in")
+        elif not stands_for("shards", entry, [*keys_of(Source), "spec", "defaults"]):
+            hint = "write `shards: data-{000..099}.tar`"
+            self._problems.add("E206", entry, "this source has no `shards`", hint)
+
+    def _child(self, entry: MapNode, name: str, chain: tuple[str, ...], depth: int) -> Draft:
+        """Make a nested mix of a `spec:` entry, with the child's dataset, mix, defaults and rewrite."""
+        node = entry.entries["spec"].value
+        group = entry.without("spec").setting("dataset", node.list_of(()))
+        split: str | None = None
+        if isinstance(node, Scalar) and isinstance(node.value, str) and "#" in node.value:
+            text, _, split = node.value.rpartition("#")
+            node = node.scalar(text, width=node.width, directory=node.directory)
+        found = self._library.find(node, "spec")
+        child = found and self._library.spec(*found, node, chain)
+        chosen = child and choose_split(child, split, self._problems, node)
+        if not found or not chosen:
+            return Draft(group, group, name, [])
+        unused = (key for key in chosen.entries if key not in _BROUGHT)
+        tree = self._expand(chosen.without(*unused))
+        dataset = _list_in(tree, self._problems)
+        if dataset is None:
+            return Draft(group, group, name, [])
+        children = self.drafts(dataset, (*chain, found[0]), depth + 1)
+        if name:
+            _give_names(children, Problems())
+            for draft in every_draft(children):
+                draft.name = draft.name and f"{name}/{draft.name}"
+        group = group.setting("dataset", dataset)
+        if (mix := tree.map_at("mix")) is not None:
+            mix = mix.without("draw", "unit", "schedule")
+            group = group.setting("mix", merge(mix, entry.entries["mix"].value) if entry.get("mix") else mix)
+        brought = {key: tree.entries[key] for key in ("rewrite",) if tree.get(key) is not None}
+        defaults: Node = tree.with_entries(brought)
+        if tree.get("defaults") is not None:
+            defaults = merge(defaults, tree.entries["defaults"].value)
+        if entry.get("defaults") is not None:
+            defaults = merge(entry.entries["defaults"].value, defaults)
+        group = group.setting("defaults", defaults)
+        return Draft(group, group, name, children)
+
+    def patch(self, drafts: list[Draft], patches: Node, chain: tuple[str, ...]) -> None:
+        """Lay the `sources:` of an overlay over the sources with these names."""
+        if not isinstance(patches, MapNode):
+            hint = "write `sources: {name: {scale: 1}}`; the list of sources is called `dataset`"
+            self._problems.add("E202", patches, "`sources` takes a map from source names to keys", hint)
+            return
+        names = [draft.name for draft in every_draft(drafts) if draft.name]
+        for name, (key, value) in patches.entries.items():
+            if name not in names:
+                hint = (
+                    "" if self._problems.full else did_you_mean(name, names) or f"there are {listed(names)}"
+                )
+                self._problems.add("E105", key, f"there is no source `{name[:60]}`", hint)
+            elif not isinstance(value, MapNode) and not is_null(value):
+                self._problems.add("E202", value, "expected a map of keys of this source")
+        self._lay_over(drafts, patches, chain)
+
+    def _lay_over(self, drafts: list[Draft], patches: MapNode, chain: tuple[str, ...]) -> None:
+        for place, draft in enumerate(drafts):
+            patch = patches.map_at(draft.name)
+            if patch is not None:
+                entry = draft.own.with_entries(merge(draft.own, patch).entries)
+                name = _written_name(entry) if "name" in patch.entries else draft.name
+                if all(entry.get(key) is draft.own.get(key) for key in KINDS):
+                    draft = Draft(entry, entry, name, draft.children)
+                else:
+                    draft = self._draft(entry, chain, 0)
+                    draft.name = name
+                drafts[place] = draft
+            if draft.children:
+                self._lay_over(draft.children, patches, chain)
+
+
+def _give_names(drafts: list[Draft], problems: Problems) -> None:
+    """Name the drafts that have no name. Two drafts with the same name are a problem."""
+    named: dict[str, Draft] = {}
+    for draft in every_draft(drafts):
+        first = named.setdefault(draft.name, draft) if draft.name else draft
+        if first is not draft:
+            place = (first.own.get("name") or first.own).position
+            other = f"line {place.line}" if place.file == draft.own.origin.name and place.line else f"{place}"
+            hint = "give each source its own name: the order of its samples depends on it"
+            message = f"two sources are called `{draft.name[:60]}`; the other one is in {other}"
+            problems.add("E304", draft.own.get("name") or draft.own, message, hint)
+    taken = set(named)
+    counts: dict[str, int] = {}
+    for draft in every_draft(drafts):
+        if not draft.name and draft.own.get("name") is None:  # a wrong name is reported with the other values
+            draft.name = _find_free(_default_name(draft.own), taken, counts)
+
+
+def _written_name(entry: MapNode) -> str:
+    """The name that a source states; empty if there is none, or a wrong one."""
     name = entry.get("name")
-    return name.value if isinstance(name, Scalar) and isinstance(name.value, str) and name.value else None
+    return name.value if isinstance(name, Scalar) and isinstance(name.value, str) else ""
 
 
-def default_name(entry: MapNode) -> str:
-    """A name made from the shards: `gs://bucket/ia1-{000..033}.tar` is called `ia1`."""
-    if entry.get("shards") is None:
-        return "mix"
+def _default_name(entry: MapNode) -> str:
+    """Make a name from the shards: `ia1` for `gs://bucket/ia1-{000..033}.tar`."""
     shards = entry.get("shards")
+    if shards is None:
+        return "mix"
     if isinstance(shards, ListNode) and shards.items:
         shards = shards.items[0]
     text = shards.value if isinstance(shards, Scalar) and isinstance(shards.value, str) else ""
@@ -61,57 +292,7 @@ def default_name(entry: MapNode) -> str:
     return "source"
 
 
-def with_names(dataset: ListNode, problems: Problems) -> ListNode:
-    """The same sources, each with a `name`; names that stand twice are problems."""
-    taken: dict[str, MapNode] = {}
-    for entry in every_source(dataset):
-        name = name_of(entry)
-        if name is None:
-            continue
-        if name in taken:
-            first = taken[name].entries["name"].value.position
-            other = f"line {first.line}" if first.file == entry.origin.name and first.line else f"{first}"
-            hint = "the name is the key of a source's order, so give each its own"
-            node = entry.entries["name"].value
-            problems.add("E304", node, f"two sources are called `{name[:60]}`, the other in {other}", hint)
-        taken.setdefault(name, entry)
-    counts: dict[str, int] = {}
-    names = set(taken)
-
-    def named(entry: MapNode) -> MapNode:
-        if entry.get("name") is not None:
-            return entry
-        return entry.setting("name", entry.scalar(_free(default_name(entry), names, counts)))
-
-    return with_each(dataset, named)
-
-
-def prefixed(dataset: ListNode, prefix: str) -> ListNode:
-    """The same named sources, each called `prefix/name`."""
-
-    def with_prefix(entry: MapNode) -> MapNode:
-        name = entry.get("name")
-        if not isinstance(name, Scalar) or not isinstance(name.value, str):
-            return entry  # which is a problem that is found where its values are checked
-        return entry.setting("name", name.scalar(f"{prefix}/{name.value}", width=name.width))
-
-    return with_each(dataset, with_prefix)
-
-
-def with_each(dataset: ListNode, change: Callable[[MapNode], MapNode]) -> ListNode:
-    """The same list with its sources changed, each nested mix before its sources."""
-
-    def changed(item: Node) -> Node:
-        if not isinstance(item, MapNode):
-            return item
-        item = change(item)
-        nested = item.get("dataset")
-        return item.setting("dataset", with_each(nested, change)) if isinstance(nested, ListNode) else item
-
-    return dataset.mapped(changed)
-
-
-def _free(name: str, taken: set[str], counts: dict[str, int]) -> str:
+def _find_free(name: str, taken: set[str], counts: dict[str, int]) -> str:
     candidate = name
     while candidate in taken:
         counts[name] = counts.get(name, 1) + 1
@@ -120,222 +301,31 @@ def _free(name: str, taken: set[str], counts: dict[str, int]) -> str:
     return candidate
 
 
-MAX_SOURCES = 20_000
-MAX_VALUES = 1_000_000
-MAX_NESTING = 16
-GROUP_KEYS = frozenset({"name", "probability", "weight", "upsample", "dataset", "mix", "defaults", "tags"})
-_BROUGHT = frozenset({"dataset", "mix", "defaults", "vars", "rewrite"})
-"""What a child spec brings with it."""
-_NOT_IN_DEFAULTS = frozenset({"name", "shards", "dataset", "spec", "mix", "defaults"})
+def _defaults_over(far: MapNode, near: Node | None, problems: Problems) -> MapNode:
+    """Lay the defaults of one level over those of the levels above."""
+    if near is None:
+        return far
+    if not isinstance(near, MapNode):
+        hint = "write `defaults: {shuffle: 1000}`"
+        problems.add("E202", near, "`defaults` takes a map of source keys", hint)
+        return far
+    for key in near.entries:
+        if key in _NOT_IN_DEFAULTS:
+            problems.add("E216", near.key(key), f"`{key}` is not allowed in `defaults`", "put it in a source")
+    return merge(far, near.without(*_NOT_IN_DEFAULTS))
 
 
-Expander = Callable[[MapNode], MapNode]
-
-
-class Assembly:
-    """Builds the drafts of a spec from its merged tree.
-
-    Args:
-        library: where child specs come from.
-        expand: gives a file's tree with the variables of its own scope replaced.
-        problems: where what is wrong is noted.
-    """
-
-    def __init__(self, library: Library, expand: Expander, problems: Problems) -> None:
-        self._library = library
-        self._expand = expand
-        self._problems = problems
-        self._count = 0
-        self._chain: tuple[str, ...] = ()
-
-    def drafts(self, top: MapNode, chain: tuple[str, ...]) -> list[Draft] | None:
-        """The sources of an expanded top-level tree; None, and a problem, when there are none.
-
-        Args:
-            chain: absolute paths of the files that are open, so that a child cannot be its own parent.
-        """
-        listed = self._listed(top, top)
-        if listed is None:
-            return None
-        self._chain = chain
-        dataset = with_names(self._inlined(listed, chain, 0), self._problems)
-        patches = top.get("sources")
-        if patches is not None:
-            dataset = with_names(self._patched(dataset, patches), self._problems)
-        bottom: MapNode = top.with_entries({})
-        if top.get("errors") is not None:
-            bottom = bottom.with_entries({"errors": top.entries["errors"]})
-        defaults = self._defaults_over(bottom, top.get("defaults"))
-        leaves = sum(1 for entry in every_source(dataset) if entry.get("dataset") is None)
-        if leaves > MAX_SOURCES or leaves * defaults.size > MAX_VALUES:
-            message = f"{leaves:,} sources with all their defaults are more than can be held"
-            self._problems.add("E009", listed, message, "join sources: `shards` takes a list")
-            return None
-        return self._built(dataset, defaults, None)
-
-    def _listed(self, holder: MapNode, at: MapNode) -> ListNode | None:
-        dataset = holder.get("dataset")
-        if dataset is None:
-            hint = "write `dataset:` with a list of sources: `- shards: data-{000..099}.tar`"
-            position = at.key("dataset") if "dataset" in at.entries else at
-            if not stands_for("dataset", holder, [*keys_of(Spec), *MERGED_TOP, "sources"]):
-                self._problems.add("E206", position, "the spec has no `dataset`", hint)
-            return None
-        if isinstance(dataset, ListNode) and dataset.items:
-            return dataset
-        if isinstance(dataset, ListNode):
-            self._problems.add("E214", dataset, "this list of sources is empty", "write `- shards: …`")
+def _fill(drafts: list[Draft], defaults: MapNode, tags: Node | None, problems: Problems) -> None:
+    """Lay the sources over their defaults. A source with a share key does not get another one from the defaults."""
+    for draft in drafts:
+        own = draft.own
+        if draft.children is None:
+            stated = [key for key in SHARE_KEYS if own.get(key) is not None]
+            below = defaults.without(*SHARE_KEYS) if stated else defaults
+            if tags is not None:
+                below = below.setting("tags", merge(below.get("tags"), tags))
+            draft.node = merge(below, own)
         else:
-            hint = "write `- shards: data-{000..099}.tar` below it"
-            if isinstance(dataset, MapNode):
-                hint = "put a `-` before the first key of each source: `- shards: …`"
-            message = f"`dataset` takes a list of sources, but this is {shown(plain(dataset))}"
-            self._problems.add("E202", dataset, message, hint)
-        return None
-
-    def _inlined(self, dataset: ListNode, chain: tuple[str, ...], depth: int) -> ListNode:
-        """The list with `spec:` entries turned into nested mixes, and entries that are no maps dropped."""
-        items: list[Node] = []
-        for item in dataset.items:
-            if not isinstance(item, MapNode):
-                text = item.value if isinstance(item, Scalar) and isinstance(item.value, str) else "…"
-                hint = f"write `- shards: {text[:60]}`"
-                message = f"a source is a map of keys, but this is {shown(plain(item))}"
-                self._problems.add("E202", item, message, hint)
-                continue
-            self._count += 1
-            if depth > MAX_NESTING or self._count > MAX_SOURCES:
-                limit = f"{MAX_NESTING} levels" if depth > MAX_NESTING else f"{MAX_SOURCES:,} sources"
-                self._problems.add("E009", item, f"mixes are nested into more than {limit}", "flatten them")
-                return dataset.list_of(())
-            items.append(self._source(item, chain, depth))
-        return dataset.list_of(items)
-
-    def _source(self, entry: MapNode, chain: tuple[str, ...], depth: int) -> MapNode:
-        kinds = [key for key in ("shards", "dataset", "spec") if entry.get(key) is not None]
-        if len(kinds) > 1:
-            message = f"a source has either `{kinds[0]}` or `{kinds[1]}`, not both"
-            self._problems.add("E207", entry.key(kinds[1]), message, "make two sources of it")
-            entry = entry.without(*kinds[1:])
-        elif not kinds:
-            self._note_missing(entry)
-        if entry.get("spec") is not None:
-            return self._child(entry, chain, depth)
-        nested = entry.get("dataset")
-        if nested is None:
-            return entry.without("dataset", "spec")
-        listed = self._listed(entry, entry)
-        empty = entry.list_of(())
-        return entry.setting("dataset", self._inlined(listed, chain, depth + 1) if listed else empty)
-
-    def _note_missing(self, entry: MapNode) -> None:
-        empty = next((key for key in ("shards", "dataset", "spec") if key in entry.entries), None)
-        if empty is not None:
-            self._problems.add("E206", entry.key(empty), f"`{empty}` is empty", "fill it in")
-            return
-        if not stands_for("shards", entry, [*keys_of(Source), "spec", "defaults"]):
-            hint = "write `shards: data-{000..099}.tar`"
-            self._problems.add("E206", entry, "this source has no `shards`", hint)
-
-    def _child(self, entry: MapNode, chain: tuple[str, ...], depth: int) -> MapNode:
-        """A `spec:` entry as a nested mix that brings the child's dataset, mix, defaults and rewrite."""
-        node = entry.entries["spec"].value
-        empty = node.list_of(())
-        group = entry.without("spec").setting("dataset", empty)
-        split: str | None = None
-        if isinstance(node, Scalar) and isinstance(node.value, str) and "#" in node.value:
-            text, _, split = node.value.rpartition("#")
-            node = node.scalar(text, width=node.width, directory=node.directory)
-        found = self._library.find(node, "spec")
-        child = found and self._library.spec(*found, node, chain)
-        chosen = child and choose_split(child, split, self._problems, node)
-        if not found or not chosen:
-            return group
-        unused = (key for key in chosen.entries if key not in _BROUGHT)
-        tree = self._expand(chosen.without(*unused))
-        listed = self._listed(tree, tree)
-        if listed is None:
-            return group
-        dataset = self._inlined(listed, (*chain, found[0]), depth + 1)
-        prefix = name_of(entry)
-        if prefix is not None:
-            dataset = prefixed(with_names(dataset, Problems()), prefix)
-        group = group.setting("dataset", dataset)
-        mix = tree.get("mix")
-        if isinstance(mix, MapNode):
-            applying = mix.without("draw", "unit", "schedule")
-            own = entry.get("mix")
-            group = group.setting("mix", merge(applying, own) if own is not None else applying)
-        brought = {key: tree.entries[key] for key in ("rewrite",) if tree.get(key) is not None}
-        defaults: Node = tree.with_entries(brought)
-        if tree.get("defaults") is not None:
-            defaults = merge(defaults, tree.entries["defaults"].value)
-        if entry.get("defaults") is not None:
-            defaults = merge(entry.entries["defaults"].value, defaults)
-        return group.setting("defaults", defaults)
-
-    def _patched(self, dataset: ListNode, patches: Node) -> ListNode:
-        if not isinstance(patches, MapNode):
-            hint = "write `sources: {name: {scale: 1}}`; the list of sources is called `dataset`"
-            self._problems.add("E202", patches, "`sources` takes a map from source names to keys", hint)
-            return dataset
-        names = [name for entry in every_source(dataset) if (name := name_of(entry)) is not None]
-        for name, (key, value) in patches.entries.items():
-            if name not in names:
-                hint = (
-                    "" if self._problems.full else did_you_mean(name, names) or f"there are {listed(names)}"
-                )
-                self._problems.add("E105", key, f"there is no source `{name[:60]}`", hint)
-            elif not isinstance(value, MapNode) and not is_null(value):
-                self._problems.add("E202", value, "expected a map of keys of this source")
-
-        def patched(entry: MapNode) -> MapNode:
-            patch = patches.get(name_of(entry) or "")
-            if not isinstance(patch, MapNode):
-                return entry
-            entry = entry.with_entries(merge(entry, patch).entries)
-            is_other = any(key in patch.entries for key in ("shards", "dataset", "spec"))
-            return self._source(entry, self._chain, 0) if is_other else entry
-
-        return with_each(dataset, patched)
-
-    def _defaults_over(self, far: MapNode, near: Node | None) -> MapNode:
-        if near is None:
-            return far
-        if not isinstance(near, MapNode):
-            hint = "write `defaults: {shuffle: 1000}`"
-            self._problems.add("E202", near, "`defaults` takes a map of source keys", hint)
-            return far
-        for key in near.entries:
-            if key in _NOT_IN_DEFAULTS:
-                self._problems.add(
-                    "E216", near.key(key), f"`{key}` cannot stand in `defaults`", "it belongs to a source"
-                )
-        return merge(far, near.without(*_NOT_IN_DEFAULTS))
-
-    def _built(self, dataset: ListNode, defaults: MapNode, tags: Node | None) -> list[Draft]:
-        drafts = []
-        for entry in dataset.items:
-            assert isinstance(entry, MapNode)
-            name = name_of(entry) or ""
-            nested = entry.get("dataset")
-            if isinstance(nested, ListNode):
-                inner_tags = (
-                    merge(tags, entry.entries["tags"].value) if entry.get("tags") is not None else tags
-                )
-                inner = self._defaults_over(defaults, entry.get("defaults"))
-                drafts.append(Draft(entry, name, self._built(nested, inner, inner_tags), entry))
-            else:
-                drafts.append(Draft(self._filled(entry, defaults, tags), name, None, entry))
-        return drafts
-
-    def _filled(self, entry: MapNode, defaults: MapNode, tags: Node | None) -> MapNode:
-        """A source with the defaults below it; one share key of its own keeps the others out."""
-        below = defaults
-        if any(entry.get(key) is not None for key in SHARE_KEYS):
-            below = below.without(*SHARE_KEYS)
-        if tags is not None:
-            inherited = below.get("tags")
-            tags = merge(inherited, tags) if inherited is not None else tags
-            below = below.setting("tags", tags)
-        return merge(below, entry)
+            inner_tags = merge(tags, own.entries["tags"].value) if own.get("tags") is not None else tags
+            inner = _defaults_over(defaults, own.get("defaults"), problems)
+            _fill(draft.children, inner, inner_tags, problems)

@@ -1,7 +1,7 @@
-"""A spec as the program sees it: everything merged, expanded, checked and immutable.
+"""The models of a spec and its sources: merged, without variables, checked and immutable.
 
-The classes double as the reference: a field with a description is a key of the language; one without (it
-carries a docstring instead) is filled in by the loader and is no key.
+They are also the reference: a field with a description is a key of the language. A field without one (it has a
+docstring instead) is filled in by the loader.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,13 +10,27 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SkipValidation
 
 from wdspec.base.redaction import redacted_urls
-from wdspec.spec.language.aistore import AIStoreOrNone
 from wdspec.spec.language.batch import Batch, read_batch
 from wdspec.spec.language.display import Discreet, in_a_line, sources_as_html
-from wdspec.spec.language.effects import Affects, AffectsNeither, AffectsOrder, AffectsSamples, AsksForFields
+from wdspec.spec.language.effects import (
+    Affects,
+    AffectsNeither,
+    AffectsOrder,
+    AffectsSamples,
+    AsksForFields,
+    Drops,
+    declared_keys,
+)
 from wdspec.spec.language.expect import Expectations
-from wdspec.spec.language.functions import Calls, StageOrNone
-from wdspec.spec.language.locations import CacheOrNone, OutputOptions, RewriteRule, StorageOrNone, read_output
+from wdspec.spec.language.locations import (
+    AIStoreOrNone,
+    CacheOrNone,
+    Etl,
+    OutputOptions,
+    RewriteRule,
+    StorageOrNone,
+    read_output,
+)
 from wdspec.spec.language.options import (
     Allowances,
     Elastic,
@@ -28,7 +42,15 @@ from wdspec.spec.language.options import (
     read_epoch,
     read_errors,
 )
-from wdspec.spec.language.samples import Decoding, KeyRule, KeyRuleOrWord, RenameTargets, Scale
+from wdspec.spec.language.samples import (
+    Calls,
+    Decoding,
+    KeyRule,
+    KeyRuleOrWord,
+    RenameTargets,
+    Scale,
+    StageOrNone,
+)
 from wdspec.spec.language.steps import SkippedSteps
 from wdspec.spec.language.values import (
     SUFFIXES,
@@ -54,142 +76,151 @@ _OF_RECORDS = ", ".join(f"`{suffix}`" for kind in SUFFIXES if kind != "tar" for 
 
 
 class SourceOptions(Model):
-    """The keys that a source takes, and that `defaults` may give to all sources."""
+    """The keys of a source that may also be in `defaults`."""
 
     probability: AffectsOrder[Fraction | None] = Field(
-        None, description="Share of this source in its list, absolute: the list's must sum to 1."
+        None, description="Absolute share of this source in its list; those of a list must sum to 1."
     )
     weight: AffectsOrder[Share | None] = Field(
-        None, description="Share of this source in its list, relative to the others."
+        None, description="Share of this source, relative to the other sources in its list."
     )
     upsample: AffectsOrder[Share | None] = Field(
         None,
-        description="Multiplies the size of this source where shares go by size (no probability or weight).",
+        description="Multiplies the size of this source, if shares depend on size (no `probability` or `weight`).",
     )
     extensions: AffectsOrder[FieldPatterns | None] = Field(
         None,
-        description="Which files of a sample are wanted, others are never read: `jpg;png txt` is two fields, the "
-        "first with an alternative. All files if left out.",
+        description="Which files of a sample to read: `jpg;png txt` is two fields, the first one with an alternative. "
+        "By default all files.",
     )
-    missing: AffectsOrder[Literal["error", "skip", "none"]] = Field(
+    missing: Annotated[AffectsOrder[Literal["error", "skip", "none"]], Drops(("skip",))] = Field(
         "error",
-        description="What happens to a sample that lacks a field asked for by `extensions`, `rename`, `fields` or "
-        "`to_tuple`: an error; dropped and counted; or the value None.",
+        description="What happens to a sample without a field that `extensions`, `rename`, `fields` or `to_tuple` asks "
+        "for: `error`; `skip` drops and counts it; `none` sets the field to None.",
     )
     rename: AsksForFields[dict[str, RenameTargets]] = Field(
-        {}, description="New name of a field: `{image: jpg;png}`, the first present wins. Other fields stay."
+        {},
+        description="New names of fields: `{image: jpg;png}` takes the first one that is present. Other fields keep "
+        "their names.",
     )
     decode: AffectsSamples[Decoding | None] = Field(
         None,
-        description="How fields become values: an image decoder (`rgb8`, `rgb`, `torchrgb`, `pil`, `l8`, …), `audio`, "
-        "`video`, the extension of what a field holds (`json`, `npy`, …), `package.module:function` of its bytes, or "
-        "`raw` for none; `auto`, what comes without `decode`; a list of these, the first that fits a field wins; or a "
-        "map that sets it for each field. What it says nothing of goes by extension, with images, audio and video left "
-        "as bytes. Options follow a `+`: `rgb8+random_resized_crop=224` and `rgb8+resize=256+center_crop=224` bring "
-        "images to a size, `rgb8+upright` turns them by EXIF, `rgb8+pillow` keeps faster readers of JPEG out, "
-        "`video+frames=8`, `+fps=2` and `+clip=2s` take parts of films. docs/decoders.md has the tables.",
+        description="How to decode fields: an image decoder (`rgb8`, `rgb`, `torchrgb`, `pil`, `l8`, …), `audio`, "
+        "`video`, an extension (`json`, `npy`, …), a function of the bytes (`package.module:function`), `raw` for no "
+        "decoding, or `auto` for the default. Write one of these; a list, of which the first that fits a field is "
+        "used; or a map with a decoder for each field. Other fields are decoded by their extension; images, audio and "
+        "video stay bytes. Options follow a `+`: `rgb8+random_resized_crop=224` and `rgb8+resize=256+center_crop=224` "
+        "resize images, `rgb8+upright` rotates them by EXIF, `rgb8+pillow` uses no faster reader of JPEG; "
+        "`video+frames=8`, `+fps=2` and `+clip=2s` take parts of a video. docs/decoders.md has the tables.",
     )
     scale: AffectsSamples[Scale | None] = Field(
         None,
-        description="Factor by which images are rescaled, or the range [lo, hi] from which it is drawn "
-        "log-uniformly for each sample; all images of a sample get the same. `1` switches it off.",
+        description="Factor by which images are rescaled, or a range [lo, hi] from which it is drawn log-uniformly for "
+        "each sample. All images of a sample get the same factor. `1` turns it off.",
     )
     scaleprob: AffectsSamples[Fraction] = Field(
         1.0,
-        description="The probability that a sample is rescaled at all; never a share of the mix. Alone, the range "
-        "is that of `defaults.scale`, else [0.5, 2.0]. `0` switches rescaling off.",
+        description="Probability that a sample is rescaled; it is not a share of the mix. Without `scale`, the range "
+        "is that of `defaults.scale`, or else [0.5, 2.0]. `0` turns rescaling off.",
     )
-    select: AffectsOrder[CallableName | None] = Field(
-        None, description="`package.module:function`; keeps the samples for which it is true."
+    select: Annotated[AffectsOrder[CallableName | None], Drops()] = Field(
+        None, description="A function, `package.module:function`: only samples for which it is true are kept."
     )
     map: Calls = Field(
         (),
-        description="Functions applied to each sample after decode, scale and select: `package.module:function` from "
-        "sample to sample; or by field, `{image: [functions of its value], text: …}`. A field that is None stays so.",
+        description="Functions applied to each sample after decode, scale and select: `package.module:function` takes "
+        "and returns a sample; `{image: [functions], text: …}` applies functions to the values of fields. A field that "
+        "is None stays None.",
     )
     shuffle: AffectsOrder[Count] = Field(
         1000,
-        description="Samples a slot would hold for shuffling, on average, if this were its only source; sources share "
-        "them out by their shares.",
+        description="Average number of samples that a slot would hold for shuffling if this were its only source; "
+        "sources divide them by their shares.",
     )
     order: AffectsOrder[Literal["shuffled", "resampled", "sequential"]] = Field(
         "shuffled",
-        description="Order of the shards: a fresh permutation each pass; with replacement; as listed.",
+        description="Order of the shards: `shuffled` in a new permutation for each pass; `resampled` with replacement; "
+        "`sequential` as listed.",
     )
     interleave: AffectsOrder[Positive] = Field(
         8,
         description="How many shards a slot would read in turn, sample by sample, if this were its only source; "
-        "sources share them out by their shares, each at least 1. By default 1 with `order: sequential`.",
+        "sources divide them by their shares, at least 1 each. By default 1 with `order: sequential`.",
     )
     key: KeyRuleOrWord = Field(
         default_factory=shared(KeyRule),
-        description="Where the name of a file splits into the sample's key and the field.",
+        description="Where a file name splits into the sample's key and the field.",
     )
     rewrite: tuple[RewriteRule, ...] = Field(
-        (), description="Rewrite rules for this source, before the top ones."
+        (), description="Rewrite rules for this source; they come before those of the top level."
     )
-    aistore: AIStoreOrNone = Field(None, description="The AIStore cluster for this source; `false` for none.")
+    aistore: AIStoreOrNone = Field(
+        None, description="The AIStore cluster of this source; `false` for no cluster."
+    )
     storage: StorageOrNone = Field(
-        None, description="In place of the top `storage`, as a whole, for this source; `false` for none."
+        None, description="Replaces the whole top-level `storage` for this source; `false` removes it."
     )
-    cache: CacheOrNone = Field(None, description="The cache for this source; `false` for none.")
+    cache: CacheOrNone = Field(None, description="The cache of this source; `false` for no cache.")
     errors: Annotated[Errors, BeforeValidator(read_errors)] = Field(
         default_factory=shared(Errors),
-        description="What happens when a sample of this source cannot be read, merged over the top `errors`.",
+        description="What happens if a sample of this source cannot be read; merged over the top-level `errors`.",
     )
-    license: _Origin = Field(None, description="Terms of use: an SPDX name such as `CC-BY-4.0`, or a URL.")
-    homepage: _Origin = Field(None, description="Where the data is described: a URL.")
-    revision: _Origin = Field(None, description="Which version of the data this is, for the record.")
+    license: _Origin = Field(None, description="License: an SPDX name such as `CC-BY-4.0`, or a URL.")
+    homepage: _Origin = Field(None, description="URL of a page about the data.")
+    revision: _Origin = Field(None, description="Version of the data, for the record.")
     tags: AffectsSamples[dict[str, Any]] = Field({}, description="Constants added to every sample.")
     samples: AffectsOrder[Positive | None] = Field(
-        None, description="How many samples the source has, as declared; else as `stats` has them."
+        None, description="Number of samples in the source; by default the number in `stats`."
     )
     bytes: AffectsOrder[Size | None] = Field(
         None,
-        description="How many bytes the files in its shards have, uncompressed, likewise: a number, or text such as "
-        "`1.2TB`.",
+        description="Bytes of all files in its shards, uncompressed: a number, or text such as `1.2TB`; by default the "
+        "number in `stats`.",
     )
     # Not the samples: `auto` and the right word read the same, and a wrong one is an error.
     format: AffectsNeither[Literal["auto", Format]] = Field(
         "auto",
-        description=f"Format of the shards; `auto` goes by the name of each: {_OF_RECORDS} (compressed or not) are "
-        "sequences of records, all else is tar.",
+        description=f"Format of the shards. `auto` uses the name of each shard: {_OF_RECORDS} (compressed or not) are "
+        "sequences of records, all others are tars.",
     )
-    # Nor here: it decides whether a run ends at a shard that has nothing to give.
+    # Not the samples: it decides whether a run ends with an error at an empty shard.
     empty: AffectsNeither[Literal["error", "allow"]] = Field(
         "error",
-        description="What a shard with nothing in it is: an error, as stores and full disks make such files; or, with "
-        "`allow`, a shard of no samples.",
+        description="What an empty shard means: an error, since full disks and failed uploads leave such files; or "
+        "with `allow`, a shard without samples.",
     )
     expect: Expectations | None = Field(
-        None, description="What its samples are, as they leave it; `errors` says what happens to others."
+        None,
+        description="What the samples of the source must look like, after its own `map` and `tags`; `errors` says what "
+        "happens to other samples.",
     )
     tar: TarOptions = Field(default_factory=shared(TarOptions), description="How strictly tars are read.")
 
 
 class Source(Discreet, SourceOptions):
-    """A collection of shards, or a nested mix of such collections."""
+    """A collection of shards, or a nested mix of sources."""
 
     name: AffectsOrder[Text] = Field(
-        "", description="Unique; the key of the source's order. By default from the shards' name."
+        "",
+        description="Unique name, on which the order of its samples depends. By default from the shards' name.",
     )
     shards: AffectsOrder[Texts | None] = Field(
         None,
-        description="Where the shards are: `{000..123}` braces, `a::b`, `${variable}`, globs, `@file.txt` with one "
-        "URL a line, a directory ending in `/`; or a list of these.",
+        description="URLs or paths of the shards, with braces `{000..123}`, `a::b`, `${variable}` and globs; "
+        "`@file.txt` with one URL per line; a directory ending in `/`; or a list of these.",
     )
     dataset: "tuple[Source, ...] | None" = Field(None, description="The sources of a nested mix.")
     mix: MixOptions = Field(
         default_factory=shared(MixOptions), description="How the sources of the nested mix are mixed."
     )
     base: str = ""
-    """Absolute directory against which relative paths in ``shards`` are resolved."""
+    """Absolute directory where relative paths in ``shards`` start."""
     where: Annotated[Position | None, SkipValidation] = None
-    """Where the source stands in its file."""
+    """Its position in the file."""
 
     @property
     def leaves(self) -> "Iterator[Source]":
-        """The sources with shards in this one, depth first: itself, if it is no nested mix."""
+        """The sources with shards in this one, depth first; only itself, unless it is a nested mix."""
         if self.dataset is None:
             yield self
         for source in self.dataset or ():
@@ -197,87 +228,99 @@ class Source(Discreet, SourceOptions):
 
     @property
     def mixes(self) -> "Iterator[Source]":
-        """The nested mixes in this one, depth first, and itself, if it is one."""
+        """The nested mixes in this one, depth first, starting with itself if it is one."""
         if self.dataset is not None:
             yield self
             for source in self.dataset:
                 yield from source.mixes
 
+    @property
+    def drops_samples(self) -> bool:
+        """Whether samples may be dropped because of their content, so that they must be read to know which ones remain.
+
+        A key that drops samples declares so where it is defined (`Drops`).
+        """
+        return any(key.drops_samples(self) for key in declared_keys(type(self)))
+
 
 class Spec(Discreet):
-    """A spec, for one split and one environment."""
+    """A spec of one split and one environment."""
 
     wdspec: AffectsNeither[Integer] = Field(
-        1, description="Version of the format.", json_schema_extra={"const": 1}
+        1, description="Version of the spec language.", json_schema_extra={"const": 1}
     )
     name: AffectsNeither[Text | None] = Field(None, description="Name of the spec.")
     description: AffectsNeither[Text | None] = Field(None, description="What it is for.")
     dataset: tuple[Source, ...] = Field(description="The sources.")
     mix: MixOptions = Field(default_factory=shared(MixOptions), description="How the sources are mixed.")
-    seed: AffectsOrder[Seed] = Field(0, description="Seed of all order and randomness.")
-    map: Calls = Field((), description="Functions applied to each sample after mixing, as in a source.")
+    seed: AffectsOrder[Seed] = Field(0, description="Seed of the order and of all randomness.")
+    map: Calls = Field(
+        (), description="Functions applied to each sample after mixing; see the `map` of a source."
+    )
     fields: AsksForFields[FieldPatterns | None] = Field(
-        None, description="The fields to keep: `image text`, or a list; `a;b` takes the first present."
+        None,
+        description="Fields to keep: `image text`, or a list. `a;b` takes the first one that is present.",
     )
     to_tuple: AsksForFields[FieldPatterns | None] = Field(
-        None, description="Deliver tuples of these fields instead of dicts: `image;jpg text`, or a list."
+        None, description="Return tuples of these fields instead of dicts: `image;jpg text`, or a list."
     )
-    stage: StageOrNone = Field(None, description="A function from an iterator of samples to another.")
+    stage: StageOrNone = Field(
+        None, description="A function that takes an iterator of samples and returns another one."
+    )
     batch: Annotated[Batch, BeforeValidator(read_batch)] | None = Field(
-        None, description="Samples in a batch for each rank, or `{global_size: n}` over all ranks."
+        None, description="Samples per batch of each rank, or `{global_size: n}` over all ranks."
     )
     epoch: Annotated[Epoch, BeforeValidator(read_epoch)] | None = Field(
         None,
-        description="Samples in an epoch over all ranks together, or `{batches: n}` global batches, or `pass`: every "
-        "sample once. Endless if left out.",
+        description="Samples per epoch over all ranks together, or `{batches: n}` global batches, or `pass` for every "
+        "sample once. By default an epoch is endless.",
     )
     skip: SkippedSteps = Field(
-        (), description="Steps to leave out, counted as `wdspec batch` does: `1200..1260`, or a list."
+        (), description="Steps to leave out, numbered as in `wdspec batch`: `1200..1260`, or a list."
     )
-    elastic: Elastic | None = Field(None, description="The canonical topology; by default the first run's.")
+    elastic: Elastic | None = Field(
+        None, description="The canonical topology; by default that of the first run."
+    )
     rewrite: tuple[RewriteRule, ...] = Field(
-        (), description="Rules that rewrite URLs; the first that changes a URL wins."
+        (), description="Rules that rewrite URLs; the first one that changes a URL is used."
     )
     aistore: AIStoreOrNone = Field(None, description="An AIStore cluster that serves remote shards.")
     storage: StorageOrNone = Field(
         None,
-        description="How object stores are reached: server, profile, region, and where logins are. By default as every "
-        "program that uses their packages reaches them.",
+        description="How to access object stores: server, profile, region, and where logins are. By default, the "
+        "settings of the packages that read them.",
     )
     cache: CacheOrNone = Field(None, description="A directory that keeps copies of remote shards.")
     errors: Annotated[Errors, BeforeValidator(read_errors)] = Field(
         default_factory=shared(Errors),
-        description="What happens when a sample cannot be read: `raise`, `skip`, or a map with a budget.",
+        description="What happens if a sample cannot be read: `raise`, `skip`, or a map with a budget.",
     )
-    # Not the order by itself: the numbers in it enter by the shares that are made of them, and by the counts of a pass.
+    # Not the order by itself: its numbers enter through the shares that they set, and through the counts of a pass.
     stats: AffectsNeither[Text | None] = Field(
         None,
-        description="A file that `wdspec stats` wrote: its numbers stand in for `samples` and `bytes` of sources that "
-        "declare none, and `epoch: pass` counts only shards that changed since.",
+        description="A file from `wdspec stats`: its numbers are used for sources without `samples` or `bytes`, and "
+        "with `epoch: pass` only shards that have changed since are counted.",
     )
     loader: LoaderOptions = Field(
-        default_factory=shared(LoaderOptions), description="Arguments of the torch DataLoader."
+        default_factory=shared(LoaderOptions), description="Workers and arguments of the torch DataLoader."
     )
     output: Annotated[OutputOptions, BeforeValidator(read_output)] | None = Field(
         None,
-        description="Where `wdspec process` writes the samples, shard by shard. Training has no use for it.",
+        description="Where `wdspec process` writes the samples, shard by shard. Training ignores it.",
     )
-    allow: AffectsNeither[Allowances] = Field((), description="What is off by default and wanted: `pickle`.")
-    # The order of a pass, which ends with it; elsewhere it is a cut.
+    allow: AffectsNeither[Allowances] = Field(
+        (), description="What to allow that is off by default: `pickle`."
+    )
+    # The order of a pass, which ends there; in other epochs it only ends the run.
     limit: Annotated[Positive | None, Affects("order", only="`epoch: pass`")] = Field(
-        None, description="Stop after so many samples, in whole global batches, for smoke runs."
+        None, description="Stop after this many samples, in whole global batches, for smoke tests."
     )
     split: str | None = None
     environment: str | None = None
     file: str | None = None
-    """The file the spec was read from, as the user named it."""
+    """The file of the spec, as the user named it."""
     folder: str = ""
-    """Absolute path of that file's folder, where the user's functions are looked for first; empty without a file."""
-
-    @property
-    def is_pass(self) -> bool:
-        """Whether every epoch is one finite pass that gives each sample once (`epoch: pass`)."""
-        return self.epoch is not None and self.epoch.remainder is not None
+    """Absolute directory of that file, where user functions are looked for first; empty if there is no file."""
 
     def __repr__(self) -> str:
         sources = self.sources
@@ -286,21 +329,57 @@ class Spec(Discreet):
         return redacted_urls(in_a_line(self, [("sources", " and ".join([*shown, *more]))]))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the keys of the top level, and a table of the sources."""
+        """The keys of the top level and a table of the sources, for notebooks."""
         return sources_as_html(self.name or self.file or "spec", self, self.sources)
 
     def of(self, sources: Iterable[Source]) -> "Spec":
-        """The spec with these of its sources alone, in one list without shares."""
+        """The spec with only these sources, in one list without shares."""
         unshared = {"probability": None, "weight": None, "upsample": None}
         kept = tuple(source.model_copy(update=unshared) for source in sources)
         return self.model_copy(update={"dataset": kept, "mix": MixOptions()})
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """All sources that have shards, depth first, in file order."""
+        """All sources with shards, depth first, in file order."""
         return tuple(leaf for source in self.dataset for leaf in source.leaves)
 
     @property
     def sources_by_name(self) -> tuple[Source, ...]:
-        """The same in the order of their names, which is what the order goes by: a list's own order means nothing."""
+        """All sources with shards, sorted by name: samples are ordered by the names, not by the lists."""
         return tuple(sorted(self.sources, key=lambda source: source.name))
+
+    @property
+    def is_pass(self) -> bool:
+        """Whether an epoch is one finite pass over every sample (`epoch: pass`)."""
+        return self.epoch is not None and self.epoch.remainder is not None
+
+    @property
+    def functions(self) -> dict[str, list[str]]:
+        """The names of all user functions, by the key that has them."""
+        collation = None if self.batch is None else self.batch.collate
+        decoders = [
+            name
+            for source in self.sources
+            if source.decode is not None
+            for name in (*source.decode.names, *source.decode.fields.values())
+        ]
+        return {
+            "map": [
+                call.call for calls in (self.map, *(source.map for source in self.sources)) for call in calls
+            ],
+            "select": [source.select for source in self.sources if source.select],
+            "stage": [] if self.stage is None else [self.stage.call],
+            "collate": [] if collation is None else collation.functions,
+            "decode": [name for name in decoders if ":" in name],
+        }
+
+    def etl_of(self, source: Source) -> Etl | None:
+        """The ETL of AIStore through which a source is read: its own, or that of the spec unless the source turns it
+        off."""
+        for holder in (source, self):
+            if "aistore" in holder.model_fields_set:
+                if holder.aistore is None:
+                    return None
+                if "etl" in holder.aistore.model_fields_set:
+                    return holder.aistore.etl
+        return None

@@ -1,27 +1,27 @@
-"""A YAML document as a tree in which every value knows where it was written.
+"""The tree of a spec: values that know where they were written.
 
-Trees are immutable and share what they can: merging files, overlays and defaults makes new maps over the same
-leaves, so a problem found after all merging still points at the line somebody wrote.
-
-One rule for laying one tree over another: maps merge, lists and scalars replace, `rewrite` and `allow` join.
+Trees are immutable and share their parts. Merging files, overlays and defaults makes new maps of the same leaves, so
+a problem found after merging still points at the line that the user wrote. `merge` is the only way to lay one tree over
+another: maps merge, lists and scalars replace, `rewrite` and `allow` are joined.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from operator import is_
 from typing import Any, NamedTuple, overload
 
 from wdspec.base.redaction import masked_line
 
-_LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML takes for the end of a line
+_LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML accepts as the end of a line
 
 
 class Position(NamedTuple):
-    """A position in a text: the file as the user named it, and line and column counted from 1.
+    """A position in a text: the file as the user named it, and line and column, counted from 1.
 
-    Where there is no text (a spec given as a dict) line and column are 0 and ``file`` says what it was.
+    Without a text (a spec given as a dict) line and column are 0, and ``file`` is a path such as `spec['dataset']`.
     """
 
     file: str
@@ -33,12 +33,12 @@ class Position(NamedTuple):
 
 
 class Origin:
-    """The text a tree was read from.
+    """The text that a tree was read from.
 
     Args:
-        name: what messages call it: the file as the user named it, or `--set a=1`.
-        directory: absolute; what relative paths written in it are relative to.
-        text: the text, or None where there is none (a dict).
+        name: how messages call it: the file as the user named it, or `--set a=1`.
+        directory: absolute; relative paths in the text start here.
+        text: None if there is no text (a dict).
     """
 
     __slots__ = ("_lines", "_text", "directory", "name")
@@ -50,26 +50,23 @@ class Origin:
         self._lines: list[str] | None = None
 
     def line(self, number: int) -> str | None:
-        """The line with this number, counted from 1, or None."""
+        """Return a line, counted from 1; None if the file is shorter."""
         if self._lines is None:
             self._lines = [] if self._text is None else _LINE_END.split(self._text)
         return self._lines[number - 1] if 1 <= number <= len(self._lines) else None
 
     def shown(self, number: int) -> str | None:
-        """The same line with a `*` for each character of a secret."""
+        """The same line with every character of a secret replaced by `*`."""
         return None if self.line(number) is None or not self._lines else masked_line(self._lines, number - 1)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Node:
-    """A value with its position; `size` counts the nodes in it, as often as they are referred to."""
+    """A value and its position."""
 
-    __slots__ = ("column", "line", "origin", "size")
-
-    def __init__(self, origin: Origin, line: int, column: int) -> None:
-        self.origin = origin
-        self.line = line
-        self.column = column
-        self.size = 1
+    origin: Origin
+    line: int
+    column: int
 
     @property
     def position(self) -> Position:
@@ -78,64 +75,53 @@ class Node:
 
     @property
     def length(self) -> int:
-        """How many characters of its line belong to it, as far as known."""
+        """How many characters of its line it takes, as far as known."""
+        return 1
+
+    @property
+    def size(self) -> int:
+        """How many nodes are in it. A node that is referred to twice counts twice."""
         return 1
 
     def scalar(self, value: Any, **options: Any) -> Scalar:
-        """A scalar at the position of this node; `options` as `Scalar` takes them."""
+        """Make a scalar at the position of this node; `options` are those of `Scalar`."""
         return Scalar(self.origin, self.line, self.column, value, **options)
 
     def list_of(self, items: Iterable[Node]) -> ListNode:
-        """A list at the position of this node."""
-        return ListNode(self.origin, self.line, self.column, items)
+        """Make a list at the position of this node."""
+        return ListNode(self.origin, self.line, self.column, tuple(items))
 
     def key_or_self(self, key: str) -> Node:
-        """What to point at for a key: the key where the node has it, else the node."""
+        """Where to point for a key: at the key if this node has it, else at the node."""
         return self
 
     def value_or_self(self, key: str) -> Node:
-        """What to point at for the value of a key, likewise."""
+        """Where to point for the value of a key: at the value if there is one, else at the node."""
         return self
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Scalar(Node):
-    """Text, a number, a truth value or nothing.
+    """Text, a number, true, false or null."""
 
-    `offset` is the distance from the node's column to its first character where value and file agree character
-    by character (plain: 0, simply quoted: 1), else None. `directory` is set where a path in it was begun by a
-    variable that was given elsewhere. `text` is how a number or truth value was spelt. `spans` says, where
-    variables were replaced, which index of the value stands at which index of the text in the file.
-    """
-
-    __slots__ = ("directory", "offset", "spans", "text", "value", "width")
-
-    def __init__(
-        self,
-        origin: Origin,
-        line: int,
-        column: int,
-        value: Any,
-        *,
-        offset: int | None = None,
-        width: int = 1,
-        directory: str | None = None,
-        text: str | None = None,
-        spans: tuple[tuple[int, int], ...] = ((0, 0),),
-    ) -> None:
-        super().__init__(origin, line, column)
-        self.value = value
-        self.spans = spans
-        self.text = text
-        self.offset = offset
-        self.width = width
-        self.directory = directory
+    value: Any
+    offset: int | None = None
+    """Distance from the node's column to the first character of the value (0 if plain, 1 in quotes); None if the value
+    and the text of the file differ in more than this."""
+    width: int = 1
+    directory: str | None = None
+    """Where the value starts as a relative path, if a variable that was set elsewhere begins it."""
+    text: str | None = None
+    """How a number, true or false was spelled."""
+    spans: tuple[tuple[int, int], ...] = ((0, 0),)
+    """Where variables were replaced: pairs of an index in the value and the index in the file that it comes from."""
 
     @property
     def length(self) -> int:
         return self.width
 
     def column_at(self, index: int) -> int | None:
-        """The column of a character of the value, or None where value and file do not agree."""
+        """The column of a character of the value; None if that is unknown."""
         if self.offset is None:
             return None
         start, written = max(span for span in self.spans if span[0] <= index)
@@ -143,7 +129,7 @@ class Scalar(Node):
 
     @property
     def written(self) -> str:
-        """The value as text, spelt as the user spelt it: `007` stays `007`."""
+        """The value as text, as the user spelled it: `007` stays `007`."""
         if self.text is not None:
             return self.text
         if self.value is None:
@@ -152,52 +138,63 @@ class Scalar(Node):
 
     @property
     def base(self) -> str:
-        """The directory against which it is resolved if it is a relative path."""
+        """The directory where the value starts if it is a relative path."""
         return self.origin.directory if self.directory is None else self.directory
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ListNode(Node):
     """A list."""
 
-    __slots__ = ("items",)
+    items: tuple[Node, ...]
+    _size: int = field(default=0, init=False)
 
-    def __init__(self, origin: Origin, line: int, column: int, items: Iterable[Node]) -> None:
-        super().__init__(origin, line, column)
-        self.items = tuple(items)
-        self.size += sum(item.size for item in self.items)
+    @property
+    def size(self) -> int:
+        if not self._size:  # computed once: with aliases a small file holds very many nodes
+            self._size = 1 + sum(item.size for item in self.items)
+        return self._size
 
-    def mapped(self, change: Callable[[Node], Node]) -> ListNode:
-        """The list of what its items become; itself, where none changes."""
+    def map(self, change: Callable[[Node], Node]) -> ListNode:
+        """Apply a function to each item; returns this list if nothing changes."""
         items = [change(item) for item in self.items]
         return self if all(map(is_, items, self.items)) else self.list_of(items)
 
 
 class MapEntry(NamedTuple):
-    """One key of a map with its value."""
+    """A key of a map and its value."""
 
     key: Scalar
     value: Node
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class MapNode(Node):
     """A map from text to values, in file order."""
 
-    __slots__ = ("entries",)
+    entries: Mapping[str, MapEntry]
+    _size: int = field(default=0, init=False)
 
-    def __init__(self, origin: Origin, line: int, column: int, entries: Mapping[str, MapEntry]) -> None:
-        super().__init__(origin, line, column)
-        self.entries = entries
-        self.size += sum(entry.value.size for entry in entries.values())
+    @property
+    def size(self) -> int:
+        if not self._size:
+            self._size = 1 + sum(entry.value.size for entry in self.entries.values())
+        return self._size
 
     def get(self, key: str) -> Node | None:
-        """The value of a key, or None where it is absent or null."""
+        """Return the value of a key, or None if it is missing or null."""
         entry = self.entries.get(key)
         if entry is None or (isinstance(entry.value, Scalar) and entry.value.value is None):
             return None
         return entry.value
 
+    def map_at(self, key: str) -> MapNode | None:
+        """Return the value of a key if it is a map."""
+        value = self.get(key)
+        return value if isinstance(value, MapNode) else None
+
     def key(self, key: str) -> Scalar:
-        """The key itself, to point at."""
+        """Return the key itself, to point at."""
         return self.entries[key].key
 
     def key_or_self(self, key: str) -> Node:
@@ -217,19 +214,19 @@ class MapNode(Node):
         return self.with_entries({name: entry for name, entry in self.entries.items() if name not in keys})
 
     def setting(self, key: str, value: Node) -> MapNode:
-        """The same map with one more, or one other, entry."""
+        """The same map with one entry added or replaced."""
         held = self.entries.get(key)
         name = held.key if held else Scalar(value.origin, value.line, value.column, key)
         return self.with_entries({**self.entries, key: MapEntry(name, value)})
 
 
 def is_null(node: Node | None) -> bool:
-    """Whether a node says `null`, which stands for absence."""
+    """Whether a node is `null`, which means the same as leaving the key out."""
     return isinstance(node, Scalar) and node.value is None
 
 
 def plain(node: Node) -> Any:
-    """The tree as dicts, lists and scalars; keys whose value is null are left out."""
+    """Convert a tree to dicts, lists and scalars, without keys whose value is null."""
     if isinstance(node, Scalar):
         return node.value
     if isinstance(node, ListNode):
@@ -239,7 +236,7 @@ def plain(node: Node) -> Any:
 
 
 def scalars(node: Node) -> Iterator[Scalar]:
-    """Every scalar value in the tree."""
+    """Iterate over every scalar value of a tree."""
     pending = [node]
     while pending:
         at = pending.pop()
@@ -252,10 +249,10 @@ def scalars(node: Node) -> Iterator[Scalar]:
 
 
 def locate(node: Node, path: Iterable[str | int]) -> Node:
-    """The node at a path, as near as the tree goes.
+    """Find the node at a path, or the nearest one above it.
 
-    Steps the tree does not have are passed over: a model may be reached by a shorthand, so that the path
-    `batch, size` of the model is the single value `batch: 32` of the file.
+    Steps that the tree does not have are ignored, since a shorthand has fewer levels than the model: `batch, size` is
+    the single value of `batch: 32`.
     """
     for step in path:
         if isinstance(node, MapNode) and step in node.entries:
@@ -267,7 +264,7 @@ def locate(node: Node, path: Iterable[str | int]) -> Node:
 
 JOINED = frozenset({"rewrite", "allow"})
 _FREE_FORM = frozenset({"vars", "tags", "args", "rename", "decode"})
-"""Keys below which names are the user's own, so that `rewrite` there is no list of rules."""
+"""Keys with names that the user chooses: a `rewrite` below them is not a list of rules."""
 
 
 @overload
@@ -275,10 +272,10 @@ def merge(below: Node | None, above: MapNode, *, joins: bool = True) -> MapNode:
 @overload
 def merge(below: Node | None, above: Node, *, joins: bool = True) -> Node: ...
 def merge(below: Node | None, above: Node, *, joins: bool = True) -> Node:
-    """The tree `above` laid over `below`.
+    """Lay the tree `above` over `below`.
 
-    `null` replaces like any scalar: it stays in the tree as a mark of absence, so that an overlay kept in one
-    file can remove a key that another file sets.
+    `null` replaces a value like any other scalar. It stays in the tree, so that one file can remove a key that another
+    file sets.
     """
     if not isinstance(below, MapNode) or not isinstance(above, MapNode):
         return above
@@ -288,15 +285,15 @@ def merge(below: Node | None, above: Node, *, joins: bool = True) -> Node:
         if held is None:
             merged[name] = entry
         elif joins and name in JOINED:
-            merged[name] = MapEntry(entry.key, _joined(entry.value, held.value))
+            merged[name] = MapEntry(entry.key, _join(entry.value, held.value))
         else:
             value = merge(held.value, entry.value, joins=joins and name not in _FREE_FORM)
             merged[name] = MapEntry(entry.key if value is entry.value else held.key, value)
     return above.with_entries(merged)
 
 
-def _joined(near: Node, far: Node) -> Node:
-    """Both lists, the nearer first; `null` above removes what is below."""
+def _join(near: Node, far: Node) -> Node:
+    """Both lists, the nearer one first. `null` in the nearer place removes the other."""
     if is_null(near) or is_null(far):
         return near
     items = [*(near.items if isinstance(near, ListNode) else (near,))]

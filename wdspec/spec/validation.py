@@ -1,6 +1,6 @@
-"""Trees -> models: pydantic checks the values, and what it finds is reported in our words, at the value's position.
+"""Trees -> models. pydantic checks the values; its errors are reported in our words, at the position of the value.
 
-Which keys may stand where, and what somebody who wrote another one may have meant.
+Unknown keys are found before, with a hint at the key that the user may have meant.
 """
 
 from __future__ import annotations
@@ -22,6 +22,13 @@ from wdspec.spec.spec import Source, SourceOptions, Spec
 from wdspec.spec.tree import ListNode, MapEntry, MapNode, Node, Scalar, locate, plain
 
 M = TypeVar("M", bound=Model)
+
+MERGED_TOP = ("extends", "vars", "environments", "splits", "defaults")
+"""Top-level keys that are applied before models are made."""
+MERGED_SOURCE = ("spec", "defaults")
+"""Keys of sources that are applied before models are made."""
+_MERGED: dict[type[Model], tuple[str, ...]] = {Spec: MERGED_TOP, Source: MERGED_SOURCE}
+
 _OURS = re.compile(r"[EW]\d{3}")
 _BOUNDS = {
     "greater_than_equal": ("at least", "ge"),
@@ -29,18 +36,25 @@ _BOUNDS = {
     "less_than_equal": ("at most", "le"),
     "less_than": ("below", "lt"),
 }
+_EXPECTED = {
+    "string_type": "text",
+    "dict_type": "a map",
+    "model_type": "a map",
+    "model_attributes_type": "a map",
+    "tuple_type": "a list",
+    "list_type": "a list",
+}
 
 
-def checked(
+def make_model(
     node: MapNode, model: type[M], extra: Mapping[str, Any], problems: Problems
 ) -> tuple[M | None, frozenset[str]]:
-    """The model of a map, and the keys that are wrong.
+    """Make the model of a map; returns it with the keys whose values are wrong.
 
-    Where keys are wrong the model is made without them, so that the others can be looked at further; it is None
-    if nothing can be made at all.
+    The model is made without wrong keys, so that the others can be checked further. It is None if that is impossible.
 
     Args:
-        extra: values for fields that are no keys.
+        extra: values of fields that are not keys, or in place of those in the map.
     """
     data = {**plain(node), **extra}
     try:
@@ -49,11 +63,10 @@ def checked(
         details = error.errors(include_url=False)
     paths = [detail["loc"] for detail in details]
     for detail in details:
-        follows = detail["type"] == "too_short" and any(
-            p != detail["loc"] == p[: len(detail["loc"])] for p in paths
-        )
-        if not follows:  # a list is too short, too, when its only item is wrong
-            _note(detail, node, problems)
+        path = detail["loc"]
+        follows = detail["type"] == "too_short" and any(p != path == p[: len(path)] for p in paths)
+        if not follows:  # a list is also too short if its only item is wrong
+            _add_problem(detail, node, problems)
     bad = frozenset(str(detail["loc"][0]) for detail in details if detail["loc"])
     try:
         return model.model_validate({key: value for key, value in data.items() if key not in bad}), bad
@@ -61,12 +74,12 @@ def checked(
         return None, bad
 
 
-def _note(detail: Any, node: MapNode, problems: Problems) -> None:
+def _add_problem(detail: Any, node: MapNode, problems: Problems) -> None:
     kind, path, given = detail["type"], detail["loc"], detail.get("input")
     context = detail.get("ctx", {})
     at = locate(node, path)
     advice = remedy(path, given)
-    name = _name(path, node)
+    name = _name_of(path, node)
     if _OURS.fullmatch(kind):
         problems.add(kind, at, context["message"], context["hint"] or advice)
     elif kind == "literal_error":
@@ -91,18 +104,8 @@ def _note(detail: Any, node: MapNode, problems: Problems) -> None:
         problems.add("E202", at, f"`{name}` cannot be {shown(given)}", advice)
 
 
-_EXPECTED = {
-    "string_type": "text",
-    "dict_type": "a map",
-    "model_type": "a map",
-    "model_attributes_type": "a map",
-    "tuple_type": "a list",
-    "list_type": "a list",
-}
-
-
-def _name(path: tuple[Any, ...], node: MapNode) -> str:
-    """The last key on a path that somebody wrote, which is what the user knows the value by."""
+def _name_of(path: tuple[Any, ...], node: MapNode) -> str:
+    """The last key on a path that is in the file: the name by which the user knows the value."""
     names = [
         step
         for depth, step in enumerate(path)
@@ -116,23 +119,16 @@ def _either(choices: list[str]) -> str:
     return " or ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
 
 
-MERGED_TOP = ("extends", "vars", "environments", "splits", "defaults")
-"""Top-level keys that have taken effect before the models are made."""
-MERGED_SOURCE = ("spec", "defaults")
-"""The same for sources."""
-_MERGED: dict[type[Model], tuple[str, ...]] = {Spec: MERGED_TOP, Source: MERGED_SOURCE}
-
-
 @cache
 def keys_of(model: type[Model]) -> tuple[str, ...]:
-    """The keys of a model in the order of the reference: its fields that have a description."""
+    """The keys of a model in the order of the reference: its fields with a description."""
     fields = model.model_fields
     return tuple(field.alias or name for name, field in fields.items() if field.description)
 
 
 @cache
 def maps_of(model: type[Model]) -> dict[str, type[Model]]:
-    """The keys of a model that take maps with keys of their own, or lists of such maps, but `dataset`."""
+    """The keys of a model whose values are maps with keys, or lists of such maps; except `dataset`."""
     fields = ((field.alias or name, inner_model(field)) for name, field in model.model_fields.items())
     return {
         key: inner
@@ -142,46 +138,44 @@ def maps_of(model: type[Model]) -> dict[str, type[Model]]:
 
 
 def check_keys(node: MapNode, model: type[Model], where: str, problems: Problems) -> MapNode:
-    """The map without the keys its model does not know, each of which is a problem."""
+    """Remove the keys that a model does not have; each one is a problem."""
     known = keys_of(model)
     inner_models = maps_of(model)
     entries: dict[str, MapEntry] = {}
     for name, entry in node.entries.items():
         if name in known:
             inner = inner_models.get(name)
-            value = _inside(entry.value, inner, f"in `{name}`", problems) if inner else entry.value
+            value = _check_inside(entry.value, inner, f"in `{name}`", problems) if inner else entry.value
             entries[name] = entry if value is entry.value else MapEntry(entry.key, value)
         elif name not in _MERGED.get(model, ()):
-            message = f"unknown key `{name[:60]}` {where}"
-            problems.add(
-                "E201", entry.key, message, "" if problems.full else _hint(name, model, known, entry.value)
-            )
-    return (
-        node if len(entries) == len(node.entries) and entries == node.entries else node.with_entries(entries)
-    )
+            hint = "" if problems.full else _hint(name, model, known, entry.value)
+            problems.add("E201", entry.key, f"unknown key `{name[:60]}` {where}", hint)
+    if len(entries) == len(node.entries) and entries == node.entries:
+        return node
+    return node.with_entries(entries)
+
+
+def _check_inside(value: Node, model: type[Model], where: str, problems: Problems) -> Node:
+    if isinstance(value, MapNode):
+        return check_keys(value, model, where, problems) if model.takes(value.entries) else value
+    if isinstance(value, ListNode):
+        return value.map(
+            lambda item: _check_inside(item, model, where, problems) if isinstance(item, MapNode) else item
+        )
+    return value
 
 
 def stands_for(key: str, node: MapNode, known: Sequence[str]) -> bool:
-    """Whether a map has, instead of a key, an unknown one that the message will say means it."""
+    """Whether a map has an unknown key whose hint will name this one, so that it need not be reported as missing."""
     return any(
-        _called(name, Spec) == key or nearest(name, (*known, key)) == key
+        _meaning(name, Spec) == key or nearest(name, (*known, key)) == key
         for name in list(node.entries)[:50]
         if name not in known
     )
 
 
-def _inside(value: Node, model: type[Model], where: str, problems: Problems) -> Node:
-    if isinstance(value, MapNode):
-        return check_keys(value, model, where, problems) if model.takes(value.entries) else value
-    if isinstance(value, ListNode):
-        return value.mapped(
-            lambda item: _inside(item, model, where, problems) if isinstance(item, MapNode) else item
-        )
-    return value
-
-
-def _called(name: str, model: type[Model]) -> str | None:
-    """The key that somebody who writes this name may mean."""
+def _meaning(name: str, model: type[Model]) -> str | None:
+    """The key that a user of another tool may mean by a name."""
     folded = name.strip().lower().replace("-", "_")
     return KEYS_IN.get(model.__name__, {}).get(folded) or KEYS.get(folded)
 
@@ -200,13 +194,12 @@ def _hint(name: str, model: type[Model], known: tuple[str, ...], value: Node) ->
         return f"put it in a source, under `dataset:`: `- {name}: …`"
     if advice := advice_on(folded, model.__name__, value.value if isinstance(value, Scalar) else None):
         return advice
-    meant = _called(name, model)
+    meant = _meaning(name, model)
     if meant is not None:
         meant = meant.removeprefix("loader.") if model is LoaderOptions else meant
         if model is Spec and meant in keys_of(Source):
-            within = (
-                "under `dataset:`" if meant == "shards" else "in a source, or in `defaults:` for all of them"
-            )
-            return f"did you mean `{meant}`? It stands {within}"
+            is_shards = meant == "shards"
+            place = "under `dataset:`" if is_shards else "in a source, or in `defaults:` for all of them"
+            return f"did you mean `{meant}`? It belongs {place}"
         return f"did you mean `{meant}`?"
     return did_you_mean(name, mine) or f"the keys here are {', '.join(sorted(mine))}"

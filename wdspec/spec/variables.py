@@ -1,4 +1,4 @@
-"""`${name}` and `${name:-default}`: found in every value of a tree, never in keys."""
+"""Variables: `${name}` and `${name:-default}`, which may be in any value and never in keys."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from wdspec.base.errors import did_you_mean
 from wdspec.spec.language.values import RESERVED_VARIABLES
 from wdspec.spec.problems import Problems, shown
 from wdspec.spec.tree import ListNode, MapEntry, MapNode, Node, Scalar, is_null, plain, scalars
-from wdspec.spec.yaml import MAX_NODES, typed
+from wdspec.spec.yaml import MAX_NODES, parse_scalar
 
 MAX_TEXT = 65_536
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Reference(NamedTuple):
-    """One `${…}` in a text: from `start` to `end`, with the text after `:-` if there is one."""
+    """A `${…}` in a text, from `start` to `end`; `default` is the text after `:-`."""
 
     start: int
     end: int
@@ -26,7 +26,7 @@ class Reference(NamedTuple):
 
 
 class MalformedReferenceError(ValueError):
-    """A `${` that is not a variable; `index` is where it begins."""
+    """A `${` that is not a variable; `index` is where it starts."""
 
     def __init__(self, message: str, index: int) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class MalformedReferenceError(ValueError):
 
 
 def references(text: str) -> Iterator[Reference]:
-    """The variables of a text in order, those in defaults not counted; `$${` is passed over.
+    """Iterate over the variables of a text, not over those in defaults. `$${` is skipped.
 
     Raises:
         MalformedReferenceError: a `${` without a name or without its `}`.
@@ -73,14 +73,14 @@ def _closing(text: str, at: int, start: int) -> int:
 
 
 class Scope:
-    """The values that variables have: arguments, then the environment, then the spec's own `vars`.
+    """The values of variables: from arguments, then from environment variables, then from the spec's `vars`.
 
     Args:
-        arguments: from `--var` or `load(vars=…)`, as nodes.
-        environ: the process environment; `WDS_name` gives `${name}`.
+        arguments: from `--var` or `load(vars=…)`.
+        environ: the environment variables; `WDS_name` is `${name}`.
         own: the merged `vars` of the spec.
-        working_directory: what relative paths in environment variables are relative to.
-        problems: where what is wrong is noted.
+        working_directory: relative paths in environment variables start here.
+        problems: collects what is wrong.
     """
 
     def __init__(
@@ -102,18 +102,22 @@ class Scope:
         self._nodes = 0
 
     def expand(self, node: Node) -> Node:
-        """The tree with all variables replaced; what cannot be replaced is noted as a problem and left."""
+        """Replace all variables of a tree. One that cannot be replaced is a problem, and stays."""
         if isinstance(node, Scalar):
-            return self._scalar(node)
+            return self._scalar(node) if isinstance(node.value, str) and "${" in node.value else node
         if isinstance(node, ListNode):
-            return node.mapped(self.expand)
+            return node.map(self.expand)
         assert isinstance(node, MapNode)
+        return self.expand_map(node)
+
+    def expand_map(self, node: MapNode) -> MapNode:
+        """Replace all variables of a map."""
         entries = {}
         changed = False
         for name, (key, value) in node.entries.items():
             if "${" in name and "$${" not in name:
-                hint = "write the name out: variables stand only in values"
-                self._problems.add("E111", key, "a key cannot hold a variable", hint)
+                hint = "write the name out: only values can have variables"
+                self._problems.add("E111", key, "a key cannot contain a variable", hint)
             new = self.expand(value)
             changed = changed or new is not value
             entries[name] = MapEntry(key, new)
@@ -127,22 +131,20 @@ class Scope:
         return expanded
 
     def _expanded(self, node: Scalar) -> Node:
-        text = node.value
-        if not isinstance(text, str) or "${" not in text:
-            return node
+        text: str = node.value
         try:
             found = list(references(text))
         except MalformedReferenceError as error:
             column = node.column_at(error.index)
-            hint = "write `${name}` or `${name:-default}`; `$${` stands for a literal `${`"
-            self._problems.add("E110", node, str(error), hint, column=column, length=2 if column else None)
+            hint = "write `${name}` or `${name:-default}`; for a literal `${` write `$${`"
+            self._problems.add("E110", node, str(error), hint, column=column, length=2)
             return node
         if len(found) == 1 and (found[0].start, found[0].end) == (0, len(text)):
             return self._whole(found[0], node)
         return self._interpolated(found, node)
 
     def _whole(self, reference: Reference, node: Scalar) -> Node:
-        """A scalar that is one variable takes over its value with its type, at the scalar's own position."""
+        """The value of the only variable of a scalar, with its type, at the position of the scalar."""
         value = self._value(reference, node)
         if value is None:
             return node
@@ -171,7 +173,7 @@ class Scope:
             if value is None:
                 return node
             if not isinstance(value, Scalar):
-                hint = "only a text or number can stand inside a text"
+                hint = "only text and numbers can be part of a text"
                 self._problems.add("E112", node, f"`${{{reference.name}}}` is {shown(plain(value))}", hint)
                 return node
             if reference.start == 0 and isinstance(value.value, str) and value.value:
@@ -183,7 +185,7 @@ class Scope:
         text = "".join(pieces)
         if len(text) > MAX_TEXT:
             message = f"with its variables this text has {len(text):,} characters; the limit is {MAX_TEXT:,}"
-            self._problems.add("E110", node, message, "look for variables that repeat each other")
+            self._problems.add("E110", node, message, "look for variables that repeat one another")
             return node
         return node.scalar(
             text,
@@ -194,17 +196,16 @@ class Scope:
         )
 
     def _value(self, reference: Reference, node: Scalar) -> Node | None:
-        """What a variable stands for; None, and a problem, when nothing."""
+        """The value of a variable; None, and a problem, if it has none."""
         name = reference.name
         if name in RESERVED_VARIABLES:
-            message = f"`${{{name}}}` would be read from `WDS_{name}`, which is a setting of wdspec itself"
+            message = f"`${{{name}}}` would be read from `WDS_{name}`, which is a setting of wdspec"
             self._problems.add("E109", node, message, "choose another name")
             return None
         if name in self._open:
             chain = " -> ".join([*self._open[self._open.index(name) :], name])
-            self._problems.add(
-                "E108", node, f"the variable `{name}` needs itself: {chain}", "break the circle"
-            )
+            message = f"the variable `{name}` refers to itself: {chain}"
+            self._problems.add("E108", node, message, "remove one of the references")
             return None
         if len(self._open) > 50:
             self._problems.add("E108", node, "variables refer to variables more than 50 levels deep")
@@ -221,14 +222,14 @@ class Scope:
             self._open.pop()
         elif value is None and name not in self._refused:
             hint = did_you_mean(name, self._known) or (
-                f"give it a value: `vars: {{{name}: …}}`, `--var {name}=…` or the environment variable `WDS_{name}`; "
-                f"or a default: `${{{name}:-…}}`"
+                f"set it with `vars: {{{name}: …}}`, `--var {name}=…` or the environment variable `WDS_{name}`, or add "
+                f"a default: `${{{name}:-…}}`"
             )
             self._problems.add("E107", node, f"the variable `{name}` is not set", hint)
         return value
 
     def _default(self, text: str, node: Scalar) -> Node | None:
-        expanded = self._scalar(node.scalar(text, width=node.width))
+        expanded = self.expand(node.scalar(text, width=node.width))
         if isinstance(expanded, Scalar) and isinstance(expanded.value, str) and expanded.value:
             return _spelt(expanded.value, node, expanded.base)
         return expanded
@@ -244,10 +245,8 @@ class Scope:
         text = self._environ.get(f"WDS_{name}")
         if text is not None:
             if len(text) > MAX_TEXT or not text.isprintable():
-                hint = "use printable text only"
-                self._problems.add(
-                    "E110", node, f"`WDS_{name}` is too long or holds control characters", hint
-                )
+                message = f"`WDS_{name}` is too long or has control characters"
+                self._problems.add("E110", node, message, "use printable text only")
                 self._refused.add(name)
                 return None
             return _spelt(text, node, self._directory)
@@ -258,7 +257,7 @@ class Scope:
 
 
 def used_names(node: Node) -> set[str]:
-    """The names of all variables in a tree, also those in defaults."""
+    """The names of all variables in a tree, including those in defaults."""
     names: set[str] = set()
     for scalar in scalars(node):
         if isinstance(scalar.value, str) and "${" in scalar.value:
@@ -267,6 +266,6 @@ def used_names(node: Node) -> set[str]:
 
 
 def _spelt(text: str, node: Node, directory: str) -> Scalar:
-    """A text from outside the file, typed as a plain scalar would be; empty stays text, for null removes."""
-    value = typed(text) if text else ""
+    """Parse a text from outside the file like a plain scalar; empty stays text, since null would remove the key."""
+    value = parse_scalar(text) if text else ""
     return node.scalar(value, directory=directory, text=text)

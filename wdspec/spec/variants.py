@@ -1,4 +1,4 @@
-"""One spec out of a file that holds several: the split, the environment's overlay and overrides laid over it."""
+"""One spec of a file that has several: the split, the overlay of an environment, and overrides."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wdspec.spec.yaml import parse
 
 
 def names_under(top: MapNode, key: str) -> list[str]:
-    """The names of the splits or environments of a file."""
+    """List the names of the splits or environments of a file."""
     held = top.get(key)
     return list(held.entries) if isinstance(held, MapNode) else []
 
@@ -18,10 +18,10 @@ def names_under(top: MapNode, key: str) -> list[str]:
 def choose_split(
     top: MapNode, split: str | None, problems: Problems, at: Node | None = None
 ) -> MapNode | None:
-    """The file with one split laid over its top level; None, and a problem, when none can be chosen.
+    """Lay a split over the top level of a file; None, and a problem, if it cannot be chosen.
 
     Args:
-        at: where the choice was made, if in a file (`spec: x.yaml#val`).
+        at: the value that chose it, if it is in a file (`spec: x.yaml#val`).
     """
     splits = top.get("splits")
     names = names_under(top, "splits")
@@ -30,12 +30,14 @@ def choose_split(
         return None
     if splits is not None and top.get("dataset") is not None:
         hint = "move the sources into one of the splits"
-        problems.add("E207", top.key("splits"), "`splits` and `dataset` cannot both stand at the top", hint)
+        problems.add(
+            "E207", top.key("splits"), "`splits` and `dataset` cannot both be at the top level", hint
+        )
     if split is None and splits is None:
         return top.without("splits")
     if split is None:
         hint = f"choose one: {listed(names)}, for example `{top.origin.name}#{names[0] if names else '…'}`"
-        problems.add("E103", at or top.key("splits"), "the spec has splits, and none is chosen", hint)
+        problems.add("E103", at or top.key("splits"), "the spec has splits, but none is chosen", hint)
         return None
     held = splits.get(split) if isinstance(splits, MapNode) else None
     if not isinstance(held, MapNode):
@@ -52,9 +54,9 @@ def choose_split(
 def choose_environment(
     top: MapNode, name: str | None, overlaid: set[Position], problems: Problems, chosen_by: str = ""
 ) -> MapNode | None:
-    """The file with an environment's overlay laid over it; `sources` in it stays a key of its own.
+    """Lay the overlay of an environment over a file, in which `sources` remains a key.
 
-    The positions of the rewrite rules that came with the overlay are added to `overlaid`: they go before others.
+    The positions of its rewrite rules are added to `overlaid`: they come before all others.
     """
     environments = top.get("environments")
     if environments is not None and not isinstance(environments, MapNode):
@@ -81,7 +83,7 @@ def choose_environment(
         return None
     for key in ("extends", "environments", "splits"):
         if key in overlay.entries:
-            message = f"`{key}` cannot stand in an environment"
+            message = f"`{key}` is not allowed in an environment"
             problems.add(
                 "E216", overlay.key(key), message, "an overlay changes values of the spec that was chosen"
             )
@@ -91,36 +93,35 @@ def choose_environment(
 
 
 def lay_over(top: MapNode, overlay: MapNode, overlaid: set[Position]) -> MapNode:
-    """An overlay over a tree."""
+    """Lay an overlay over a tree, and remember its rewrite rules."""
     overlaid.update(_rules(overlay))
     return merge(top, overlay)
 
 
 def override_tree(key: str, value: object, origin: Origin, problems: Problems) -> MapNode | None:
-    """`a.b` and a value as the map `{a: {b: value}}`."""
+    """Make the map `{a: {b: value}}` of `a.b` and a value."""
     steps = key.split(".")
     position = Scalar(origin, 0, 0, None)
     if not all(steps):
-        problems.add("E113", position, f"{key!r} is no path to a key", "write `key=value` or `key.key=value`")
+        problems.add(
+            "E113", position, f"{key!r} is not a path of keys", "write `key=value` or `key.key=value`"
+        )
         return None
     node = from_python(value, origin, problems)
     return None if node is None else _nested(steps, node)
 
 
 def override_text(text: str, directory: str, problems: Problems) -> MapNode | None:
-    """An override as the command line gives it, `a.b=value`, the value being YAML."""
+    """Parse an override of the command line: `a.b=value`, where the value is YAML."""
     key, equals, value = text.partition("=")
     origin = Origin(f"--set {key}"[:200], directory, value)
     steps = key.strip().split(".")
     if not equals or not all(steps):
         hint = "write `key=value` or `key.key=value`"
-        problems.add("E113", Scalar(origin, 1, 1, None), f"{text!r} is no override", hint)
+        problems.add("E113", Scalar(origin, 1, 1, None), f"{text!r} is not an override", hint)
         return None
-    before = len(problems)
     tree = parse(value, origin, problems)
-    if tree is None:
-        return None if len(problems) > before else _nested(steps, Scalar(origin, 1, 1, None))
-    return _nested(steps, tree)
+    return None if tree is None else _nested(steps, tree)
 
 
 def _nested(steps: list[str], node: Node) -> MapNode:
@@ -132,7 +133,7 @@ def _nested(steps: list[str], node: Node) -> MapNode:
 
 
 def _rules(overlay: MapNode) -> set[Position]:
-    """Where the rewrite rules in an overlay stand, at its top, in its defaults and in its sources."""
+    """The positions of the rewrite rules of an overlay: at its top level, in its defaults and in its sources."""
     holders: list[Node | None] = [overlay, overlay.get("defaults")]
     sources = overlay.get("sources")
     if isinstance(sources, MapNode):

@@ -1,23 +1,232 @@
 """YAML text -> tree, built from the parser's events, with limits that hold against hostile files.
 
-What a plain scalar means: the core schema of YAML 1.2, and `1_000_000` for long numbers.
-
-YAML 1.1, which PyYAML follows, makes `yes` and `on` true, `1:30` ninety and `1e-3` text; here they are text,
-text and a number.
-
-The YAML parser's complaints in words that say what to change.
+Scalars follow the core schema of YAML 1.2, plus `1_000_000` for long numbers. In YAML 1.1, which PyYAML follows, `yes`
+and `on` are true, `1:30` is ninety and `1e-3` is text; here they are text, text and a number. Syntax errors are
+reported in words that say what to change.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 import yaml
 
 from wdspec.spec.problems import Problem, Problems
 from wdspec.spec.tree import ListNode, MapEntry, MapNode, Node, Origin, Scalar
+
+MAX_BYTES = 4 * 2**20
+MAX_DEPTH = 64
+MAX_NODES = 100_000
+
+_Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def decode_text(data: bytes, name: str, problems: Problems) -> str | None:
+    """Decode the bytes of a file; None, and a problem, if they are not UTF-8."""
+    if data.startswith(BOM_UTF8):
+        data = data[len(BOM_UTF8) :]
+        hint = "save it as UTF-8 without BOM"
+        problems.note(
+            Problem("W001", "the file starts with a byte order mark, which is ignored", hint, name, 1, 1)
+        )
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        problems.note(_undecodable(data, error.start, name))
+        return None
+
+
+def _undecodable(data: bytes, start: int, name: str) -> Problem:
+    if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        return Problem("E003", "the file is UTF-16, not UTF-8", "save it as UTF-8", name, 1, 1)
+    line = data.count(b"\n", 0, start) + 1
+    first = data.rfind(b"\n", 0, start) + 1
+    column = len(data[first:start].decode("utf-8")) + 1
+    text = data[first:].split(b"\n", 1)[0][:10_000].decode("utf-8", "replace")
+    message = f"the byte 0x{data[start]:02x} is not UTF-8"
+    return Problem("E003", message, "save the file as UTF-8", name, line, column, 1, text)
+
+
+def parse(text: str, origin: Origin, problems: Problems) -> Node | None:
+    """Parse a YAML text; None, and problems, if that is impossible. An empty text is `null`.
+
+    Mistakes that do not affect the structure (a tag, a duplicate key, a key that is not text) are reported and left
+    out, so that the rest of the file is checked too.
+    """
+    bad = _UNPRINTABLE.search(text)
+    if bad:
+        line = text.count("\n", 0, bad.start()) + 1
+        at = Scalar(origin, line, bad.start() - text.rfind("\n", 0, bad.start()), None)
+        message = f"the control character U+{ord(bad[0]):04X} is not allowed in a YAML file"
+        problems.add("E004", at, message, "remove it; in double quotes you can write `\\n` and `\\t`")
+        return None
+    parser = _Parser(text)
+    try:
+        return _Builder(parser.get_event, origin, problems).document()
+    except _StopError:
+        pass
+    except yaml.MarkedYAMLError as error:
+        explain_syntax_error(error, origin, problems)
+    except yaml.YAMLError as error:
+        problems.add("E005", Scalar(origin, 1, 1, None), f"this is not YAML: {error}")
+    finally:
+        parser.dispose()
+    return None
+
+
+class _StopError(Exception):
+    """The file exceeds a limit; the problem has been added."""
+
+
+class _Refused(Scalar):
+    """Takes the place of something that was refused: a key is dropped with its value, and a value becomes null."""
+
+    __slots__ = ()
+
+
+class _Builder:
+    """Builds nodes from the parser's events: each method takes the first event of something and reads to its end.
+
+    Args:
+        next_event: returns the next event.
+    """
+
+    def __init__(self, next_event: Callable[[], Any], origin: Origin, problems: Problems) -> None:
+        self.next, self.origin, self.problems = next_event, origin, problems
+        self.anchors: dict[str, Node] = {}
+        self.open: list[str | None] = []
+        """The anchors of the lists and maps that are being read."""
+        self.nodes = 0
+
+    def document(self) -> Node | None:
+        """Read the only document; null if it is empty."""
+        self.next()  # the start of the stream
+        if isinstance(self.next(), yaml.StreamEndEvent):
+            return Scalar(self.origin, 1, 1, None)
+        root = self.node(self.next())
+        self.next()  # the end of the document
+        after = self.next()
+        if not isinstance(after, yaml.StreamEndEvent):
+            hint = "write one spec per file, without `---` between parts"
+            self.stop("E006", self.at(after), "a second document starts here", hint)
+        return None if isinstance(root, _Refused) else root
+
+    def node(self, event: Any) -> Node:
+        if isinstance(event, yaml.AliasEvent):
+            return self.alias(event)
+        if event.tag is not None and event.tag != "!":
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            hint = "remove it: a spec has only maps, lists, text, numbers, true, false and null"
+            self.problems.add("E010", self.at(event), f"the tag `{tag[:60]}` is not allowed", hint)
+        node = self.scalar(event) if isinstance(event, yaml.ScalarEvent) else self.collection(event)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
+        return node
+
+    def scalar(self, event: Any) -> Scalar:
+        mark, end, value = event.start_mark, event.end_mark, event.value
+        self.count(1, mark)
+        if "\0" in value:  # written as `"\\0"`
+            hint = "remove it: names, paths and URLs cannot have one"
+            self.problems.add("E004", self.at(event), "this text has a NUL character", hint)
+            return self.at(event)
+        one_line = mark.line == end.line
+        width = max(1, end.column - mark.column) if one_line else 1
+        style = event.style or ""
+        quotes = 1 if style in ("'", '"') else 0
+        exact = one_line and style in ("", "'", '"') and width == len(value) + 2 * quotes
+        return Scalar(
+            self.origin,
+            mark.line + 1,
+            mark.column + 1,
+            parse_scalar(value) if not style and event.tag is None else value,
+            offset=quotes if exact and event.anchor is None and event.tag is None else None,
+            width=width,
+            text=value,
+        )
+
+    def collection(self, event: Any) -> Node:
+        if len(self.open) >= MAX_DEPTH:
+            hint = "look for brackets that are never closed; no spec needs this much nesting"
+            message = f"lists and maps are nested more than {MAX_DEPTH} levels deep"
+            self.stop("E008", self.at(event), message, hint)
+        self.open.append(event.anchor)
+        place = self.origin, event.start_mark.line + 1, event.start_mark.column + 1
+        if isinstance(event, yaml.SequenceStartEvent):
+            items = []
+            while not isinstance(inner := self.next(), yaml.SequenceEndEvent):
+                items.append(self.node(inner))
+            node: Node = ListNode(*place, tuple(item for item in items if not isinstance(item, _Refused)))
+        else:
+            entries: dict[str, MapEntry] = {}
+            while not isinstance(inner := self.next(), yaml.MappingEndEvent):
+                key = self.node(inner)
+                if (
+                    type(key) is not Scalar
+                    or type(key.value) is not str
+                    or key.value in entries
+                    or key.value == "<<"
+                ):
+                    key = self.refused_key(key, entries)
+                value = self.node(self.next())
+                if isinstance(value, _Refused):
+                    self.problems.hide_problems_at(key)
+                if not isinstance(key, _Refused):
+                    entries[key.value] = MapEntry(key, value)
+            node = MapNode(*place, entries)
+        self.open.pop()
+        return node
+
+    def alias(self, event: Any) -> Node:
+        target = self.anchors.get(event.anchor)
+        if target is None:
+            why = (
+                "is inside the value that it refers to"
+                if event.anchor in self.open
+                else "refers to no anchor above it"
+            )
+            hint = "put text that starts with `*` in quotes"
+            self.problems.add("E014", self.at(event), f"the alias `*{event.anchor[:60]}` {why}", hint)
+            target = self.at(event)
+        self.count(target.size, event.start_mark)
+        return target
+
+    def refused_key(self, node: Node, entries: Mapping[str, MapEntry]) -> _Refused:
+        if not isinstance(node, Scalar):
+            hint = "put text that starts with `{` or `[` in quotes"
+            self.problems.add("E012", node, "a key must be text, but this is a list or map", hint)
+        elif not isinstance(node, _Refused) and not isinstance(node.value, str):
+            message = "a key must be text, but this is a number, true, false or null"
+            self.problems.add("E012", node, message, "put it in quotes")
+        elif node.value == "<<":
+            hint = "use `defaults:` for what sources share, `extends:` for what files share"
+            self.problems.add("E013", node, "the merge key `<<` is not part of YAML 1.2", hint)
+        elif node.value in entries:
+            first = entries[node.value].key
+            message = f"the key `{node.value[:60]}` is already in this map, in line {first.line}"
+            self.problems.add("E011", node, message, "keep one of them")
+        return _Refused(node.origin, node.line, node.column, None)
+
+    def count(self, nodes: int, mark: Any) -> None:
+        self.nodes += nodes
+        if self.nodes > MAX_NODES:
+            at = Scalar(self.origin, mark.line + 1, mark.column + 1, None)
+            message = f"the file has more than {MAX_NODES:,} values, counting those that aliases repeat"
+            self.stop("E009", at, message, "use braces (`{000..123}`) or an `@file` for long lists of shards")
+
+    def at(self, event: Any) -> _Refused:
+        """What to point at for an event, or to put in its place if it is refused."""
+        return _Refused(self.origin, event.start_mark.line + 1, event.start_mark.column + 1, None)
+
+    def stop(self, code: str, at: Node, message: str, hint: str) -> NoReturn:
+        self.problems.add(code, at, message, hint)
+        raise _StopError
+
 
 _WORDS: dict[str, bool | float | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -30,11 +239,11 @@ _WORDS: dict[str, bool | float | None] = {
 _INTEGER = re.compile(r"[-+]?[0-9]+(?:_[0-9]+)*")
 _BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_LONGEST = 60  # longer than any number that is one; and int() of thousands of digits is refused by Python
+_LONGEST = 60  # longer than any number; and Python refuses int() of thousands of digits
 
 
-def typed(text: str) -> str | int | float | bool | None:
-    """The value that a plain scalar stands for."""
+def parse_scalar(text: str) -> str | int | float | bool | None:
+    """The value of a plain scalar."""
     if text in _WORDS:
         return _WORDS[text]
     if len(text) > _LONGEST or text[0] not in "+-.0123456789":
@@ -48,7 +257,9 @@ def typed(text: str) -> str | int | float | bool | None:
     return text
 
 
-_QUOTE_BRACES = 'quote texts that hold `{`, `}`, `[`, `]` or `,` inside `{…}` and `[…]`: "a-{000..123}.tar"'
+_QUOTE_BRACES = (
+    'inside `{…}` and `[…]`, put text with `{`, `}`, `[`, `]` or `,` in quotes: "a-{000..123}.tar"'
+)
 
 _COMPLAINTS = (
     (
@@ -69,9 +280,9 @@ _COMPLAINTS = (
         "check the indentation, and quotes that end too early",
     ),
     ("expected '-' indicator", "expected a list entry `- …` here", "check the indentation"),
-    ("expected <block end>", "this does not fit what stands before it", "check the indentation"),
-    ("unexpected end of stream", "a quotation begins and is never closed", "close the quotes"),
-    ("unknown escape character", "there is no such `\\` escape", "use single quotes: '…'"),
+    ("expected <block end>", "this does not fit what comes before it", "check the indentation"),
+    ("unexpected end of stream", "a quote is never closed", "close the quotes"),
+    ("unknown escape character", "this `\\` escape does not exist", "use single quotes: '…'"),
     (
         "expected alphabetic or numeric",
         "`*` and `&` mark aliases and anchors",
@@ -79,26 +290,26 @@ _COMPLAINTS = (
     ),
     ("undefined tag handle", "a tag (`!name`) is not allowed", "remove it, or put the text in quotes"),
     ("while scanning a tag", "a tag (`!name`) is not allowed", "remove it, or put the text in quotes"),
-    ("tab character", "a tab stands where spaces must", "indent with spaces"),
+    ("tab character", "the indentation has a tab", "indent with spaces"),
     ("incompatible YAML document", "this is not YAML 1.2", "remove the `%YAML` line"),
-    ("expected <document start>", "something stands after the end of the document", "check the indentation"),
+    ("expected <document start>", "there is text after the end of the document", "check the indentation"),
     ("node content", "expected a value here", _QUOTE_BRACES),
 )
 _ASSIGNED = re.compile(r"(\s*)([A-Za-z_]\w{0,40})\s*=\s*(\S.{0,60})")
 _STARTS = {
-    "\t": ("a tab stands where spaces must", "indent with spaces"),
-    "@": ("`@` cannot begin a text without quotes", "put it in quotes: '@shards.txt'"),
-    "`": ("a backquote cannot begin a text without quotes", "put the text in quotes"),
-    "%": ("`%` cannot begin a text without quotes", "put the text in quotes"),
+    "\t": ("the indentation has a tab", "indent with spaces"),
+    "@": ("text that starts with `@` needs quotes", "put it in quotes: '@shards.txt'"),
+    "`": ("text that starts with a backquote needs quotes", "put the text in quotes"),
+    "%": ("text that starts with `%` needs quotes", "put the text in quotes"),
 }
 
 
 def explain_syntax_error(error: Any, origin: Origin, problems: Problems) -> None:
-    """Notes the problem behind a `yaml.MarkedYAMLError`."""
+    """Add the problem that a `yaml.MarkedYAMLError` is about."""
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     text = origin.line(line)
-    if text is None and line > 1:  # the parser stands behind the last line
+    if text is None and line > 1:  # the parser is past the last line
         line -= 1
         text = origin.line(line)
         column = len(text or "") + 1
@@ -112,271 +323,14 @@ def explain_syntax_error(error: Any, origin: Origin, problems: Problems) -> None
             if fragment in complaint:
                 message, hint = meaning, remedy
                 break
-    for number in (line - 1, line):  # a line without a colon goes on in the next one
+    for number in (line - 1, line):  # a line without a colon continues in the next one
         assigned = _ASSIGNED.fullmatch(origin.line(number) or "")
         if assigned and message == _COMPLAINTS[0][1]:
             line, column = number, len(assigned[1]) + 1
-            message, hint = "this is no `key: value`", f"write `{assigned[2]}: {assigned[3]}`"
+            message, hint = "this is not `key: value`", f"write `{assigned[2]}: {assigned[3]}`"
             break
     if (text or "")[: column - 1].strip(" ").startswith("\t") or (at == "\t"):
         message, hint = _STARTS["\t"]
     if error.context_mark and error.context_mark.line + 1 != line:
-        message += f" (what it belongs to begins in line {error.context_mark.line + 1})"
+        message += f" (it belongs to something that starts in line {error.context_mark.line + 1})"
     problems.add("E005", Scalar(origin, line, column, None), message, hint)
-
-
-MAX_BYTES = 4 * 2**20
-MAX_DEPTH = 64
-MAX_NODES = 100_000
-
-_Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_OPENINGS = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
-
-
-def decode_text(data: bytes, name: str, problems: Problems) -> str | None:
-    """The bytes of a file as text; None, and a problem, when they are not UTF-8."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        problem = Problem("E003", "the file is UTF-16, not UTF-8", "save it as UTF-8", name, 1, 1)
-        problems.note(problem)
-        return None
-    if data.startswith(b"\xef\xbb\xbf"):
-        data = data[3:]
-        hint = "save it as UTF-8 without BOM"
-        problems.note(
-            Problem("W001", "the file begins with a byte order mark, which is ignored", hint, name, 1, 1)
-        )
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        before = data[: error.start]
-        line = before.count(b"\n") + 1
-        start = before.rfind(b"\n") + 1
-        column = len(before[start:].decode("utf-8")) + 1
-        text = data[start:].split(b"\n", 1)[0][:10_000].decode("utf-8", "replace")
-        message = f"the byte 0x{data[error.start]:02x} is not UTF-8"
-        problems.note(Problem("E003", message, "save the file as UTF-8", name, line, column, 1, text))
-        return None
-
-
-def parse(text: str, origin: Origin, problems: Problems) -> Node | None:
-    """The tree of a YAML text; None, and problems, when it has none.
-
-    Mistakes that leave the structure plain (a tag, a duplicate key, a key that is not text) are reported and left out,
-    so that the remaining file is checked too.
-    """
-    bad = _UNPRINTABLE.search(text)
-    if bad:
-        line, column = _place(text, bad.start())
-        at = Scalar(origin, line, column, None)
-        message = f"the control character U+{ord(bad[0]):04X} may not stand in a YAML file"
-        problems.add("E004", at, message, "remove it; in double quotes `\\n` and `\\t` can be written")
-        return None
-    try:
-        return _Builder(origin, problems).build(text)
-    except yaml.MarkedYAMLError as error:
-        explain_syntax_error(error, origin, problems)
-    except yaml.YAMLError as error:
-        problems.add("E005", Scalar(origin, 1, 1, None), f"this is not YAML: {error}")
-    return None
-
-
-class _StopError(Exception):
-    """The file is beyond a limit; the problem is noted."""
-
-
-class _Open:
-    """A list or map whose end has not come yet."""
-
-    __slots__ = ("anchor", "entries", "items", "key", "mark")
-
-    def __init__(self, mark: tuple[int, int], anchor: str | None, is_map: bool) -> None:
-        self.mark = mark
-        self.anchor = anchor
-        self.items: list[Node] = []
-        self.entries: dict[str, MapEntry] | None = {} if is_map else None
-        self.key: Scalar | _Refused | None = None
-
-
-class _Refused(Scalar):
-    """Stands for a key that was refused: its value is read and dropped."""
-
-    __slots__ = ()
-
-
-class _Builder:
-    def __init__(self, origin: Origin, problems: Problems) -> None:
-        self.origin = origin
-        self.problems = problems
-        self.anchors: dict[str, Node] = {}
-        self.stack: list[_Open] = []
-        self.root: Node | None = None
-        self.nodes = 0
-
-    def build(self, text: str) -> Node | None:
-        loader = _Parser(text)
-        try:
-            self._read(loader)
-        except _StopError:
-            return None
-        finally:
-            loader.dispose()
-        return self.root
-
-    def _read(self, loader: Any) -> None:
-        documents = 0
-        while True:
-            event = loader.get_event()
-            if event is None or isinstance(event, yaml.StreamEndEvent):
-                return
-            if isinstance(event, yaml.ScalarEvent):
-                self._place(self._scalar(event), event.anchor)
-            elif isinstance(event, _OPENINGS):
-                self._open(event)
-            elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-                self._close()
-            elif isinstance(event, yaml.AliasEvent):
-                self._alias(event)
-            elif isinstance(event, yaml.DocumentStartEvent):
-                documents += 1
-                if documents > 1:
-                    hint = "write one spec a file, without `---` between parts"
-                    self._stop("E006", event, "a second document begins here", hint)
-
-    def _at(self, event: Any) -> Scalar:
-        mark = event.start_mark
-        return Scalar(self.origin, mark.line + 1, mark.column + 1, None)
-
-    def _stop(self, code: str, event: Any, message: str, hint: str) -> None:
-        self.problems.add(code, self._at(event), message, hint)
-        raise _StopError
-
-    def _check_tag(self, event: Any) -> None:
-        if event.tag is not None and event.tag != "!":
-            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-            hint = "remove it: a spec holds only maps, lists, text, numbers, true, false and null"
-            self.problems.add("E010", self._at(event), f"the tag `{tag[:60]}` is not allowed", hint)
-
-    def _scalar(self, event: Any) -> Scalar:
-        mark, end = event.start_mark, event.end_mark
-        style, value = event.style or "", event.value
-        self._check_tag(event)
-        if "\0" in value:  # written as `"\\0"`
-            hint = "no name, path or URL can have one: remove it"
-            self.problems.add("E004", self._at(event), "this text holds a NUL character", hint)
-            return _Refused(self.origin, mark.line + 1, mark.column + 1, None)
-        one_line = mark.line == end.line
-        width = max(1, end.column - mark.column) if one_line else 1
-        quotes = 1 if style in ("'", '"') else 0
-        exact = one_line and style in ("", "'", '"') and width == len(value) + 2 * quotes
-        return Scalar(
-            self.origin,
-            mark.line + 1,
-            mark.column + 1,
-            typed(value) if not style and event.tag is None else value,
-            offset=quotes if exact and event.anchor is None and event.tag is None else None,
-            width=width,
-            text=value,
-        )
-
-    def _open(self, event: Any) -> None:
-        if len(self.stack) >= MAX_DEPTH:
-            hint = "no spec needs so much nesting; look for brackets that are never closed"
-            self._stop("E008", event, f"lists and maps are nested more than {MAX_DEPTH} levels deep", hint)
-        self._check_tag(event)
-        mark = event.start_mark
-        is_map = isinstance(event, yaml.MappingStartEvent)
-        self.stack.append(_Open((mark.line + 1, mark.column + 1), event.anchor, is_map))
-
-    def _close(self) -> None:
-        done = self.stack.pop()
-        line, column = done.mark
-        if done.entries is None:
-            node: Node = ListNode(self.origin, line, column, done.items)
-        else:
-            node = MapNode(self.origin, line, column, done.entries)
-        self._place(node, done.anchor, counted=True)
-
-    def _alias(self, event: Any) -> None:
-        target = self.anchors.get(event.anchor)
-        if target is None:
-            open_ones = {open_.anchor for open_ in self.stack}
-            why = (
-                "stands inside what it refers to"
-                if event.anchor in open_ones
-                else "refers to no anchor above it"
-            )
-            hint = "a text that begins with `*` needs quotes"
-            self.problems.add("E014", self._at(event), f"the alias `*{event.anchor[:60]}` {why}", hint)
-            target = _Refused(self.origin, event.start_mark.line + 1, event.start_mark.column + 1, None)
-        self.nodes += target.size
-        self._check_count(event)
-        self._place(target, None, counted=True)
-
-    def _check_count(self, at: Any) -> None:
-        if self.nodes > MAX_NODES:
-            message = f"the file holds more than {MAX_NODES:,} values, counting what aliases repeat"
-            self._stop(
-                "E009", at, message, "use braces (`{000..123}`) or an `@file` for long lists of shards"
-            )
-
-    def _place(self, node: Node, anchor: str | None, *, counted: bool = False) -> None:
-        """Puts a finished node where it belongs: into the open list or map, or at the root."""
-        if not counted:
-            self.nodes += 1
-            if self.nodes > MAX_NODES:
-                self._check_count(_Mark(node))
-        if anchor is not None:
-            self.anchors[anchor] = node
-        if not self.stack:
-            self.root = None if isinstance(node, _Refused) else node
-            return
-        parent = self.stack[-1]
-        if parent.entries is None:
-            if not isinstance(node, _Refused):
-                parent.items.append(node)
-        elif parent.key is None:
-            parent.key = self._key(node, parent.entries)
-        else:
-            if isinstance(node, _Refused):
-                self.problems.hide_problems_at(parent.key)
-            if not isinstance(parent.key, _Refused):
-                parent.entries[parent.key.value] = MapEntry(parent.key, node)
-            parent.key = None
-
-    def _key(self, node: Node, entries: dict[str, MapEntry]) -> Scalar:
-        refused = _Refused(node.origin, node.line, node.column, None)
-        if not isinstance(node, Scalar) or not isinstance(node.value, str):
-            if not isinstance(node, _Refused):
-                shown = "a number, true, false or null" if isinstance(node, Scalar) else "a list or map"
-                hint = (
-                    "put it in quotes"
-                    if isinstance(node, Scalar)
-                    else "quote text that begins with `{` or `[`"
-                )
-                self.problems.add("E012", node, f"a key must be text, but this is {shown}", hint)
-            return refused
-        if node.value == "<<":
-            hint = "use `defaults:` for what sources share, `extends:` for what files share"
-            self.problems.add("E013", node, "the merge key `<<` is not part of YAML 1.2", hint)
-            return refused
-        if node.value in entries:
-            first = entries[node.value].key
-            message = f"the key `{node.value[:60]}` stands twice in this map, first in line {first.line}"
-            self.problems.add("E011", node, message, "keep one of them")
-            return refused
-        return node
-
-
-class _Mark:
-    """Lets a node stand where an event is expected."""
-
-    def __init__(self, node: Node) -> None:
-        self.start_mark = self
-        self.line = node.line - 1
-        self.column = node.column - 1
-
-
-def _place(text: str, index: int) -> tuple[int, int]:
-    before = text[:index]
-    return before.count("\n") + 1, index - (before.rfind("\n") + 1) + 1

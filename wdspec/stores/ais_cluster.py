@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from wdspec.base.errors import UrlError, UsageError
-from wdspec.spec.language.aistore import AIStore, Etl, read_endpoint, read_schemes
+from wdspec.spec.language.locations import AIStore, Etl, read_endpoint, read_schemes
 from wdspec.spec.language.values import read_variable
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import AIS_PROVIDERS, scheme_of

@@ -1,4 +1,4 @@
-"""URLs as texts: braces, lists of shards, schemes, rewrite rules. Pure: nothing is looked up or opened.
+"""URLs as texts: schemes, braces, lists of shards, rewrite rules. Nothing is looked up or opened.
 
-Read `sequence.py` first; `schemes.py` holds the table of all schemes and their stores.
+Read `urls.py` first; it has the table of all schemes and their stores.
 """

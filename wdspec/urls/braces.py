@@ -1,11 +1,11 @@
-"""Brace patterns as lazy sequences: parsed once into a small tree, counted and indexed by arithmetic.
+"""Brace patterns as lazy sequences: they are parsed into a small tree, and counted and indexed by arithmetic.
 
-`shard-{000000..999999}.tar` is a tree of three nodes, whatever the numbers say. The n-th string is found by
-mixed radix: a concatenation is a number whose digits are its parts (the last one turns fastest), a comma list
-is a digit whose range is the sum of its alternatives.
+`shard-{000000..999999}.tar` is a tree of three nodes, however large the numbers are. The n-th string is found with
+mixed radix: a concatenation is a number whose digits are its parts (the last one changes fastest), and a comma list is
+a digit whose range is the sum of its alternatives.
 
-What expands, and to what, is what the package ``braceexpand`` does, `{abc}` and `${x}` standing for
-themselves; except that a range that counts down, or takes steps of 0, is an error: among shards it is always a mistake.
+Patterns expand as in the package ``braceexpand``, with `{abc}` and `${x}` as literal text. But a descending range, or
+one with step 0, is an error: in lists of shards it is always a mistake.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import NoReturn, TypeAlias, overload
 from wdspec.base.errors import UrlError
 
 MAX_STRINGS = 10**9
-"""More strings than this in one pattern is taken for a slip of the finger."""
+"""More strings in one pattern are considered a mistake."""
 MAX_DEPTH = 50
 MAX_DIGITS = 1000
-_CEILING = 10**18  # counts stop growing here, so that a long hostile pattern makes no giant integers
+_CEILING = 10**18  # counts stop here, so that a long hostile pattern makes no huge integers
 
 _TOKEN = re.compile(r"\\.|[{},]", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)")
@@ -33,17 +33,17 @@ _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 class Braces(Sequence[str]):
-    """The strings that a brace pattern stands for, in order.
+    """The strings of a brace pattern, in order.
 
-    Commas (`{a,b}`), numbers (`{000..123}`, `{0..9..2}`), letters (`{a..f}`), nesting, and `\\` before a
-    character that is meant literally. Length and random access cost no more than the pattern is long.
+    Patterns have commas (`{a,b}`), numbers (`{000..123}`, `{0..9..2}`), letters (`{a..f}`), nesting, and `\\` before a
+    literal character. Length and access take time proportional to the length of the pattern.
 
     Args:
-        pattern: the text; without braces it stands for itself.
+        pattern: the text; without braces it is the only string.
 
     Raises:
-        UrlError: braces that do not balance, a range that is empty, more than a thousand million strings;
-            ``column`` is the index of the offending brace in the text.
+        UrlError: unbalanced braces, an empty range, or more than a billion strings; ``column`` is the position of the
+            wrong brace in the text.
     """
 
     __slots__ = ("_tree", "pattern")
@@ -54,7 +54,7 @@ class Braces(Sequence[str]):
         count = self._tree.count
         if count > MAX_STRINGS:
             raise UrlError(
-                f"the braces stand for {count:,} strings{' or more' if count == _CEILING else ''}; the "
+                f"the braces expand to {count:,} strings{' or more' if count == _CEILING else ''}; the "
                 f"limit is {MAX_STRINGS:,}, so split the pattern or correct its ranges",
                 url=pattern,
                 column=1 + pattern.index("{"),
@@ -79,7 +79,7 @@ class Braces(Sequence[str]):
         return map(self._tree.text, range(self._tree.count))
 
     def all(self) -> list[str]:
-        """All strings, made at once, which is several times as fast as one by one."""
+        """All strings; this is several times as fast as one by one."""
         return self._tree.all()
 
     def __eq__(self, other: object) -> bool:
@@ -126,7 +126,7 @@ class _Numbers:
 
 
 class _Choice:
-    """One of several alternatives; `ends[i]` is how many strings the alternatives 0..i stand for together."""
+    """One of several alternatives; `ends[i]` is the number of strings of the alternatives 0..i together."""
 
     __slots__ = ("_alternatives", "_ends", "count")
     count: int
@@ -145,7 +145,7 @@ class _Choice:
 
 
 class _Concatenation:
-    """Parts side by side; `strides[i]` is how many strings the parts right of i stand for together."""
+    """Consecutive parts; `strides[i]` is the number of strings of the parts after i together."""
 
     __slots__ = ("_parts", "_strides", "count")
     count: int
@@ -171,7 +171,7 @@ _Node: TypeAlias = _Literal | _Numbers | _Choice | _Concatenation
 
 
 class _Group:
-    """An open brace while its end is looked for: the finished alternatives and the one being read."""
+    """An open brace: its finished alternatives, and the one that is being read."""
 
     __slots__ = ("alternatives", "nodes", "start")
 
@@ -187,9 +187,9 @@ class _Group:
 
 @lru_cache(maxsize=4096)
 def _parse(pattern: str) -> _Node:
-    """One pass with a stack of open braces.
+    """Parse a pattern in one pass with a stack of open braces.
 
-    As in braceexpand, a `}` that closes nothing is literal if a later `{` makes up for it: hence `debt`.
+    As in braceexpand, a `}` that closes nothing is literal if a later `{` is not closed: hence `debt`.
     """
     stack = [_Group(-1)]
     debt: list[int] = []
@@ -208,7 +208,7 @@ def _parse(pattern: str) -> _Node:
         seen = at + 1
         if mark == "{":
             if len(stack) > MAX_DEPTH:
-                _fail(f"braces nested more than {MAX_DEPTH} deep; write the list out", pattern, at)
+                _fail(f"braces are nested more than {MAX_DEPTH} deep; write the list out", pattern, at)
             stack.append(_Group(at))
         elif mark == ",":
             stack[-1].next_alternative()
@@ -223,7 +223,7 @@ def _parse(pattern: str) -> _Node:
         )
     if debt:
         _fail(
-            "this `}` closes nothing; write the `{` that is missing before it, or `\\}` for a literal brace",
+            "this `}` closes nothing; add the missing `{` before it, or write `\\}` for a literal brace",
             pattern,
             debt[0],
         )
@@ -268,7 +268,7 @@ def _letters(match: re.Match[str], pattern: str, at: int) -> _Node:
 
 def _check_step(step: str | None, pattern: str, at: int) -> None:
     if step is not None and not int(step):
-        _fail("a brace range with a step of 0; leave the step out, or write one of at least 1", pattern, at)
+        _fail("a brace range with a step of 0; remove the step, or use at least 1", pattern, at)
 
 
 def _add_literal(nodes: list[_Node], text: str) -> None:
@@ -282,7 +282,7 @@ def _joined(nodes: list[_Node]) -> _Node:
 
 def _fail_empty(first: str, last: str, step: str | None, seen: str, pattern: str, at: int) -> NoReturn:
     turned = f"{{{last}..{first}{f'..{step}' if step else ''}}}"
-    _fail(f"empty brace range: {seen}, did you mean {turned}?", pattern, at)
+    _fail(f"empty brace range: {seen}; did you mean {turned}?", pattern, at)
 
 
 def _fail(message: str, pattern: str, at: int) -> NoReturn:

@@ -1,14 +1,13 @@
-"""Rewrite rules: a regex anchored at the start of a URL, and what takes the place of the match.
+"""Rewrite rules: a regex that matches the start of a URL, and a replacement. Also limits for the time of a regex.
 
-The first rule that changes a URL wins, and what it gives is rewritten no further. Rules come from the
-variable ``WDS_REWRITE`` (``regex=replacement;regex=replacement``) and from `rewrite:` in specs.
+The first rule that changes a URL is used, and its result is not rewritten again. Rules come from the variable
+``WDS_REWRITE`` (``regex=replacement;regex=replacement``) and from `rewrite:` in specs.
 
-How long a regex may take on a text: Python's engine tries all ways to match, and has no limit of its own.
-
-A choice that is made again and again, as how long the inner repeat of `(a+)+$` is, takes time that doubles with each
-character. It does not where the next character tells which way to take, so within what is repeated that must be so
-for every choice: another turn or none, and which alternative. What is not understood counts as told by nothing.
-Choices that are made once multiply, and the time of open repeats grows with a power of the length: that is bounded.
+Python's regex engine tries all ways to match a text, without a limit. A choice inside a repeat, such as the length of
+the inner repeat in `(a+)+$`, doubles the time with each character; unless the next character decides the choice. So
+inside a repeat, every choice must be decided by the next character: whether to repeat once more, and which alternative
+to take. Parts of a regex that are not analyzed count as undecided. Choices outside of repeats multiply, and the time of
+repeats grows with a power of the length; both are limited.
 """
 
 from __future__ import annotations
@@ -23,29 +22,26 @@ from math import factorial
 from typing import Any, NamedTuple
 
 from wdspec.base.errors import UrlError
-from wdspec.urls.urls import scheme_of
+from wdspec.urls.urls import is_command
 
 MOST_STEPS = 10**8
-"""Steps of the engine for one match: about a second."""
-NESTED = "holds a repeat inside a repeat, which some texts keep busy for ever"
-"""What is said of a regex for which `nested_repeat` is true."""
-REMEDY = (
-    "let the next character tell whether the inner one goes on: what follows it there is to be a character that it "
-    "cannot match, as in `(/[^/]+)*` and `([^/]+/)*`"
-)
+"""The most steps of the engine for one match: about a second."""
+NESTED = "has a repeat inside a repeat, which takes forever on some texts"
+"""The message for a regex with `nested_repeat`."""
+REMEDY = "end the inner repeat with a character that it cannot match, as in `(/[^/]+)*` and `([^/]+/)*`"
 
 _parser: Any = re._parser  # type: ignore[attr-defined]  # Python has no public way to the parts of a regex
 _REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 _MANY = 16
-"""A repeat of so many turns or more, that is not itself repeated, is taken for one of any number."""
+"""A repeat of at least this many times that is not itself repeated counts as unlimited."""
 _MOST_FIRST = 64
 _CATEGORIES = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}
 _LIKE = {"k": "\u212a", "s": "\u017f", "i": "\u0130\u0131"}
-"""What else `(?i)` takes for these, beside the other case."""
+"""Characters that `(?i)` also matches with these, besides the other case."""
 
 
 class _First(NamedTuple):
-    """Characters that something may begin with: a part of a regex that matches one, and the flags that hold for it."""
+    """First characters of something: a part of a regex that matches one character, and its flags."""
 
     name: str
     argument: Any
@@ -56,20 +52,20 @@ _ANYTHING = _First("ANY", None, re.DOTALL)
 
 
 class _Follow(NamedTuple):
-    """What may come behind a part: within what is repeated, and behind all repeats."""
+    """What may follow a part: inside the same repeat, and after all repeats."""
 
     within: tuple[_First, ...] = ()
-    behind: tuple[_First, ...] = ()
+    after: tuple[_First, ...] = ()
 
 
 class _Cost(NamedTuple):
-    """How many ways there may be to match one text."""
+    """The number of ways to match a text."""
 
     is_endless: bool = False
     repeats: int = 0
-    """Open ones, which may end anywhere in what they meet."""
+    """Number of repeats that may end anywhere."""
     choices: int = 1
-    """Ways of all others."""
+    """Number of ways of everything else."""
 
     def __add__(self, other: Any) -> _Cost:
         return _Cost(
@@ -78,20 +74,19 @@ class _Cost(NamedTuple):
 
 
 def nested_repeat(regex: str) -> bool:
-    """Whether some texts take a regex for ever: it repeats what can match one text in several ways."""
+    """Whether a regex takes forever on some texts: it repeats something that matches a text in several ways."""
     return _cost_of(regex).is_endless
 
 
 def check_length(regex: str, text: str) -> None:
-    """Raises UrlError for a text so long that a match may take more than `MOST_STEPS`."""
+    """Raise UrlError if a text is so long that a match may take more than `MOST_STEPS`."""
     cost = _cost_of(regex)
     repeats = max(1, cost.repeats)
     if len(text) ** repeats // factorial(repeats) * cost.choices > MOST_STEPS:
         ways = f" and {cost.choices:,} other choices" if cost.choices > 1 else ""
         raise UrlError(
-            f"a text of {len(text):,} characters is too long for the regex `{regex}`, whose {repeats} open repeats"
-            f"{ways} may try more ways to match than can be waited for; write `[^/]*` in place of `.*`, or shorten the "
-            "text"
+            f"a text of {len(text):,} characters is too long for the regex `{regex}`: its {repeats} open repeats{ways} "
+            "have too many ways to match; write `[^/]*` instead of `.*`, or shorten the text"
         )
 
 
@@ -108,19 +103,19 @@ def _cost(parts: Any, follow: _Follow, is_repeated: bool, flags: int) -> _Cost:
         total = _cost_of_part(str(op), argument, follow, is_repeated, flags) + total
         first, may_be_empty = _first_of_part(str(op), argument, flags)
         within = first if is_repeated else ()
-        behind = () if is_repeated else first
+        after = () if is_repeated else first
         if may_be_empty:
-            within, behind = within + follow.within, behind + follow.behind
-        follow = _Follow(_few(within), _few(behind))
+            within, after = within + follow.within, after + follow.after
+        follow = _Follow(_limited(within), _limited(after))
     return total
 
 
 def _cost_of_part(name: str, argument: Any, follow: _Follow, is_repeated: bool, flags: int) -> _Cost:
     if name == "SUBPATTERN":
         return _cost(argument[3], follow, is_repeated, (flags | argument[1]) & ~argument[2])
-    if name in ("ATOMIC_GROUP", "ASSERT", "ASSERT_NOT"):  # matched once, and kept
+    if name in ("ATOMIC_GROUP", "ASSERT", "ASSERT_NOT"):  # matched once, never tried again
         alone = argument if name == "ATOMIC_GROUP" else argument[1]
-        cost = _cost(alone, _Follow(behind=(_ANYTHING,)), False, flags)
+        cost = _cost(alone, _Follow(after=(_ANYTHING,)), False, flags)
         return cost + _Cost(repeats=1) if is_repeated and cost != _Cost() else cost
     if name in _REPEATS:
         return _cost_of_repeat(argument, name == "POSSESSIVE_REPEAT", follow, is_repeated, flags)
@@ -133,20 +128,20 @@ def _cost_of_part(name: str, argument: Any, follow: _Follow, is_repeated: bool, 
 def _cost_of_repeat(
     argument: tuple[int, int, Any], is_kept: bool, follow: _Follow, is_repeated: bool, flags: int
 ) -> _Cost:
-    """The cost of a repeat; one that `is_kept` is never tried with fewer turns."""
+    """The cost of a repeat; a possessive one (`is_kept`) is never tried with fewer turns."""
     least, most, body = argument
     first, may_be_empty = _first(body, flags)
     again = most > 1
     inner = follow
     if again:
         within = first + follow.within
-        inner = _Follow(_few(within + follow.behind if may_be_empty else within), follow.behind)
+        inner = _Follow(_limited(within + follow.after if may_be_empty else within), follow.after)
     cost = _cost(body, inner, is_repeated or again, flags)
     if least == most or is_kept:
         return cost
     if is_repeated and not _are_apart(first, follow.within):
         return _Cost(is_endless=True)
-    if _are_apart(first, follow.behind):
+    if _are_apart(first, follow.after):
         return cost
     return cost + (_Cost(repeats=1) if most >= _MANY else _Cost(choices=int(most) - int(least) + 1))
 
@@ -157,7 +152,7 @@ def _cost_of_branches(branches: list[Any], follow: _Follow, is_repeated: bool, f
         total += _cost(each, follow, is_repeated, flags)
         first, may_be_empty = _first(each, flags)
         if may_be_empty:
-            first = (_ANYTHING,) if is_repeated else (*first, *follow.behind)
+            first = (_ANYTHING,) if is_repeated else (*first, *follow.after)
         firsts.append(first)
     if all(_are_apart(one, other) for one, other in combinations(firsts[:_MOST_FIRST], 2)) and (
         len(firsts) <= _MOST_FIRST
@@ -167,11 +162,11 @@ def _cost_of_branches(branches: list[Any], follow: _Follow, is_repeated: bool, f
 
 
 def _first(parts: Any, flags: int) -> tuple[tuple[_First, ...], bool]:
-    """What a sequence may begin with, and whether it may be empty."""
+    """The first characters of a sequence, and whether it may be empty."""
     found: tuple[_First, ...] = ()
     for op, argument in parts:
         first, may_be_empty = _first_of_part(str(op), argument, flags)
-        found = _few(found + first)
+        found = _limited(found + first)
         if not may_be_empty:
             return found, False
     return found, True
@@ -189,16 +184,16 @@ def _first_of_part(name: str, argument: Any, flags: int) -> tuple[tuple[_First, 
         return found, may_be_empty or argument[0] == 0
     if name == "BRANCH":
         each = [_first(branch, flags) for branch in argument[1]]
-        return _few(tuple(one for found, _ in each for one in found)), any(empty for _, empty in each)
-    return (_ANYTHING,), True  # what stands between characters, and what is not known before
+        return _limited(tuple(one for found, _ in each for one in found)), any(empty for _, empty in each)
+    return (_ANYTHING,), True  # positions between characters, and parts that are not analyzed
 
 
-def _few(firsts: tuple[_First, ...]) -> tuple[_First, ...]:
+def _limited(firsts: tuple[_First, ...]) -> tuple[_First, ...]:
     return firsts if len(firsts) <= _MOST_FIRST else (_ANYTHING,)
 
 
 def _are_apart(some: tuple[_First, ...], others: tuple[_First, ...]) -> bool:
-    """Whether no character is among both; False where that is not plain."""
+    """Whether they have no character in common; False if unknown."""
     return all(_is_apart(one, other) for one in some for other in others)
 
 
@@ -210,7 +205,7 @@ def _is_apart(one: _First, other: _First) -> bool:
 
 
 def _codes(first: _First) -> list[int] | None:
-    """The characters, where they are few; with those that count as the same."""
+    """The characters, with those that are equal to them; None if there are many."""
     if first.name == "LITERAL":
         found = [first.argument]
     elif first.name == "IN" and all(str(op) in ("LITERAL", "RANGE") for op, _ in first.argument):
@@ -226,7 +221,7 @@ def _codes(first: _First) -> list[int] | None:
 
 
 def _same(code: int, flags: int) -> set[int]:
-    """The characters that count as this one."""
+    """The characters that are equal to this one."""
     if not flags & re.IGNORECASE:
         return {code}
     letter = chr(code)
@@ -235,7 +230,7 @@ def _same(code: int, flags: int) -> set[int]:
 
 
 def _takes(first: _First, code: int) -> bool:
-    """Whether a part may match a character; True where that is not plain."""
+    """Whether a part may match a character; True if unknown."""
     if first.name == "ANY":
         return bool(first.flags & re.DOTALL) or code != ord("\n")
     if first.flags & re.IGNORECASE and first.name == "LITERAL" and first.argument <= 127:
@@ -272,16 +267,16 @@ _SUBSTITUTION = re.compile(r"\$\(|`")
 
 @dataclass(frozen=True)
 class Rule:
-    """A regex and its replacement, with their origin.
+    """A regex and its replacement.
 
     Args:
-        pattern: regex, matched at the start of a URL.
-        replacement: template as :func:`re.sub` has it: ``\\1``, ``\\g<name>``.
+        pattern: a regex, matched at the start of a URL.
+        replacement: a template like that of :func:`re.sub`: ``\\1``, ``\\g<name>``.
         origin: where the rule was written, for messages: ``spec.yaml:12``, ``WDS_REWRITE rule 2``.
-        base: absolute directory of a result that is a relative path; None leaves it to the URL's own base.
+        base: absolute directory where a relative result starts; None for the directory of the URL.
 
     Raises:
-        UrlError: the regex or its template is none; ``column`` is the index in the regex.
+        UrlError: the regex or the replacement is wrong; ``column`` is the position in the regex.
     """
 
     pattern: str
@@ -296,18 +291,18 @@ class Rule:
         except (re.error, RecursionError, OverflowError) as error:
             at = getattr(error, "pos", None)
             raise UrlError(
-                f"the regex `{self.pattern}` of {self.origin} is wrong: {error}; a character such as `(` "
-                "that is meant literally needs a `\\` before it",
+                f"the regex `{self.pattern}` of {self.origin} is wrong: {error}; a literal character such as `(` "
+                "needs a `\\` before it",
                 column=None if at is None else at + 1,
             ) from None
         if nested_repeat(self.pattern):
             raise UrlError(f"the regex `{self.pattern}` of {self.origin} {NESTED}; {REMEDY}")
         try:
-            regex.sub(self.replacement, "")  # reads the template even where nothing matches
+            regex.sub(self.replacement, "")  # checks the template even if nothing matches
         except (re.error, IndexError) as error:
             raise UrlError(
                 f"the replacement `{self.replacement}` of {self.origin} is wrong: {error}; the regex "
-                f"`{self.pattern}` has {regex.groups} groups, and a literal `\\` is written `\\\\`"
+                f"`{self.pattern}` has {regex.groups} groups; for a literal `\\` write `\\\\`"
             ) from None
         object.__setattr__(self, "regex", regex)
 
@@ -315,22 +310,22 @@ class Rule:
         return f"{self.origin}: {self.pattern} -> {self.replacement}"
 
     def apply(self, url: str) -> str:
-        """The URL after this rule; unchanged if the regex does not match at its start.
+        """Apply the rule; returns the URL unchanged if the regex does not match its start.
 
-        Where the result is a `pipe:` command, what it takes from the URL is quoted for the shell, once: a program
-        that hands its words to a shell of its own, as ssh does, takes them apart again.
+        If the result is a `pipe:` command, the parts of the URL in it are quoted for the shell once. (A program that
+        passes its arguments to another shell, such as ssh, splits them again.)
         """
         check_length(self.pattern, url)
         match = self.regex.match(url)
         if match is None:
             return url
         result = match.expand(self.replacement) + url[match.end() :]
-        if scheme_of(result) == "pipe" and scheme_of(url) != "pipe":
+        if is_command(result) and not is_command(url):
             return "".join(self._command(match))
         return result
 
     def _command(self, match: re.Match[str]) -> Iterator[str]:
-        """The pieces of a shell command; those taken from the URL are quoted as their surroundings demand."""
+        """The pieces of a shell command; those from the URL are quoted according to the text before them."""
         before = ""
         for token in _TEMPLATE_TOKEN.finditer(self.replacement):
             text = match.expand(token.group())
@@ -345,8 +340,8 @@ class Rule:
         quote = _open_quote(before)
         if quote != "'" and _SUBSTITUTION.search(before):
             raise UrlError(
-                f"`{text}` holds characters special to the shell, and {self.origin} puts it after a `$(` or "
-                "a backtick, where it cannot be quoted safely; write the command without them",
+                f"`{text}` has characters that are special to the shell, and {self.origin} puts it after a `$(` or a "
+                "backtick, where it cannot be quoted safely; write the command without them",
                 url=url,
             )
         if quote == '"':
@@ -357,18 +352,18 @@ class Rule:
 
 
 def parse_rules(text: str, variable: str = "WDS_REWRITE", base: str | None = None) -> tuple[Rule, ...]:
-    """The rules of an environment variable.
+    """Parse the rules of an environment variable.
 
-    `;` ends a rule and the first `=` ends its regex; ``\\;``, ``\\=`` and ``\\\\`` stand for `;`, `=` and one
-    backslash, any other backslash for itself. Nothing is stripped; empty rules are ignored.
+    `;` ends a rule and the first `=` ends its regex. ``\\;``, ``\\=`` and ``\\\\`` are `;`, `=` and one backslash; any
+    other backslash is literal. Nothing is stripped; empty rules are ignored.
 
     Args:
         text: the value of the variable.
         variable: its name, for messages.
-        base: absolute directory of relative results.
+        base: absolute directory where relative results start.
 
     Raises:
-        UrlError: a rule without `=` or without a regex, or a wrong regex; names the rule and its column.
+        UrlError: a rule has no `=` or no regex, or a wrong one; names the rule and its column.
     """
     rules = []
     for number, (start, parts) in enumerate(_split(text), 1):
@@ -378,14 +373,13 @@ def parse_rules(text: str, variable: str = "WDS_REWRITE", base: str | None = Non
             continue
         if len(parts) == 1:
             raise UrlError(
-                f"{origin}, `{rule}`, has no `=`; write `regex=replacement`, with `\\;` for a `;` that is "
-                "meant literally",
+                f"{origin}, `{rule}`, has no `=`; write `regex=replacement`, with `\\;` for a literal `;`",
                 column=1 + start,
             )
         if not parts[0]:
             raise UrlError(
-                f"{origin}, `{rule}`, has no regex before its `=`; write `^=…` to put something before "
-                "every URL, or `\\=` for a `=` in the regex",
+                f"{origin}, `{rule}`, has no regex before its `=`; write `^=…` to add a prefix to every URL, or `\\=` "
+                "for a `=` in the regex",
                 column=1 + start,
             )
         rules.append(Rule(parts[0], "=".join(parts[1:]), origin, base))
@@ -393,7 +387,7 @@ def parse_rules(text: str, variable: str = "WDS_REWRITE", base: str | None = Non
 
 
 def rewrite(url: str, rules: Iterable[Rule]) -> tuple[str, Rule | None]:
-    """The URL after the first rule that changes it, and that rule; else the URL itself and None."""
+    """Apply the first rule that changes a URL; returns the result and the rule, or the URL and None."""
     for rule in rules:
         changed = rule.apply(url)
         if changed != url:
@@ -402,7 +396,7 @@ def rewrite(url: str, rules: Iterable[Rule]) -> tuple[str, Rule | None]:
 
 
 def _split(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Start and unescaped text of each rule, cut at its first `=` if it has one."""
+    """The start and the unescaped parts of each rule, split at its first `=`."""
     start, seen, parts = 0, 0, [""]
     for token in _RULE_TOKEN.finditer(text):
         mark = token.group()
@@ -420,5 +414,5 @@ def _split(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _open_quote(command: str) -> str:
-    """The quote that is open at the end of the beginning of a shell command: `'`, `"` or none."""
+    """The quote that is open at the end of an incomplete shell command: `'`, `"` or none."""
     return next((mark.group(1) for mark in _QUOTED.finditer(command) if mark.group(1)), "")

@@ -1,9 +1,7 @@
-"""URL schemes: the table of what is known of each, and what a text says about its own.
+"""URLs: the table of schemes and their stores, and lists of shards as lazy sequences.
 
-Shard lists as lazy sequences: a run of texts after the other, each braces or a frozen list.
-
-`a-{000000..999999}.tar::b.tar` is two runs; nothing is materialised. What the store must be asked for (globs,
-directories, `@file`) is recognised here and listed by ``wdspec.shards.listing``.
+`a-{000000..999999}.tar::b.tar` is a sequence of two runs, which are never expanded as a whole. Globs, directories and
+`@file` are recognized here, and listed by ``wdspec.shards.listing``.
 """
 
 from __future__ import annotations
@@ -24,32 +22,34 @@ AIS_PREFIX = "ais+"
 """Marks a location that is read through an AIStore cluster: `ais+gs://bucket/object`."""
 
 FSSPEC = "wdspec.stores.objects:FsspecStore"
-"""The store of all schemes that have none of their own."""
+"""The store of all schemes without another one."""
 
 
 class StoreRow(NamedTuple):
-    """What is known of some URL schemes, as data: nothing is imported before a store is used."""
+    """The store of some URL schemes, as data: stores are imported when they are first used."""
 
     schemes: tuple[str, ...]
     store: str = FSSPEC
     """`module:class` of the `Store`."""
     globs: bool = True
-    """Whether `*`, `?` and `[` make a glob; not where `?` begins a query or a shell expands them."""
+    """Whether `*`, `?` and `[` make a glob; not if `?` starts a query or a shell expands them."""
+    is_command: bool = False
+    """Whether its URLs are commands that a shell runs."""
     uploads_whole: bool = False
-    """Whether an object appears only when its upload is complete; elsewhere a temporary name is moved."""
+    """Whether an object appears only when its upload is complete; otherwise a temporary file is renamed."""
     install: str | None = None
-    """What `pip install` brings the reader."""
+    """The package of its reader, for `pip install`."""
     advice: str | None = None
-    """What to do where the store refuses to answer."""
+    """What to do if the store denies access."""
     settings: Mapping[str, tuple[str, Any]] = {}
-    """The keys of `storage:` that it takes → the argument of its file system (`a.b`: the entry `b` of the map `a`), and
-    its value where that is not what the key says."""
+    """The keys of `storage:` that it accepts: for each the argument of its file system (`a.b` is the entry `b` of the
+    map `a`), and the value of the argument if it is not that of the key."""
 
 
 STORES = (
     StoreRow(("file", ""), "wdspec.stores.local:LocalStore"),
     StoreRow(("http", "https"), "wdspec.stores.http:HttpStore", globs=False),
-    StoreRow(("pipe",), "wdspec.stores.pipe:PipeStore", globs=False),
+    StoreRow(("pipe",), "wdspec.stores.pipe:PipeStore", globs=False, is_command=True),
     StoreRow(("-",), "wdspec.stores.standard_streams:StandardStreams"),
     StoreRow(("ais",), "wdspec.stores.ais:AisStore"),
     StoreRow(
@@ -103,8 +103,8 @@ STORES = (
     StoreRow(("adl", "oci", "oss", "obs", "r2", "memory"), uploads_whole=True),
     StoreRow(("ftp", "hdfs", "webhdfs", "github", "gdrive", "dbfs", "tos")),
 )
-"""Every scheme that wdspec knows, one row for each store; `""` is a path, `-` standard input, and `ais` stands for what
-a cluster serves. fsspec may know more, and users add theirs (`wdspec.stores.table`)."""
+"""All schemes that wdspec knows, one row per store. `""` is a path, `-` is standard input, and `ais` is everything that
+a cluster serves. fsspec may know more schemes, and users can add others (`wdspec.stores.table`)."""
 
 AIS_PROVIDERS = {
     "ais": "ais",
@@ -118,48 +118,60 @@ AIS_PROVIDERS = {
     "oc": "oci",
     "oci": "oci",
 }
-"""Scheme → what AIStore calls the backend that keeps the bucket: what a cluster can serve."""
+"""Schemes that a cluster can serve, and AIStore's names for their backends."""
 
 ROWS = {scheme: row for row in STORES for scheme in row.schemes}
+_OTHER = StoreRow(())
 WELL_KNOWN = tuple(scheme for scheme in {**ROWS, **AIS_PROVIDERS} if scheme.isalnum())
-"""Schemes that most shards have, for telling slips of the pen; there may be others."""
+"""Well-known schemes, to detect misspelled ones; there may be others."""
 
 _NO_PATH = re.compile(r"([A-Za-z][A-Za-z0-9+-]*)(:/?|//|\.)(?!/)(?=[^/\s])(.*)", re.DOTALL)
-"""What looks like a URL whose `://` is wrong, a drive of Windows, or a host without its scheme."""
+"""Texts that look like a URL with a wrong `://`, a Windows drive, or a host without a scheme."""
 _SCHEME = re.compile(r"((?i:pipe|file)):|([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
 def scheme_of(url: str) -> str:
-    """`gs` for `gs://…`, `pipe` and `file` for `pipe:…` and `file:…`, and "" for a path.
+    """The scheme of a URL: `gs` for `gs://…`, `pipe` and `file` for `pipe:…` and `file:…`, and "" for a path.
 
-    A path may hold any characters: `a:b.tar` and `c#1?.tar` are files.
+    A path may have any characters: `a:b.tar` and `c#1?.tar` are files.
     """
     match = _SCHEME.match(url)
     return (match.group(1) or match.group(2)).lower() if match else ""
 
 
 def store_key(location: str) -> str:
-    """The scheme by which a location finds its store: `ais` for what a cluster serves, `-` for standard input."""
+    """The scheme that selects the store of a location: `ais` if a cluster serves it, `-` for standard input."""
     if location == "-":
         return "-"
     return "ais" if location.startswith(AIS_PREFIX) else scheme_of(location)
 
 
 def local_path(location: str) -> str | None:
-    """The path of a local file or directory; None for what is not local."""
+    """The path of a local file or directory; None if a location is not local."""
     scheme = store_key(location)
     if scheme == "file":
         return path_of_file_url(location)
     return None if scheme else location
 
 
-def has_globs(scheme: str) -> bool:
-    """Whether `*`, `?` and `[` in a URL of this scheme make a glob."""
-    return scheme not in ROWS or ROWS[scheme].globs
+def row_of(url: str) -> StoreRow:
+    """The row of the store of a URL or path."""
+    return ROWS.get(scheme_of(url), _OTHER)
+
+
+def is_command(url: str) -> bool:
+    """Whether a URL is a command, `pipe:…`."""
+    return row_of(url).is_command
+
+
+def names_command(text: str) -> bool:
+    """Whether a text of one or more URLs may contain a command."""
+    lowered = text.lower()
+    return any(f"{scheme}:" in lowered for scheme, row in ROWS.items() if row.is_command)
 
 
 def is_relative(url: str) -> bool:
-    """Whether the text is a path that starts at some directory: not at the root, not at home, not `-`."""
+    """Whether a text is a relative path: not absolute, not in a home directory, not `-`."""
     return not url.startswith(("/", "~")) and url != "-" and not scheme_of(url)
 
 
@@ -169,66 +181,66 @@ def tidy_path(path: str) -> str:
 
 
 def path_of_file_url(url: str) -> str:
-    """The path that a `file:` URL stands for: `%20` and the like are decoded, `?` and `#` belong to it.
+    """The path of a `file:` URL: escapes such as `%20` are decoded, `?` and `#` are part of the path.
 
     Raises:
-        UrlError: the URL names a host other than this one.
+        UrlError: the URL names another host.
     """
     rest = url[len("file:") :]
     if rest.startswith("//"):
         host, slash, path = rest[2:].partition("/")
         if host.lower() not in ("", "localhost"):
             raise UrlError(
-                f"a `file:` URL names the host `{host}`, but only files of this machine can be opened so; "
+                f"a `file:` URL names the host `{host}`, but it can only be a file of this machine; "
                 f"write `file:///{host}{slash}{path}` if it is a directory",
                 url=url,
             )
         rest = slash + path
     path = unquote(rest, errors="surrogateescape")
     if "\0" in path:
-        raise UrlError("a `%00` in a `file:` URL, which no path can have; remove it", url=url)
+        raise UrlError("a `%00` in a `file:` URL; remove it, since paths cannot have one", url=url)
     return path
 
 
 def quoted_for(scheme: str, path: str) -> str:
-    """A path as it is spelt in a URL of this scheme: `file:` URLs escape what others write as it is."""
+    """A path as it is written in a URL of a scheme: only `file:` URLs escape characters."""
     return quote(path, errors="surrogateescape") if scheme == "file" else path
 
 
 class Slip(NamedTuple):
-    """What is probably wrong with the scheme of a URL, and what may be meant."""
+    """A probable mistake in the scheme of a URL."""
 
     message: str
     hint: str
 
 
 def slip_in(url: str) -> Slip | None:
-    """What is probably wrong with the scheme of a URL; None where nothing is."""
+    """Find a probable mistake in the scheme of a URL; None if there is none."""
     scheme = scheme_of(url)
     if scheme and scheme not in WELL_KNOWN:
-        import difflib  # most specs have no use for it
+        import difflib  # most specs do not need it
 
         meant = difflib.get_close_matches(scheme, WELL_KNOWN, 1, 0.8)
-        known = f"`{scheme}://` is no scheme that is known"
-        return Slip(known, f"did you mean `{meant[0]}://`?") if meant else None
+        unknown = f"`{scheme}://` is not a known scheme"
+        return Slip(unknown, f"did you mean `{meant[0]}://`?") if meant else None
     path = None if scheme else _NO_PATH.match(url)
     if path is None:
         return None
     name, between, rest = path.groups()
     if len(name) == 1 and name.isupper() and between == ":/":
-        drive = f"`{name}:` is a drive of Windows, and here the name of a folder"
+        drive = f"`{name}:` is a Windows drive, but here it is the name of a directory"
         return Slip(
-            drive, f"below Linux the drive is mounted somewhere: `/mnt/{name.lower()}{between[1:]}{rest}`"
+            drive, f"use the path where the drive is mounted: `/mnt/{name.lower()}{between[1:]}{rest}`"
         )
     if name.lower() == "www":
         return (
-            Slip("this is a path to a folder", f"for a web site write its URL: `https://{url}`")
+            Slip("this is a path in a directory", f"for a website write its URL: `https://{url}`")
             if "/" in rest
             else None
         )
     if name.lower() in WELL_KNOWN and between != ".":
         return Slip(
-            f"this is a path to a folder `{name}{':' * (':' in between)}`",
+            f"this is a path in a directory `{name}{':' * (':' in between)}`",
             f"for a URL write `{name}://{rest}`",
         )
     return None
@@ -240,19 +252,19 @@ _CUT = re.compile(r"\\.|//\[[^\]/]*\]|(::)", re.DOTALL)
 _EMPTY_SEGMENTS = re.compile(r"/(?:\.?/)+")
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 MAGIC = re.compile(r"[*?[]")
-"""What makes a text a glob."""
+"""Characters that make a text a glob."""
 _ENDS_IN_SLASH = re.compile(r"/[,}]")
 
 
 class ShardUrl(NamedTuple):
-    """A shard as the spec spells it, and the absolute directory that a relative path starts at."""
+    """A shard as it is written in the spec, and the absolute directory where a relative path starts."""
 
     text: str
     base: str
 
 
 class ShardRun(NamedTuple):
-    """Shards that share a prefix and a base: ``texts`` is lazy (braces) or frozen (a tuple)."""
+    """Shards with the same prefix and base. ``texts`` is lazy (braces) or a tuple."""
 
     texts: Braces | tuple[str, ...]
     prefix: str
@@ -260,13 +272,13 @@ class ShardRun(NamedTuple):
 
 
 class UrlSequence(Sequence[ShardUrl]):
-    """The shards of a source, in order: random access in the logarithm of the number of runs; pickles small.
+    """The shards of a source, in order. Access takes the logarithm of the number of runs; pickles are small.
 
     Args:
-        parts: the runs, in order; empty ones are dropped.
+        parts: the runs, in order; empty ones are removed.
 
     Raises:
-        UrlError: more than a thousand million shards.
+        UrlError: there are more than a billion shards.
     """
 
     __slots__ = ("_ends", "parts")
@@ -298,7 +310,7 @@ class UrlSequence(Sequence[ShardUrl]):
         return (ShardUrl(run.prefix + text, run.base) for run in self.parts for text in run.texts)
 
     def texts(self) -> list[str]:
-        """The texts of all shards, made at once, which is several times as fast as one by one."""
+        """The texts of all shards; this is several times as fast as one by one."""
         return [run.prefix + text for run in self.parts for text in _all(run.texts)]
 
     def __eq__(self, other: object) -> bool:
@@ -323,9 +335,9 @@ def _all(texts: Braces | tuple[str, ...]) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class Part:
-    """What stands between two `::`, not yet listed.
+    """A text between two `::`, before it is listed.
 
-    ``prefix`` stands literally before each of its strings: the directory of the `@file` it was found in.
+    ``prefix`` comes before each of its strings: the directory of the `@file` that it is from.
     """
 
     braces: Braces
@@ -340,22 +352,22 @@ class Part:
 
     @property
     def run(self) -> ShardRun:
-        """The part as a lazy run, for one that nothing must be listed for."""
+        """The part as a lazy run, if it need not be listed."""
         return ShardRun(self.braces, self.prefix, self.base)
 
 
 def parse_shards(texts: Sequence[str], base: str) -> list[Part]:
-    r"""The parts of a source's `shards`, cut at `::` before braces are looked at.
+    r"""Split `shards` into parts at each `::`, before braces are parsed.
 
-    A part is ``listed`` if any of its strings may be a glob, a directory or an `@file`. `\` before a
-    character makes it literal, here as in braces.
+    A part is ``listed`` if any of its strings may be a glob, a directory or an `@file`. `\` makes the next character
+    literal, as in braces.
 
     Args:
         texts: as written in the spec.
-        base: absolute directory that relative paths start at.
+        base: absolute directory where relative paths start.
 
     Raises:
-        UrlError: no text, an empty part, wrong braces; ``column`` is the index in the text.
+        UrlError: no text, an empty part, wrong braces; ``column`` is the position in the text.
     """
     if not texts:
         raise UrlError("an empty list of shards; name at least one shard")
@@ -363,22 +375,22 @@ def parse_shards(texts: Sequence[str], base: str) -> list[Part]:
 
 
 def kind_of(text: str) -> Kind:
-    """What an expanded string of a listed part is: an `@file`, a directory, a glob or a plain URL.
+    """The kind of an expanded string of a listed part: an `@file`, a directory, a glob or a plain URL.
 
-    `http` and `pipe` are never globs: there `?` begins a query, and the shell expands its own.
+    URLs of web servers and commands are never globs: `?` starts a query, and the shell expands globs itself.
     """
     if text.startswith("@"):
         return "list"
-    scheme = scheme_of(text)
-    if scheme == "pipe":
+    row = row_of(text)
+    if row.is_command:
         return "url"
     if text.endswith("/"):
         return "directory"
-    return "glob" if has_globs(scheme) and MAGIC.search(text) else "url"
+    return "glob" if row.globs and MAGIC.search(text) else "url"
 
 
 def magic_start(text: str) -> int:
-    """Index of the first path segment of a glob that holds `*`, `?` or `[`."""
+    """Index of the first path segment of a glob with `*`, `?` or `[`."""
     match = MAGIC.search(text)
     return len(text) if match is None else text.rfind("/", 0, match.start()) + 1
 
@@ -387,12 +399,12 @@ def _parts(text: str, base: str) -> Iterator[Part]:
     for start, piece in _pieces(text):
         if "\0" in piece:
             raise UrlError(
-                "a NUL character in the name of a shard, which no file or URL can have; remove it",
+                "a NUL character in the name of a shard; remove it, since files and URLs cannot have one",
                 url=text,
                 column=1 + start + piece.index("\0"),
             )
         if not piece:
-            seen = "nothing beside a `::`; remove it" if "::" in text else "an empty text"
+            seen = "nothing next to a `::`; remove it" if "::" in text else "an empty text"
             raise UrlError(f"{seen}, or write a URL or a path there", url=text, column=1 + start)
         try:
             braces = Braces(piece)
@@ -411,13 +423,13 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _may_need_listing(piece: str) -> bool:
-    """Whether any string of the pattern may be more than a plain URL; errs on the side of looking."""
+    """Whether any string of a pattern may be something else than a plain URL. It may be True for plain URLs."""
     literal = _ESCAPED.sub("x", piece)
-    scheme = scheme_of(literal)
-    if scheme == "pipe":
+    row = row_of(literal)
+    if row.is_command:
         return False
     if literal.endswith("/") or (literal.endswith("}") and _ENDS_IN_SLASH.search(literal)):
         return True
     if literal.startswith("@") or (literal.startswith("{") and "@" in literal):
         return True
-    return has_globs(scheme) and MAGIC.search(literal) is not None
+    return row.globs and MAGIC.search(literal) is not None

@@ -11,7 +11,7 @@ from wdspec.cli.support.json_output import without_secrets
 from wdspec.fields.codecs.image_decoder import ImageDecoder
 from wdspec.fields.decode import DecodeRules, FieldDecoder, Unpacked
 from wdspec.fields.samples import SampleFields
-from wdspec.spec.language.functions import Call
+from wdspec.spec.language.samples import Call
 from wdspec.spec.spec import Source
 
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import wdspec
 from wdspec.cli.reports.checked_spec import CheckedSpec
 from wdspec.spec.problems import Problem
-from wdspec.spec.rules.code_pages import all_codes
+from wdspec.spec.rules import all_codes
 
 if TYPE_CHECKING:
     from junitparser import TestCase

@@ -14,7 +14,7 @@ from wdspec.cli.support.engine_options import EngineChoice, choosing_engine
 from wdspec.cli.support.skip_columns import skip_columns
 from wdspec.cli.support.spec_options import SpecChoice, choosing_spec, source_named
 from wdspec.cli.support.tables import size
-from wdspec.spec.rules.code_pages import all_codes
+from wdspec.spec.rules import all_codes
 
 if TYPE_CHECKING:
     from wdspec.checking.locked_shards import LockedShards

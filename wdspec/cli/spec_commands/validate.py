@@ -16,7 +16,7 @@ from wdspec.cli.support.spec_discovery import find_specs
 from wdspec.cli.support.spec_options import assigned, set_option, var_option
 from wdspec.cli.support.tables import counted
 from wdspec.spec.load import check
-from wdspec.spec.rules.code_pages import all_codes
+from wdspec.spec.rules import all_codes
 
 SUMMARY = "Check specs: every problem, with file, line and column."
 ALL_ENVIRONMENTS = "all"

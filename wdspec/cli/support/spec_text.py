@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from wdspec.spec.format import formatted
-from wdspec.spec.yaml import typed
+from wdspec.spec.yaml import parse_scalar
 
 
 class _Dumper(yaml.SafeDumper):
@@ -22,7 +22,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: _Dumper, value: str) -> yaml.ScalarNode:
-    style = None if typed(value) == value else "'"
+    style = None if parse_scalar(value) == value else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 

@@ -11,10 +11,8 @@ from wdspec.base.errors import UsageError, did_you_mean
 from wdspec.base.redaction import printable, redacted
 from wdspec.cli.support.spec_text import spec_text
 from wdspec.cli.support.tables import Table, show
-from wdspec.convert.dialect import Dialect
-from wdspec.convert.dialect_table import DIALECTS, recognised
-from wdspec.convert.given import Given
-from wdspec.convert.new_spec import NewSpec
+from wdspec.convert import DIALECTS, recognised
+from wdspec.convert.dialect import Dialect, Given, NewSpec
 from wdspec.spec.load import check
 from wdspec.stores.outputs import save
 

@@ -8,7 +8,7 @@ import click
 
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.codes import Code
-from wdspec.spec.rules.code_pages import all_codes
+from wdspec.spec.rules import all_codes
 
 SUMMARY = "Explain the code of a problem, such as E302."
 

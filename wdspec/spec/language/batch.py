@@ -1,4 +1,4 @@
-"""What `batch` says: how many samples make one, and how the values of each field become one value."""
+"""The key `batch`: how many samples a batch has, and how the values of each field become one value."""
 
 from typing import Annotated, Any, Literal
 
@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, AffectsSamples
-from wdspec.spec.language.functions import Call
+from wdspec.spec.language.samples import Call
 from wdspec.spec.language.values import (
     CALLABLE_FORM,
     BatchSize,
@@ -31,20 +31,20 @@ _PAD_KEYS = ("side", "value", "axis", "multiple", "limit", "length")
 
 
 class Padding(Model):
-    """How values of unequal length are brought to one."""
+    """How values of different lengths are padded."""
 
     side: Literal["right", "left"] = "right"
-    """Where the padding goes."""
+    """Where to add padding."""
     value: float | int = 0
-    """What it is."""
+    """The value of the padding."""
     axis: tuple[int, ...] = (0,)
-    """The axes of one value whose lengths differ; negative ones count from the last."""
+    """The axes of a value whose lengths differ; negative ones count from the last one."""
     multiple: int | None = None
-    """The length is a multiple of this."""
+    """Pad to a multiple of this length."""
     limit: int | None = None
-    """What is longer loses its end."""
+    """Cut longer values to this length."""
     length: int | None = None
-    """The length is always this: what is longer loses its end."""
+    """Pad and cut all values to this length."""
 
 
 class FieldCollation(Model):
@@ -52,28 +52,28 @@ class FieldCollation(Model):
 
     way: Way = "stack"
     padding: Padding | None = None
-    """With `pad`."""
+    """Set if the way is `pad`."""
     call: Call | None = None
-    """With `call`: from the list of values to the value."""
+    """Set if the way is `call`: a function from the list of values to one value."""
 
 
 class Collation(Model):
-    """How samples become a batch, beyond what stacks by itself."""
+    """How samples become a batch, if not all fields are just stacked."""
 
     call: Call | None = None
-    """From the list of samples to the whole batch."""
+    """A function from the list of samples to the batch."""
     fields: dict[str, FieldCollation] = Field({})
-    """By field; others are stacked."""
+    """By field; all others are stacked."""
 
     @property
     def functions(self) -> list[str]:
-        """The names of the user's functions in it."""
+        """The names of the user functions in it."""
         calls = [self.call, *(how.call for how in self.fields.values())]
         return [call.call for call in calls if call is not None]
 
 
 def read_collation(value: Any) -> Any:
-    """`{field: way, …}`, or a function of the samples: `package.module:function` or `{call: …, args: {…}}`."""
+    """Read `{field: way, …}`, or a function of the samples: `package.module:function` or `{call: …, args: {…}}`."""
     if isinstance(value, Collation):
         return value
     if isinstance(value, str) and ":" in value:
@@ -86,18 +86,18 @@ def read_collation(value: Any) -> Any:
         "name the fields, `collate: {tokens: pad}`, or a function of the samples, `package.module:function`"
     )
     if value == "list":
-        hint = "write `ragged: list` for lists of whatever does not stack, or name the fields: `collate: {boxes: list}`"
+        hint = "write `ragged: list` for lists of values that do not stack, or name fields: `collate: {boxes: list}`"
     return refuse("E202", f"expected a map of fields, but this is {shown(value)}", hint)
 
 
 def _read_way(value: Any, name: str) -> Any:
-    """How the values of one field become one."""
+    """Read how the values of one field become one."""
     if isinstance(value, str) and ":" in value:
         return {"way": "call", "call": _read_call(value)}
     if isinstance(value, str):
         if value not in _WORDS:
             hint = did_you_mean(value, _WORDS) or _FORMS
-            refuse("E203", f"{quoted(value)} is no way to collate `{name[:60]}`", hint)
+            refuse("E203", f"{quoted(value)} is not a way to collate `{name[:60]}`", hint)
         return {"way": value, "padding": {}} if value == "pad" else {"way": value}
     if isinstance(value, dict) and "call" in value:
         return {"way": "call", "call": _read_call(value)}
@@ -111,7 +111,7 @@ def _read_way(value: Any, name: str) -> Any:
 
 
 def _read_padding(value: Any) -> Any:
-    """`left`, `right`, or a map of what is said of the padding."""
+    """Read `left`, `right`, or a map of the fields of `Padding`."""
     if value in ("left", "right"):
         return {"side": value}
     if not isinstance(value, dict):
@@ -122,21 +122,21 @@ def _read_padding(value: Any) -> Any:
             refuse("E201", f"unknown key {quoted(str(key))} in `pad`", hint)
     said = {key: each for key, each in value.items() if each is not None}
     if said.get("side", "right") not in ("left", "right"):
-        refuse("E203", f"{shown(said['side'])} is no side of `pad`", "write `left` or `right`")
+        refuse("E203", f"{shown(said['side'])} is not a side of `pad`", "write `left` or `right`")
     if "value" in said and not (isinstance(said["value"], int) and not isinstance(said["value"], bool)):
         said["value"] = read_number(said["value"])
     if "axis" in said:
         said["axis"] = tuple(read_integer(each) for each in read_list(said["axis"]))
     for key in ("multiple", "limit", "length"):
         if key in said and (not isinstance(read_integer(said[key]), int) or int(said[key]) < 1):
-            refuse("E204", f"`{key}` of `pad` is at least 1, but this is {shown(said[key])}")
+            refuse("E204", f"`{key}` of `pad` must be at least 1, but this is {shown(said[key])}")
         if key in said:
             said[key] = read_integer(said[key])
     if "length" in said and {"multiple", "limit"} & said.keys():
-        refuse("E203", "`length` of `pad` leaves nothing to `multiple` and `limit`", "write one or the other")
+        refuse("E203", "`pad` takes either `length`, or `multiple` and `limit`", "write one or the other")
     if said.get("limit", 0) % said.get("multiple", 1):
         hint = f"write a multiple of {said['multiple']}"
-        refuse("E203", f"a `limit` of {said['limit']} is no multiple of {said['multiple']}", hint)
+        refuse("E203", f"the `limit` {said['limit']} is not a multiple of {said['multiple']}", hint)
     return said
 
 
@@ -145,7 +145,7 @@ def _read_call(value: Any) -> Any:
         for key in value:
             if key not in ("call", "args"):
                 hint = "write `{call: package.module:function, args: {…}}`"
-                refuse("E201", f"unknown key {quoted(str(key))} beside `call`", hint)
+                refuse("E201", f"unknown key {quoted(str(key))} next to `call`", hint)
         if not isinstance(value.get("args") or {}, dict):
             refuse(
                 "E202", f"`args` is a map, but this is {shown(value['args'])}", "write `args: {name: value}`"
@@ -155,7 +155,7 @@ def _read_call(value: Any) -> Any:
 
 
 def read_ragged(value: Any) -> Any:
-    """`error`, `list`, or for the fields named here: `{boxes: list}` or `[boxes]`."""
+    """Read `error`, `list`, or fields: `{boxes: list}` or `[boxes]`."""
     if value in ("error", "list"):
         return value
     if isinstance(value, (list, tuple)) and value and all(isinstance(name, str) for name in value):
@@ -164,10 +164,12 @@ def read_ragged(value: Any) -> Any:
     if isinstance(value, dict):
         for name, way in value.items():
             if way not in ("error", "list"):
-                refuse("E203", f"{shown(way)} is no choice for `{str(name)[:60]}`", "write `list` or `error`")
+                refuse(
+                    "E203", f"{shown(way)} is not a choice for `{str(name)[:60]}`", "write `list` or `error`"
+                )
         return tuple(str(name) for name, way in value.items() if way == "list")
     hint = did_you_mean(value, ("list", "error")) or hint
-    return refuse("E203", f"{shown(value)} is no choice for `ragged`", hint)
+    return refuse("E203", f"{shown(value)} is not a choice for `ragged`", hint)
 
 
 Ragged = Annotated[
@@ -231,36 +233,36 @@ MaybeCollation = Annotated[
 
 
 class Batch(Model):
-    """How many samples make a batch, and how they become one."""
+    """How many samples a batch has, and how they become one."""
 
-    size: AffectsOrder[BatchSize | None] = Field(None, description="Samples for each rank.")
+    size: AffectsOrder[BatchSize | None] = Field(None, description="Samples per rank.")
     global_size: AffectsOrder[Positive | None] = Field(None, description="Samples over all ranks together.")
     accumulate: AffectsNeither[Boolean] = Field(
         False,
-        description="With fewer ranks than `elastic.ranks`, give a rank its part of a global batch as several "
-        "batches of `size` in a row, instead of one big one.",
+        description="With fewer ranks than `elastic.ranks`, each rank gets its part of a global batch as several "
+        "consecutive batches of `size`, instead of one large batch.",
     )
     ragged: AffectsSamples[Ragged] = Field(
         "error",
-        description="What happens to a field whose values do not stack, as they differ in shape or type: an error that "
-        "names them; or with `list` a list. `{boxes: list}` makes a list of that field always.",
+        description="What happens to a field whose values do not stack, because shapes or types differ: `error` names "
+        "them; `list` makes a list. `{boxes: list}` always makes a list of that field.",
     )
     collate: AffectsSamples[MaybeCollation | None] = Field(
         None,
-        description="How the values of a field become one: `{tokens: pad}`. `stack`; `list`; `pad`, which gives "
-        "(values, mask, lengths) and takes `{pad: {side: left, value: 0, axis: 0, multiple: 8, limit: 2048}}` or "
-        "`length: 2048`; `nested`, a nested tensor of torch's; or a function of the list of values, "
-        "`package.module:function`. A function in place of the map makes the whole batch of the list of samples.",
+        description="How the values of each field become one: `{tokens: pad}`. The ways are `stack`; `list`; `pad`, "
+        "which returns (values, mask, lengths) and has options, `{pad: {side: left, value: 0, axis: 0, multiple: 8, "
+        "limit: 2048}}` or `length: 2048`; `nested`, a nested tensor of torch; or a function of the list of values, "
+        "`package.module:function`. A function instead of the map makes the batch from the list of samples.",
     )
 
 
 def read_batch(value: Any) -> Any:
-    """`32` or `{size: 32}` or `{global_size: 512}`."""
+    """Read `32`, `{size: 32}` or `{global_size: 512}`."""
     if isinstance(value, dict):
         listed, collated = (value.get(key) for key in ("ragged", "collate"))
         names = listed if isinstance(listed, (dict, list, tuple)) else ()
         twice = [str(name) for name in names if isinstance(collated, dict) and name in collated]
         if twice:
-            hint = "take it out of `ragged`: `collate` has `list`, too"
-            refuse("E203", f"`ragged` and `collate` both say what becomes of {quoted(twice[0])}", hint)
+            hint = "remove it from `ragged`: `collate` has `list`, too"
+            refuse("E203", f"`ragged` and `collate` both name the field {quoted(twice[0])}", hint)
     return value if isinstance(value, (dict, Batch)) else {"size": value}

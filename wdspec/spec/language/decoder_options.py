@@ -1,4 +1,4 @@
-"""Options of decoders that have values: `rgb8+random_resized_crop=224`, `video+clip=2s`."""
+"""Options of decoders: `rgb8+random_resized_crop=224`, `video+clip=2s`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 MOST_SIDE = 8192
-"""Pixels of a side that images may be brought to."""
+"""The longest side that images can be resized to, in pixels."""
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box")
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:/[0-9]+(?:\.[0-9]+)?)?"
 
@@ -46,7 +46,7 @@ def _range(text: str) -> tuple[float, float]:
 
 
 def _part(text: str) -> tuple[float, float]:
-    """A range of parts of the whole."""
+    """A range of fractions."""
     low, high = _range(text)
     return (low, high) if high <= 1 else _bad(text, "a range of parts of the image, such as `0.35..1`")
 
@@ -83,19 +83,19 @@ FRAMING: Mapping[str, Callable[[str], Any]] = {
     "interpolation": _interpolation,
     "antialias": _boolean,
 }
-"""What brings images to a size: option → what reads its value. Names and meanings are those of torchvision's v2."""
+"""Options that resize images, with the functions that read their values; they are those of torchvision's v2."""
 REDUCING: Mapping[str, Callable[[str], Any]] = {"dct_scaling": _boolean}
-"""Whether JPEGs that are to be smaller are decoded smaller."""
+"""Whether JPEGs are decoded at a smaller size if they will be resized."""
 CLIPPING: Mapping[str, Callable[[str], Any]] = {"frames": _count, "fps": _rate, "clip": _seconds}
-"""Which frames of a film are taken."""
+"""Which frames of a video are taken."""
 VALUED = {**FRAMING, **REDUCING, **CLIPPING}
-"""Options that must have a value; all others have none."""
+"""Options that need a value; all others have none."""
 DRAWING = frozenset({"random_resized_crop", "clip"})
-"""Options by which a decoder draws, by the place of the sample in the order."""
+"""Options with random numbers, which depend on the sample's place in the order."""
 
 
 def split_decoder(name: str) -> tuple[str, frozenset[str]]:
-    """A decoder's name without its options, and these: ``rgb8+upright`` is ``rgb8`` and ``upright``."""
+    """Split a decoder's name and its options: ``rgb8+upright`` is ``rgb8`` and ``upright``."""
     if ":" in name:
         return name, frozenset()
     base, *options = name.split("+")
@@ -103,10 +103,10 @@ def split_decoder(name: str) -> tuple[str, frozenset[str]]:
 
 
 def option_values(name: str) -> dict[str, Any]:
-    """The options of a decoder's name that have values.
+    """The values of the options in a decoder's name.
 
     Raises:
-        ValueError: one lacks its value, has one that it does not take, or stands beside one that it excludes.
+        ValueError: an option has no value, or one that it does not accept, or excludes another option.
     """
     if ":" in name:
         return {}
@@ -127,12 +127,12 @@ def option_values(name: str) -> dict[str, Any]:
 
 
 def shown_option(option: str) -> str:
-    """An option as it is written, with a value as an example."""
+    """An option as it is written, with an example of a value."""
     return f"{option}={_EXAMPLES[option]}" if option in _EXAMPLES else option
 
 
 def draws(name: str) -> bool:
-    """Whether a decoder draws."""
+    """Whether a decoder draws random numbers."""
     return bool(DRAWING & split_decoder(name)[1])
 
 
@@ -155,14 +155,16 @@ def _check_together(values: Mapping[str, Any]) -> None:
     if "random_resized_crop" in values:
         for other in ("resize", "center_crop"):
             if other in values:
-                raise ValueError(f"`random_resized_crop` brings images to one size, and `{other}` to another")
+                raise ValueError(f"`random_resized_crop` and `{other}` both set the size of images")
     for option in ("scale", "ratio"):
         if option in values and "random_resized_crop" not in values:
-            raise ValueError(f"`{option}` is for `random_resized_crop=224`; to rescale, use the key `scale:`")
+            raise ValueError(
+                f"`{option}` needs `random_resized_crop=224`; to rescale images, use the key `scale:`"
+            )
     for option in ("interpolation", "antialias"):
         if option in values and not {"random_resized_crop", "resize"} & values.keys():
-            raise ValueError(f"`{option}` is for `resize` and `random_resized_crop`")
+            raise ValueError(f"`{option}` needs `resize` or `random_resized_crop`")
     if values.get("antialias") is False and values.get("interpolation") in ("lanczos", "box"):
-        raise ValueError("`antialias=false` is for nearest, bilinear and bicubic")
+        raise ValueError("`antialias=false` works only with nearest, bilinear and bicubic")
     if "frames" in values and "fps" in values:
-        raise ValueError("`frames` and `fps` both say how many frames there are; leave one out")
+        raise ValueError("`frames` and `fps` both set the number of frames; leave one out")

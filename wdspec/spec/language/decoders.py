@@ -1,12 +1,7 @@
-"""The table of decoders: a row each, and what is looked up in it.
+"""The table of decoders, one row each; image formats; and the libraries that only some decoders need.
 
-The order is that of the tables in docs/decoders.md, which `documentation` makes from it.
-
-One decoder, as data.
-
-Formats of pictures: what Pillow calls them, which extensions they have, and how they are written.
-
-Libraries that only some decoders need, imported when a process first decodes with them.
+The order is that of the tables in docs/decoders.md, which are made from this one. Libraries are imported when a process
+first decodes with them.
 """
 
 from __future__ import annotations
@@ -22,12 +17,12 @@ from wdspec.spec.language.decoder_options import CLIPPING, FRAMING, REDUCING, sp
 
 
 class ImageSpec(NamedTuple):
-    """What an image decoder makes of a picture."""
+    """What an image decoder returns."""
 
     container: str
     """``numpy``, ``torch`` or ``pil``."""
     mode: str
-    """Pillow's name of the channels: ``L``, ``RGB`` or ``RGBA``."""
+    """Pillow's name for the channels: ``L``, ``RGB`` or ``RGBA``."""
     dtype: str
     """``uint8``, ``uint16``, or ``float32`` for values in 0..1."""
 
@@ -49,72 +44,72 @@ class ImageSpec(NamedTuple):
 
 @dataclass(frozen=True)
 class DecoderRow:
-    """All that is known of a decoder. Functions are named ``package.module:function``, and imported on first use."""
+    """A decoder. Functions are named ``package.module:function``, and imported on first use."""
 
     names: tuple[str, ...]
-    """What a spec calls it: ``decode: rgb8``."""
+    """Its names in a spec: ``decode: rgb8``."""
     gives: str
-    """The value, for the documentation (Markdown)."""
+    """The value that it returns, in Markdown."""
     read: str = ""
-    """Function: bytes → value, safe on any data. Empty: there is none, such as for pickles."""
+    """Function from bytes to a value, safe for any data. Empty if there is none, such as for pickles."""
     write: str = ""
-    """Function: value → bytes, for fields of the row's `extensions`. Empty: only bytes can be written there."""
+    """Function from a value to bytes, for fields of the row's `extensions`. Empty if only bytes can be written."""
     extensions: tuple[str, ...] = ()
-    """What it takes when it is named for the whole sample (`decode: [audio]`); empty: each name its own extension."""
+    """What it decodes if it is set for the whole sample (`decode: [audio]`); empty: each name is an extension."""
     everything: bool = False
-    """Whether it takes files of any extension."""
+    """Whether it decodes files of any extension."""
     writes: tuple[str, ...] = ()
-    """Extensions that `write` writes, where these are others."""
+    """Extensions that `write` is for, if they are others."""
     by_default: bool = False
-    """Whether files of its extensions are read so where a spec says nothing."""
+    """Whether it decodes files of its extensions if a spec sets no decoder."""
     needs: Mapping[str, str] = field(default_factory=dict)
-    """Library that must be installed → the extra of wdspec that installs it."""
+    """The libraries that it needs, and the extras of wdspec that install them."""
     options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Option (`rgb8+upright`) → what is needed with it in place of `needs`, if it is something else."""
+    """Its options (`rgb8+upright`), and the libraries that they need instead of `needs`, if these are others."""
     made: bool = False
-    """Whether `read` names what makes the reader, from the decoder's name with its options, the field's name and its
-    suffix; and `write` what makes the writer, from the extension."""
+    """Whether `read` is a factory that takes the decoder's name with options, the field's name and its suffix, and
+    returns the reader; and `write` one that takes the extension and returns the writer."""
     read_trusting: str = ""
-    """The reader under ``allow: [pickle]``, where that is another one: it may run what the data says."""
+    """Another reader for ``allow: [pickle]``, which may run code in the data."""
     write_trusting: str = ""
-    """The writer where pickles are allowed, if that is another one."""
+    """Another writer for ``allow: [pickle]``."""
     pickle: bool = False
-    """Whether a spec that names it needs ``allow: [pickle]``."""
+    """Whether a spec with it needs ``allow: [pickle]``."""
     is_pickle: bool = False
-    """Whether its files are pickles at heart, which WDS_SECURE forbids however they are read."""
+    """Whether its files are pickles, which WDS_SECURE forbids however they are read."""
     image: ImageSpec | None = None
-    """For decoders of images, which can rescale: what they make."""
+    """What decoders of images return; these can rescale."""
     left_out: bool = False
-    """Not a decoder but a name of webdataset's that is left out on purpose, with functions that say so."""
+    """Not a decoder, but a name of webdataset that wdspec intentionally does not support; its functions say so."""
 
     def takes(self, name: str, extension: str) -> bool:
-        """Whether the decoder, called `name`, takes files of an extension when it is named for the whole sample."""
+        """Whether the decoder, under `name`, decodes files of an extension if it is set for the whole sample."""
         return self.everything or extension in (self.extensions or (name,))
 
     def libraries(self, options: frozenset[str]) -> Mapping[str, str]:
-        """What must be installed for the decoder with these options: library → extra."""
+        """The libraries that the decoder needs with these options, and the extras that install them."""
         return next((self.options[option] for option in sorted(options) if self.options[option]), self.needs)
 
 
 class ImageFormat(NamedTuple):
-    """One format of picture files."""
+    """A format of image files."""
 
     pillow: str
-    """Pillow's name of it."""
+    """Its name in Pillow."""
     plugin: str
     """Pillow's module for it is ``PIL.<plugin>ImagePlugin``."""
     extensions: tuple[str, ...]
     saving: Mapping[str, Any] = {}
-    """Options of Pillow's `save`: lossless where the format can be, else its best quality."""
+    """Options of Pillow's `save`: lossless if the format allows it, otherwise the best quality."""
     wide: bool = False
-    """Whether it holds 16 bits a sample."""
+    """Whether it can have 16 bits per channel."""
     alpha: bool = False
-    """Whether it holds alpha."""
+    """Whether it can have an alpha channel."""
     palette: bool = False
-    """Whether it holds palettes, and black and white as such."""
+    """Whether it can have a palette, or be black and white."""
 
 
-# Pillow's own list takes in h5, fits, mpg, ps and eps, and it would start Ghostscript for the last two.
+# Pillow's own list includes h5, fits, mpg, ps and eps; for the last two it would start Ghostscript.
 IMAGE_FORMATS = (
     ImageFormat("JPEG", "Jpeg", ("jpg", "jpeg", "jpe", "jfif"), {"quality": 100, "subsampling": 0}),
     ImageFormat("PNG", "Png", ("png", "apng"), wide=True, alpha=True, palette=True),
@@ -136,14 +131,14 @@ IMAGE_FORMATS = (
 )
 
 FORMAT_OF = {extension: format for format in IMAGE_FORMATS for extension in format.extensions}
-"""Extension → format: what image decoders read."""
+"""The format of each extension that image decoders read."""
 
 IMAGE_FIELDS = frozenset({*FORMAT_OF, "img", "image"})
-"""What the last part of a field's name may be that surely holds a picture; `img` and `image` are written as JPEG."""
+"""Last parts of names of fields that are images; `img` and `image` are written as JPEG."""
 
 
 DEFAULT_IMAGE_DECODER = "rgb8"
-"""What images become, in a mix that rescales any, unless ``decode`` says otherwise."""
+"""The decoder of images in a mix that rescales any, unless ``decode`` sets another one."""
 RAW = "raw"
 """The decoder that leaves a field as bytes."""
 
@@ -153,7 +148,7 @@ def _codec(function: str) -> str:
 
 
 def _basic(names: str, gives: str, read: str, write: str, **more: Any) -> DecoderRow:
-    """A decoder named like the extensions that it reads where a spec says nothing."""
+    """A decoder named like the extensions that it decodes by default."""
     reads = _codec(read) if read else ""
     return DecoderRow(
         tuple(names.split()), gives, read=reads, write=_codec(write), **{"by_default": True, **more}
@@ -166,17 +161,17 @@ _NPY_OBJECTS = _codec("pickles:read_numpy_objects")
 BASIC = (
     _basic(
         "htm html text transcript txt",
-        "`str`: UTF-8, kept to the letter",
+        "`str`: UTF-8, unchanged",
         "text:read_text",
         "text:write_text",
     ),
     _basic(
         "class cls cls2 count id index inx",
-        "`int`; spaces and newlines around it are fine",
+        "`int`; spaces and newlines around it are allowed",
         "text:read_integer",
         "text:write_integer",
     ),
-    _basic("jsn json", "what the JSON says; `null` is None", "text:read_json", "text:write_json"),
+    _basic("jsn json", "the JSON value; `null` is None", "text:read_json", "text:write_json"),
     _basic("npy", _NPY, "arrays:read_numpy", "arrays:write_npy", read_trusting=_NPY_OBJECTS),
     _basic("npz", _NPY, "arrays:read_numpy", "arrays:write_npz", read_trusting=_NPY_OBJECTS),
     _basic(
@@ -230,18 +225,18 @@ BASIC = (
     ),
     _basic(
         "tb ten tenbin",
-        "left out on purpose: an error that says so; `raw` keeps the bytes",
+        "intentionally not supported, which an error says; `raw` keeps the bytes",
         "arrays:refusing_reader",
         "arrays:refusing_writer",
         made=True,
         left_out=True,
     ),
 )
-"""What goes by the extension."""
+"""Decoders of extensions."""
 
 
 def _images() -> Iterator[DecoderRow]:
-    """Decoders of pictures: a container, channels and a type each."""
+    """Decoders of images, one for each container, channels and type."""
     for container, dtypes in {
         "numpy": {"8": "uint8", "16": "uint16", "": "float32"},
         "torch": {"8": "uint8", "": "float32"},
@@ -277,7 +272,7 @@ _SOUND = {
     "mp3": "write_mp3",
     "ogg oga opus": "",
 }
-"""Extensions of the sound that libsndfile reads → what writes them; see the codec for why ogg is not written."""
+"""Extensions that libsndfile reads, and the functions that write them; the codec says why ogg is not written."""
 _FFMPEG_SOUND = "m4a aac wma"
 _FILM = "mp4 m4v mov avi mkv webm ogv mpg mpeg mjpeg h264 wmv"
 
@@ -312,7 +307,7 @@ MEDIA = (
     ),
     _audio(
         "torch_audio",
-        "the same with a torch tensor",
+        "as `audio`, with a torch tensor",
         read=_codec("audio:read_torch_audio"),
         extensions=_ALL_SOUND,
         needs={"soundfile": "audio", "torch": "torch"},
@@ -321,23 +316,23 @@ MEDIA = (
     _audio(_FFMPEG_SOUND, "as `audio`", needs={"av": "video"}),
     _video(
         "video",
-        "(frames, samples, facts): numpy uint8 of shape (frames, height, width, 3), sound as above, or of shape (1, 0) "
-        'if there is none, and `{"video_fps": …, "audio_fps": …}`',
+        "(frames, samples, facts): numpy uint8 of shape (frames, height, width, 3); audio as above, or of shape (1, 0) "
+        'if there is none; and `{"video_fps": …, "audio_fps": …}`',
         _FILM,
     ),
-    _video("torch_video", "the same with torch tensors", _FILM, torch="torch"),
+    _video("torch_video", "as `video`, with torch tensors", _FILM, torch="torch"),
     _video(_FILM, "as `video`"),
 )
-"""Sound and films, which stay bytes unless a spec asks for them."""
+"""Decoders of audio and video, which stay bytes by default."""
 
 ROWS = (*BASIC, *IMAGES, *MEDIA, DecoderRow((RAW,), "the bytes of the file", everything=True))
 
 BY_NAME = {name: row for row in ROWS for name in row.names}
-"""Name of a decoder, or of one that is left out → its row."""
+"""The row of each name, including names that are not supported."""
 WRITTEN_BY = {
     extension: row for row in ROWS if row.write for extension in row.writes or row.extensions or row.names
 }
-"""Extension → the row of what writes it."""
+"""The row that writes each extension."""
 
 
 EXTRAS = {
@@ -349,19 +344,19 @@ EXTRAS = {
         for library, extra in needs.items()
     },
 }
-"""Library → the extra of wdspec that installs it."""
+"""The extra of wdspec that installs each library."""
 
 
 def library(module: str, user: str) -> Any:
-    """Imports a module of one of these libraries.
+    """Import a module of one of these libraries.
 
     Args:
         module: its name, such as ``msgpack`` or ``safetensors.numpy``.
         user: what needs it, for the message.
 
     Raises:
-        UsageError: it is not installed, or does not load; names the extra. It is no FieldError, so that an error
-            policy that skips bad samples does not skip all of them.
+        UsageError: it is not installed, or cannot be loaded; names the extra. It is not a FieldError, so that a policy
+            that skips bad samples does not skip all of them.
     """
     try:
         return importlib.import_module(module)
@@ -371,10 +366,10 @@ def library(module: str, user: str) -> Any:
 
 
 def require_libraries(name: str) -> None:
-    """Checks that the libraries of a decoder can be imported, without importing them.
+    """Check that the libraries of a decoder are installed, without importing them.
 
     Raises:
-        UsageError: one is not installed; names it, and the extra.
+        UsageError: one is not installed; names it and the extra.
     """
     base, options = split_decoder(name)
     for module in BY_NAME[base].libraries(options) if base in BY_NAME else ():
@@ -383,7 +378,7 @@ def require_libraries(name: str) -> None:
 
 
 def absent(name: str, user: str, cause: BaseException | None = None) -> UsageError:
-    """The error for a library that is not installed; for one that is and does not load, it says why."""
+    """Make the error for a library that is not installed; or, with a cause, for one that cannot be loaded."""
     if cause is None or (
         isinstance(cause, ModuleNotFoundError) and str(cause.name).partition(".")[0] == name.partition(".")[0]
     ):
@@ -392,6 +387,6 @@ def absent(name: str, user: str, cause: BaseException | None = None) -> UsageErr
         )
     why = " ".join(str(cause).split())[:300]
     return UsageError(
-        f"{user} needs {name}, which is installed and cannot be loaded: {why}. See what it needs itself, or install "
-        f"`wdspec[{EXTRAS[name]}]` anew"
+        f"{user} needs {name}, which is installed but cannot be loaded: {why}. Check what it needs itself, or "
+        f"reinstall `wdspec[{EXTRAS[name]}]`"
     )

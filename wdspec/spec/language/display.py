@@ -1,4 +1,4 @@
-"""How a spec and its sources show themselves, in a line and as the table of a notebook: what was written, in short."""
+"""How specs and sources are shown in one line and in notebooks: the keys that were written, in short."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SPELT_APART = frozenset({"dataset", "description", "wdspec"})
 
 
 def facts(model: BaseModel) -> Iterator[tuple[str, str]]:
-    """The keys of a model that are not left at their defaults, each with its value in short."""
+    """The keys of a model that are not the default, each with its value in short."""
     for name, field in type(model).model_fields.items():
         key = field.alias or name
         value = getattr(model, name)
@@ -51,7 +51,7 @@ def _short(value: object) -> str:
 
 
 def in_a_line(model: BaseModel, more: list[tuple[str, str]]) -> str:
-    """`<Source a: shards a-{0..9}.tar, weight 2>`."""
+    """Show a model in one line: `<Source a: shards a-{0..9}.tar, weight 2>`."""
     shown = [f"{key} {value}".rstrip() for key, value in (*more, *facts(model)) if key != "name"]
     name = getattr(model, "name", None) or getattr(model, "file", None) or ""
     return f"<{type(model).__name__}{f' {name}' if name else ''}: {', '.join(shown) or 'defaults'}>"
@@ -60,7 +60,7 @@ def in_a_line(model: BaseModel, more: list[tuple[str, str]]) -> str:
 def as_html(
     title: str, rows: list[tuple[str, str]], columns: tuple[str, ...], lines: list[tuple[str, ...]]
 ) -> str:
-    """A heading, a line of facts, and a table."""
+    """Make HTML of a heading, a line of facts, and a table."""
     from html import escape
 
     said = ", ".join(f"{escape(key)} <code>{escape(value)}</code>" for key, value in rows)
@@ -71,7 +71,7 @@ def as_html(
 
 
 def sources_as_html(title: str, top: BaseModel, sources: Iterable[Any]) -> str:
-    """The keys of the top level of a spec, and a table of its sources."""
+    """Make HTML of the keys of a spec's top level, and a table of its sources."""
     lines: list[tuple[str, ...]] = []
     for source in sources:
         said = dict(facts(source))
@@ -84,7 +84,7 @@ def sources_as_html(title: str, top: BaseModel, sources: Iterable[Any]) -> str:
 
 
 class Discreet(Model):
-    """Shows itself in short, without the secrets of its URLs: whoever prints a spec prints it into a log."""
+    """A model that is shown in short and without the secrets of its URLs, since printed specs end up in logs."""
 
     def __repr__(self) -> str:
         return redacted_urls(in_a_line(self, []))

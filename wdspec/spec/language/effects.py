@@ -1,7 +1,8 @@
-"""What a change of a key does to the reading: declared where the key is defined, and digested into states from there.
+"""What a key affects: the order of samples, their content, or which samples are dropped.
 
-A key without a declaration would be a wrong resume in silence: `tests/planning/test_order_digest.py` demands one of
-every key, and an example that shows that it is true.
+Each key declares it where it is defined, and the digests in states are made from the declarations. Without one, a run
+could resume wrongly and silently, so `tests/planning/test_order_digest.py` demands a declaration of every key, and an
+example that proves it.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ T = TypeVar("T")
 
 
 class Affects(NamedTuple):
-    """The effect of a key, as a mark in the annotation of its field."""
+    """What a key affects; a mark in the annotation of its field."""
 
     what: Literal["order", "samples", "neither"]
-    """`order`: which samples come, and when. A state does not fit a spec that differs in it.
-    `samples`: what is in them. A run may go on with a change, and warns of it.
-    `neither`: where bytes come from, how fast, how an epoch is cut, which steps are left out, what happens to
-    failures."""
+    """`order`: which samples come, and when. A state does not fit a spec in which such a key differs.
+    `samples`: what is in them. A run resumes with a change, and warns about it.
+    `neither`: where bytes come from, how fast, how an epoch is cut, which steps are left out, how failures are
+    handled."""
     order_if_skipping: bool = False
-    """With `missing: skip` it chooses the samples, too, since it asks for fields."""
+    """With `missing: skip` it also affects the order, since samples without the fields that it asks for are dropped."""
     only: str = ""
-    """Beside what alone it has that effect, for the reference."""
+    """The other key without which it has no such effect, for the reference."""
 
     def __str__(self) -> str:
         if self.order_if_skipping:
@@ -41,20 +42,36 @@ AsksForFields = Annotated[T, Affects("samples", order_if_skipping=True)]
 AffectsNeither = Annotated[T, Affects("neither")]
 
 
+class Drops(NamedTuple):
+    """That a key drops samples because of their content; a mark next to its `Affects`."""
+
+    values: tuple[Any, ...] = ()
+    """The values that do so; empty: all except the default and empty ones."""
+
+
 class DeclaredKey(NamedTuple):
-    """A key with a value of its own, no map of further keys."""
+    """A key with a value, not a map of other keys."""
 
     name: str
-    """From the holder on, as it is written: `epoch.pass`."""
+    """The path of keys as it is written: `epoch.pass`."""
     attributes: tuple[str, ...]
-    """The same in the models: `epoch`, `remainder`."""
+    """The path of attributes in the models: `epoch`, `remainder`."""
     affects: Affects | None
+    drops: Drops | None
     default: Any
 
-    def stated(self, holder: Any) -> list[Any]:
-        """Its values in a model, one for each map where it is a key of a list of maps; none if all are the default.
+    def drops_samples(self, holder: Any) -> bool:
+        """Whether a model drops samples with this key."""
+        if self.drops is None:
+            return False
+        return any(
+            value in self.drops.values if self.drops.values else value for value in self.stated(holder)
+        )
 
-        Among others, one that is the default is None.
+    def stated(self, holder: Any) -> list[Any]:
+        """Its values in a model: one, or one for each map if it is a key of a list of maps.
+
+        The list is empty if all are the default. Among other values, a default is None.
         """
         *outer, last = self.attributes
         held = [holder]
@@ -68,17 +85,17 @@ class DeclaredKey(NamedTuple):
 
 @cache
 def declared_keys(model: type[BaseModel]) -> tuple[DeclaredKey, ...]:
-    """The keys of a model and of the maps in it; `dataset` is left out, whose sources declare their own."""
+    """The keys of a model and of the maps in it; except `dataset`, since sources declare their keys themselves."""
     return tuple(_declared(model))
 
 
 def inner_model(field: FieldInfo) -> type[BaseModel] | None:
-    """The model of the maps that a key takes, or of the maps in the list that it takes; None for other values."""
+    """The model of the map that a key takes, or of the maps in its list; None for other values."""
     return _model_in(field.annotation)
 
 
 def affects_of(field: FieldInfo) -> Affects | None:
-    """What a field declares."""
+    """What a field declares, if it does."""
     return next((mark for mark in field.metadata if isinstance(mark, Affects)), None)
 
 
@@ -90,7 +107,8 @@ def _declared(model: type[BaseModel]) -> Iterator[DeclaredKey]:
         name, inner = field.alias or attribute, inner_model(field)
         if inner is None or affects is not None:
             default = None if field.is_required() else field.get_default(call_default_factory=True)
-            yield DeclaredKey(name, (attribute,), affects, default)
+            drops = next((mark for mark in field.metadata if isinstance(mark, Drops)), None)
+            yield DeclaredKey(name, (attribute,), affects, drops, default)
             continue
         for key in declared_keys(inner):
             yield key._replace(name=f"{name}.{key.name}", attributes=(attribute, *key.attributes))
@@ -104,11 +122,11 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def stated_values(holder: BaseModel, effect: str, covered: frozenset[str]) -> dict[str, Any]:
-    """The values of a model's keys with an effect, where they are not the default, as JSON has them.
+    """The values of all keys of a model with an effect that are not the default, as plain JSON values.
 
     Args:
         effect: what the keys affect.
-        covered: names of keys to leave out, or the first of their attributes.
+        covered: keys to leave out, by their names or the first of their attributes.
     """
     found = {}
     for key in _keys_with_effect(type(holder), effect, covered):
@@ -118,7 +136,7 @@ def stated_values(holder: BaseModel, effect: str, covered: frozenset[str]) -> di
 
 
 def plain_value(value: Any) -> Any:
-    """A value of a model as JSON has it."""
+    """Convert a value of a model to plain JSON values."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if isinstance(value, dict):

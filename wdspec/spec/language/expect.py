@@ -1,4 +1,4 @@
-"""What `expect` says of the samples of a source: types, shapes, ranges, classes, and how many there are."""
+"""The key `expect`: what the samples of a source must look like, and how many there must be."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ ARRAYS = (
     *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
     *("float16", "bfloat16", "float32", "float64"),
 )
-"""Types of the elements of arrays and tensors."""
+"""Element types of arrays and tensors."""
 TYPES = (*ARRAYS, "int", "float", "str", "bytes", "dict", "list", "tuple", "image")
 _KEYS = ("type", "shape", "range", "classes", "length")
 _FORMS = "write a type, `uint8`, or a map such as `{type: uint8, shape: [null, null, 3], range: [0, 255]}`"
 
 
 class Bounds(NamedTuple):
-    """From the least to the greatest, both included; None where there is none."""
+    """The least and the greatest value, both included; None if there is no bound."""
 
     least: float | None = None
     greatest: float | None = None
 
     def hold(self, value: float) -> bool:
-        """Whether a value lies within."""
+        """Whether a value is within the bounds."""
         return not (
             (self.least is not None and not value >= self.least)
             or (self.greatest is not None and not value <= self.greatest)
@@ -42,32 +42,32 @@ class Bounds(NamedTuple):
 
 
 class ExpectedField(Model):
-    """What the values of one field are."""
+    """What the values of a field must be."""
 
     type: str | None = None
-    """One of `TYPES`; of arrays and tensors, that of their elements."""
+    """One of `TYPES`; for arrays and tensors, the type of their elements."""
     shape: tuple[Bounds, ...] | None = None
-    """Of arrays, tensors and images: the bounds of each axis."""
+    """Bounds of each axis, of arrays, tensors and images."""
     range: Bounds | None = None
-    """Of numbers, and of all elements of arrays."""
+    """Bounds of numbers, and of all elements of arrays."""
     classes: frozenset[int | str] | int | None = None
-    """The values that there are; a number n for 0 to n - 1."""
+    """The allowed values; a number n means 0 to n - 1."""
     length: Bounds | None = None
-    """Of texts in characters, of bytes, lists, tuples and dicts in entries."""
+    """Bounds of the length of texts, bytes, lists, tuples and dicts."""
 
 
 def read_expected_field(value: Any) -> Any:
-    """`uint8`, or `{type: uint8, shape: [224, null, [1, 3]], range: [0, 255], classes: 1000, length: [1, 77]}`."""
+    """Read `uint8`, or `{type: uint8, shape: [224, null, [1, 3]], range: [0, 255], classes: 1000, length: [1, 77]}`."""
     if isinstance(value, ExpectedField):
         return value
     if isinstance(value, str):
         return {"type": _read_type(value)}
     if not isinstance(value, dict):
-        refuse("E202", f"expected what a field is, but this is {shown(value)}", _FORMS)
+        refuse("E202", f"expected the description of a field, but this is {shown(value)}", _FORMS)
     for key in value:
         if key not in _KEYS:
             hint = did_you_mean(str(key), _KEYS) or f"the keys here are {', '.join(_KEYS)}"
-            refuse("E201", f"unknown key {quoted(str(key))} in what a field is", hint)
+            refuse("E201", f"unknown key {quoted(str(key))} in the description of a field", hint)
     said = {key: each for key, each in value.items() if each is not None}
     if "type" in said:
         said["type"] = _read_type(said["type"])
@@ -88,7 +88,7 @@ def read_expected_field(value: Any) -> Any:
 
 
 def read_bounds(value: Any, open_alone: bool = False) -> Bounds:
-    """`5`, `[0, 255]`, `[1, null]`; with `open_alone` also `null`."""
+    """Read `5`, `[0, 255]` or `[1, null]`; with `open_alone` also `null`."""
     if isinstance(value, Bounds):
         return value
     if value is None and open_alone:
@@ -97,12 +97,12 @@ def read_bounds(value: Any, open_alone: bool = False) -> Bounds:
         number = _number(value)
         return Bounds(number, number)
     if len(value) != 2 or (value[0] is None and value[1] is None):
-        refuse("E203", "bounds are two numbers, of which one may be null", "write `[0, 255]` or `[1, null]`")
+        refuse("E203", "bounds are two numbers, one of which may be null", "write `[0, 255]` or `[1, null]`")
     least, greatest = (None if each is None else _number(each) for each in value)
     if least is not None and greatest is not None and least > greatest:
         refuse(
             "E204",
-            f"the bounds {least:g} and {greatest:g} leave nothing between them",
+            f"no number is between the bounds {least:g} and {greatest:g}",
             f"write `[{greatest:g}, {least:g}]`",
         )
     return Bounds(least, greatest)
@@ -121,8 +121,8 @@ def _refuse_number(value: Any) -> NoReturn:
 
 def _read_type(value: Any) -> str:
     if value not in TYPES:
-        hint = (isinstance(value, str) and did_you_mean(value, TYPES)) or f"there are {', '.join(TYPES)}"
-        refuse("E203", f"{shown(value)} is no type of a field", hint)
+        hint = (isinstance(value, str) and did_you_mean(value, TYPES)) or f"the types are {', '.join(TYPES)}"
+        refuse("E203", f"{shown(value)} is not the type of a field", hint)
     return str(value)
 
 
@@ -136,7 +136,7 @@ def _read_classes(value: Any) -> Any:
     return refuse(
         "E202",
         f"expected the classes, but this is {shown(value)}",
-        "write how many, `1000` for 0 to 999, or list them",
+        "write their number, such as `1000` for 0 to 999, or list them",
     )
 
 
@@ -176,19 +176,19 @@ MaybeBounds = Annotated[Bounds, BeforeValidator(read_bounds), WithJsonSchema(_BO
 
 
 class Expectations(Model):
-    """What the samples of a source are, as they leave it: after its own `map` and `tags`."""
+    """What the samples of a source must look like, after its own `map` and `tags`."""
 
-    # With `errors: skip` what is not as expected is left out.
+    # With `errors: skip` other samples are dropped.
     fields: AffectsOrder[ExpectedFields] = Field(
         {},
-        description="By field: a type (`uint8`, `int`, `str`, …), or `{type: uint8, shape: [224, null, [1, 3]], "
-        "range: [0, 255], classes: 1000, length: [1, 77]}`. Bounds are `[least, greatest]`, of which one may be "
-        "null, or one number; `classes` a number n for 0 to n - 1, or a list.",
+        description="For each field a type (`uint8`, `int`, `str`, …), or `{type: uint8, shape: [224, null, [1, 3]], "
+        "range: [0, 255], classes: 1000, length: [1, 77]}`. Bounds are `[least, greatest]`, one of which may be null, "
+        "or one number; `classes` is a list, or a number n for 0 to n - 1.",
     )
     samples: AffectsNeither[MaybeBounds] = Field(
-        None, description="How many samples the source has: bounds. Looked at by `wdspec check --all`."
+        None, description="Bounds of the number of samples in the source; checked by `wdspec check --all`."
     )
     dropped: AffectsNeither[Fraction | None] = Field(
         None,
-        description="Most part of the samples that `select` and `missing` may leave out. Looked at by `wdspec check`.",
+        description="Largest part of the samples that `select` and `missing` may drop; checked by `wdspec check`.",
     )

@@ -1,30 +1,47 @@
-"""The small models of where bytes come from and go to: rewrite rules, object stores, the cache, offline outputs."""
+"""Where bytes come from and go to: rewrite rules, object stores, the cache, outputs, and AIStore clusters."""
+
+from __future__ import annotations
 
 import re
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from wdspec.spec.language.effects import AffectsNeither
+from wdspec.base.errors import did_you_mean
+from wdspec.spec.language.effects import AffectsNeither, AffectsSamples
 from wdspec.spec.language.samples import Regex
-from wdspec.spec.language.values import Boolean, Model, Size, Text, is_size, refuse
+from wdspec.spec.language.values import (
+    Boolean,
+    Duration,
+    Model,
+    Prefetched,
+    Size,
+    Text,
+    is_size,
+    one_or_more,
+    read_list,
+    read_text,
+    refuse,
+    text_form,
+)
 from wdspec.spec.problems import quoted, shown
+from wdspec.urls.urls import AIS_PROVIDERS
 
 
 class RewriteRule(Model):
-    """A regex, anchored at the start of a URL, and what takes the place of the match."""
+    """A regex that matches the start of a URL, and a replacement."""
 
     pattern: AffectsNeither[Regex] = Field(
         alias="from", description="A regex, matched at the start of the URL."
     )
     replacement: AffectsNeither[Annotated[str, Field(strict=True)]] = Field(
-        alias="to", description=r"What takes its place; `\1` stands for the first group."
+        alias="to", description=r"What replaces the match; `\1` is the first group."
     )
     origin: str = ""
     """Where the rule was written, for explanations: ``spec.yaml:12``."""
     overlay: bool = False
-    """Whether an environment or an override brought it: such rules come before those of the spec."""
+    """Whether it is from an environment or an override: such rules come before those of the spec."""
 
 
 _ARGUMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -43,42 +60,42 @@ def _endpoint(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc or parts.query:
         hint = "write for example `https://minio.example.org:9000`, without a login"
-        refuse("E202", "the endpoint of a store is an http or https URL, which this is not", hint)
+        refuse("E202", "the endpoint of a store must be an http or https URL", hint)
     return text.rstrip("/")
 
 
 class ObjectStoreOptions(Model):
-    """How an object store that fsspec reads is reached: names only, and no secrets."""
+    """How to access an object store that fsspec reads. Secrets are never written here."""
 
     endpoint: AffectsNeither[Annotated[Text, AfterValidator(_endpoint)] | None] = Field(
         None, description="The URL of its server: `s3`, `gs` and `hf`."
     )
     profile: AffectsNeither[Text | None] = Field(
-        None, description="The section of the user's own settings that has the login: `s3`."
+        None, description="The profile with the login, in the settings of the user: `s3`."
     )
-    region: AffectsNeither[Text | None] = Field(None, description="Where its buckets are: `s3`.")
+    region: AffectsNeither[Text | None] = Field(None, description="The region of its buckets: `s3`.")
     anonymous: AffectsNeither[Boolean] = Field(
-        False, description="Without a login, as for public data: `s3`, `gs`, `az` and `hf`."
+        False, description="Do not log in, for public data: `s3`, `gs`, `az` and `hf`."
     )
     requester_pays: AffectsNeither[Boolean] = Field(
-        False, description="Whoever reads pays for it: `s3` and `gs`."
+        False, description="The reader pays for requests: `s3` and `gs`."
     )
     options: AffectsNeither[dict[Argument, Any]] = Field(
         {},
-        description="Whatever else fsspec's file system of the scheme takes, by the names of its arguments.",
+        description="Other arguments of fsspec's file system for the scheme, by name.",
     )
     env: AffectsNeither[dict[Argument, Text]] = Field(
         {},
-        description="Arguments whose values are secret: argument → the name of the environment variable that holds it, "
-        "as in `{key: LAB_KEY, secret: LAB_SECRET}`.",
+        description="Secret arguments: for each one the name of the environment variable that has it, such as `{key: "
+        "LAB_KEY, secret: LAB_SECRET}`.",
     )
     files: AffectsNeither[dict[Argument, Text]] = Field(
-        {}, description="The same, with the path of a file that holds nothing but the value."
+        {}, description="Secret arguments: for each one the path of a file with nothing but its value."
     )
 
 
 def read_storage(value: Any) -> Any:
-    """A map, or `false`."""
+    """Read a map, or `false`."""
     if value is False:
         return None
     if not isinstance(value, (dict, ObjectStoreOptions)):
@@ -101,43 +118,43 @@ StorageOrNone = Annotated[ObjectStoreOptions | None, BeforeValidator(read_storag
 
 def _local(directory: str) -> str:
     if "://" in directory:
-        refuse("E202", f"a cache is a local directory, but this is {shown(directory)}", "write a path")
+        refuse("E202", f"a cache must be a local directory, but this is {shown(directory)}", "write a path")
     return directory
 
 
 class CacheOptions(Model):
-    """A local directory that keeps copies of remote shards."""
+    """A local directory with copies of remote shards."""
 
     dir: AffectsNeither[Annotated[Text, AfterValidator(_local)]] = Field(
-        description="The directory, made when it is needed. Copies that somebody put there are used too."
+        description="The directory; it is created when needed. Copies that you put there are used too."
     )
     size: AffectsNeither[Size | None] = Field(
         None,
-        description="The most that copies made by wdspec may take there: bytes, or text such as `500GB`. With 0 none "
-        "is made.",
+        description="Largest total size of the copies that wdspec makes: bytes, or text such as `500GB`. With 0 it "
+        "makes none.",
     )
 
 
 class OutputOptions(Model):
-    """Where `wdspec process` writes: one shard for each shard read."""
+    """Where `wdspec process` writes: one shard for each shard that it reads."""
 
     dir: AffectsNeither[Text | None] = Field(
-        None, description="A directory, or the URL of one; shards keep their file names."
+        None, description="A directory or its URL; shards keep their file names."
     )
     pattern: AffectsNeither[Regex | None] = Field(
         None,
         alias="from",
-        description="A regex, matched at the start of a shard's URL as the spec spells it.",
+        description="A regex, matched at the start of a shard's URL as it is written in the spec.",
     )
     replacement: AffectsNeither[Annotated[str, Field(strict=True)] | None] = Field(
-        None, alias="to", description=r"What takes the place of the match; `\1` stands for the first group."
+        None, alias="to", description=r"What replaces the match; `\1` is the first group."
     )
     base: str = ""
-    """Absolute directory against which relative paths are resolved."""
+    """Absolute directory where relative paths start."""
 
 
 def read_output(value: Any) -> Any:
-    """`out/`, `{dir: out/}` or `{from: regex, to: replacement}`."""
+    """Read `out/`, `{dir: out/}` or `{from: regex, to: replacement}`."""
     if isinstance(value, str):
         value = {"dir": value}
     if not isinstance(value, OutputOptions):
@@ -146,12 +163,12 @@ def read_output(value: Any) -> Any:
         }
         if given not in ({"dir"}, {"from", "to"}):
             hint = "write `output: out/`, or `output: {from: 'in/(.*)', to: 'out/\\1'}`"
-            refuse("E202", "an output is a directory, or `from` and `to`", hint)
+            refuse("E202", "an output must be a directory, or `from` and `to`", hint)
     return value
 
 
 def read_cache(value: Any) -> Any:
-    """A directory, a map, or `false`."""
+    """Read a directory, a map, or `false`."""
     if value is False:
         return None
     if isinstance(value, str) and is_size(value):
@@ -161,3 +178,195 @@ def read_cache(value: Any) -> Any:
 
 
 CacheOrNone = Annotated[CacheOptions | None, BeforeValidator(read_cache)]
+
+
+_ETL_NAME = re.compile(r"[a-z0-9-]{6,32}")
+_NAMESPACE = re.compile(r"@[A-Za-z0-9_-]+(?:#[A-Za-z0-9_-]+)?|#[A-Za-z0-9_-]+")
+_BETWEEN_SCHEMES = re.compile(r"[:,\s]+")
+
+
+def read_endpoint(value: Any) -> str:
+    """Read the URL of a gateway, without the `/` at its end; `http://` is added if it has no scheme."""
+    text = read_text(value).strip()
+    url = text if "://" in text else f"http://{text}"
+    example = "write for example `http://aistore:51080`"
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        refuse("E219", f"this is not the address of a gateway: {error}", example)
+    if parts.username is not None or parts.password is not None:
+        hint = "remove it; put a token into AIS_AUTHN_TOKEN, or into the file that `token_file` names"
+        refuse("E219", "this address has a user name or password, which AIStore does not use", hint)
+    blank = any(sign.isspace() for sign in text)
+    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or blank:
+        refuse("E219", f"{quoted(text)} is not an http or https address of a gateway", example)
+    return url.rstrip("/")
+
+
+def read_schemes(value: Any) -> tuple[str, ...]:
+    """Read URL schemes: `[gs, s3]`, `gs:s3`, `gs, s3`, or `all`."""
+    texts = [read_text(entry) for entry in read_list(value)]
+    words = [word.removesuffix("//") for text in texts for word in _BETWEEN_SCHEMES.split(text.lower())]
+    names = [word for word in words if word.strip("/")]
+    if not names:
+        refuse("E214", "expected URL schemes, but there are none", "write for example `[gs, s3]`")
+    for name in names:
+        if name in ("http", "https"):
+            hint = "rewrite such URLs to `ais://…` or to the URL of the bucket"
+            refuse("E219", f"AIStore does not serve {name}:// URLs", hint)
+        if name not in AIS_PROVIDERS and name != "all":
+            known = [*AIS_PROVIDERS, "all"]
+            hint = did_you_mean(name, known) or f"it serves {', '.join(known)}"
+            refuse("E219", f"AIStore does not serve {name[:30]}:// URLs", hint)
+    return tuple(dict.fromkeys(AIS_PROVIDERS if "all" in names else names))
+
+
+def read_etl_name(value: Any) -> str:
+    """Read the name of an ETL in AIStore."""
+    text = read_text(value)
+    if not _ETL_NAME.fullmatch(text):
+        hint = "in AIStore, names have 6 to 32 of the characters a-z, 0-9 and `-`; `ais etl show` lists them"
+        refuse("E219", f"{quoted(text)} cannot be the name of an ETL", hint)
+    return str(text)
+
+
+def read_etl_args(value: Any) -> str:
+    """Read the arguments of an ETL: a text, or a map, which becomes compact JSON."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, dict):
+        refuse("E202", f"expected text or a map, but this is {shown(value)}", "write `args: {size: 224}`")
+    import json  # most specs have no use for it
+
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        refuse("E202", f"arguments of an ETL are sent as JSON, which is impossible for these: {error}")
+
+
+def read_namespace(value: Any) -> str:
+    """Read `@cluster`, `@cluster#name` or `#name`."""
+    text = read_text(value)
+    if not _NAMESPACE.fullmatch(text):
+        hint = "write `@cluster`, `@cluster#name` or `#name`, in quotes"
+        refuse("E219", f"{quoted(text)} is not a namespace of AIStore", hint)
+    return str(text)
+
+
+_SCHEME = rf"({'|'.join([*AIS_PROVIDERS, 'all'])})(://?)?"
+_SCHEMES_FORM = text_form(rf"[\s,:]*{_SCHEME}([\s,:]+{_SCHEME})*[\s,:]*")
+_GATEWAY_FORM = text_form(
+    r"\s*([hH][tT][tT][pP][sS]?://)?([^:/?#@\s]+|\[[0-9a-fA-F:.]+\])(:[0-9]+)?(/[^?#\s]*)?\s*"
+)
+_ETL_FORM = text_form(_ETL_NAME.pattern)
+_TEXT_OR_MAP = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]})
+_Gateway = Annotated[str, BeforeValidator(read_endpoint)]
+Gateways = Annotated[
+    tuple[_Gateway, ...],
+    Field(min_length=1),
+    BeforeValidator(read_list),
+    one_or_more(_GATEWAY_FORM, "http://aistore:51080"),
+]
+UrlSchemes = Annotated[
+    tuple[str, ...], BeforeValidator(read_schemes), one_or_more(_SCHEMES_FORM, "gs", "all")
+]
+EtlName = Annotated[str, BeforeValidator(read_etl_name), WithJsonSchema(_ETL_FORM)]
+EtlNames = Annotated[tuple[EtlName, ...], BeforeValidator(read_list), one_or_more(_ETL_FORM, "second-etl")]
+EtlArgs = Annotated[str, BeforeValidator(read_etl_args), _TEXT_OR_MAP]
+Namespace = Annotated[str, BeforeValidator(read_namespace)]
+
+
+class Etl(Model):
+    """A transformation that runs in the cluster, from whole shards to whole shards."""
+
+    name: AffectsSamples[EtlName] = Field(description="Its name in the cluster, where it must be running.")
+    args: AffectsSamples[EtlArgs] = Field(
+        "", description="Its arguments: text, or a map, which is sent as JSON."
+    )
+    pipeline: AffectsSamples[EtlNames] = Field((), description="ETLs that run after it, in order.")
+    deterministic: AffectsNeither[Boolean] = Field(
+        False,
+        description="It always returns the same bytes, so that a stream that breaks can be read again from its start. "
+        "Otherwise a break in the middle of a shard is an error.",
+    )
+
+
+def read_etl(value: Any) -> Any:
+    """Read a name, a map, or `false`."""
+    if value is False:
+        return None
+    return {"name": value} if isinstance(value, str) else value
+
+
+class AIStore(Model):
+    """An AIStore cluster that serves remote shards."""
+
+    endpoint: AffectsNeither[Gateways] = Field(
+        (), description="The URL of its gateway, or of several. By default AIS_ENDPOINT."
+    )
+    use_for: AffectsNeither[UrlSchemes] = Field(
+        (),
+        description="The URL schemes that it serves, besides `ais`: `[gs, s3]`, or `all` of them (`gs`, `s3`, `az`, "
+        "`oc` and their other names). By default USE_AIS_FOR.",
+    )
+    token_file: AffectsNeither[Text | None] = Field(
+        None,
+        description="A file with the token, written by `ais auth login`. By default AIS_AUTHN_TOKEN, or else the file "
+        "AIS_AUTHN_TOKEN_FILE, or else ~/.config/ais/cli/auth.token if it exists.",
+    )
+    client_ca: AffectsNeither[Text | None] = Field(
+        None,
+        description="A file with the certificates to trust. By default AIS_CLIENT_CA, or else those of the system.",
+    )
+    client_crt: AffectsNeither[Text | None] = Field(
+        None, description="A file with the certificate of the client. By default AIS_CRT."
+    )
+    client_key: AffectsNeither[Text | None] = Field(
+        None, description="A file with the key of that certificate. By default AIS_CRT_KEY."
+    )
+    skip_verify_crt: AffectsNeither[Boolean] = Field(
+        False, description="Trust any certificate. By default AIS_SKIP_VERIFY_CRT."
+    )
+    connect_timeout: AffectsNeither[Duration] = Field(
+        10.0,
+        description="How long to wait for a connection: seconds, or text such as `10s`. By default "
+        "AIS_CONNECT_TIMEOUT.",
+    )
+    read_timeout: AffectsNeither[Duration] = Field(
+        300.0,
+        description="How long to wait for the next bytes: seconds, or text such as `5m`. The cluster sends a shard "
+        "only after it has fetched all of it. By default AIS_READ_TIMEOUT.",
+    )
+    checksum: AffectsNeither[Literal["verify", "ignore"]] = Field(
+        "verify", description="Whether to verify AIStore's checksum of shards that are read to their end."
+    )
+    etl: Annotated[Etl | None, BeforeValidator(read_etl)] = Field(
+        None,
+        description="The ETL through which shards are read: its name, a map, or `false` for none.",
+    )
+    latest: AffectsNeither[Boolean] = Field(
+        False,
+        description="Whether the cluster compares its copy with the object in the remote bucket each time.",
+    )
+    prefetch: AffectsNeither[Prefetched] = Field(
+        0,
+        description="How many shards ahead the cluster is asked to fetch from the remote bucket, for each source of "
+        "each stream of samples. Each request names half of them.",
+    )
+    namespace: AffectsNeither[Namespace | None] = Field(
+        None, description="Namespace of the buckets: `'@cluster'`, `'@cluster#name'` or `'#name'`."
+    )
+
+
+def read_aistore(value: Any) -> Any:
+    """Read a map, or `false`."""
+    if value is False:
+        return None
+    if not isinstance(value, (dict, AIStore)):
+        hint = "write `{endpoint: …, use_for: [gs]}`"
+        refuse("E202", f"expected a map or `false`, but this is {shown(value)}", hint)
+    return value
+
+
+AIStoreOrNone = Annotated[AIStore | None, BeforeValidator(read_aistore)]

@@ -1,11 +1,11 @@
-"""The small models of how a run goes: mixing, epochs, topology, errors, loading."""
+"""Options of a run: mixing, epochs, topology, errors, loading."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from wdspec.base.errors import did_you_mean
-from wdspec.spec.language.effects import AffectsNeither, AffectsOrder
+from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, Drops
 from wdspec.spec.language.values import (
     ALLOWABLE,
     SKIP_CAUSES,
@@ -34,39 +34,43 @@ class ScheduleStep(Model):
     """The shares from one point of the stream on."""
 
     at: AffectsOrder[Count] = Field(
-        description="The global sample at which these shares begin, or rather the next batch; 0 first."
+        description="Number of the global sample from which these shares apply, rounded up to a whole batch; the first "
+        "step has 0."
     )
     shares: AffectsOrder[dict[str, Share]] = Field(
-        description="Relative share by name of a source or nested mix of the top list; 0 if left out."
+        description="Relative shares of sources and nested mixes of the top level, by name; by default 0."
     )
     ramp: AffectsOrder[Literal["none", "linear"]] = Field(
         "none",
-        description="`linear`: shares go in a line from the step before to these, which hold from `at` on.",
+        description="`linear`: shares change linearly from those of the previous step to these, which are reached at "
+        "`at`.",
     )
 
 
 class MixOptions(Model):
-    """How the sources of one list are mixed."""
+    """How the sources of a list are mixed."""
 
     draw: AffectsOrder[Literal["even", "random", "round_robin"]] = Field(
         "even",
-        description="`even` keeps every batch at the asked shares; `random` draws; `round_robin` takes turns.",
+        description="`even` keeps the shares in every batch; `random` draws; `round_robin` takes turns.",
     )
     unit: AffectsOrder[Literal["sample", "batch"]] = Field(
         "sample",
-        description="`batch` draws one source for each global batch, for sources whose shapes differ. Needs `batch`.",
+        description="`batch` draws one source for each global batch, for sources with different shapes. Needs `batch`.",
     )
     schedule: tuple[ScheduleStep, ...] | None = Field(
         None,
-        description="Shares of the top list that change with the samples seen, instead of its sources' own.",
+        description="Shares of the top level that change with the number of samples seen, instead of fixed ones.",
     )
     by: AffectsOrder[Literal["shards", "samples", "bytes", "equal"]] = Field(
         "shards",
-        description="What the size of a source is counted in where no share is given; samples and bytes are those that "
-        "the sources declare, or that `stats` has.",
+        description="How sizes of sources are counted, if they state no shares. Samples and bytes are those that "
+        "sources declare, or those in `stats`.",
     )
-    cap: AffectsOrder[Positive | None] = Field(None, description="Sizes above this count as this.")
-    temperature: AffectsOrder[PositiveNumber | None] = Field(None, description="T: size becomes size^(1/T).")
+    cap: AffectsOrder[Positive | None] = Field(None, description="Largest size that counts.")
+    temperature: AffectsOrder[PositiveNumber | None] = Field(
+        None, description="T: a size becomes size^(1/T)."
+    )
 
 
 class Epoch(Model):
@@ -78,10 +82,10 @@ class Epoch(Model):
     remainder: AffectsOrder[Literal["pad", "drop"] | None] = Field(
         None,
         alias="pass",
-        description="One finite pass over every sample, for evaluation, the same each time: `pad` (also plain "
-        "`epoch: pass`) fills up the last global batch with repeated samples, `drop` leaves it out. Sources are read "
-        "one after the other, by name: shares and `mix` cannot be given, `order` is `sequential` and `shuffle` 0 if "
-        "left out. Each sample gets a field `__mask__`: true, and false for padding and in place of a dropped sample.",
+        description="One finite pass over every sample, for evaluation, the same each time. `pad` (also `epoch: pass`) "
+        "fills the last global batch with repeated samples, `drop` leaves it out. Sources are read one after the "
+        "other, by name: shares and `mix` are not allowed; the defaults are `order: sequential` and `shuffle: 0`. Each "
+        "sample gets a field `__mask__`: true, or false for padding and in place of dropped samples.",
     )
 
 
@@ -94,17 +98,17 @@ def read_epoch(value: Any) -> Any:
             return {"pass": "pad"}
         hint = (
             did_you_mean(value, ["pass"])
-            or "write a number of samples, `{batches: n}` or `pass`; leave it out for no end"
+            or "write a number of samples, `{batches: n}` or `pass`; leave it out for an endless epoch"
         )
-        refuse("E203", f"{shown(value)} is no length of an epoch", hint)
+        refuse("E203", f"{shown(value)} is not the length of an epoch", hint)
     return {"samples": value}
 
 
 class Elastic(Model):
-    """The canonical topology, to which every run keeps the order."""
+    """The canonical topology, which sets the order of samples for all runs."""
 
     ranks: AffectsOrder[Positive] = Field(description="Ranks of the canonical topology.")
-    workers: AffectsOrder[Positive] = Field(1, description="Workers for each rank of the canonical topology.")
+    workers: AffectsOrder[Positive] = Field(1, description="Workers per rank of the canonical topology.")
 
 
 def read_skip(value: Any) -> Any:
@@ -117,7 +121,7 @@ def read_skip(value: Any) -> Any:
     for cause in causes:
         if cause not in SKIP_CAUSES:
             hint = did_you_mean(cause, SKIP_CAUSES) or f"write `true`, or some of {', '.join(SKIP_CAUSES)}"
-            refuse("E203", f"{quoted(cause)} is no cause of errors", hint)
+            refuse("E203", f"{quoted(cause)} is not a cause of errors", hint)
     return causes
 
 
@@ -137,41 +141,40 @@ Skip = Annotated[
 
 
 class Errors(Model):
-    """What happens when a sample cannot be read."""
+    """What happens if a sample cannot be read."""
 
-    # Not the order: it decides whether a run ends at a failure. Those that go on have the same samples either way, and
-    # a run that ended goes on from its state under another policy.
-    skip: AffectsNeither[Skip] = Field(
+    # Not the order: it decides whether a run ends at a failure. Runs that continue have the same samples in any case,
+    # and a run that ended resumes from its state with another policy.
+    skip: Annotated[AffectsNeither[Skip], Drops()] = Field(
         False,
-        description="Drop and count the sample, instead of raising. `true` skips what is wrong in the data: "
-        "`[shard, decode]`, a shard or a sample that cannot be read, and a field that is missing or cannot be decoded. "
-        "`map` adds what functions of `map` and `select` and the user's own decoders raise. Mistakes in the spec, its "
-        "code or the environment (a function or a library that cannot be imported, a pickle without `allow`) are never "
-        "skipped.",
+        description="Drop and count samples instead of raising an error. `true` skips errors in the data, "
+        "`[shard, decode]`: shards and samples that cannot be read, and fields that are missing or cannot be decoded. "
+        "`map` adds errors of user functions in `map`, `select` and `decode`. Mistakes in the spec, its code or the "
+        "environment (a function or library that cannot be imported, a pickle without `allow`) are never skipped.",
     )
     max_count: AffectsNeither[Count | None] = Field(
-        None, description="Raise after this many skips of a source."
+        None, description="Raise an error after this many skips of a source."
     )
     max_rate: AffectsNeither[Fraction | None] = Field(
-        None, description="Raise when more than this part of the samples was skipped."
+        None, description="Raise an error when more than this part of the samples has been skipped."
     )
     log: AffectsNeither[Text | None] = Field(
         None,
-        description="A file to which every skip is added, as a line of JSON: source, cause, message, URL, key.",
+        description="A file to which each skip is appended as a line of JSON: source, cause, message, URL, key.",
     )
     retry: AffectsNeither[Duration | None] = Field(
         None,
-        description="How long a store that fails in a way that may pass is asked again, from its first failure: `2m` "
-        "if left out.",
+        description="How long to retry a store after its first failure, if the failure may be temporary. By default "
+        "`2m`.",
     )
     timeout: AffectsNeither[Duration | None] = Field(
         None,
-        description="How long one read may take that gives nothing before it is given up, with an error that names "
-        "source and URL: `10m` if left out.",
+        description="How long to wait for a read that returns nothing, before an error that names source and URL. By "
+        "default `10m`.",
     )
 
     def skips(self, cause: SkipCause) -> bool:
-        """Whether an error that arose there is skipped; plain `true` is for what is in the data."""
+        """Whether errors of a cause are skipped; `true` means those in the data."""
         return cause in (SKIP_CAUSES[:2] if self.skip is True else self.skip or ())
 
 
@@ -187,7 +190,7 @@ def read_errors(value: Any) -> Any:
             did_you_mean(value, ["raise", "skip"])
             or "write `raise`, `skip` or a map such as `{max_rate: 0.001}`"
         )
-        refuse("E203", f"{shown(value)} is no error policy", hint)
+        refuse("E203", f"{shown(value)} is not an error policy", hint)
     return {"skip": value == "skip"}
 
 
@@ -195,8 +198,8 @@ def read_allowance(value: Any) -> Any:
     """A word for something that is off by default."""
     word = read_text(value)
     if word not in ALLOWABLE:
-        hint = did_you_mean(word, ALLOWABLE) or f"what can be allowed: {', '.join(sorted(ALLOWABLE))}"
-        refuse("E203", f"`{word[:60]}` is nothing that can be allowed", hint)
+        hint = did_you_mean(word, ALLOWABLE) or f"you can allow {', '.join(sorted(ALLOWABLE))}"
+        refuse("E203", f"`{word[:60]}` is not something that can be allowed", hint)
     return word
 
 
@@ -211,29 +214,30 @@ Allowances = Annotated[
 class LoaderOptions(Model):
     """Workers, and arguments of the torch DataLoader."""
 
-    # Not the order: without `elastic` the first run's workers become canonical, and states remember them.
-    workers: AffectsNeither[Workers] = Field(0, description="Worker processes, or threads, for each rank.")
+    # Not the order: without `elastic` the workers of the first run become canonical, and states remember them.
+    workers: AffectsNeither[Workers] = Field(0, description="Worker processes or threads per rank.")
     kind: AffectsNeither[Literal["processes", "threads"]] = Field(
         "processes",
-        description="`threads` has workers read in this process: nothing is sent and none is started, but only what "
-        "lets go of the interpreter, as decoding does, goes on side by side. For specs without functions of one's own.",
+        description="`threads`: workers are threads of this process. Nothing is copied between processes and none is "
+        "started, but only code that releases the interpreter lock, such as decoders, runs in parallel. For specs "
+        "without user functions.",
     )
     prefetch: AffectsNeither[Positive | None] = Field(
-        None, description="Batches each worker prepares ahead; of small ones, deliveries of several."
+        None, description="Batches that each worker prepares ahead; small batches are sent several at a time."
     )
     pin_memory: AffectsNeither[Boolean] = Field(False, description="Copy tensors into page-locked memory.")
     persistent: AffectsNeither[Boolean | None] = Field(None, description="Keep workers alive between epochs.")
     timeout: AffectsNeither[Duration | None] = Field(
-        None, description="Seconds to wait for a batch, or text such as `5m`."
+        None, description="How long to wait for a batch: seconds, or text such as `5m`."
     )
 
 
 class TarOptions(Model):
     """How strictly tar shards are read."""
 
-    # Not the order: the samples of a shard without its end marker are all delivered, before the error or the warning.
+    # Not the order: all samples of a shard without end marker come before the error or the warning.
     end: AffectsNeither[Literal["strict", "lenient"]] = Field(
         "strict",
-        description="`lenient` turns a missing end marker into one warning, and so more zeros than the 10,752 bytes "
-        "that a tar ends with at most.",
+        description="`lenient`: a missing end marker is one warning, and so are more zeros than the 10,752 bytes at "
+        "most that end a tar.",
     )

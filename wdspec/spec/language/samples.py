@@ -1,23 +1,41 @@
-"""How files become samples and fields become values: names of keys, decoders, scaling, functions of the user's own."""
+"""How files become samples and fields become values: key rules, decoders, scaling, and user functions.
+
+The user functions are those of `map`, which take whole samples or single fields, and the `stage`, which takes an
+iterator of samples and returns another one.
+"""
+
+from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    WithJsonSchema,
+    model_serializer,
+)
 
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.language.advice import DECODERS as FOREIGN_DECODERS
 from wdspec.spec.language.advice import number_meant
 from wdspec.spec.language.decoder_options import option_values, shown_option, split_decoder
 from wdspec.spec.language.decoders import BY_NAME, DEFAULT_IMAGE_DECODER
-from wdspec.spec.language.effects import AffectsOrder
+from wdspec.spec.language.effects import AffectsOrder, AffectsSamples
 from wdspec.spec.language.values import (
+    CALLABLE_FORM,
     DECODERS,
     FIELD_FORM,
     LEFT_OUT_DECODERS,
     TEXT_FORM,
+    CallableName,
     FieldPattern,
     Model,
+    Positive,
+    Text,
     one_or_more,
     read_callable,
     read_field_pattern,
@@ -33,18 +51,20 @@ from wdspec.urls.rewrite import NESTED, REMEDY, nested_repeat
 
 _AROUND_PLUS = re.compile(r"\s*\+\s*")
 AUTO = "auto"
-"""As a decoder: what comes by extension where `decode` says nothing."""
+"""As a decoder: decode by extension, as without `decode`."""
 
 
 def read_decoder(value: Any) -> Any:
-    """The name of a decoder, perhaps with options (`rgb8+upright`), or of a function from bytes to value."""
+    """Read the name of a decoder, perhaps with options (`rgb8+upright`), or of a function of bytes."""
     value = read_text(value)
     if ":" in value:
         return read_callable(value)
     base, options = split_decoder(value)
     if base in LEFT_OUT_DECODERS:
-        hint = "use `raw` or a function of your own; for new data `npz` or `safetensors`"
-        refuse("E209", f"the decoder {quoted(base)} (webdataset's tenbin) is left out on purpose", hint)
+        hint = "use `raw` or your own function; for new data `npz` or `safetensors`"
+        refuse(
+            "E209", f"the decoder {quoted(base)} (webdataset's tenbin) is intentionally not supported", hint
+        )
     if base not in DECODERS:
         folded = base.lower()
         close = did_you_mean(base, sorted(DECODERS))
@@ -52,13 +72,13 @@ def read_decoder(value: Any) -> Any:
         if base.partition("=")[0] in BY_NAME[DEFAULT_IMAGE_DECODER].options:
             hint = f"it is an option of a decoder: `{DEFAULT_IMAGE_DECODER}+{value}`"
         hint = hint or "see docs/decoders.md for the list of decoders"
-        refuse("E209", f"there is no decoder {quoted(base)}", hint)
+        refuse("E209", f"unknown decoder {quoted(base)}", hint)
     known = sorted(BY_NAME[base].options)
     for option in sorted(options - set(known)):
         hint = did_you_mean(option, known) or (
-            f"its options: {', '.join(f'`{base}+{shown_option(each)}`' for each in known)}"
+            f"its options are {', '.join(f'`{base}+{shown_option(each)}`' for each in known)}"
             if known
-            else "it takes none"
+            else "it has no options"
         )
         refuse("E209", f"the decoder {quoted(base)} has no option {quoted(option)}", hint)
     try:
@@ -69,7 +89,7 @@ def read_decoder(value: Any) -> Any:
 
 
 def _decoder_forms() -> str:
-    """A pattern of the names of decoders with their options, and of functions."""
+    """A pattern of all decoders with their options, and of functions."""
     plain = [re.escape(name) for name in sorted(DECODERS) if not BY_NAME[name].options]
     choices: dict[tuple[str, ...], list[str]] = {}
     for name in sorted(DECODERS):
@@ -86,16 +106,16 @@ DecoderName = Annotated[str, BeforeValidator(read_decoder)]
 
 
 class Decode(Model):
-    """How the fields of a sample become Python values."""
+    """How the fields of a sample are decoded."""
 
     names: tuple[DecoderName, ...] = ()
-    """Decoders for the whole sample, the first that fits wins."""
+    """Decoders of the whole sample; for each field the first that fits is used."""
     fields: dict[str, DecoderName] = Field({})
-    """The decoder of each field named here."""
+    """Decoders of single fields."""
 
 
 def read_decode(value: Any) -> Any:
-    """`rgb`, `[rgb, json]`, `{image: rgb, meta: json}`, or `auto`, which is what comes without `decode`."""
+    """Read `rgb`, `[rgb, json]`, `{image: rgb, meta: json}`, or `auto`, which is the default."""
     if isinstance(value, str):
         if (joined := _AROUND_PLUS.sub("+", value)) != value:
             refuse("E209", f"{quoted(value)} has spaces around its `+`", f"write `{joined}`")
@@ -104,7 +124,7 @@ def read_decode(value: Any) -> Any:
         if AUTO in value[:-1]:
             refuse(
                 "E209",
-                f"`{AUTO}` fits every field, so that what stands behind it is never tried",
+                f"`{AUTO}` fits every field, so that the decoders after it are never used",
                 "put it last",
             )
         return {"names": value[:-1] if value[-1:] == [AUTO] else value}
@@ -141,9 +161,9 @@ def _two_groups(value: str) -> str:
 
 
 def check_regex(value: str) -> re.Pattern[str]:
-    """The compiled regex; refuses what is none."""
+    """Compile a regex; refuse a wrong one."""
     if len(value) > 1000:
-        refuse("E212", f"a regex of {len(value)} characters is too long", "keep it under 1000")
+        refuse("E212", f"a regex of {len(value)} characters is too long", "use at most 1000")
     try:
         regex = re.compile(value)
         if nested_repeat(value):
@@ -171,17 +191,17 @@ Regex = Annotated[
 
 
 class KeyRule(Model):
-    """Where the name of a file splits into the sample's key and the field."""
+    """Where a file name splits into the sample's key and the field."""
 
     kind: AffectsOrder[Literal["first_dot", "last_dot", "regex"]] = "first_dot"
     """The rule."""
     regex: AffectsOrder[Annotated[str, AfterValidator(_two_groups), BeforeValidator(read_text)] | None] = (
-        Field(None, description="A regex over the whole name with two groups: key and field.")
+        Field(None, description="A regex that matches the whole name, with two groups: key and field.")
     )
 
 
 def read_key_rule(value: Any) -> Any:
-    """`first_dot`, `last_dot` or `{regex: …}`."""
+    """Read `first_dot`, `last_dot` or `{regex: …}`."""
     if isinstance(value, dict):
         return {"kind": "regex", "regex": "", **value} if "kind" not in value else value
     if isinstance(value, KeyRule):
@@ -190,7 +210,7 @@ def read_key_rule(value: Any) -> Any:
         hint = (
             did_you_mean(value, ["first_dot", "last_dot"]) or "write `first_dot`, `last_dot` or `{regex: …}`"
         )
-        refuse("E203", f"{shown(value)} is no key rule", hint)
+        refuse("E203", f"{shown(value)} is not a key rule", hint)
     return {"kind": value}
 
 
@@ -221,7 +241,7 @@ RenameTargets = Annotated[
 
 
 def read_scale(value: Any) -> Any:
-    """`s` or `[lo, hi]`: finite, above 0, in order."""
+    """Read `s` or `[lo, hi]`: finite, above 0, in order."""
     forms = "write one factor such as `0.5`, or a range such as `[0.5, 2.0]`"
     pair = value if isinstance(value, (list, tuple)) else (value, value)
     if isinstance(value, (dict, str)) and not _is_numeric(value):
@@ -229,20 +249,20 @@ def read_scale(value: Any) -> Any:
         hint = f"write `{meant}`" if meant else f"it is a factor: {forms}"
         refuse("E202", f"expected a number or a range, but this is {shown(value)}", hint)
     if len(pair) != 2:
-        refuse("E210", f"a range has two ends, but this list has {len(pair)} entries", forms)
+        refuse("E210", f"a range has two ends, but this list has {len(pair)} items", forms)
     low, high = (read_number(end) for end in pair)
     if low <= 0 or high <= 0:
         refuse("E210", f"a scale factor must be above 0, but this is {min(low, high):g}", forms)
     if low > high:
-        refuse("E210", f"the range runs backwards: {low:g} is above {high:g}", f"write `[{high:g}, {low:g}]`")
+        refuse("E210", f"the range is backwards: {low:g} is above {high:g}", f"write `[{high:g}, {low:g}]`")
     if high > 1000:
-        refuse("E210", f"a scale factor of {high:g} is beyond reason", "the limit is 1000")
+        refuse("E210", f"a scale factor of {high:g} is too large", "the limit is 1000")
     return (low, high)
 
 
 def _is_numeric(value: object) -> bool:
     try:
-        float(value)  # type: ignore[arg-type]  # whatever cannot become a number raises
+        float(value)  # type: ignore[arg-type]  # raises for anything that is not a number
     except (TypeError, ValueError):
         return False
     return True
@@ -261,3 +281,147 @@ Scale = Annotated[
         }
     ),
 ]
+
+
+_KEYS = ("call", "args", "method", "with")
+_FORMS = "write `package.module:function`, or `{call: package.module:function, args: {…}}`"
+
+
+class Call(Model):
+    """A user function, with arguments bound to it."""
+
+    call: AffectsSamples[CallableName] = Field(description="The function or class, `package.module:name`.")
+    args: AffectsSamples[dict[str, Any]] = Field({}, description="Keyword arguments to bind.")
+    method: AffectsSamples[Text | None] = Field(
+        None,
+        description="`call` makes an object, once per worker, and this method of it is the function: for example "
+        "`encode` of `transformers:AutoTokenizer.from_pretrained`.",
+    )
+    given: AffectsSamples[dict[str, Any]] = Field(
+        {}, alias="with", description="Keyword arguments of `method`."
+    )
+    field: str | None = None
+    """The field whose value it takes and returns; None for whole samples."""
+
+    @classmethod
+    def takes(cls, keys: Iterable[str]) -> bool:
+        """Whether the keys are those of a call; if not, they are names of fields."""
+        return not set(_KEYS).isdisjoint(keys)
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Without unset keys, so that digests of specs are the same as before these keys existed.
+        return {key: value for key, value in dump(self).items() if key in ("call", "args") or value}
+
+
+def read_calls(value: Any) -> Any:
+    """Read `m:f`, `{call: m:f, args: {…}}`, `{field: either, …}`, or a list of these."""
+    return [call for entry in _entries(value) for call in _read_entry(entry)]
+
+
+def _read_entry(entry: Any) -> Iterator[Any]:
+    if isinstance(entry, dict) and not Call.takes(entry) and entry:
+        for field, calls in entry.items():
+            if isinstance(calls, dict) and not Call.takes(calls):
+                refuse(
+                    "E202", f"expected a function of `{str(field)[:60]}`, but this is {shown(calls)}", _FORMS
+                )
+            for each in _entries(calls):
+                if isinstance(each, dict) and "field" in each:
+                    refuse("E201", "unknown key `field` next to `call`", "the key above is the field")
+                yield from ({**call, "field": str(field)} for call in _read_call(each))
+    else:
+        yield from _read_call(entry)
+
+
+def _read_call(entry: Any) -> Iterator[Any]:
+    if isinstance(entry, Call):
+        yield entry.model_dump(by_alias=True)
+    elif isinstance(entry, str):
+        yield {"call": entry}
+    elif isinstance(entry, dict) and Call.takes(entry):
+        for key in entry:
+            if key not in (*_KEYS, "field"):
+                hint = did_you_mean(str(key), _KEYS) or f"the keys here are {', '.join(_KEYS)}"
+                refuse("E201", f"unknown key {quoted(str(key))} next to `call`", hint)
+        if entry.get("with") and not entry.get("method"):
+            hint = (
+                "write `args: {…}` for the arguments of a function, or add a method, such as `method: encode`"
+            )
+            refuse("E203", "`with` has arguments of a method, but there is no `method`", hint)
+        yield entry
+    else:
+        refuse("E202", f"expected the name of a function, but this is {shown(entry)}", _FORMS)
+
+
+def _entries(value: Any) -> Any:
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+_ARGUMENTS = {"anyOf": [{"type": "object"}, {"type": "null"}]}
+CALL_FORMS: list[dict[str, Any]] = [
+    CALLABLE_FORM,
+    {
+        "type": "object",
+        "properties": {
+            "call": CALLABLE_FORM,
+            "args": _ARGUMENTS,
+            "method": TEXT_FORM,
+            "with": _ARGUMENTS,
+        },
+        "required": ["call"],
+        "additionalProperties": False,
+    },
+]
+_FUNCTIONS = {"anyOf": [*CALL_FORMS, {"type": "array", "items": {"anyOf": CALL_FORMS}}]}
+_OF_FIELDS = {
+    "type": "object",
+    "minProperties": 1,
+    "properties": dict.fromkeys(_KEYS, False),
+    "additionalProperties": _FUNCTIONS,
+}
+Calls = Annotated[
+    tuple[Call, ...],
+    BeforeValidator(read_calls),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                *CALL_FORMS,
+                _OF_FIELDS,
+                {"type": "array", "items": {"anyOf": [*CALL_FORMS, _OF_FIELDS]}},
+            ],
+            "examples": [{"image": "mylib.images:flip", "text": ["mylib.text:clean"]}],
+        }
+    ),
+]
+
+
+class StageOption(Model):
+    """A function that takes an iterator of samples and returns another one, with any number of samples."""
+
+    call: AffectsOrder[CallableName] = Field(
+        description="The function, `package.module:name`, or a class whose object is called."
+    )
+    args: AffectsOrder[dict[str, Any]] = Field({}, description="Keyword arguments to bind.")
+    every: AffectsOrder[Positive] = Field(
+        1000,
+        description="Its input ends after this many samples of a slot (rounded up to whole batches), so that it "
+        "returns what it holds back, and it is called again. A run resumes from there, and reads again what came "
+        "since.",
+    )
+
+
+def read_stage(value: Any) -> Any:
+    """Read `m:f`, or `{call: m:f, args: {…}, every: 1000}`."""
+    if isinstance(value, (dict, StageOption)):
+        return value
+    if not isinstance(value, str):
+        refuse(
+            "E202",
+            f"expected the name of a function, but this is {shown(value)}",
+            "write `stage: package.module:function`",
+        )
+    return {"call": value}
+
+
+StageOrNone = Annotated[StageOption, BeforeValidator(read_stage)] | None

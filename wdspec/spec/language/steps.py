@@ -1,7 +1,4 @@
-"""Steps of a run as ranges of global batches, to be counted, cut and put together.
-
-What `skip` says: steps of the run, and ranges of them with both their ends.
-"""
+"""Ranges of steps (global batches): what `skip` names, and how ranges are counted, cut and joined."""
 
 from __future__ import annotations
 
@@ -22,13 +19,13 @@ from wdspec.spec.problems import quoted, shown
 
 @dataclass(frozen=True)
 class StepRanges:
-    """Global batches J, as ranges [first, stop) that ascend, do not overlap and do not touch."""
+    """Steps J as ranges [first, stop), in order, that neither overlap nor touch."""
 
     ranges: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def of(cls, ranges: Iterable[tuple[int, int]]) -> StepRanges:
-        """Of ranges [first, stop) in any order, which may overlap."""
+        """Join ranges [first, stop) that may be in any order and overlap."""
         joined: list[tuple[int, int]] = []
         for first, stop in sorted(ranges):
             if joined and first <= joined[-1][1]:
@@ -48,17 +45,17 @@ class StepRanges:
         return StepRanges.of((*self.ranges, *other.ranges)) if other else self
 
     def following(self, step: int) -> int:
-        """The first step from this one on that is not among them."""
+        """The first step that is not in the ranges, from this one on."""
         at = bisect_right(self._firsts, step) - 1
         return max(step, self.ranges[at][1]) if at >= 0 else step
 
     def within(self, first: int, stop: int | None = None) -> StepRanges:
-        """Those of them from `first` on, up to `stop`, which is not one of them."""
+        """The steps from `first` up to, but not including, `stop`."""
         cut = ((max(a, first), b if stop is None else min(b, stop)) for a, b in self.ranges)
         return StepRanges.of((a, b) for a, b in cut if a < b)
 
     def emptied(self, length: int) -> int | None:
-        """The first epoch of so many steps all of which are among them."""
+        """The first epoch whose steps are all in the ranges; `length` is the number of steps of an epoch."""
         for first, stop in self.ranges:
             epoch = -(-first // length)
             if (epoch + 1) * length <= stop:
@@ -67,17 +64,17 @@ class StepRanges:
 
     @property
     def count(self) -> int:
-        """How many steps they are."""
+        """The number of steps."""
         return sum(stop - first for first, stop in self.ranges)
 
     def __str__(self) -> str:
-        """`1,200 to 1,260, 1,300`: as people count, with the last step of each."""
+        """`1,200 to 1,260, 1,300`, with the last step of each range."""
         return ", ".join(
             f"{first:,}" if stop == first + 1 else f"{first:,} to {stop - 1:,}" for first, stop in self.ranges
         )
 
     def as_text(self) -> str:
-        """JSON text; the same for the same."""
+        """JSON text; equal ranges have equal texts."""
         return json.dumps([list(each) for each in self.ranges])
 
     @classmethod
@@ -85,11 +82,11 @@ class StepRanges:
         """The inverse of `as_text`.
 
         Raises:
-            ValueError: this is no such text.
+            ValueError: this is not such a text.
         """
         read = cls(tuple(_pairs(json.loads(text))))
         if read != cls.of(read.ranges) or (read and read.ranges[0][0] < 0):
-            raise ValueError(f"{text[:60]} are no steps in a row")
+            raise ValueError(f"{text[:60]} are not ranges in order")
         return read
 
     @cached_property
@@ -99,39 +96,43 @@ class StepRanges:
 
 def _pairs(value: Any) -> Iterator[tuple[int, int]]:
     if not isinstance(value, list):
-        raise ValueError("this is no list")
+        raise ValueError("this is not a list")
     for first, stop in value:
         if type(first) is not int or type(stop) is not int:
-            raise ValueError("these are no numbers")
+            raise ValueError("these are not numbers")
         yield first, stop
 
 
 _NUMBER = "[0-9]{1,18}(_[0-9]{1,18}){0,9}"
 _FORM = re.compile(rf"\s*({_NUMBER})\s*(?:\.\.\s*({_NUMBER})\s*)?")
 _MEANT = re.compile(rf"\s*({_NUMBER})\s*(?:-|–|:|,|…|\.{{3,}}|to)\s*({_NUMBER})\s*")
-_HINT = "write a step, such as `1200`, or a range with both its ends, such as `1200..1260`"
+_HINT = "write a step, such as `1200`, or a range with both ends, such as `1200..1260`"
 
 
 class StepRange(Model):
-    """Global batches in a row."""
+    """Consecutive steps."""
 
     first: Count
-    """J of the first one."""
+    """The first one."""
     last: Count
-    """J of the last one."""
+    """The last one."""
 
 
 def read_step_range(value: Any) -> Any:
-    """`1200`, or `1200..1260`, which is 61 steps."""
+    """Read `1200`, or `1200..1260`, which is 61 steps."""
     if isinstance(value, StepRange):
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        hint = _HINT if not isinstance(value, bool) else "to skip what cannot be read, write `errors: skip`"
+        hint = (
+            _HINT
+            if not isinstance(value, bool)
+            else "to skip samples that cannot be read, write `errors: skip`"
+        )
         refuse("E202", f"expected a range of steps, but this is {shown(value)}", hint)
     if not isinstance(value, str):
         step = read_integer(value)
         if step < 0:
-            refuse("E217", f"there is no step {step}", "steps are counted from 0, as `wdspec batch` does")
+            refuse("E217", f"there is no step {step}", "steps are numbered from 0, as in `wdspec batch`")
         return {"first": step, "last": step}
     match = _FORM.fullmatch(value)
     if match is None:
@@ -140,15 +141,15 @@ def read_step_range(value: Any) -> Any:
         if meant is not None:
             ends = sorted((meant[1], meant[3]), key=int)
             hint = f"write `{'..'.join(ends)}`"
-        refuse("E217", f"{quoted(value)} is no range of steps", hint)
+        refuse("E217", f"{quoted(value)} is not a range of steps", hint)
     first, last = int(match[1]), int(match[3] or match[1])
     if last < first:
-        refuse("E217", f"the range {quoted(value.strip())} runs backwards", f"write `{last}..{first}`")
+        refuse("E217", f"the range {quoted(value.strip())} is backwards", f"write `{last}..{first}`")
     return {"first": first, "last": last}
 
 
 def steps_in(skip: Iterable[StepRange]) -> StepRanges:
-    """The steps that `skip` names."""
+    """The steps in `skip`."""
     return StepRanges.of((each.first, each.last + 1) for each in skip)
 
 
@@ -158,7 +159,7 @@ _STEP = {
         text_form(rf"\s*{_NUMBER}\s*(\.\.\s*{_NUMBER}\s*)?"),
     ]
 }
-# Not the order: what is delivered besides comes as it would have.
+# Not the order: all other steps are as they would have been.
 SkippedSteps = AffectsNeither[
     Annotated[
         tuple[Annotated[StepRange, BeforeValidator(read_step_range)], ...],

@@ -1,11 +1,7 @@
-"""The kinds of value a key may have: how each is read from YAML, refused with a reason, and shown to editors.
+"""Kinds of values: how each is read from YAML, refused with a reason, and described to editors.
 
-Every kind takes its forms apart in a function that runs before pydantic's own check, so that no key is a
-union and each mistake gives exactly one problem.
-
-The words of the spec language that several rooms must agree on; those of decoders come from their table.
-
-What all models of the language have in common.
+Each kind has a function that accepts all its forms and runs before pydantic's own check. So no key is a union, and each
+mistake is one problem. Also here: words that several packages share, and the base class of all models.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ T = TypeVar("T")
 INTEGER_TEXT = re.compile(r"[-+]?[0-9]{1,40}(?:_[0-9]{1,40}){0,20}")
 _NUMBER_TEXT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _VARIABLE_TEXT = r"\$\{"
-"""For editors: in a text with a variable anything may come to stand."""
+"""For editors: text with a variable may become anything."""
 _WORD = r"[^\s.,/|;][^\s,/|;]*"
 _FIELD_TEXT = rf"{_WORD}(;{_WORD})*"
 _AMOUNT = r"[0-9]{1,18}(\.[0-9]{1,18})?"
@@ -41,33 +37,33 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 MOST_SECONDS = 1_000_000_000
-"""Of a duration: 31 years. Locks and queues wait for 292 years at most."""
+"""The longest duration: 31 years. Locks and queues cannot wait longer than 292 years."""
 
 MOST_SAMPLES = 10**6
-"""Samples of a batch that one rank holds at once."""
+"""The most samples in a batch of one rank."""
 
 
 def refuse(code: str, message: str, hint: str = "") -> NoReturn:
-    """Raises what the loader turns into a problem with this code, at the position of the value in hand."""
+    """Raise an error that becomes a problem with this code, at the position of the value that is being read."""
     raise PydanticCustomError(code, "{message}", {"message": message, "hint": hint})
 
 
 def read_variable(name: str, reader: Callable[[str], T], text: str) -> T:
-    """What the text of an environment variable stands for, by a reader of the language.
+    """Read the text of an environment variable with a function of this module.
 
     Raises:
-        UsageError: the reader refuses it.
+        UsageError: the function refuses it.
     """
     try:
         return reader(text)
     except PydanticCustomError as error:
         context = error.context or {}
-        shown_as = name if "@" in text else f"{name}={text}"  # what stands before an `@` may be a password
+        shown_as = name if "@" in text else f"{name}={text}"  # text before an `@` may be a password
         raise UsageError(f"{shown_as}: {context.get('message')}; {context.get('hint')}") from None
 
 
 def read_integer(value: Any) -> Any:
-    """Whole numbers, also spelt ``1_000_000`` or ``1e6``, also as text."""
+    """Read a whole number; ``1_000_000``, ``1e6`` and text are allowed too."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
@@ -80,7 +76,7 @@ def read_integer(value: Any) -> Any:
 
 
 def read_number(value: Any) -> Any:
-    """Finite numbers, also as text."""
+    """Read a finite number; text is allowed too."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         number = value
     elif isinstance(value, str) and (_NUMBER_TEXT.fullmatch(value) or INTEGER_TEXT.fullmatch(value)):
@@ -97,10 +93,10 @@ def read_number(value: Any) -> Any:
 
 
 def read_boolean(value: Any) -> Any:
-    """``true`` and ``false``."""
+    """Read ``true`` or ``false``."""
     if isinstance(value, bool):
         return value
-    hint = "YAML 1.2 knows only `true` and `false`"
+    hint = "in YAML 1.2 only `true` and `false` are booleans"
     if isinstance(value, str) and value.lower() in ("yes", "on", "y", "true"):
         hint += "; write `true`"
     elif isinstance(value, str) and value.lower() in ("no", "off", "n", "false"):
@@ -109,26 +105,28 @@ def read_boolean(value: Any) -> Any:
 
 
 def read_text(value: Any) -> Any:
-    """Text that is not empty."""
+    """Read text that is not empty."""
     if not isinstance(value, str):
         numeric = isinstance(value, (int, float))
         refuse("E202", f"expected text, but this is {shown(value)}", "put it in quotes" if numeric else "")
     if not value.strip():
         refuse("E214", "expected text, but this is empty", "fill it in, or leave the key out")
     if "\0" in value:
-        refuse("E203", f"a NUL character in {shown(value)}", "no name, path or URL can have one: remove it")
+        refuse(
+            "E203", f"a NUL character in {shown(value)}", "remove it: names, paths and URLs cannot have one"
+        )
     return value
 
 
 def read_callable(value: Any) -> Any:
-    """The name of a function or class, ``package.module:name``; it is never imported here."""
+    """Read the name of a function or class, ``package.module:name``. It is never imported here."""
     value = read_text(value)
     file = _FILE_OF_CODE.fullmatch(value)
     if file or not _CALLABLE.fullmatch(value):
         hint = "write the module, a colon, then the name: `package.module:function`"
         if file:
             module = file[1].lstrip("./").replace("/", ".")
-            hint = f"did you mean `{module}:{file[2]}`? A module is named as `import` names it"
+            hint = f"did you mean `{module}:{file[2]}`? Write the module as in `import`"
         if value.count(".") and ":" not in value:
             module, _, name = value.rpartition(".")
             if _CALLABLE.fullmatch(f"{module}:{name}"):
@@ -138,12 +136,12 @@ def read_callable(value: Any) -> Any:
 
 
 def is_size(text: str) -> bool:
-    """Whether a text is an amount of bytes, with its unit."""
+    """Whether a text is a number of bytes with a unit."""
     return bool(_SIZE.fullmatch(text.strip())) and not text.strip().isdecimal()
 
 
 def read_size(value: Any) -> Any:
-    """Bytes: a whole number, or text such as ``500GB`` (10⁹) and ``2GiB`` (2³⁰)."""
+    """Read a number of bytes: a whole number, or text such as ``500GB`` (10⁹) and ``2GiB`` (2³⁰)."""
     if isinstance(value, str) and not INTEGER_TEXT.fullmatch(value):
         match = _SIZE.fullmatch(value.strip())
         if not match:
@@ -155,7 +153,7 @@ def read_size(value: Any) -> Any:
 
 
 def read_duration(value: Any) -> Any:
-    """Seconds: a number, or text such as ``30s`` and ``5m``."""
+    """Read a number of seconds: a number, or text such as ``30s`` and ``5m``."""
     if isinstance(value, str) and not _NUMBER_TEXT.fullmatch(value):
         match = _DURATION.fullmatch(value.strip())
         if not match:
@@ -165,14 +163,14 @@ def read_duration(value: Any) -> Any:
 
 
 def read_list(value: Any) -> Any:
-    """One value or a list of them."""
+    """Read one value or a list."""
     if isinstance(value, (list, tuple)):
         return value
     return (value,) if value is not None else value
 
 
 def read_words(value: Any) -> Any:
-    """Text whose words are the entries, or a list of such texts."""
+    """Read words from one text, or from a list of texts."""
     entries = read_list(value)
     if not isinstance(entries, (list, tuple)):
         refuse("E202", f"expected text or a list of texts, but this is {shown(value)}")
@@ -183,27 +181,23 @@ def read_words(value: Any) -> Any:
 
 
 def read_field_pattern(value: Any) -> Any:
-    """One field: alternatives with ``;`` between, each a suffix without its leading dot."""
+    """Read a field: suffixes without their leading dot, as alternatives separated by ``;``."""
     value = read_text(value)
     for pattern in value.split(";"):
         if not pattern:
-            refuse(
-                "E215",
-                f"{quoted(value)} holds an empty alternative",
-                "write `jpg;png`, with no `;` left over",
-            )
+            refuse("E215", f"{quoted(value)} has an empty alternative", "write `jpg;png`, without extra `;`")
         if pattern.startswith("."):
-            refuse("E215", f"{quoted(pattern)} begins with a dot", f"write `{pattern.lstrip('.')}`")
+            refuse("E215", f"{quoted(pattern)} starts with a dot", f"write `{pattern.lstrip('.')}`")
         if any(sign in pattern for sign in "/,|") or any(c.isspace() for c in pattern):
-            hint = "separate fields by spaces and alternatives by `;`: `jpg;png txt`"
+            hint = "separate fields with spaces and alternatives with `;`: `jpg;png txt`"
             if (meant := _MISPUT.sub(lambda sign: _SEPARATORS[sign[0][0]], value).strip()) != value:
                 hint += f"; did you mean `{meant}`?"
-            refuse("E215", f"{quoted(pattern)} cannot be the suffix of a file", hint)
+            refuse("E215", f"{quoted(pattern)} cannot be a file suffix", hint)
     return value
 
 
 def text_form(pattern: str) -> dict[str, Any]:
-    """For editors: text of a form, or with a variable in it. The pattern is one of both Python's and JavaScript's."""
+    """For editors: text of a form, or with a variable. The pattern must be valid in Python and JavaScript."""
     return {"type": "string", "pattern": rf"^({pattern})$|{_VARIABLE_TEXT}"}
 
 
@@ -214,7 +208,7 @@ def one_or_more(form: dict[str, Any], *examples: Any) -> WithJsonSchema:
 
 
 def words_form(word: str) -> dict[str, Any]:
-    """For editors: text of words of a form."""
+    """For editors: text of one or more words."""
     return text_form(rf"\s*({word})(\s+({word}))*\s*")
 
 
@@ -232,7 +226,7 @@ _REAL_TEXT = r"(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
 
 
 def real_form(**limits: float) -> dict[str, Any]:
-    """For editors: a number that is not below 0, also as text."""
+    """For editors: a number that is at least 0, also as text."""
     return {"anyOf": [{"type": "number", **limits}, text_form(f"[+]?{_REAL_TEXT}")]}
 
 
@@ -299,36 +293,36 @@ FieldPatterns = Annotated[
 
 
 DECODERS = frozenset(name for name, row in BY_NAME.items() if not row.left_out)
-"""Every decoder name."""
+"""The names of all decoders."""
 
 LEFT_OUT_DECODERS = frozenset(BY_NAME) - DECODERS
-"""Decoders of webdataset that wdspec leaves out on purpose: its own binary format for lists of arrays."""
+"""Decoders of webdataset that wdspec intentionally does not support: those of webdataset's own binary format."""
 
 IMAGE_DECODERS = frozenset(name for name, row in BY_NAME.items() if row.image)
-"""What reads images, and so can rescale them."""
+"""Decoders of images, which can rescale them."""
 
 PICKLE_DECODERS = frozenset(name for name, row in BY_NAME.items() if row.pickle)
-"""Decoders that run what the data says: they need ``allow: [pickle]``."""
+"""Decoders that may run code in the data; they need ``allow: [pickle]``."""
 
 SECURE_REFUSES = frozenset(name for name, row in BY_NAME.items() if row.is_pickle)
-"""What WDS_SECURE forbids: a torch file is a pickle, even where a restricted unpickler reads it."""
+"""Decoders that WDS_SECURE forbids: a torch file is a pickle, even if a restricted unpickler reads it."""
 
 PACKINGS = frozenset({"gz", "bz2", "xz", "zst"})
-"""Last parts of a suffix that are undone before decoding: ``json.gz`` is read as ``json``."""
+"""Last parts of a suffix that are decompressed before decoding: ``json.gz`` is read as ``json``."""
 
 DEFAULT_SCALE = (0.5, 2.0)
-"""The range of ``scale`` where only ``scaleprob`` is given."""
+"""The range of ``scale`` if there is only ``scaleprob``."""
 
 RESERVED_VARIABLES = frozenset({"REWRITE", "CACHE", "CACHE_SIZE", "SECURE"})
-"""Names no ``${variable}`` may have: ``WDS_`` before them spells one of wdspec's own settings."""
+"""Names that no ``${variable}`` can have: with ``WDS_`` they are settings of wdspec."""
 
 SkipCause = Literal["shard", "decode", "map"]
-"""What ``errors: {skip: …}`` may name. The first two are in the data, and what plain ``skip`` means."""
+"""Causes in ``errors: {skip: …}``. The first two are in the data; plain ``skip`` means these."""
 
 SKIP_CAUSES: tuple[SkipCause, ...] = get_args(SkipCause)
 
 Format = Literal["tar", "cbor", "msgpack", "jsonl"]
-"""What ``format`` may say of shards, beside ``auto``."""
+"""Values of ``format`` besides ``auto``."""
 
 SUFFIXES: dict[Format, tuple[str, ...]] = {
     "tar": (".tar",),
@@ -336,13 +330,13 @@ SUFFIXES: dict[Format, tuple[str, ...]] = {
     "msgpack": (".msgpack", ".mps", ".mp"),
     "jsonl": (".jsonl", ".ndjson"),
 }
-"""Format → ends of the names of its shards, before `.gz` and the like."""
+"""Suffixes of the shards of each format, before `.gz` and the like."""
 
 MASK = "__mask__"
-"""The field of every sample of a pass: True for a sample, False for padding."""
+"""The field of every sample in a pass: True for a sample, False for padding."""
 
 ALLOWABLE = frozenset({"pickle"})
-"""What ``allow:`` may switch on."""
+"""What ``allow:`` may list."""
 
 
 class Model(BaseModel):
@@ -354,7 +348,7 @@ class Model(BaseModel):
 
     @classmethod
     def takes(cls, keys: Iterable[str]) -> bool:
-        """Whether a map with these keys is meant for this model; for another of the forms of its key if not."""
+        """Whether a map with these keys is this model; if not, it is another form of the key's value."""
         return True
 
 
@@ -362,10 +356,7 @@ M = TypeVar("M", bound=Model)
 
 
 def shared(model: type[M]) -> Callable[[], M]:
-    """Gives every holder the same default instance, made without building the model's validator."""
+    """Make a factory that always returns the same default instance, without building the model's validator."""
     instance = cast(M, model.model_construct())
 
-    def give() -> M:
-        return instance
-
-    return give
+    return lambda: instance

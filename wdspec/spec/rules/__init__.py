@@ -1,12 +1,55 @@
-"""What takes more than one value of a spec to see: one file a rule, found by its folder.
+"""Rules: checks that need more than one value of a spec. Each rule is a function, each module a topic.
 
-A `Composed` goes in, findings come out. Rules only report: what they look at is computed in `compose/`. To add one,
-write a file into one of the folders (or a new folder) with a function below `@rule`: code, title, explanation, a bad
-and a good spec. `rule_table.py` finds it; `wdspec rule CODE`, docs/spec.md and tests of examples take it from there.
-Read `lint_rule.py` first, then `source_shares/probability_sums.py` as an example.
+A rule takes a `Composition` and yields findings. `rule.py` defines the form of a rule; read `shares.py` first for
+examples. To add a rule, write a function below `@rule` in one of the modules.
 
-A rule reports under one code alone, so that a code can be looked up, counted or ignored as one thing. What several
-rules share is no rule, and stands in the modules beside the folders. Most rules own their code; those under general
-codes (E105, E206, E207, E212, E214) collect all that is checked under it, however unlike the keys, since one page
-explains them all. Each rule walks the sources anew: that costs some microseconds a source, and keeps the files apart.
+A rule reports one code, so that a code can be looked up, counted or ignored as one thing. Most codes belong to one
+rule. A few general ones (E105, E206, E207, E212, E214, E303, E316, W102) have several rules and one page.
 """
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from wdspec.spec.build import Composition
+from wdspec.spec.codes import Code, general_codes
+from wdspec.spec.problems import Problems
+from wdspec.spec.rules import (
+    batches,
+    costs,
+    fields,
+    keys,
+    rewrites,
+    safety,
+    shard_patterns,
+    shard_places,
+    shares,
+    sources,
+)
+from wdspec.spec.rules.rule import RULES
+
+TOPICS = (batches, costs, fields, keys, rewrites, safety, shard_patterns, shard_places, shares, sources)
+"""All modules with rules. Importing a module adds its rules to `RULES`."""
+
+
+def apply_rules(composition: Composition, problems: Problems, *, warnings: bool) -> None:
+    """Add what the rules find in a spec: errors, and warnings on request."""
+    for each in RULES:
+        is_wanted = (warnings or each.is_error) and not each.compares_splits
+        if is_wanted and (not each.keys or not each.keys.isdisjoint(composition.keys)):
+            for finding in each.check(composition):
+                problems.add(each.about.code, *finding)
+
+
+def compare_splits(splits: Sequence[Composition], problems: Problems) -> None:
+    """Add what the rules find when they compare the splits of a file."""
+    for each in RULES:
+        if each.compares_splits:
+            for finding in each.check(splits):
+                problems.add(each.about.code, *finding)
+
+
+def all_codes() -> Mapping[str, Code]:
+    """The pages of all codes of problems, in order of codes."""
+    pages = [*general_codes(), *(each.about for each in RULES if each.about.title)]
+    return {page.code: page for page in sorted(pages)}

@@ -1,0 +1,175 @@
+"""Hugging Face: `interleave_datasets` and `concatenate_datasets` in a Python file, which is parsed and never run."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from typing import Any
+
+from wdspec.convert.dialect import Dialect, Given, NewSpec, number, texts_in
+
+_MIXERS = ("interleave_datasets", "concatenate_datasets")
+_READABLE = ("webdataset", "json")
+_MOST_NAMES = 1000
+
+
+def _recognises(given: Given) -> bool:
+    return any(f"{each}(" in given.text for each in _MIXERS) and _tree(given.text) is not None
+
+
+def _convert(given: Given, new: NewSpec) -> None:
+    reading = _Reading(_tree(given.text) or ast.Module([], []), new)
+    mixers = [call for call in reading.calls if _called(call) in _MIXERS]
+    inner = {id(each) for call in mixers for each in reading.members(call)}
+    tops = [call for call in mixers if id(call) not in inner] or mixers
+    if len(tops) > 1:
+        new.note(f"of {len(tops)} mixtures in this file the first is converted")
+    if not tops:
+        new.note("the file calls neither interleave_datasets nor concatenate_datasets")
+    else:
+        new.spec.update(reading.mixture(tops[0], top=True))
+    new.note(
+        "`map`, `filter`, `take`, `skip` and similar methods are not converted: use `map`, `select` and `limit`"
+    )
+
+
+class _Reading:
+    def __init__(self, tree: ast.Module, new: NewSpec) -> None:
+        self._new = new
+        self.calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
+        self.calls.sort(key=lambda each: (each.lineno, each.col_offset))
+        self._assigned: dict[str, ast.expr] = {}
+        for each in ast.walk(tree):
+            if (
+                isinstance(each, ast.Assign)
+                and len(each.targets) == 1
+                and isinstance(each.targets[0], ast.Name)
+            ):
+                self._assigned.setdefault(each.targets[0].id, each.value)
+
+    def members(self, call: ast.Call) -> list[ast.expr]:
+        """The data sets that a call mixes, each as the call that makes it."""
+        listed = call.args[0] if call.args else _keyword(call, "datasets")
+        listed = self._led_back(listed) if listed is not None else None
+        return (
+            [self._led_back(each) for each in listed.elts]
+            if isinstance(listed, (ast.List, ast.Tuple))
+            else []
+        )
+
+    def mixture(self, call: ast.Call, *, top: bool = False) -> dict[str, Any]:
+        new, found = self._new, self.members(call)
+        dataset = [self._member(each) for each in found]
+        if not found:
+            new.note(
+                "the data sets of this mixture are made by code, which is not run; write `dataset:` by hand"
+            )
+        made: dict[str, Any] = {"dataset": dataset}
+        if _called(call) == "concatenate_datasets":
+            return made
+        given = call.args[1] if len(call.args) > 1 else _keyword(call, "probabilities")
+        shares = self._literal(given)
+        if isinstance(shares, (list, tuple)) and len(shares) == len(dataset):
+            key = "probability" if abs(sum(shares) - 1) < 1e-6 else "weight"
+            for source, share in zip(dataset, shares, strict=True):
+                source[key] = share
+        else:
+            for source in dataset:
+                source["weight"] = 1
+            made["mix"] = {"draw": "round_robin"}
+        if top and (seed := number(self._literal(_keyword(call, "seed")))) is not None:
+            made["seed"] = int(seed)
+        strategy = self._literal(_keyword(call, "stopping_strategy")) or "first_exhausted"
+        new.note(
+            f"`stopping_strategy={strategy!r}` is not converted: sources repeat, and an epoch ends after a number of "
+            "samples: `epoch: …`"
+        )
+        return made
+
+    def _member(self, node: ast.expr) -> dict[str, Any]:
+        new = self._new
+        if isinstance(node, ast.Call) and _called(node) in _MIXERS:
+            return {"name": new.name("mix"), **self.mixture(node)}
+        if not isinstance(node, ast.Call) or _called(node) not in ("load_dataset", "from_generator"):
+            new.note(
+                f"line {node.lineno}: the code that makes this data set was not found; correct its `shards`"
+            )
+            return new.source("unknown", "unknown.tar")
+        path = str(self._literal(node.args[0] if node.args else _keyword(node, "path")) or "unknown")
+        split = self._literal(_keyword(node, "split")) or "train"
+        files = self._literal(_keyword(node, "data_files"))
+        if isinstance(files, dict):
+            files = files.get(split, next(iter(files.values()), None))
+        name = self._literal(node.args[1] if len(node.args) > 1 else _keyword(node, "name"))
+        wanted = "-".join(str(each) for each in (path.rpartition("/")[2], name) if each)
+        if path in _READABLE and files:
+            return new.source("", [new.path(each) for each in texts_in(files)])
+        folder = self._literal(_keyword(node, "data_dir")) or name
+        texts = [f"hf://datasets/{path}/{each}" for each in texts_in(files)] if files else []
+        source = new.source(wanted, texts or f"hf://datasets/{path}/" + (f"{folder}/" if folder else ""))
+        new.note(
+            f"{source['name']}: its files (of the split {split}) must be tar or JSON lines; convert Parquet to shards, "
+            "and correct `shards`"
+        )
+        return source
+
+    def _led_back(self, node: ast.expr, depth: int = 0) -> ast.expr:
+        """Find the call that makes a data set, through variables and methods such as `.shuffle(…)`."""
+        if depth > 20:
+            return node
+        if isinstance(node, ast.Name) and node.id in self._assigned:
+            return self._led_back(self._assigned[node.id], depth + 1)
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and _called(node) not in _CALLS
+        ):
+            return self._led_back(node.func.value, depth + 1)
+        return node
+
+    def _literal(self, node: ast.expr | None) -> Any:
+        try:
+            return (
+                None if node is None else ast.literal_eval(_Named(self._assigned).visit(copy.deepcopy(node)))
+            )
+        except (ValueError, TypeError, SyntaxError, RecursionError):
+            return None
+
+
+_CALLS = (*_MIXERS, "load_dataset")
+
+
+class _Named(ast.NodeTransformer):
+    """Replaces names by the values that were assigned to them; a name that refers to itself stays."""
+
+    def __init__(self, assigned: dict[str, ast.expr], left: list[int] | None = None) -> None:
+        self._assigned = assigned
+        self._left = [_MOST_NAMES] if left is None else left
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:  # ast's own spelling
+        if node.id not in self._assigned:
+            return node
+        self._left[0] -= 1
+        if self._left[0] < 0:
+            raise ValueError("too many names")
+        others = {name: value for name, value in self._assigned.items() if name != node.id}
+        found: ast.AST = _Named(others, self._left).visit(copy.deepcopy(self._assigned[node.id]))
+        return found
+
+
+def _tree(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def _keyword(call: ast.Call, name: str) -> ast.expr | None:
+    return next((each.value for each in call.keywords if each.arg == name), None)
+
+
+DIALECT = Dialect("huggingface", "`interleave_datasets` of Hugging Face", _recognises, _convert)

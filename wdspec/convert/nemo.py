@@ -1,0 +1,151 @@
+"""The `input_cfg` of NeMo and lhotse: nested groups, weights and temperatures for each level, inherited tags."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from wdspec.convert.dialect import Dialect, Given, NewSpec, map_with, maps_in, named, number, texts_in
+
+_OTHER_BRACES = re.compile(r"[(\[<](\d+\.\.\d+)[)\]>]")
+_TARRED = ("tarred_audio_filepaths", "tarred_audio_filepath")
+_PLACES = (*_TARRED, "shar_path", "paths", "manifest_filepath", "cuts_path", "path")
+_KNOWN = (*_PLACES, "type", "weight", "tags", "name")
+_BY_COST = "batch_duration quadratic_duration use_bucketing num_buckets bucket_duration_bins"
+_FILTERS = "min_duration max_duration min_tokens max_tokens min_tps max_tps"
+_NOT_SAID = {
+    **dict.fromkeys(_BY_COST.split(), "write a `stage` that makes batches by cost"),
+    **dict.fromkeys(_FILTERS.split(), "filter samples with `select: package.module:function`"),
+    "multi_config": "for batches of several kinds use `mix: {unit: batch}`, or several loaders",
+}
+
+
+def _holder(given: Given) -> dict[Any, Any] | None:
+    """The map that has `input_cfg`: the top level, or one such as `train_ds` or `model.train_ds`."""
+    items = maps_in(given.value)
+    if items and all("type" in each and ("input_cfg" in each or _places(each)) for each in items):
+        return {"input_cfg": items}
+    return map_with(given.value, lambda each: each.get("input_cfg") is not None, without=("val", "test"))
+
+
+def _convert(given: Given, new: NewSpec) -> None:
+    holder = _holder(given) or {}
+    if (seed := number(holder.get("seed"))) is not None:
+        new.spec["seed"] = int(seed)
+    if size := new.whole(holder, "batch_size", 1):
+        new.spec["batch"] = size
+    if workers := number(holder.get("num_workers")):
+        new.spec["loader"] = {"workers": int(workers)}
+    groups = _Groups(given.folder, new, holder.get("reweight_temperature"))
+    new.spec["dataset"] = groups.sources(holder["input_cfg"], {}, 0)
+    new.note_keys(holder, _NOT_SAID)
+
+
+class _Groups:
+    """Makes sources from groups.
+
+    Args:
+        heat: the temperature of all levels, or a list with one for each level.
+    """
+
+    def __init__(self, folder: str, new: NewSpec, heat: Any) -> None:
+        self._folder, self._new, self._heat = folder, new, heat
+
+    def sources(self, listed: Any, tags: dict[str, Any], level: int) -> list[dict[str, Any]]:
+        """The sources of a list, with the shares of its level."""
+        entries = maps_in(self._read(listed))
+        made = [self._source(each, {**tags, **named(each.get("tags"))}, level) for each in entries]
+        heats = self._heat if isinstance(self._heat, list) else [self._heat] * (level + 1)
+        heat = number(heats[level]) if level < len(heats) else None
+        if any(number(each.get("weight")) is not None for each in entries):
+            for source, entry in zip(made, entries, strict=True):
+                weight = number(entry.get("weight"))
+                if weight is None:
+                    weight = 1
+                    self._new.note(
+                        f"{source['name']}: it had no weight, but others have one; now it has 1, which you must correct"
+                    )
+                source["weight"] = weight if heat is None else _tempered(weight, heat)
+        elif len(made) > 1:
+            for source in made:
+                source["weight"] = 1
+        return made
+
+    def _read(self, listed: Any) -> Any:
+        """Read a list, which may be in another file."""
+        if not isinstance(listed, str):
+            return listed
+        try:
+            found = Given.read(os.path.join(self._folder, listed))
+        except OSError:
+            self._new.note(
+                f"`input_cfg: {listed}` cannot be read, so its sources are missing: convert it where the file is"
+            )
+            return []
+        return (_holder(found) or {"input_cfg": found.value})["input_cfg"]
+
+    def _source(self, entry: dict[Any, Any], tags: dict[str, Any], level: int) -> dict[str, Any]:
+        kind, new = str(entry.get("type", "")), self._new
+        if entry.get("input_cfg") is not None:
+            inner = self.sources(entry["input_cfg"], tags, level + 1)
+            return {"name": new.name(str(entry.get("name") or kind or "group")), "dataset": inner}
+        places = _places(entry)
+        if len(places) > 1 and any(weight is not None for _, weight in places):
+            parts = [
+                self._leaf(kind, [text], tags) | {"weight": 1 if weight is None else weight}
+                for text, weight in places
+            ]
+            return {"name": new.name(kind), "dataset": parts}
+        source = self._leaf(kind, [text for text, _ in places], tags)
+        if not places:
+            new.note(f"{source['name']}: the file does not say where its shards are; correct `shards`")
+        new.note_unknown(entry, _KNOWN, source["name"])
+        return source
+
+    def _leaf(self, kind: str, places: list[str], tags: dict[str, Any]) -> dict[str, Any]:
+        new = self._new
+        source = new.source("", [new.path(each) for each in places] or ["unknown.tar"], tags=tags)
+        if kind.startswith("nemo_tarred"):
+            new.note(
+                "texts of tarred NeMo data are in separate manifests, which are not read: put them into the shards, or "
+                "look them up in a function of `map`"
+            )
+        elif kind == "lhotse_shar":
+            new.note(
+                "only the recordings of lhotse's shar directories are read; cuts and other fields are in separate files"
+            )
+        else:
+            new.note(f"{source['name']}: `type: {kind}` may be neither tar nor JSON lines; correct `shards`")
+        return source
+
+
+def _tempered(weight: float | int, heat: float | int) -> float | int:
+    """`weight ** heat`; the weight itself if that is not a number."""
+    try:
+        tempered = round(float(weight) ** float(heat), 6) if weight > 0 else weight
+    except OverflowError:
+        return weight
+    return int(tempered) if tempered == int(tempered) else tempered
+
+
+def _places(entry: dict[Any, Any]) -> list[tuple[str, float | int | None]]:
+    """Where an entry's shards are, each with a weight if it has one: `[[path, weight], path]`."""
+    key = next((key for key in _PLACES if entry.get(key)), "")
+    found = entry.get(key) or []
+    if isinstance(found, dict):  # fields of shar
+        found = next((found[each] for each in ("recording", "audio", *found) if each in found), "")
+    places = []
+    for each in found if isinstance(found, list) else [found]:
+        weight = number(each[1]) if isinstance(each, list) and len(each) == 2 else None
+        for text in texts_in(each if weight is None else each[0]):
+            if key == "shar_path" and ".tar" not in text:
+                text = f"{text.rstrip('/')}/recording.*.tar"
+            braces = text.replace("_OP_", "{").replace("_CL_", "}")
+            places.append((_OTHER_BRACES.sub(r"{\1}", braces), weight))
+    return places
+
+
+DIALECT = Dialect(
+    "nemo", "NeMo's or lhotse's `input_cfg`", lambda given: _holder(given) is not None, _convert
+)

@@ -1,0 +1,79 @@
+"""Mixes of OLMo: `sources` with `target_ratio`, or lines of `label,path`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from wdspec.convert.dialect import Dialect, Given, NewSpec, map_with, maps_in, number, texts_in
+
+_LINE = re.compile(r"[\w./+-]+,\s*[^\s,]+\.(?:npy|csv\.gz|jsonl\S*|tar\S*)")
+_NOT_SAID = {
+    "max_repetition_ratio": "`wdspec explain` shows how many passes there are over each source",
+    "max_source_fraction": "for a part of a source, list some of its shards",
+}
+
+
+def _named_sources(given: Given) -> list[dict[Any, Any]]:
+    """The `sources` with names, at the top level or further down."""
+    holder = map_with(given.value, lambda each: bool(_named(each)))
+    return _named(holder or {})
+
+
+def _named(holder: dict[Any, Any]) -> list[dict[Any, Any]]:
+    sources = maps_in(holder.get("sources"))
+    return sources if all("source_name" in each for each in sources) else []
+
+
+def _lines(text: str) -> list[str]:
+    lines = [line.strip() for line in text.splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _recognises(given: Given) -> bool:
+    lines = _lines(given.text)
+    return bool(_named_sources(given)) or (bool(lines) and all(_LINE.fullmatch(line) for line in lines))
+
+
+def _convert(given: Given, new: NewSpec) -> None:
+    sources = _named_sources(given)
+    dataset = new.spec["dataset"] = _of_ratios(sources, new) if sources else _of_lines(given.text, new)
+    if any(text.endswith(".npy") for each in dataset for text in texts_in(each["shards"])):
+        new.note("arrays of tokens (.npy) are not shards: convert them to tar, and correct `shards`")
+
+
+def _of_ratios(sources: list[dict[Any, Any]], new: NewSpec) -> list[dict[str, Any]]:
+    ratios = [number(each.get("target_ratio")) or 0 for each in sources]
+    key = "probability" if abs(sum(ratios) - 1) < 1e-6 else "weight"
+    made = []
+    for each, ratio in zip(sources, ratios, strict=True):
+        paths = [_path(text, new) for text in texts_in(each.get("paths"))]
+        source = new.source(str(each["source_name"]), paths or ["unknown.tar"], **{key: ratio})
+        if not paths:
+            new.note(f"{source['name']}: the file does not say where its shards are; correct `shards`")
+        new.note_keys(each, _NOT_SAID, source["name"])
+        made.append(source)
+    new.note(
+        "ratios were shares of tokens; here they are shares of samples, which is the same if all samples have one "
+        "length"
+    )
+    return made
+
+
+def _of_lines(text: str, new: NewSpec) -> list[dict[str, Any]]:
+    labels: dict[str, list[str]] = {}
+    for line in _lines(text):
+        label, _, path = line.partition(",")
+        labels.setdefault(label.strip(), []).append(_path(path.strip(), new))
+    return [new.source(label, paths) for label, paths in labels.items()]
+
+
+def _path(text: str, new: NewSpec) -> str:
+    if "{TOKENIZER}" in text:
+        new.spec.setdefault("vars", {}).setdefault("TOKENIZER", "unset-TOKENIZER")
+        new.note("`{TOKENIZER}` in paths is now the variable `TOKENIZER`; write its value under `vars:`")
+        text = text.replace("{TOKENIZER}", "${TOKENIZER}")
+    return text if text.startswith("$") or "${TOKENIZER}" in text else new.path(text)
+
+
+DIALECT = Dialect("olmo", "an OLMo mix", _recognises, _convert)

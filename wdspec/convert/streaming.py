@@ -1,0 +1,96 @@
+"""MosaicML Streaming: `streams` with `proportion`, `repeat` or `choose`, as in files of llm-foundry."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from wdspec.convert.dialect import Dialect, Given, NewSpec, map_with, number
+
+_SIZE = re.compile(r"\s*(\d[\d_,]*(?:\.\d+)?)\s*([kKmMbB]?)\s*")
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
+_KNOWN = [
+    "remote",
+    "local",
+    "split",
+    "proportion",
+    "repeat",
+    "choose",
+    "keep_zip",
+    "download_retry",
+    "download_timeout",
+    "validate_hash",
+]
+_NOT_SAID = {
+    "num_canonical_nodes": "the order does not depend on the topology; set the largest one with `elastic: {ranks, "
+    "workers}`",
+    "batching_method": "each batch has the shares (`mix: {draw: even}`); for one source per batch write `mix: {unit: "
+    "batch}`",
+    "shuffle_algo": "set shuffling with `shuffle:` and `interleave:`",
+    "replication": "pass the same `rank=` to `wdspec.loader` on all ranks that need the same batch",
+}
+
+
+def _holder(given: Given) -> dict[Any, Any] | None:
+    """The map that has `streams`, at the top level or below a key such as `train_loader`."""
+    return map_with(
+        given.value, lambda each: isinstance(each.get("streams"), (dict, list)), without=("eval",)
+    )
+
+
+def _convert(given: Given, new: NewSpec) -> None:
+    holder = _holder(given) or {}
+    streams, dataset, chosen = holder["streams"], [], 0
+    for name, stream in streams.items() if isinstance(streams, dict) else (("", each) for each in streams):
+        if not isinstance(stream, dict):
+            continue
+        split = stream.get("split", holder.get("split"))
+        place = str(stream.get("remote") or stream.get("local") or "").rstrip("/")
+        source = new.source(str(name), new.path(f"{place}{f'/{split}' if split else ''}/"))
+        if stream.get("remote") and stream.get("local"):
+            source["cache"] = {"dir": new.path(str(stream["local"]))}
+        if (weight := number(stream.get("proportion"))) is not None:
+            source["weight"] = weight
+        elif (times := number(stream.get("repeat"))) is not None:
+            source["upsample"] = times
+            new.note(
+                f"{source['name']}: `repeat: {times}` is an exact number of passes per epoch; here it multiplies the "
+                "size of the source, so shares agree only in a long run"
+            )
+        elif (count := number(stream.get("choose"))) is not None:
+            source["weight"] = count
+            chosen += int(count)
+        new.note_unknown(stream, _KNOWN, source["name"])
+        dataset.append(source)
+    if 0 < sum("weight" in each for each in dataset) < len(dataset):
+        new.note(
+            "streams without a share were weighted by size; here they have the weight 1, which you must correct"
+        )
+        for each in dataset:
+            each.pop("upsample", None)
+            each.setdefault("weight", 1)
+    new.spec["dataset"] = dataset
+    new.note(
+        "shards of Streaming (MDS) cannot be read: convert them to tar, and correct `shards`, which has the "
+        "directories of the streams"
+    )
+    if (seed := number(holder.get("shuffle_seed"))) is not None:
+        new.spec["seed"] = int(seed)
+    if holder.get("shuffle") is False:
+        new.spec["defaults"] = {"order": "sequential", "shuffle": 0}
+    match = _SIZE.fullmatch(str(holder.get("epoch_size") or ""))
+    samples = int(float(re.sub("[_,]", "", match[1])) * _UNITS[match[2].lower()]) if match else chosen
+    if samples:
+        new.spec["epoch"] = {"samples": samples}
+    elif "choose" not in holder:
+        new.note(
+            "an epoch was as long as its streams; here it is endless unless you set its samples: `epoch: …`"
+        )
+    if size := new.whole(holder, "batch_size", 1):
+        new.spec["batch"] = size
+    new.note_keys(holder, _NOT_SAID)
+
+
+DIALECT = Dialect(
+    "streaming", "streams of MosaicML Streaming", lambda given: _holder(given) is not None, _convert
+)

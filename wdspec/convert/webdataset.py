@@ -1,0 +1,121 @@
+"""webdataset's YAML with `prefix`, `buckets` and `datasets`; and its `.ds.yml` of 2021, sources with loading options.
+
+The first exists in two versions that use a word for opposite things. In the older one, `perepoch` shards are drawn
+without replacement and `choose` with it; in the newer one, `choose` shards are drawn without replacement and `resample`
+with it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from wdspec.convert.dialect import Dialect, Given, NewSpec, count_shards, maps_in, number, texts_in
+
+_KEYS = frozenset({"name", "buckets", "shards", "choose", "resample", "perepoch"})
+_LOADING = {
+    *("resampled", "epoch_shuffle", "split_by_worker", "split_by_node", "cachedir", "cachesize"),
+    *("subsample", "chunksize", "nworkers", "probability", "shuffle", "epoch"),
+}
+"""Keys of a source in a `.ds.yml`."""
+
+
+def _has_shards(given: Given) -> bool:
+    sources = maps_in(given.top.get("datasets"))
+    return (
+        bool(sources)
+        and set(given.top) <= {"prefix", "buckets", "datasets"}
+        and all("shards" in each and set(each) <= _KEYS for each in sources)
+    )
+
+
+def _convert_shards(given: Given, new: NewSpec) -> None:
+    sources = maps_in(given.top["datasets"])
+    keys = {key for each in sources for key in each}
+    if "choose" in keys and not keys & {"perepoch", "resample"}:
+        new.note(
+            "`choose` is without replacement, as in webdataset 0.1.96 and later; in older files it is with "
+            "replacement: then add `order: resampled` to these sources"
+        )
+    sampled, taken = ("choose", "perepoch") if "perepoch" in keys else ("resample", "choose")
+    parts: list[tuple[dict[str, Any], float | int | None]] = []
+    for each in sources:
+        shards = _shards(given.top, each, new)
+        name = str(each.get("name") or "").lstrip("@")
+        source = new.source(name, shards, order="resampled" if sampled in each else None)
+        asked = number(each.get(sampled if sampled in each else taken))
+        parts.append((source, count_shards(shards) if asked is None else asked))
+    if keys & {sampled, taken}:
+        for source, weight in parts:
+            if weight is None:
+                new.note(f"{source['name']}: the number of its shards is unknown; correct its `weight`")
+            source["weight"] = 1 if weight is None else weight
+        total = sum(source["weight"] or 1 for source, _ in parts)
+        new.note(
+            f"shares were counted in shards, {total:g} per epoch; here they are shares of samples, which is the same "
+            "if all shards have the same size; write the length of an epoch in samples, `epoch: …`"
+        )
+    new.spec["dataset"] = [source for source, _ in parts]
+
+
+def _has_sources(given: Given) -> bool:
+    sources = maps_in(given.top.get("datasets"))
+    return (
+        bool(sources)
+        and all("shards" in each for each in sources)
+        and ("epoch" in given.top or any(_LOADING & set(each) for each in sources))
+        and "wdspec" not in given.top
+    )
+
+
+def _convert_sources(given: Given, new: NewSpec) -> None:
+    dataset = []
+    for each in maps_in(given.top["datasets"]):
+        name, size = str(each.get("name") or ""), number(each.get("shuffle"))
+        source = new.source(
+            name,
+            _shards(given.top, each, new),
+            weight=1,
+            order="resampled" if each.get("resampled") else None,
+            shuffle=int(size) if size else None,
+        )
+        if each.get("cachedir"):
+            source["cache"] = {"dir": new.path(str(each["cachedir"]))}
+            if (limit := number(each.get("cachesize"))) and limit > 0:
+                source["cache"]["size"] = int(limit)
+        new.note_keys(each, _NOT_SAID, name or "a source")
+        dataset.append(source)
+    if epoch := number(given.top.get("epoch")):
+        new.spec["epoch"] = {"samples": int(epoch)}
+        new.note("`epoch` counted the samples of each worker; here it counts those of all ranks together")
+    if len(dataset) > 1:
+        new.note(
+            "webdataset ended with the last source; here sources repeat, and `epoch` sets the length of an epoch"
+        )
+        new.spec["mix"] = {"draw": "round_robin"}
+    new.spec["dataset"] = dataset
+
+
+_NOT_SAID = {
+    "probability": "webdataset stored it but never used it, and took turns; if you want these shares, write them "
+    "instead of the weights",
+    "subsample": "choose samples with `select: package.module:function`",
+    "epoch": "an epoch belongs to the whole mixture: `epoch: …` at the top level",
+    "nworkers": "workers belong to the whole mixture: `loader: {workers: …}`",
+}
+
+
+def _shards(top: dict[Any, Any], source: dict[Any, Any], new: NewSpec) -> list[str]:
+    """The URLs of a source: the prefix, the bucket, and its shards."""
+    urls = []
+    for shards in texts_in(source["shards"]):
+        buckets = texts_in(source.get("buckets", top.get("buckets")))
+        if len(buckets) > 1:
+            new.note(f"of several buckets only the first is used, as in webdataset: {buckets[0]}")
+        prefix = top.get("prefix") or ""
+        urls.append(new.path(f"{prefix}{os.path.join(buckets[0], shards) if buckets else shards}"))
+    return urls
+
+
+SHARDS = Dialect("webdataset", "webdataset's multi-shard YAML", _has_shards, _convert_shards)
+SOURCES = Dialect("webdataset-ds", "an older `.ds.yml` of webdataset", _has_sources, _convert_sources)

@@ -1,1 +1,0 @@
-"""Batches and epochs that can hold each other, and be shared by ranks."""

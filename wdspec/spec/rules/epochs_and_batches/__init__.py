@@ -1,1 +1,0 @@
-"""Epochs, batches and shuffles whose numbers do not fit each other."""

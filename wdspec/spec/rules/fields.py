@@ -1,0 +1,466 @@
+"""Rules for fields: those that no sample has, and how fields are decoded, scaled and stacked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
+
+from wdspec.base.errors import did_you_mean
+from wdspec.spec.build import Composition
+from wdspec.spec.language.decoders import BY_NAME, DEFAULT_IMAGE_DECODER, IMAGE_FIELDS, RAW
+from wdspec.spec.language.values import MASK, PACKINGS
+from wdspec.spec.problems import listed
+from wdspec.spec.rules.rule import Finding, Findings, rule
+from wdspec.spec.sources import Draft
+from wdspec.spec.spec import Source, Spec
+from wdspec.spec.tree import MapNode, Node, locate
+
+MAGIC = frozenset("*?[")
+"""Characters that make an item of `extensions` a pattern of several fields."""
+_ALWAYS = frozenset({"__key__", "__url__", "__source__", MASK})
+LARGEST_SCALE = 16
+
+Known = dict[str, Sequence[str]]
+"""The fields of each source whose fields are known, by the source's name."""
+
+
+def right_sources(composition: Composition, *keys: str) -> list[tuple[Draft, Source]]:
+    """The sources in which none of these keys has a wrong value."""
+    return [(leaf, source) for leaf, source in composition.models if not leaf.bad.intersection(keys)]
+
+
+def visible_fields(source: Source) -> tuple[str, ...] | None:
+    """The names of the fields of every sample; None if they depend on the data or on user functions."""
+    if (
+        source.extensions is None
+        or any(call.field is None for call in source.map)
+        or any(MAGIC.intersection(e) for e in source.extensions)
+    ):
+        return None
+    fields = dict.fromkeys(entry.split(";")[0] for entry in source.extensions)
+    if len(fields) != len(source.extensions):
+        return None
+    for new, olds in source.rename.items():
+        for old in olds:
+            fields.pop(old, None)
+        fields.setdefault(new)
+    return tuple(dict.fromkeys((*fields, *source.tags)))
+
+
+def known_fields(composition: Composition, *keys: str) -> Known:
+    """The fields of the sources in which none of these keys has a wrong value, as far as they are known."""
+    found = ((leaf.name, visible_fields(source)) for leaf, source in right_sources(composition, *keys))
+    return {name: fields for name, fields in found if fields is not None}
+
+
+def is_image(field: str) -> bool:
+    """Whether a field is an image, judging by its name."""
+    return field.rsplit(".", 1)[-1].lower() in IMAGE_FIELDS
+
+
+@rule(
+    "E308",
+    "a field that no sample has",
+    "`extensions` leaves out a field that `rename`, `fields` or `to_tuple` asks for, so every sample would be an "
+    "error.",
+    keys="rename",
+    bad="dataset:\n  - {shards: a.tar, extensions: png, rename: {image: jpg}}\n",
+    good="dataset:\n  - {shards: a.tar, extensions: png, rename: {image: png}}\n",
+)
+def unreadable_renames(composition: Composition) -> Findings:
+    """New names for fields that `extensions` leaves out."""
+    for leaf, source in right_sources(composition, "extensions", "rename"):
+        patterns = [pattern for entry in source.extensions or () for pattern in entry.split(";")]
+        if not patterns or source.missing == "none" or any(MAGIC.intersection(each) for each in patterns):
+            continue
+        known = {pattern.lower() for pattern in patterns}
+        for new, olds in source.rename.items():
+            if known.isdisjoint(old.lower() for old in olds):
+                at = locate(leaf.node.entries["rename"].value, (new,))
+                kept = f"`extensions` keeps only {listed(patterns, 8)}"
+                hint = f"add `{olds[0]}` to `extensions`, or rename one of those"
+                if new.lower() in known:
+                    hint = f"write the new name first: `{{{olds[0]}: {new}}}`"
+                yield Finding(at, f"`{new}` cannot be made from `{';'.join(olds)}`: {kept}", hint)
+
+
+@rule("E308", keys="fields to_tuple")
+def unknown_masks(composition: Composition) -> Findings:
+    """`__mask__` outside of a pass."""
+    if not composition.spec.is_pass and "epoch" not in composition.bad:
+        for at, entry in _wanted(composition, "fields", "to_tuple"):
+            if entry == MASK:
+                hint = "remove it; all samples are real here"
+                yield Finding(at, "only samples of `epoch: pass` have the field `__mask__`", hint)
+
+
+@rule("E308", keys="fields to_tuple")
+def absent_fields(composition: Composition) -> Findings:
+    """Fields that no sample of a source has. User functions may add any field."""
+    if composition.top.get("map") is not None:
+        return
+    known = [
+        (leaf.name, fields)
+        for leaf, source in right_sources(composition, "extensions", "rename")
+        if source.missing != "none" and (fields := visible_fields(source)) is not None
+    ]
+    for at, entry in _wanted(composition, "fields", "to_tuple"):
+        for name, fields in known:
+            if not _could_have(entry, fields):
+                hint = f"it has {listed(fields, 8)}; rename one, or write `missing: none`"
+                yield Finding(at, f"samples of `{name}` never have the field `{entry}`", hint)
+                break
+
+
+@rule("E308", keys="to_tuple")
+def dropped_fields(composition: Composition) -> Findings:
+    """Fields of `to_tuple` that `fields` leaves out."""
+    kept = composition.spec.fields
+    if not kept or composition.top.get("map") is not None or any(MAGIC.intersection(each) for each in kept):
+        return
+    names = tuple(entry.split(";")[0] for entry in kept)
+    for at, entry in _wanted(composition, "to_tuple"):
+        if not _could_have(entry, names):
+            hint = f"add it to `fields`, which keeps only {listed(names, 8)}"
+            yield Finding(at, f"`fields` removes `{entry}`, so `to_tuple` cannot have it", hint)
+
+
+def _wanted(composition: Composition, *keys: str) -> Iterator[tuple[Node, str]]:
+    for key in keys:
+        for index, entry in enumerate(getattr(composition.spec, key) or ()):
+            yield locate(composition.top.entries[key].value, (index,)), entry
+
+
+def _could_have(entry: str, fields: tuple[str, ...]) -> bool:
+    return any(name in fields or name in _ALWAYS or MAGIC.intersection(name) for name in entry.split(";"))
+
+
+@rule(
+    "E316",
+    "a field of map or batch that no sample has",
+    "`map`, `batch: {collate: …}` or `batch: {ragged: …}` names a field that samples do not have at that point, so the "
+    "run would end with its first sample or batch.",
+    keys="map",
+    bad="batch: {size: 4, collate: {tokns: pad}}\ndataset:\n  - {shards: a.tar, extensions: tokens.npy,"
+    " rename: {tokens: tokens.npy}}\n",
+    good="batch: {size: 4, collate: {tokens: pad}}\ndataset:\n  - {shards: a.tar, extensions: tokens.npy,"
+    " rename: {tokens: tokens.npy}}\n",
+)
+def mapped_fields(composition: Composition) -> Findings:
+    """Fields in `map`, of a source or after mixing."""
+    for leaf, source in right_sources(composition, "extensions", "rename", "map"):
+        fields = visible_fields(source)
+        if fields is not None and "map" in leaf.node.entries:
+            named = (call.field for call in source.map if call.field is not None)
+            yield from _absent(leaf.node.entries["map"].value, named, {leaf.name: fields})
+    if "map" in composition.top.entries and not composition.bad & {"map", "fields", "to_tuple", "batch"}:
+        # A function of whole samples may add any field.
+        calls = takewhile(lambda call: call.field is not None, composition.spec.map)
+        named = (call.field for call in calls if call.field is not None)
+        known = known_fields(composition, "extensions", "rename", "map")
+        yield from _absent(composition.top.entries["map"].value, named, known)
+
+
+@rule("E316", keys="collate ragged")
+def batched_fields(composition: Composition) -> Findings:
+    """Fields in `collate` and `ragged`."""
+    spec = composition.spec
+    if spec.batch is None or composition.bad & {"map", "fields", "to_tuple", "batch"}:
+        return
+    has_function = any(call.field is None for call in spec.map)
+    known = {} if has_function else known_fields(composition, "extensions", "rename", "map")
+    if kept := spec.to_tuple or spec.fields:
+        is_pattern = any(MAGIC.intersection(name) for name in kept)
+        known = {} if is_pattern else {"": [entry.split(";")[0] for entry in kept]}
+    batch = composition.top.entries["batch"].value
+    if spec.batch.collate is not None:
+        yield from _absent(locate(batch, ("collate",)), spec.batch.collate.fields, known)
+    if isinstance(spec.batch.ragged, tuple):
+        yield from _absent(locate(batch, ("ragged",)), spec.batch.ragged, known)
+
+
+def _absent(at: Node, names: Iterable[str], known: Known) -> Findings:
+    for name in dict.fromkeys(names):
+        if name.startswith("__") and name != MASK:
+            continue
+        for source, fields in known.items():
+            if name not in fields:
+                has = f"samples of `{source}` have" if source else "`to_tuple` or `fields` keeps"
+                where = at.key_or_self(name) if isinstance(at, MapNode) else at
+                hint = did_you_mean(name, fields) or "use the name of an existing field"
+                yield Finding(where, f"there is no field `{name[:60]}` here: {has} {listed(fields, 8)}", hint)
+                break
+
+
+@rule(
+    "E315",
+    "a key of decode that matches no field",
+    "The keys of `decode` are names of fields, or file suffixes, from any dot on. With `extensions`, all fields are "
+    "known. A key that matches none of them has no effect; most often it is misspelled.",
+    keys="decode",
+    bad="dataset:\n  - {shards: a.tar, extensions: jpg txt, decode: {jgp: rgb8}}\n",
+    good="dataset:\n  - {shards: a.tar, extensions: jpg txt, decode: {jpg: rgb8}}\n",
+)
+def unmatched_decode_keys(composition: Composition) -> Findings:
+    """Keys without effect: in the source that has them, or in `defaults` if no source uses them."""
+    inherited: dict[str, tuple[Draft, Sequence[str]] | None] = {}
+    for draft, source in right_sources(composition, "extensions", "rename", "decode"):
+        names = _field_names(source)
+        own = draft.own.get("decode")
+        for key in source.decode.fields if source.decode is not None else ():
+            unused = None if names is None or _matches(key, names, source) else (draft, names)
+            if isinstance(own, MapNode) and own.get(key) is not None:
+                if unused is not None:
+                    yield _unmatched(key, *unused)
+            elif unused is None:
+                inherited[key] = None
+            else:
+                inherited.setdefault(key, unused)
+    yield from (_unmatched(key, *unused) for key, unused in inherited.items() if unused is not None)
+
+
+def _field_names(source: Source) -> tuple[str, ...] | None:
+    """The names that fields of a source may have after renaming; None if they depend on the data."""
+    if source.extensions is None or any(MAGIC.intersection(entry) for entry in source.extensions):
+        return None
+    return tuple(dict.fromkeys((*source.rename, *(entry.split(";")[0] for entry in source.extensions))))
+
+
+def _matches(key: str, names: Sequence[str], source: Source) -> bool:
+    suffixes = [part.lower() for entry in source.extensions or () for part in entry.split(";")]
+    return key in names or any(key.lower() in _endings(suffix) for suffix in suffixes)
+
+
+def _endings(suffix: str) -> Iterator[str]:
+    """A suffix from each dot on, with and without the suffix of a compression."""
+    while True:
+        parts = suffix.split(".")
+        yield from (".".join(parts[start:]) for start in range(len(parts)))
+        if parts[-1] not in PACKINGS:
+            return
+        suffix = ".".join(parts[:-1])
+
+
+def _unmatched(key: str, draft: Draft, names: Sequence[str]) -> Finding:
+    at = locate(draft.node.entries["decode"].value, (key,))
+    hint = did_you_mean(key, names) or "use a field or a suffix that `extensions` keeps"
+    return Finding(at, f"no field is called `{key[:60]}`: `{draft.name}` has {listed(names, 8)}", hint)
+
+
+@rule(
+    "E305",
+    "a batch of samples with different fields",
+    "A batch stacks samples field by field, so they all need the same fields. Without `batch` they may differ.",
+    keys="batch",
+    bad="batch: 4\ndataset:\n  - {shards: a.tar, extensions: jpg, decode: rgb8}\n"
+    "  - {shards: b.tar, extensions: nrm.jpg, decode: rgb8}\n",
+    good="batch: 4\ndataset:\n  - {shards: a.tar, extensions: jpg, decode: rgb8}\n"
+    "  - {shards: b.tar, extensions: nrm.jpg, decode: rgb8, rename: {jpg: nrm.jpg}}\n",
+)
+def unlike_batches(composition: Composition) -> Findings:
+    """The first source with other fields than the first one, unless `map`, `fields` or `to_tuple` may change them."""
+    spec = composition.spec
+    batched = spec.batch is not None and spec.mix.unit != "batch"
+    if not batched or spec.fields or spec.to_tuple or composition.top.get("map") is not None:
+        return
+    found = (
+        (leaf, visible_fields(source)) for leaf, source in right_sources(composition, "extensions", "rename")
+    )
+    known = [(leaf, fields) for leaf, fields in found if fields is not None]
+    for draft, fields in known[1:]:
+        first, others = known[0]
+        if set(fields) == set(others):
+            continue
+        message = f"`{draft.name}` has {listed(fields, 8)}, but `{first.name}` has {listed(others, 8)}"
+        images = [next(filter(is_image, names), None) for names in (others, fields)]
+        if images[0] and images[1] and images[0] != images[1]:
+            hint = f"write `rename: {{image: {images[0]}}}` in `{first.name}` and `rename: {{image: {images[1]}}}` here"
+        else:
+            hint = "give them the same fields with `extensions`, `rename` or the top level's `fields`"
+        stated = [draft.own.key(key) for key in ("extensions", "rename") if key in draft.own.entries]
+        at: Node = stated[0] if stated else draft.node
+        yield Finding(at, f"samples of a batch need the same fields: {message}", hint)
+        return
+
+
+@rule(
+    "E309",
+    "scale without decoding",
+    "Images that are not decoded cannot be rescaled.",
+    keys="scale scaleprob",
+    bad="dataset:\n  - {shards: a.tar, scale: 0.5, decode: raw}\n",
+    good="dataset:\n  - {shards: a.tar, scale: 0.5, decode: rgb8}\n",
+)
+def scaled_bytes(composition: Composition) -> Findings:
+    """Sources that rescale images but do not decode them."""
+    for leaf, source in composition.models:
+        decode = source.decode
+        if source.scale is None or decode is None:
+            continue
+        field = next((name for name, how in decode.fields.items() if how == RAW and is_image(name)), None)
+        if RAW in decode.names or field is not None:
+            what = f"`{field}: raw`" if field else "`raw`"
+            hint = f"decode images, for example with `{DEFAULT_IMAGE_DECODER}`, or write `scale: 1`"
+            message = f"{what} leaves images as bytes, but this source rescales them"
+            yield Finding(leaf.node.entries["decode"].value, message, hint)
+
+
+@rule(
+    "W371",
+    "images or audio that do not stack",
+    "A batch stacks arrays and tensors of the same shape. PIL images are an error there, unless `ragged` or `collate` "
+    "says what to do with them. Images, audio and video that are not decoded become a list of bytes.",
+    keys="batch",
+    bad="batch: 8\ndataset:\n  - {shards: a.tar, extensions: jpg cls, decode: pil}\n",
+    good="batch: 8\ndataset:\n  - {shards: a.tar, extensions: jpg cls, decode: rgb8}\n",
+)
+def unstackable_images(composition: Composition) -> Findings:
+    """Sources that decode images to `pil`, or read images, audio or video without decoding them."""
+    spec, batch = composition.spec, composition.spec.batch
+    if (
+        batch is None
+        or any(call.field is None for call in spec.map)
+        or batch.ragged == "list"
+        or (batch.collate and batch.collate.call)
+    ):
+        return
+    for leaf, source in right_sources(composition, "extensions", "decode", "scale"):
+        if any(call.field is None for call in source.map):
+            continue
+        written = leaf.node.get("decode")
+        if written is not None and _gives_pil(source, spec):
+            hint = "decode to an array (`rgb8`) or a tensor (`torchrgb`), or make one in `map`"
+            yield Finding(written, "PIL images cannot be stacked in a batch", hint)
+        elif (field := _encoded(source, spec)) is not None:
+            at: Node = leaf.node.value_or_self("extensions")
+            decoder = "rgb8" if is_image(field) else _medium(field)
+            hint = f"add `decode: {decoder}`, or convert it to a tensor in `map`"
+            yield Finding(at, f"`{field}` is not decoded: the batch will have a list of bytes", hint)
+
+
+def _gives_pil(source: Source, spec: Spec) -> bool:
+    decode = source.decode
+    if decode is None:
+        return False
+    named = [name for field, name in decode.fields.items() if not _is_collated(field, source, spec)]
+    images = [name for entry in source.extensions or () if is_image(name := entry.split(";")[0])]
+    has_collated_all = bool(images) and all(_is_collated(name, source, spec) for name in images)
+    general = () if has_collated_all else decode.names
+    return any(name.partition("+")[0].startswith("pil") for name in (*general, *named))
+
+
+def _encoded(source: Source, spec: Spec) -> str | None:
+    """A field with images, audio or video that `extensions` names, if the source neither decodes nor rescales."""
+    decodes = source.decode is not None and (source.decode.names or source.decode.fields)
+    if decodes or source.scale is not None or source.extensions is None:
+        return None
+    names = (entry.split(";")[0] for entry in source.extensions)
+    found = (name for name in names if is_image(name) or _medium(name))
+    return next((name for name in found if not _is_collated(name, source, spec)), None)
+
+
+def _medium(field: str) -> str:
+    """`audio` or `video`, by the field's name; empty for others."""
+    last = field.rsplit(".", 1)[-1].lower()
+    return next((name for name in ("audio", "video") if last in BY_NAME[name].extensions), "")
+
+
+def _is_collated(field: str, source: Source, spec: Spec) -> bool:
+    """Whether `map`, `ragged` or `collate` names a field, by this name or a new one."""
+    batch = spec.batch
+    if batch is None:
+        return True
+    names = {call.field for call in (*source.map, *spec.map)}
+    names.update(batch.ragged if isinstance(batch.ragged, tuple) else ())
+    collated = batch.collate.fields if batch.collate else {}
+    names.update(name for name, how in collated.items() if how.way != "stack")
+    return field in names or any(new in names for new, olds in source.rename.items() if field in olds)
+
+
+@rule(
+    "W372",
+    "scaleprob alone",
+    "`scaleprob` is the probability that a sample is rescaled, not a share of the mix. Without `scale`, factors are "
+    "drawn from [0.5, 2.0].",
+    keys="scaleprob",
+    bad="dataset:\n  - {shards: a.tar, scaleprob: 0.3}\n",
+    good="dataset:\n  - {shards: a.tar, scaleprob: 0.3, scale: [0.5, 2.0]}\n",
+)
+def scaleprob_alone(composition: Composition) -> Findings:
+    """A `scaleprob` above 0 in a source without `scale`."""
+    for leaf, source in composition.models:
+        if leaf.node.get("scaleprob") is not None and leaf.node.get("scale") is None and source.scaleprob > 0:
+            hint = "write `scale: [0.5, 2.0]`; a share of the mix is `probability` or `weight`"
+            yield Finding(leaf.node.key("scaleprob"), "samples are rescaled by factors from 0.5 to 2", hint)
+
+
+@rule(
+    "W377",
+    "a scale that looks like a size",
+    "`scale` is the factor by which width and height are multiplied: with 224, an image of 100 by 100 pixels becomes "
+    "one of 22,400 by 22,400. To resize images, use an option of the decoder.",
+    keys="scale",
+    bad="dataset:\n  - {shards: a.tar, scale: 224}\n",
+    good="dataset:\n  - {shards: a.tar, scale: 0.5}\n",
+)
+def sizes_as_scales(composition: Composition) -> Findings:
+    """Factors above sixteen."""
+    for leaf, source in right_sources(composition, "scale"):
+        if source.scale is not None and source.scale[1] > LARGEST_SCALE:
+            message = f"`scale` is a factor: images become {source.scale[1]:g} times as wide and as high"
+            hint = "write a factor such as `0.5`; to resize images write `decode: rgb8+resize=224`"
+            yield Finding(leaf.node.value_or_self("scale"), message, hint)
+
+
+@rule(
+    "W375",
+    "a field that is named twice",
+    "The second name has no effect; perhaps another field was meant.",
+    keys="fields extensions rename",
+    bad="fields: jpg jpg\ndataset:\n  - shards: a.tar\n",
+    good="fields: jpg cls\ndataset:\n  - shards: a.tar\n",
+)
+def repeated_fields(composition: Composition) -> Findings:
+    """Repeated names in `fields`, `extensions` and `rename`. In a tuple they may be intended."""
+    holders = [(composition.top, "fields", composition.spec.fields)]
+    holders += [(leaf.node, "extensions", source.extensions) for leaf, source in composition.models]
+    for node, key, entries in holders:
+        named = [*(entries or ()), *(f"{entry};" for entry in entries or () if _repeats(entry.split(";")))]
+        twice = [entry for entry, count in Counter(named).items() if count > 1 or entry.endswith(";")]
+        if twice and key in node.entries:
+            seen = twice[0].rstrip(";").split(";")
+            yield Finding(node.entries[key].value, f"`{key}` names `{seen[-1]}` twice", "name it once")
+    for leaf, source in composition.models:
+        for new, olds in source.rename.items():
+            if _repeats(olds) and "rename" in leaf.node.entries:
+                at = locate(leaf.node.entries["rename"].value, (new,))
+                yield Finding(at, f"`{';'.join(olds)}` names a field twice", "name each alternative once")
+
+
+def _repeats(names: Sequence[str]) -> bool:
+    return len(set(names)) < len(names)
+
+
+@rule(
+    "W376",
+    "a field that is read but not used",
+    "`extensions` asks for files that `fields` or `to_tuple` leaves out. They are read and decoded for nothing.",
+    keys="fields to_tuple",
+    bad="to_tuple: jpg cls\ndataset:\n  - {shards: a.tar, extensions: jpg cls json}\n",
+    good="to_tuple: jpg cls\ndataset:\n  - {shards: a.tar, extensions: jpg cls}\n",
+)
+def unused_fields(composition: Composition) -> Findings:
+    """Fields of a source that are left out later, unless user functions may use them."""
+    kept = composition.spec.to_tuple or composition.spec.fields
+    if not kept or composition.spec.map or any(MAGIC.intersection(entry) for entry in kept):
+        return
+    taken = {name for entry in kept for name in entry.split(";")}
+    for leaf, source in right_sources(composition, "extensions", "rename"):
+        fields = visible_fields(source)
+        if fields is None or source.select is not None or source.missing == "skip":
+            continue
+        dropped = [name for name in fields if name not in taken and name not in source.tags]
+        if dropped:
+            message = f"{listed(dropped)} of `{leaf.name}` is read, but `fields` or `to_tuple` leaves it out"
+            yield Finding(leaf.node.value_or_self("extensions"), message, "remove it from `extensions`")

@@ -1,1 +1,0 @@
-"""Settings that cost more than they bring."""

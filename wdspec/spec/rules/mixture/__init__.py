@@ -1,1 +1,0 @@
-"""Sources that come too seldom, too often, or under a name of chance."""

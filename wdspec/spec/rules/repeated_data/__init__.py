@@ -1,1 +1,0 @@
-"""Data that is read twice, or in training and validation alike."""

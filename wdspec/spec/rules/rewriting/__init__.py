@@ -1,1 +1,0 @@
-"""Rewrite rules that do nothing, or too much."""

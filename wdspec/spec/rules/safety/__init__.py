@@ -1,1 +1,0 @@
-"""What runs code: refused unless the spec allows it, and always where WDS_SECURE forbids it."""

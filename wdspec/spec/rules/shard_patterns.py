@@ -1,0 +1,277 @@
+"""Rules for texts in `shards` that do not mean what their author probably meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from wdspec.base.errors import UrlError
+from wdspec.spec.build import Composition
+from wdspec.spec.problems import quoted
+from wdspec.spec.rules.rule import Finding, Findings, rule
+from wdspec.spec.sources import Draft
+from wdspec.spec.tree import Scalar
+from wdspec.urls.urls import FSSPEC, Part, is_command, row_of
+
+
+def parts_of(composition: Composition) -> Iterator[tuple[Draft, Scalar, Sequence[Part]]]:
+    """The parts of all texts in `shards` that can be parsed."""
+    for leaf, text, parts in composition.shard_texts:
+        if not isinstance(parts, UrlError):  # E213
+            yield leaf, text, parts
+
+
+def written_texts(composition: Composition) -> list[tuple[Scalar, str]]:
+    """All texts in `shards` as they are written; one that several sources inherit comes once."""
+    texts = {id(text): text for _, text, _ in composition.shard_texts}
+    return [(text, str(text.value)) for text in texts.values()]
+
+
+@rule(
+    "E213",
+    "wrong braces or `::` in shards",
+    "Braces contain a range in ascending order, `{000..123}`, or alternatives, `{a,b}`; `::` separates lists of "
+    "shards.",
+    keys="shards",
+    bad="dataset:\n  - shards: a-{0009..0000}.tar\n",
+    good="dataset:\n  - shards: a-{0000..0009}.tar\n",
+)
+def brace_syntax(composition: Composition) -> Findings:
+    """Texts that cannot be parsed, at the character where parsing fails."""
+    for _, text, error in composition.shard_texts:
+        if isinstance(error, UrlError):
+            column = None if error.column is None else text.column_at(error.column)
+            yield Finding(text, error.message, column=column)
+
+
+_BETWEEN = r"\s*(?:\.{3,}|\.|-|–|:|;|~|to|\.\s+\.|,\s*\.+\s*,)\s*"
+_RANGE = re.compile(
+    rf"\{{\s*(\d+){_BETWEEN}(\d+)\s*\}}"
+    r"|\[(\d{2,})\s*(?:-|\.\.)\s*(\d{2,})\]|\((\d+)\s*\.\.\s*(\d+)\)|(?<![{\d.])(\d+)\.\.(\d+)(?![}\d]|\.\.)"
+)
+_ENDS = re.compile(r"\{(\w+)\.\.(\w+)\}")
+_IS_END = (re.compile(r"\d+"), re.compile(r"[A-Za-z]"))
+
+
+@rule(
+    "W311",
+    "braces that are not a range",
+    "A range has two dots between its ends: `{000..123}`. Anything else is literal text, including the braces.",
+    keys="shards",
+    bad="dataset:\n  - shards: 'a-{000-123}.tar'\n",
+    good="dataset:\n  - shards: 'a-{000..123}.tar'\n",
+)
+def mistyped_ranges(composition: Composition) -> Findings:
+    """Ranges with other signs than two dots, in other brackets or none, or with an end that is not a number."""
+    for text, written in written_texts(composition):
+        for braces in _RANGE.finditer(written):
+            low, high = (end for end in braces.groups() if end is not None)
+            message = f"`{braces[0]}` is not a range, but literal text"
+            yield Finding(
+                text,
+                message,
+                f"write `{{{low}..{high}}}`",
+                text.column_at(braces.start()),
+            )
+        for braces in _ENDS.finditer(written):
+            if not any(kind.fullmatch(braces[1]) and kind.fullmatch(braces[2]) for kind in _IS_END):
+                message = f"`{braces[0]}` is not a range, but literal text: its ends are not two numbers"
+                yield Finding(text, message, "write `{000..123}`", text.column_at(braces.start()))
+
+
+_PLACEHOLDER = re.compile(r"%0?(\d{1,2})?d|\{\w*:0?(\d{1,2})?d\}|\{(?:i|idx|index|n|shard|num)?\}|##+")
+
+
+@rule(
+    "W312",
+    "a placeholder of another language",
+    "`%03d`, `{:03d}` and `{i}` are not replaced: wdspec looks for shards with exactly this name. Write a range: "
+    "`{000..123}`.",
+    keys="shards",
+    bad="dataset:\n  - shards: a-%06d.tar\n",
+    good="dataset:\n  - shards: 'a-{000000..000123}.tar'\n",
+)
+def format_placeholders(composition: Composition) -> Findings:
+    """Placeholders of `printf`, `str.format` and f-strings."""
+    for text, written in written_texts(composition):
+        for found in _PLACEHOLDER.finditer(written):
+            message = f"`{found[0]}` is not replaced, but literal text"
+            width = int(found[1] or found[2] or (len(found[0]) if found[0].startswith("#") else 6))
+            hint = f"write the range of numbers, such as `{{{0:0{width}d}..{123:0{width}d}}}`"
+            yield Finding(text, message, hint, text.column_at(found.start()))
+
+
+_BRACES = re.compile(r"\{[^{}]*\}")
+_JOINED = re.compile(
+    r"\.(?:tar|tgz|jsonl|cbors?|msgpack)(?:\.\w{2,4})?(\s*(?:[,;|]|(?<!:):(?![:/]))\s*|\s+(?:-\s+)?)(?=[\w./~@])"
+)
+
+
+@rule(
+    "W313",
+    "several shards in one text",
+    "A text is one pattern. Commas outside of braces, spaces and line ends are part of it, so a list that was joined, "
+    "or an item that is indented too far, becomes one long name.",
+    keys="shards",
+    bad="dataset:\n  - shards: a.tar, b.tar\n",
+    good="dataset:\n  - shards: [a.tar, b.tar]\n",
+)
+def joined_lists(composition: Composition) -> Findings:
+    """The end of one shard followed by the start of another."""
+    for text, written in written_texts(composition):
+        found = _JOINED.search(_without_braces(written))
+        if found is not None and not is_command(written):
+            folded = "- " in found[0]
+            message = f"{quoted(found[0].strip())} is inside a text, which is one pattern"
+            hint = (
+                "start all items of the list in the same column"
+                if folded
+                else "write a list: `[first, second]`"
+            )
+            yield Finding(text, message, hint, text.column_at(found.start(1)))
+
+
+def _without_braces(text: str) -> str:
+    """The text with the content of braces replaced, where commas are allowed."""
+    while (outer := _BRACES.sub(lambda match: "_" * len(match[0]), text)) != text:
+        text = outer
+    return text
+
+
+_ONE = "\\"
+_BACKSLASH = re.compile(r"\\(?![{},*?\[\]\\:@$])")
+
+
+@rule(
+    "W314",
+    "a path with backslashes",
+    "A backslash makes the next character literal, so `C:\\data\\a.tar` is read without its backslashes. Write paths "
+    "with `/`.",
+    keys="shards",
+    bad="dataset:\n  - shards: 'data\\train\\a.tar'\n",
+    good="dataset:\n  - shards: data/train/a.tar\n",
+)
+def backslashes(composition: Composition) -> Findings:
+    """Backslashes before characters that do not need them."""
+    for text, written in written_texts(composition):
+        found = _BACKSLASH.search(written)
+        if found is not None and not is_command(written):
+            message = "the backslash is not part of the path; it makes the next character literal"
+            yield Finding(
+                text, message, f"write `{written.replace(_ONE, '/')}`", text.column_at(found.start())
+            )
+
+
+_PLAIN_RANGE = re.compile(r"\{(\d+)\.\.(\d+)(?:\.\.\d+)?\}")
+
+
+@rule(
+    "W315",
+    "a range with ends of different widths",
+    "If an end starts with a zero, all numbers have the width of the longer end: `{00..123}` is 000, 001, …, 123. If "
+    "your shards have numbers of a fixed width, write both ends with that width.",
+    keys="shards",
+    bad="dataset:\n  - shards: 'a-{00..123}.tar'\n",
+    good="dataset:\n  - shards: 'a-{000..123}.tar'\n",
+)
+def uneven_padding(composition: Composition) -> Findings:
+    """Ranges whose ends are padded to different widths."""
+    for text, written in written_texts(composition):
+        for found in _PLAIN_RANGE.finditer(written):
+            low, high = found[1], found[2]
+            if len(low) != len(high) and (len(low) > len(high) or (low.startswith("0") and len(low) > 1)):
+                width = max(len(low), len(high))
+                message = f"the ends of `{found[0]}` have different widths; all numbers get {width} digits"
+                hint = f"write `{{{low.zfill(width)}..{high.zfill(width)}}}`"
+                yield Finding(text, message, hint, text.column_at(found.start()))
+
+
+_UNSUITED = re.compile(
+    r"(?i)\.(parquet|arrow|feather|csv|tsv|zip|7z|rar|h5|hdf5|lmdb|tfrecords?|mds|npy|npz|json|txt|"
+    r"jpe?g|png|gif|webp|bmp|tiff?|wav|flac|mp3|ogg|mp4|mkv|avi|mov)$"
+)
+
+
+@rule(
+    "W316",
+    "files that are not shards",
+    "Shards are tar files, or sequences of records (`.cbor`, `.msgpack`, `.jsonl`). `wdspec create` makes them from "
+    "images, tables and folders.",
+    keys="shards",
+    bad="dataset:\n  - shards: 'train-{000..009}.parquet'\n",
+    good="dataset:\n  - shards: 'train-{000..009}.tar'\n",
+)
+def unsuited_files(composition: Composition) -> Findings:
+    """Suffixes of tables, archives, images, audio and video."""
+    for text, written in written_texts(composition):
+        found = _UNSUITED.search(written)
+        if found is not None and not written.startswith("@") and row_of(written).globs:
+            message = f"`.{found[1].lower()}` files are not shards"
+            hint = "make shards from them with `wdspec create`"
+            if found[1].lower() == "txt":
+                hint = f"for a list of shards, one per line, write `'@{written}'`"
+            yield Finding(text, message, hint, text.column_at(found.start()))
+
+
+_FILE = re.compile(r"[.*?\[{}\d%$]")
+
+
+@rule(
+    "W317",
+    "a directory without its slash",
+    "A directory or prefix ends with `/`, and means all shards in it. Without the slash it is a single file.",
+    keys="shards",
+    bad="dataset:\n  - shards: gs://bucket/train\n",
+    good="dataset:\n  - shards: gs://bucket/train/\n",
+)
+def open_folders(composition: Composition) -> Findings:
+    """Objects without a suffix, pattern or number in their names."""
+    for text, written in written_texts(composition):
+        last = written.rpartition("/")[2]
+        is_object = row_of(written).store == FSSPEC
+        if is_object and last and not _FILE.search(last):
+            message = f"{quoted(written)} looks like a directory, but is read as one shard"
+            yield Finding(text, message, f"write {quoted(written + '/')} if it is a directory")
+
+
+_VARIABLE = re.compile(r"(?<![$\\])\$([A-Za-z_]\w*)")
+
+
+@rule(
+    "W318",
+    "a variable of the shell",
+    "`$NAME` is not replaced: wdspec looks for shards with exactly this name. Write a variable of the spec as "
+    "`${name}`; it is set by `--var`, the environment variable `WDS_name`, or `vars:`. `~` is the home directory.",
+    keys="shards",
+    bad="dataset:\n  - shards: $DATA/a.tar\n",
+    good="vars: {data: s3://bucket}\ndataset:\n  - {name: a, shards: '${data}/a.tar'}\n",
+)
+def shell_variables(composition: Composition) -> Findings:
+    """A dollar sign and a name, except in commands, where the shell replaces them."""
+    for text, written in written_texts(composition):
+        found = None if is_command(written) else _VARIABLE.search(written)
+        if found is not None:
+            home = found[1] == "HOME" and found.start() == 0
+            hint = f"write `${{{found[1]}}}`, and set it with `--var`, `WDS_{found[1]}` or `vars:`"
+            hint = f"write `~{written[found.end() :]}`" if home else hint
+            message = f"`{found[0]}` is not replaced, but literal text"
+            yield Finding(text, message, hint, text.column_at(found.start()))
+
+
+_SHARD = re.compile(r"@.*\.(tar|tgz|tar\.\w{2,4}|cbors?|msgpack)", re.DOTALL)
+
+
+@rule(
+    "W319",
+    "a shard that is read as a list",
+    "`@file` is a text file with the URL of a shard in each line.",
+    keys="shards",
+    bad="dataset:\n  - shards: '@a-000.tar'\n",
+    good="dataset:\n  - shards: a-000.tar\n",
+)
+def listed_archives(composition: Composition) -> Findings:
+    """An `@` before the name of a shard."""
+    for text, written in written_texts(composition):
+        if _SHARD.fullmatch(written):
+            message = f"{quoted(written)} would be read as a list of URLs, but has the name of a shard"
+            yield Finding(text, message, "write it without the `@`")

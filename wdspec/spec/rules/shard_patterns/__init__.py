@@ -1,1 +1,0 @@
-"""Texts under `shards` that look like something else than they are."""

@@ -1,1 +1,0 @@
-"""URLs of shards, what rewrites them, and the AIStore clusters that serve them."""

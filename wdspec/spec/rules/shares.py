@@ -1,0 +1,231 @@
+"""Rules for shares: of the sources in a list, and in the steps of a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wdspec.base.errors import did_you_mean
+from wdspec.spec.build import Composition
+from wdspec.spec.problems import listed
+from wdspec.spec.rules.batches import epoch_samples, known_shares
+from wdspec.spec.rules.rule import Finding, Findings, rule
+from wdspec.spec.tree import MapNode, Scalar
+
+TOLERANCE = 1e-6
+MOST_PASSES = 20
+
+
+@rule(
+    "E301",
+    "shares of different kinds",
+    "All sources in a list must state their shares in the same way, or none of them; otherwise the shares cannot be "
+    "compared.",
+    keys="probability weight",
+    bad="dataset:\n  - {shards: a.tar, weight: 1}\n  - {shards: b.tar, probability: 0.5}\n",
+    good="dataset:\n  - {shards: a.tar, weight: 1}\n  - {shards: b.tar, weight: 1}\n",
+)
+def share_kinds(composition: Composition) -> Findings:
+    """The first source of each list that differs from the first one."""
+    for sources in composition.lists:
+        kinds = [] if sources.scheduled else sources.share_kinds
+        for draft, kind in zip(sources.drafts, kinds, strict=False):
+            if kind != kinds[0]:
+                first, other = (f"a `{each}`" if each else "no share" for each in (kinds[0], kind))
+                hint = (
+                    "use the same key in the whole list: `probability` or `weight` for all sources, or none"
+                )
+                message = f"the first source states {first}, this one {other}"
+                yield Finding(draft.node.key_or_self(kind or "shards"), message, hint)
+                break
+
+
+@rule(
+    "E302",
+    "probabilities that do not sum to 1",
+    "`probability` is absolute within its list. `weight` is relative and may have any sum.",
+    keys="probability",
+    bad="dataset:\n  - {shards: a.tar, probability: 0.6}\n  - {shards: b.tar, probability: 0.3}\n",
+    good="dataset:\n  - {shards: a.tar, probability: 0.6}\n  - {shards: b.tar, probability: 0.4}\n",
+)
+def probability_sums(composition: Composition) -> Findings:
+    """Lists with another sum. Sums of 0 are reported as E303, and lists with several kinds of shares as E301."""
+    for sources in composition.lists:
+        if sources.scheduled or set(sources.share_kinds) != {"probability"}:
+            continue
+        numbers = sources.numbers("probability") or []
+        total = sum(numbers)
+        if total == 0 or abs(total - 1) <= TOLERANCE:
+            continue
+        first = list(zip(sources.drafts[:20], numbers, strict=False))
+        shares = ", ".join(f"{draft.name}: {number / total:.9g}" for draft, number in first)
+        more = ", …" if len(sources.drafts) > 20 else ""
+        hint = f"normalized, they are {shares}{more}; or write `weight` instead of `probability`"
+        at = sources.drafts[0].node.entries["probability"].value
+        yield Finding(at, f"the probabilities of this list sum to {total:.9g}, not to 1", hint)
+
+
+@rule(
+    "E303",
+    "shares that are all zero",
+    "A share of 0 turns a source off. If all are off, there is nothing to read.",
+    keys="probability weight upsample",
+    bad="dataset:\n  - {shards: a.tar, weight: 0}\n",
+    good="dataset:\n  - {shards: a.tar, weight: 1}\n  - {shards: b.tar, weight: 0}\n",
+)
+def zero_shares(composition: Composition) -> Findings:
+    """Lists without a share above 0."""
+    for sources in composition.lists:
+        kinds = set() if sources.scheduled else set(sources.share_kinds)
+        for key in kinds if len(kinds) == 1 else ():
+            numbers = sources.numbers(key or "upsample")
+            if not numbers or any(numbers):
+                continue
+            if key is None:
+                message = "every source of this list has `upsample: 0`"
+                yield Finding(sources.node, message, "set one of them above 0")
+            else:
+                hint = "set at least one share above 0"
+                at = sources.drafts[0].node.entries[key].value
+                yield Finding(at, f"every `{key}` of this list is 0", hint)
+
+
+@rule("E303", keys="schedule")
+def zero_steps(composition: Composition) -> Findings:
+    """Steps of a schedule without a share above 0."""
+    for shares in steps_with_shares(composition):
+        if not positive_names(shares):
+            yield Finding(shares, "every share of this step is 0", "set at least one share above 0")
+
+
+@rule("E214", keys="schedule")
+def empty_schedule(composition: Composition) -> Findings:
+    """A schedule without steps, which would leave all sources without a share."""
+    if composition.mix is not None and composition.schedule is not None and not composition.schedule.items:
+        hint = "fill it in, or leave the key out"
+        yield Finding(composition.mix.key("schedule"), "the schedule is empty", hint)
+
+
+@rule(
+    "E313",
+    "a schedule out of order",
+    "The steps of `mix.schedule` must be in order. The first one starts at sample 0 and has no shares to ramp from.",
+    keys="schedule",
+    bad="mix: {schedule: [{at: 500, shares: {a: 1}}]}\ndataset:\n  - {name: a, shards: a.tar}\n",
+    good="mix: {schedule: [{at: 0, shares: {a: 1}}]}\ndataset:\n  - {name: a, shards: a.tar}\n",
+)
+def step_order(composition: Composition) -> Findings:
+    """Steps that are not after the previous one, and a first step that is not at 0 or has a ramp."""
+    before: int | None = None
+    for item in composition.schedule.items if composition.schedule else ():
+        if not isinstance(item, MapNode):
+            return
+        node = item.get("at")
+        if not isinstance(node, Scalar) or not isinstance(node.value, int):
+            return  # already a problem
+        ramp = item.get("ramp")
+        if before is None and isinstance(ramp, Scalar) and ramp.value == "linear":
+            hint = "remove `ramp`, or move it to the step whose shares are to be reached"
+            yield Finding(ramp, "the first step has no shares to ramp from", hint)
+        if before is None and node.value != 0:
+            hint = "write `at: 0`: the first shares apply from the start"
+            yield Finding(node, f"a schedule starts at 0, but this one starts at {node.value:,}", hint)
+        elif before is not None and node.value <= before:
+            message = f"the steps of a schedule must be in order, but {node.value:,} comes after {before:,}"
+            yield Finding(node, message, "put the steps in order")
+        before = node.value
+
+
+@rule("E105", keys="schedule")
+def step_names(composition: Composition) -> Findings:
+    """Names in a schedule that are not of the top level."""
+    names = [draft.name for draft in composition.drafts]
+    mixes = [draft for draft in composition.drafts if draft.children is not None]
+    inner = {leaf.name: draft.name for draft in mixes for leaf in draft.leaves}
+    for shares in steps_with_shares(composition):
+        for name, (key, _) in shares.entries.items():
+            if name in inner and name not in names:
+                message = f"`{name[:60]}` is inside the mix `{inner[name][:60]}`"
+                hint = f"a schedule sets shares of the top level: name `{inner[name][:60]}`"
+                yield Finding(key, message, hint)
+            elif name not in names:
+                hint = did_you_mean(name, names) or f"the sources are {listed(names)}"
+                yield Finding(key, f"there is no source `{name[:60]}`", hint)
+
+
+def steps_with_shares(composition: Composition) -> Iterator[MapNode]:
+    """The `shares` of all steps of a schedule that have some."""
+    for item in composition.schedule.items if composition.schedule else ():
+        shares = item.map_at("shares") if isinstance(item, MapNode) else None
+        if shares is not None:
+            yield shares
+
+
+def positive_names(shares: MapNode) -> set[str]:
+    """The sources that a step reads."""
+    return {
+        name
+        for name, (_, value) in shares.entries.items()
+        if not (isinstance(value, Scalar) and (value.value is None or value.value == 0))
+    }
+
+
+@rule(
+    "W344",
+    "a share of the only source",
+    "A list with one source always reads that source, whatever its share is. Perhaps other sources are missing.",
+    keys="weight upsample",
+    bad="dataset:\n  - {shards: a.tar, weight: 0.3}\n",
+    good="dataset:\n  - {name: a, shards: a.tar, weight: 0.3}\n  - {name: b, shards: b.tar, weight: 0.7}\n",
+)
+def lone_shares(composition: Composition) -> Findings:
+    """The `weight` or `upsample` of an only source, other than 1."""
+    for sources in composition.lists:
+        if len(sources.drafts) == 1 and not sources.scheduled:
+            (draft,) = sources.drafts
+            for key in draft.stated_shares[:1]:
+                numbers = sources.numbers(key)
+                if key != "probability" and numbers and numbers[0] not in (0, 1):
+                    message = f"`{key}` has no effect: this is the only source"
+                    yield Finding(draft.node.key_or_self(key), message, "remove it, or add the other sources")
+
+
+@rule(
+    "W341",
+    "a source that most epochs do not read",
+    "Its share of an epoch is less than one sample, so most epochs have none of its samples.",
+    keys="epoch",
+    bad="epoch: 1000\ndataset:\n  - {name: a, shards: a.tar, weight: 10000}\n  - {name: b, shards: b.tar, weight: 1}\n",
+    good="epoch: 1000\ndataset:\n  - {name: a, shards: a.tar, weight: 99}\n  - {name: b, shards: b.tar, weight: 1}\n",
+)
+def unreached_sources(composition: Composition) -> Findings:
+    """Sources with a share above 0 but below one sample."""
+    samples = epoch_samples(composition)
+    for draft, share in known_shares(composition) if samples else ():
+        if 0 < share * (samples or 0) < 1:
+            key = (draft.stated_shares or ["name"])[0]
+            message = f"`{draft.name}` gets {share * (samples or 0):.2g} samples of an epoch of {samples:,}"
+            hint = "give it a larger share, make the epoch longer, or turn the source off with 0"
+            yield Finding(draft.node.key_or_self(key), message, hint)
+
+
+@rule(
+    "W342",
+    "very many passes over a source",
+    "An epoch reads the source again and again, judging by the samples that it declares. Models memorize small sources "
+    "with large shares.",
+    keys="samples stats",
+    bad="epoch: 100_000\ndataset:\n  - {name: a, shards: a.tar, weight: 1, samples: 50}\n"
+    "  - {name: b, shards: b.tar, weight: 1}\n",
+    good="epoch: 100_000\ndataset:\n  - {name: a, shards: a.tar, weight: 1, samples: 50_000}\n"
+    "  - {name: b, shards: b.tar, weight: 1}\n",
+)
+def many_passes(composition: Composition) -> Findings:
+    """Sources that an epoch reads more than twenty times."""
+    epoch = epoch_samples(composition)
+    for draft, share in known_shares(composition) if epoch else ():
+        held = draft.model.samples if draft.model is not None else None
+        if held and share * (epoch or 0) > MOST_PASSES * held:
+            passes = share * (epoch or 0) / held
+            message = f"an epoch takes {passes:,.0f} passes over the {held:,} samples of `{draft.name}`"
+            hint = "give it a smaller share, or correct `samples`"
+            yield Finding(draft.node.value_or_self("samples"), message, hint)

@@ -1,1 +1,0 @@
-"""Shares: every source of a list states its own in the same way, and they add up."""

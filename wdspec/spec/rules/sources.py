@@ -1,0 +1,236 @@
+"""Rules that compare sources: repeated shards, and names that depend on variables or look the same."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from wdspec.spec.build import Composition
+from wdspec.spec.problems import quoted
+from wdspec.spec.rules.rule import Finding, Findings, rule
+from wdspec.spec.rules.shard_patterns import parts_of
+from wdspec.spec.sources import every_draft
+from wdspec.spec.tree import ListNode, Scalar
+from wdspec.urls.urls import Part, scheme_of
+
+MOST_EXPANDED = 200
+"""Patterns with one range are compared as ranges. Other patterns are expanded up to this many strings, or compared as
+texts."""
+
+_ONE_RANGE = re.compile(r"([^{}\\]*)\{(\d{1,18})\.\.(\d{1,18})\}([^{}\\]*)")
+_DIGITS = re.compile(r"\d{1,18}")
+Owner = TypeVar("Owner", bound=Hashable)
+
+
+class _Range(NamedTuple, Generic[Owner]):
+    low: int
+    high: int
+    width: int
+    """The least number of digits."""
+    owner: Owner
+
+    def shared_with(self, low: int, high: int, width: int) -> int | None:
+        """The first number that is in both ranges, with the same digits; None if there is none."""
+        first = max(self.low, low)
+        if width != self.width:
+            first = max(first, 10 ** (max(width, self.width) - 1))
+        return first if first <= min(self.high, high) else None
+
+
+class ShardSets(Generic[Owner]):
+    """Remembers shards and their owners. Long ranges are never expanded."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, Owner] = {}
+        self._ranges: dict[tuple[str, str], list[_Range[Owner]]] = {}
+
+    def add(self, part: Part, owner: Owner) -> tuple[str, Owner] | None:
+        """Add shards; returns one that another owner already has, and that owner; None if there is none."""
+        match = _ONE_RANGE.fullmatch(part.text)
+        if match is not None and not part.listed:
+            before, low, high, after = match.groups()
+            padded = any(end.startswith("0") and len(end) > 1 for end in (low, high))
+            width = max(len(low), len(high)) if padded else 1
+            key = (_absolute(part.prefix + before, part.base), after)
+            return self._add_range(key, _Range(int(low), int(high), width, owner))
+        found = None
+        for text in _few(part):
+            key_text = _absolute(text, part.base)
+            other = self._in_a_range(key_text)
+            other = self._texts.setdefault(key_text, owner) if other is None else other
+            if other != owner and found is None:
+                found = (text, other)
+        return found
+
+    def _add_range(self, key: tuple[str, str], added: _Range[Owner]) -> tuple[str, Owner] | None:
+        before, after = key
+        known = self._ranges.setdefault(key, [])
+        low, high, width, owner = added
+        for other in known:
+            number = other.shared_with(low, high, width)
+            if number is not None and other.owner != owner:
+                return f"{before}{number:0{width}d}{after}", other.owner
+        known.append(added)
+        for text, other_owner in self._texts.items():
+            if other_owner != owner and self._in_a_range(text, (added, key)) is not None:
+                return text, other_owner
+        return None
+
+    def _in_a_range(
+        self, text: str, only: tuple[_Range[Owner], tuple[str, str]] | None = None
+    ) -> Owner | None:
+        """The owner of the range that a text is in."""
+        for digits in _DIGITS.finditer(text) if self._ranges else ():
+            key = (text[: digits.start()], text[digits.end() :])
+            ranges = self._ranges.get(key, ()) if only is None else [only[0]] if only[1] == key else ()
+            number = int(digits[0])
+            for each in ranges:
+                if each.low <= number <= each.high and f"{number:0{each.width}d}" == digits[0]:
+                    return each.owner
+        return None
+
+
+def _few(part: Part) -> Iterator[str]:
+    """The strings of a part, or its text if there are too many, or if it is a glob or a file."""
+    if part.listed or len(part.braces) > MOST_EXPANDED:
+        yield part.prefix + part.text
+    else:
+        yield from (part.prefix + text for text in part.braces)
+
+
+def _absolute(text: str, base: str) -> str:
+    """The text that is the same for the same shard."""
+    listed = text.startswith("@")
+    path = text.removeprefix("@")
+    return (
+        text if scheme_of(path) or path == "-" else "@" * listed + os.path.normpath(os.path.join(base, path))
+    )
+
+
+@rule(
+    "W301",
+    "shards of two sources",
+    "Shards in two sources are read more often than the shares say, and each source shuffles them separately. Write "
+    "one source with the sum of the shares instead.",
+    keys="shards",
+    bad="dataset:\n  - {name: a, shards: 'x-{000..009}.tar'}\n  - {name: b, shards: 'x-{005..020}.tar'}\n",
+    good="dataset:\n  - {name: a, shards: 'x-{000..009}.tar'}\n  - {name: b, shards: 'x-{010..020}.tar'}\n",
+)
+def shards_of_two_sources(composition: Composition) -> Findings:
+    """The first shard of each text that is also in an earlier source."""
+    stores: defaultdict[str, ShardSets[str]] = defaultdict(ShardSets)  # the same URL may be in several stores
+    for leaf, text, parts in parts_of(composition):
+        for part in parts:
+            found = stores[repr(leaf.model and leaf.model.storage)].add(part, leaf.name)
+            if found is not None and found[1] != leaf.name:
+                shard, other = found
+                message = f"{quoted(shard)} is also a shard of the source `{other}`"
+                yield Finding(text, message, "put each shard into one source")
+                break
+
+
+@rule(
+    "W302",
+    "shards of two splits",
+    "Data for validation must not be used for training. If splits have a shard in common, validation measures what "
+    "the model has memorized.",
+    compares_splits=True,
+    bad="splits:\n  train: {dataset: [{shards: 'a-{000..090}.tar'}]}\n"
+    "  val: {dataset: [{shards: 'a-{090..099}.tar'}]}\n",
+    good="splits:\n  train: {dataset: [{shards: 'a-{000..089}.tar'}]}\n"
+    "  val: {dataset: [{shards: 'a-{090..099}.tar'}]}\n",
+)
+def shards_of_two_splits(splits: Sequence[Composition]) -> Findings:
+    """The first shard of each text that is also in an earlier split."""
+    sets: ShardSets[str] = ShardSets()
+    for composition in splits:
+        split = composition.variant.split or ""
+        for _, text, parts in parts_of(composition):
+            for part in parts:
+                found = sets.add(part, split)
+                if found is not None and found[1] != split:
+                    message = f"{quoted(found[0])} is also a shard of the split `{found[1]}`"
+                    yield Finding(text, message, "use different shards in each split")
+                    break
+
+
+@rule(
+    "W303",
+    "one shard twice",
+    "A shard that is twice in one source is read twice in each pass. To read it more often, make it another source "
+    "with a larger share.",
+    keys="shards",
+    bad="dataset:\n  - shards: ['a-{000..009}.tar', a-003.tar]\n",
+    good="dataset:\n  - shards: ['a-{000..009}.tar', a-010.tar]\n",
+)
+def repeated_shards(composition: Composition) -> Findings:
+    """The first shard of each text that is already in the source."""
+    sets: ShardSets[tuple[str, int]] = ShardSets()
+    number = 0
+    for leaf, text, parts in parts_of(composition):
+        for part in parts:
+            number += 1
+            found = sets.add(part, (leaf.name, number))
+            if found is not None and found[1][0] == leaf.name:
+                yield Finding(text, f"{quoted(found[0])} is twice in this source", "name it once")
+                break
+
+
+@rule(
+    "W343",
+    "a source named by a variable",
+    "The order of a source depends on its name, and a default name is made from the shards. If it comes from a "
+    "variable, another environment has another order, and cannot resume the same states.",
+    keys="shards",
+    bad="vars: {set: train}\ndataset:\n  - shards: 'data/${set}-{000..009}.tar'\n",
+    good="vars: {set: train}\ndataset:\n  - name: train\n    shards: 'data/${set}-{000..009}.tar'\n",
+)
+def names_of_variables(composition: Composition) -> Findings:
+    """Sources without `name` whose default name comes from a variable."""
+    for leaf in composition.leaves:
+        shards = leaf.node.get("shards")
+        text = shards.items[0] if isinstance(shards, ListNode) and shards.items else shards
+        if (
+            leaf.node.get("name") is not None
+            or not isinstance(text, Scalar)
+            or not isinstance(text.value, str)
+        ):
+            continue
+        begin = text.value.find(leaf.name)
+        if begin >= 0 and _has_variable(text, begin, begin + len(leaf.name)):
+            message = (
+                f"the name `{leaf.name}` comes from a variable, and the order of the source from its name"
+            )
+            yield Finding(text, message, "give the source a `name`")
+
+
+def _has_variable(text: Scalar, begin: int, end: int) -> bool:
+    """Whether a part of a value comes from a variable, and not from the file."""
+    if len(text.spans) == 1:
+        return False
+    bounds = [start for start, _ in text.spans] + [len(str(text.value))]
+    kept = zip(text.spans, bounds[1:], strict=True)
+    written = sum(max(0, min(end, stop) - max(begin, start)) for (start, _), stop in kept if stop > start)
+    return written < end - begin or any(begin < start <= end for start, _ in text.spans[1:])
+
+
+@rule(
+    "W345",
+    "names that differ only in case",
+    "Tables, logs and `--set` refer to sources by name; `Cats` and `cats` are easy to confuse.",
+    bad="dataset:\n  - {name: Cats, shards: a.tar}\n  - {name: cats, shards: b.tar}\n",
+    good="dataset:\n  - {name: cats-a, shards: a.tar}\n  - {name: cats-b, shards: b.tar}\n",
+)
+def names_alike(composition: Composition) -> Findings:
+    """Names that differ only in case, hyphens and underscores."""
+    seen: dict[str, str] = {}
+    for draft in every_draft(composition.drafts):
+        plain = draft.name.casefold().replace("_", "-")
+        other = seen.setdefault(plain, draft.name)
+        if other != draft.name:
+            message = f"`{draft.name}` is nearly the same name as `{other}`"
+            at = draft.node.get("name") or draft.node
+            yield Finding(at, message, "use names that differ more")
