@@ -22,9 +22,8 @@ from decoding import picture
 from material import brace_pattern, facts, text_sample, write_shards
 
 import wdspec
-from wdspec.checking.check_job import listed_for_check
-from wdspec.checking.run_check import check_data
-from wdspec.offline.engines import LocalEngine
+from wdspec.jobs.check.check import check_data, listed_for_check
+from wdspec.jobs.engine import LocalEngine
 from wdspec.read.budget import Budget
 from wdspec.read.shard import Piece
 from wdspec.read.transform import MapSteps

@@ -8,8 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from wdspec.cli.spec_commands.head import columns_of
-from wdspec.cli.support.value_summary import value_meaning
+from wdspec.cli.head import columns_of
+from wdspec.cli.samples import value_meaning
 from wdspec.spec.load import load
 
 COOKBOOK = Path(__file__).parents[1] / "docs" / "cookbook"

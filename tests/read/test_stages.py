@@ -8,7 +8,7 @@ from shardmaking import write_source
 
 import wdspec
 from wdspec.base.errors import SpecError, UsageError
-from wdspec.offline.job import job_of
+from wdspec.jobs.process import job_of
 from wdspec.testing import assert_resumable
 
 CODE = """

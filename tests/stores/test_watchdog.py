@@ -19,7 +19,7 @@ from shardmaking import write_source
 import wdspec
 from wdspec.api import sample_reader
 from wdspec.base.errors import ShardError
-from wdspec.cli.support.shard_files import ShardFiles
+from wdspec.cli.shard_files import ShardFiles
 from wdspec.fluent.stages.record_shards import jsonl_to_samples
 from wdspec.fluent.stages.shard_reader import ShardReader
 from wdspec.spec.load import load

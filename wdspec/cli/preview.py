@@ -1,0 +1,279 @@
+"""`wdspec preview`: a page to look at: the mixture, and real samples of each source before and after its steps.
+
+The page itself: one file of HTML with everything in it, which runs no script and loads nothing.
+
+The charts of a page: matplotlib's, as SVG that takes the page's colours, and the strip of an epoch as a picture.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from wdspec.base.errors import UsageError
+from wdspec.base.progress import progress
+from wdspec.base.redaction import printable
+from wdspec.cli.explain_facts import ExplainedSource, explain_spec
+from wdspec.cli.preview_facts import Distribution, SpecPreview
+from wdspec.cli.report import counted, size
+from wdspec.cli.simulate_draws import drawn_sources, simulate
+from wdspec.cli.spec_options import SpecChoice, env_option, set_option, topology_options, var_option
+from wdspec.planning.plan import Plan
+from wdspec.stores.outputs import save
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@click.command()
+@click.argument("files", metavar="SPEC [OTHER]", nargs=-1, required=True)
+@click.option(
+    "-o", "--output", metavar="PAGE.html", default="preview.html", show_default=True, help="The page."
+)
+@click.option(
+    "-n",
+    "cards",
+    type=click.IntRange(0, 100),
+    default=6,
+    show_default=True,
+    help="Samples shown of each source.",
+)
+@click.option(
+    "--samples",
+    "count",
+    type=click.IntRange(1, 100_000),
+    default=100,
+    show_default=True,
+    help="Samples read of each source, for the charts.",
+)
+@click.option("--split", metavar="NAME", help="Split of the specs; SPEC#NAME chooses one's own.")
+@env_option
+@var_option
+@set_option
+@topology_options
+def preview(
+    files: tuple[str, ...],
+    output: str,
+    cards: int,
+    count: int,
+    split: str | None,
+    env: str | None,
+    variables: tuple[str, ...],
+    overrides: tuple[str, ...],
+    ranks: int | None,
+    workers: int | None,
+) -> None:
+    """Write a page of HTML that shows a spec, or two side by side: shares asked for and given, which source each sample
+    of the first batches comes from, and of each source real samples, as its shards hold them and as training gets them,
+    with the distributions of sizes, lengths and classes.
+
+    Everything is in the one file, which loads nothing and runs no script. Reads shards and runs the functions that the
+    spec names (`map`, `select`, decoders); WDS_SECURE=1 forbids them. Needs `pip install 'wdspec[charts]'`.
+    """
+    # REMOVED IMPORT
+    from wdspec.cli.preview_facts import MEDIA, preview_of
+
+    if len(files) > 2:
+        raise click.UsageError(f"a page shows one spec, or two side by side; here are {len(files)}")
+    check_libraries()
+    choices = [SpecChoice(file, split, env, variables, overrides) for file in files]
+    found = [explain_spec(choice.load(), ranks, workers, 1) for choice in choices]
+    with progress("reading sources", sum(len(each.active) for each in found)) as bar:
+        previews = [
+            preview_of(file, each, count=count, cards=cards, media=MEDIA // len(found), advance=bar.advance)
+            for file, each in zip(files, found, strict=True)
+        ]
+    data = page(previews).encode()
+    save(output, data)
+    problems = sum(len(each.all_problems) for each in previews)
+    said = "no problems" if not problems else counted(problems, "problem")
+    click.echo(printable(f"{output}: {size(len(data))}, {said}; open {os.path.abspath(output)} in a browser"))
+
+
+MOST_SOURCES = 40
+"""Sources of the mixture's chart, those with the largest shares."""
+MOST_DRAWN = 1 << 20
+"""Samples drawn to see what the shares come to."""
+STRIP = 2_048
+"""Samples of the strip at most."""
+_INK = "#0a0b0c"
+"""Stands for the page's own colour of text."""
+_PADDING = (128, 128, 128)
+_CLASSES = 20
+"""Bars of a chart of classes."""
+
+
+def palette(count: int) -> list[tuple[int, int, int]]:
+    """Colours that many sources can be told apart by, as 8-bit RGB."""
+    from matplotlib import colormaps
+
+    table = colormaps["tab10" if count <= 10 else "tab20" if count <= 20 else "turbo"]
+    places = range(count) if count <= 20 else np.linspace(0.05, 0.95, count)
+    found = (table(place) for place in places)
+    return [(round(255 * red), round(255 * green), round(255 * blue)) for red, green, blue, _ in found]
+
+
+def mixture(plan: Plan) -> str:
+    """The shares that the spec asks for beside what the first epoch (or a million samples) gives, as SVG."""
+    size = plan.batching.global_size
+    batches = max(1, min(plan.epoch_batches or MOST_DRAWN, MOST_DRAWN // size))
+    found = simulate(plan, batches)
+    asked, given = found.expected / max(1, found.expected.sum()), found.drawn / max(1, found.drawn.sum())
+    order = np.argsort(-asked, kind="stable")[:MOST_SOURCES][::-1]
+    colours = palette(len(plan.sources))
+    figure = _figure(7, 0.6 + 0.42 * len(order))
+    axes = figure.subplots()
+    places = np.arange(len(order))
+    bars = axes.barh(places, 100 * given[order], 0.6, color=[_hex(colours[n]) for n in order])
+    axes.bar_label(bars, fmt="%.2f %%", padding=6, fontsize=8, color=_INK)
+    axes.scatter(100 * asked[order], places, marker="|", s=220, color=_INK, zorder=3)
+    axes.set_yticks(places, [plan.sources[n].name for n in order])
+    axes.set_xlabel("% of the samples; the line is the share asked for")
+    axes.margins(x=0.15)
+    return _svg(figure, axes)
+
+
+def distributions(found: Sequence[Distribution]) -> str:
+    """Histograms and bars side by side, as SVG."""
+    from matplotlib.ticker import MaxNLocator
+
+    columns = min(3, len(found))
+    rows = -(-len(found) // columns)
+    figure = _figure(3 * columns, 2.1 * rows)
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, each in zip(grid, found, strict=False):
+        axes.set_title(each.title, fontsize=9, color=_INK)
+        if each.classes:
+            most = sorted(each.classes.items(), key=lambda item: -item[1])[:_CLASSES]
+            names = sorted((name for name, _ in most), key=int)
+            axes.bar(names, [each.classes[name] for name in names], color="#4c8bf5")
+            axes.tick_params(axis="x", labelrotation=90 if len(names) > 8 else 0)
+        else:
+            low, high = min(each.values), max(each.values)
+            around = (low - 1, high + 1) if low == high else (low, high)
+            axes.hist(each.values, bins=20 if low < high else 3, range=around, color="#4c8bf5")
+            axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.set_xlabel("" if each.classes else each.unit, fontsize=8)
+    for axes in grid[len(found) :]:
+        axes.set_visible(False)
+    return _svg(figure, *grid)
+
+
+def strip(plan: Plan) -> tuple[str, int, int]:
+    """The first global batches as a picture, a square a sample, coloured by source; a column is a batch.
+
+    Returns:
+        a `data:` URL, how many batches, how many samples of each are shown.
+    """
+    from PIL import Image
+
+    size = plan.batching.global_size
+    batches = max(1, min(plan.epoch_batches or 64, 64, STRIP // min(size, STRIP)))
+    if plan.batching.batched:
+        drawn = drawn_sources(plan, batches)[:, :128]
+    else:  # a step is a sample of each rank: columns of 32 say more
+        batches = max(1, min(plan.epoch_batches or STRIP, STRIP // min(size, STRIP)))
+        flat = drawn_sources(plan, batches).ravel()[:STRIP]
+        drawn = np.full((-(-len(flat) // 32), 32), -1)
+        drawn.ravel()[: len(flat)] = flat
+    colours = np.array([*palette(len(plan.sources)), _PADDING, (255, 255, 255)], dtype=np.uint8)
+    side = min(24, max(6, 900 // len(drawn)), max(6, 400 // drawn.shape[1]))
+    picture = Image.fromarray(colours[drawn.T].repeat(side, axis=0).repeat(side, axis=1))
+    file = io.BytesIO()
+    picture.quantize(min(256, len(colours))).save(file, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode(), batches, drawn.shape[1]
+
+
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _svg(figure: Figure, *axes: Any) -> str:
+    """The figure as an `svg` element without a background, whose texts and lines have the page's colour."""
+    for each in axes:
+        each.tick_params(colors=_INK, labelsize=8)
+        each.xaxis.label.set_color(_INK)
+        each.set_facecolor("none")
+        for spine in each.spines.values():
+            spine.set_color(_INK)
+        each.spines[["top", "right"]].set_visible(False)
+    import matplotlib as mpl
+
+    file = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "wdspec"}):
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    text = file.getvalue()
+    return text[text.index("<svg") :].replace(_INK, "currentColor")
+
+
+def _hex(colour: tuple[int, int, int]) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*colour)
+
+
+def check_libraries() -> None:
+    """Raises UsageError where a library that draws pages is not installed."""
+    try:
+        import jinja2  # noqa: F401
+        import matplotlib  # noqa: F401
+        import PIL  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f"`wdspec preview` needs {error.name}: pip install 'wdspec[charts]'") from None
+
+
+def page(previews: Sequence[SpecPreview]) -> str:
+    """The previews of one or two specs, side by side."""
+    import jinja2
+
+    template = files("wdspec.cli").joinpath("preview.html.jinja").read_text(encoding="utf-8")
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    return environment.from_string(template).render(previews=[_parts(preview) for preview in previews])
+
+
+def _parts(preview: SpecPreview) -> dict[str, Any]:
+    """What the template asks for of one spec."""
+    plan = preview.explanation.plan
+    picture, batches, width = strip(plan)
+    colours = dict(zip((source.name for source in plan.sources), palette(len(plan.sources)), strict=True))
+    unit = "batch" if plan.batching.batched else "step"
+    caption = f"The first {counted(batches, unit, 'batches' if unit == 'batch' else 'steps')}, a square for each sample"
+    if plan.batching.batched:
+        cut = f", of which the first {width:,} are shown" if width < plan.batching.global_size else ""
+        caption += f"; a column is a global batch of {plan.batching.global_size:,}{cut}"
+    samples = plan.epoch_samples
+    return {
+        "spec": preview,
+        "epoch": f"an epoch is {counted(samples, 'sample')}" if samples else "the stream has no end",
+        "mixture": mixture(plan),
+        "rows": [_row(each, colours) for each in preview.explanation.active],
+        "strip": picture,
+        "strip_rows": batches,
+        "strip_caption": f"{caption}.",
+        "charts": [
+            distributions(each.distributions) if each.distributions else "" for each in preview.sources
+        ],
+    }
+
+
+def _row(source: ExplainedSource, colours: dict[str, tuple[int, int, int]]) -> dict[str, str]:
+    about = "~" if source.estimated else ""
+    return {
+        "name": source.name,
+        "colour": "#{:02x}{:02x}{:02x}".format(*colours[source.name]),
+        "share": f"{100 * source.share:.2f} %",
+        "shards": f"{source.shards:,}" if source.shards is not None else "",
+        "samples": f"{about}{source.samples:,.0f}" if source.samples is not None else "unknown",
+        "passes": f"{about}{source.passes:.2f}" if source.passes is not None else "",
+        "fields": source.fields,
+        "steps": source.steps,
+    }

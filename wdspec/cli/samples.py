@@ -1,0 +1,274 @@
+"""The first samples of a spec, for commands that show them: read in this process, as training would.
+
+Reading runs the functions that the spec names, so it is prepared for them.
+
+Specs with parts of their work left out, for commands that show or time one part after the other.
+
+Columns of progress bars that count the samples which do not come, where a spec says that some may not.
+
+One value of a sample in a line: its type, its shape or size, and what it begins with.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from wdspec.base.errors import UsageError, WdspecError
+from wdspec.base.progress import progress
+from wdspec.base.redaction import redacted_urls
+from wdspec.cli.report import counted, size, without_secrets
+from wdspec.cli.spec_options import source_named
+from wdspec.spec.language.decoders import RAW
+from wdspec.spec.language.samples import Decode
+from wdspec.spec.spec import Source, Spec
+
+
+class LiveCount:
+    """A number that is looked up each time it is shown, for bars that move while nothing comes."""
+
+    def __init__(self, count: Callable[[], int]) -> None:
+        self._count = count
+
+    def __format__(self, form: str) -> str:
+        return format(self._count(), form)
+
+
+def skip_columns(
+    spec: Spec, skipped: int | LiveCount = 0, dropped: int | LiveCount = 0
+) -> dict[str, tuple[str, Any]]:
+    """The columns for `progress`: `skipped` where a source skips errors, `dropped` where one leaves samples out."""
+    columns: dict[str, tuple[str, Any]] = {}
+    if any(source.errors.skip for source in spec.sources):
+        columns["skipped"] = "{:,} skipped", skipped
+    if any(source.select is not None or source.missing == "skip" for source in spec.sources):
+        columns["dropped"] = "{:,} left out", dropped
+    return columns
+
+
+def first_samples(
+    spec: Spec, count: int, workers: int | None = None, *, drawn: bool = False
+) -> Iterator[dict[str, Any]]:
+    """The first samples of rank 0, read in this process; needs no torch.
+
+    Args:
+        spec: the spec.
+        count: how many.
+        workers: of the topology, where `elastic` does not say.
+        drawn: whether to draw a bar where samples may be left out: else the first ones come at once.
+
+    Raises:
+        WdspecError: what training would raise. Errors of the user's own functions become one, too.
+    """
+    from wdspec.api import sample_reader
+
+    read_like_training()
+    count = count if spec.limit is None else min(count, spec.limit)
+    reader = sample_reader(spec.model_copy(update={"limit": count}), workers=workers)
+    batches = reader.plan.epoch_batches
+    budgets = reader.budgets.values()
+    columns = skip_columns(
+        spec,
+        LiveCount(lambda: sum(sum(list(budget.skipped.values())) for budget in budgets)),
+        LiveCount(lambda: sum(sum(list(budget.dropped.values())) for budget in budgets)),
+    )
+    try:
+        with progress("samples", count, drawn=drawn and bool(columns), **columns) as bar:
+            for number in range(count if batches is None else min(count, batches)):
+                for sample in reader.batch(number):
+                    yield sample
+                    bar.advance()
+    except WdspecError:
+        raise
+    except Exception as error:
+        raise from_users_code(error) from error
+    finally:
+        reader.close()
+
+
+def first_batch(spec: Spec) -> list[tuple[str, Any]]:
+    """The first batch of rank 0, as the training loop gets it: (name of a field, its column), in order.
+
+    Raises:
+        UsageError: the spec makes no batches.
+        WdspecError: what training would raise. Errors of the user's own functions become one, too.
+    """
+    from wdspec.api import compile
+
+    if spec.batch is None:
+        raise UsageError(
+            "the spec has no `batch`, so there are only samples: leave out --batch, or add `batch: 32`"
+        )
+    read_like_training()
+    pipeline = compile(spec, rank=0, world_size=spec.elastic.ranks if spec.elastic else 1)
+    try:
+        batch = next(iter(pipeline))
+    except WdspecError:
+        raise
+    except Exception as error:
+        raise from_users_code(error) from error
+    finally:
+        pipeline.close()
+    if isinstance(batch, dict):
+        return [(str(name), column) for name, column in batch.items()]
+    names = [entry.split(";")[0] for entry in spec.to_tuple or ()]
+    return list(zip(names, batch, strict=True)) if isinstance(batch, tuple) and names else [("batch", batch)]
+
+
+def columns_of(spec: Spec) -> list[tuple[str, Any]]:
+    """What the first batch holds: names and values, those of `pad` and other tuples part by part."""
+    return [part for field, column in first_batch(spec) for part in _parts_of(field, column)]
+
+
+def _parts_of(field: str, column: Any) -> list[tuple[str, Any]]:
+    """A column by itself, or the parts of one that is a tuple: those of `pad` by their names."""
+    if not isinstance(column, tuple):
+        return [(field, column)]
+    names = getattr(column, "_fields", range(len(column)))
+    parts = zip(names, column, strict=True)
+    return [found for name, part in parts for found in _parts_of(f"{field}.{name}", part)]
+
+
+def read_like_training() -> None:
+    """Lets skipped errors be seen."""
+    logging.basicConfig(format="warning: %(message)s", level=logging.WARNING)
+
+
+def from_users_code(error: Exception) -> WdspecError:
+    """One error of a user's function, with the lines of their code that led to it."""
+    from wdspec.jobs.process import users_lines
+
+    notes = "\n".join(getattr(error, "__notes__", ()))
+    said = "\n".join(filter(None, (f"{type(error).__name__}: {error}", notes, users_lines(error))))
+    return WdspecError(f"a function that the spec names failed: {said}")
+
+
+_NO_FUNCTIONS: dict[str, Any] = {"map": (), "select": None, "expect": None}
+_SINGLE: dict[str, Any] = {"batch": None, "fields": None, "to_tuple": None, "stage": None, "map": ()}
+
+
+def only_source(spec: Spec, name: str) -> Spec:
+    """The spec with one source, whatever its share was.
+
+    Raises:
+        UsageError: there is no such source.
+    """
+    return spec.of([source_named(name, spec)])
+
+
+def files_of(spec: Spec) -> Spec:
+    """The spec without all that changes samples: the files that are wanted of each, as bytes, sample by sample."""
+    update: dict[str, Any] = {
+        "decode": Decode(names=(RAW,)),
+        "scale": None,
+        "scaleprob": 1.0,
+        "rename": {},
+        "tags": {},
+    }
+    return _changed(spec, {**update, **_NO_FUNCTIONS}).model_copy(update=_SINGLE)
+
+
+def decoded(spec: Spec) -> Spec:
+    """The spec without the user's functions of samples: what is decoded and scaled, sample by sample."""
+    return _changed(spec, _NO_FUNCTIONS).model_copy(update=_SINGLE)
+
+
+def samples_of(spec: Spec) -> Spec:
+    """The spec without batches."""
+    return spec.model_copy(update={"batch": None, "stage": None})
+
+
+def _changed(spec: Spec, update: dict[str, Any]) -> Spec:
+    """The spec with these values in all sources that have shards."""
+    return spec.model_copy(update={"dataset": tuple(_source(source, update) for source in spec.dataset)})
+
+
+def _source(source: Source, update: dict[str, Any]) -> Source:
+    if source.dataset is None:
+        return source.model_copy(update=update)
+    return source.model_copy(update={"dataset": tuple(_source(inner, update) for inner in source.dataset)})
+
+
+PREVIEW = 60
+"""Characters of a preview."""
+_MOST_ELEMENTS = 10_000_000
+_MOST_CHARACTERS = 10_000
+
+
+class ValueMeaning(NamedTuple):
+    """What is to be said of a value."""
+
+    type: str
+    """`bytes`, `int`, `uint8 array`, `float32 tensor`, `RGB image`, …"""
+    size: str
+    """`16 x 16 x 3`, `1.2 kB`, `34 characters`; empty for a number."""
+    preview: str
+    """The number; the beginning of text, bytes or JSON; the range of an array."""
+
+
+def value_meaning(value: Any) -> ValueMeaning:
+    """Describes any value that a decoder or a user's `map` may have made."""
+    name = type(value).__name__
+    if value is None or isinstance(value, (bool, int, float)):
+        return ValueMeaning(name, "", shortened(repr(value)))
+    if isinstance(value, str):
+        return ValueMeaning(
+            name, counted(len(value), "character"), shortened(redacted_urls(value[:_MOST_CHARACTERS]))
+        )
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return ValueMeaning(name, size(len(value)), shortened(repr(bytes(value[: PREVIEW + 1]))[2:-1]))
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape is not None and dtype is not None:
+        kind = "array" if type(value).__module__.split(".")[0] == "numpy" else name.lower()
+        label = f"{str(dtype).removeprefix('torch.')} {kind}"
+        return ValueMeaning(label, " x ".join(map(str, shape)) or "scalar", _range(value))
+    if hasattr(value, "mode") and isinstance(getattr(value, "size", None), tuple):
+        return ValueMeaning(f"{value.mode} image", " x ".join(map(str, value.size)), "")
+    if isinstance(value, (dict, list, tuple, set, frozenset)):
+        text = str(value) if isinstance(value, (set, frozenset)) else _json(value)
+        return ValueMeaning(name, counted(len(value), "entry", "entries"), shortened(text))
+    return ValueMeaning(name, "", shortened(repr(value)))
+
+
+def extent(value: Any) -> dict[str, Any]:
+    """The size as numbers: `shape` of an array, `length` of text, bytes or a collection; nothing for others."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return {"shape": [int(side) for side in value.shape]}
+    if isinstance(value, (str, bytes, bytearray, memoryview, dict, list, tuple, set, frozenset)):
+        return {"length": len(value)}
+    return {}
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text, on one line."""
+    text = " ".join(text[: 4 * PREVIEW].split())
+    return text if len(text) <= PREVIEW else f"{text[:PREVIEW]}…"
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(without_secrets(value), ensure_ascii=False, default=_inner)
+    except (TypeError, ValueError):  # keys that are no text, or a circle
+        return repr(value)
+
+
+def _inner(value: Any) -> str:
+    """A value inside of another, for which JSON has no form: arrays by their type and shape."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        meaning = value_meaning(value)
+        return f"{meaning.type} {meaning.size}"
+    return repr(value)
+
+
+def _range(value: Any) -> str:
+    """The least and greatest element of an array or tensor, where it has them."""
+    try:
+        if not 0 < math.prod(map(int, value.shape)) <= _MOST_ELEMENTS:
+            return ""
+        low, high = value.min().item(), value.max().item()
+        return f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
+    except Exception:  # text, objects, complex numbers, or a library of the user's: there is no range to show
+        return ""
