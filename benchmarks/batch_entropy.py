@@ -26,9 +26,9 @@ from pathlib import Path
 import webdataset
 
 import wdspec
-from wdspec.api import blueprint
+from wdspec.api import list_readable_shards
 from wdspec.planning.topology import Seat
-from wdspec.run.run import Run
+from wdspec.run.run import make_run
 
 CLASSES, BATCH = 10, 64
 
@@ -65,7 +65,7 @@ def ours(paths: list[str], slot: int, slots: int, seed: int, **options: object) 
             "elastic": {"ranks": 1, "workers": slots},
         }
     )
-    reader = Run.of(blueprint(spec), Seat(), slots).reader()
+    reader = make_run(spec, list_readable_shards(spec), Seat(), slots).reader()
     number = slot
     while True:
         yield reader.batch(number)[0]["cls"]

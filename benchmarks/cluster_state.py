@@ -18,16 +18,18 @@ import resource
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import wdspec
-from wdspec.api import blueprint
+from wdspec.api import list_readable_shards
+from wdspec.planning.digest import describe_order
 from wdspec.planning.plan import SourcePlan
 from wdspec.planning.stream_state import StreamState, pack_slot
 from wdspec.planning.topology import Seat
-from wdspec.run.cursor import Cursor
-from wdspec.run.run import Run
-from wdspec.run.state import Checkpoint, merge_states, read_state
+from wdspec.run.position import Position
+from wdspec.run.run import Run, make_run
+from wdspec.run.state import merge_states
 
 PER_SHARD = 500
 BYTES = 100_000
@@ -82,24 +84,20 @@ def a_source(source: SourcePlan, given: int, rng: random.Random) -> StreamState:
 def measure(ranks: int, workers: int, sources: int, shards: int, batches: int) -> None:
     """One row of the table, and the times behind it."""
     rng = random.Random(1)
-    plan = blueprint(spec_of(ranks, workers, sources, shards))
+    spec = spec_of(ranks, workers, sources, shards)
+    listed = list_readable_shards(spec)
+    first = make_run(spec, listed, Seat(0, ranks), workers)
     began = time.perf_counter()
-    first = Run.of(plan, Seat(0, ranks), workers)
-    began = time.perf_counter()
-    first.described()
+    describe_order(spec, first.plan)
     hashed = time.perf_counter() - began
     times, states = [], []
     with tempfile.TemporaryDirectory() as folder:
         for rank in range(ranks):
-            run = Run(first.blueprint, first.plan, Seat(rank, ranks))
-            # What every rank of a real job computes for itself at its start, once.
-            vars(run).update(
-                order=first.order, digest=first.digest, samples=first.samples, sources=first.sources
-            )
+            run = replace(first, seat=Seat(rank, ranks), ranks=range(rank, rank + 1))
             table = {rank * workers + k: a_slot(first, batches, rng) for k in range(workers)}
-            cursor = Cursor(run, Checkpoint(batches * workers, table))
+            position = Position(batches * workers, slots=table)
             began = time.process_time()
-            state = cursor.state_dict()
+            state = position.to_state(run)
             own = Path(folder, f"{rank}.json")
             own.write_text(json.dumps(state["ranks"]))
             times.append(time.process_time() - began)
@@ -113,14 +111,13 @@ def measure(ranks: int, workers: int, sources: int, shards: int, batches: int) -
     text = json.dumps(merged)
     writing = time.process_time() - began
     del states, merged, state
-    half = Run(first.blueprint, first.plan, Seat(1, ranks // 2))
-    vars(half).update(order=first.order, digest=first.digest, samples=first.samples, sources=first.sources)
+    half = replace(first, seat=Seat(1, ranks // 2), ranks=range(2, 4))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.process_time()
-    checkpoint = read_state(json.load(io.StringIO(text)), half)
+    position = Position.from_state(json.load(io.StringIO(text)), half)
     reading = time.process_time() - began
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert len(checkpoint.table) == 2 * workers
+    assert len(position.slots) == 2 * workers
     print(
         f"| {batches:,} | {hashed:.2f} | {statistics.median(times) * 1e3:.1f} | {max(times) * 1e3:.1f} | "
         f"{(parts + header) / 1e6:.1f} | {merging:.2f} | {writing:.2f} | {len(text) / 1e6:.1f} | {reading:.2f} | "

@@ -20,9 +20,9 @@ from pathlib import Path
 from material import brace_pattern, text_sample, write_shards
 
 import wdspec
-from wdspec.api import blueprint
+from wdspec.api import list_readable_shards
 from wdspec.planning.topology import Seat
-from wdspec.run.run import Run
+from wdspec.run.run import make_run
 from wdspec.run.stats import Tally
 from wdspec.run.tasks import SECONDS
 
@@ -39,14 +39,15 @@ def main() -> None:
         shards = brace_pattern(Path(folder), "text", 4)
         for sources in 1, 10, 50:
             dataset = [{"name": f"s{n}", "shards": shards, "weight": 1} for n in range(sources)]
-            run = Run.of(blueprint(wdspec.load({"dataset": dataset, "batch": 32})), Seat(0, 1), 1)
+            spec = wdspec.load({"dataset": dataset, "batch": 32})
+            run = make_run(spec, list_readable_shards(spec), Seat(0, 1), 1)
             reader, tally = run.reader(), Tally(1)
             batch = deliveries = 0
             reading = counting = 0.0
             while reading < most:
                 begun = time.perf_counter()
                 while (read := time.perf_counter()) - begun < SECONDS:
-                    run.assemble(batch, reader.batch(batch))
+                    run.assemble(batch, reader.micro_batches(batch))
                     batch += 1
                 tally.take(1, pickle.loads(pickle.dumps(reader.counts())))
                 counting += time.perf_counter() - read

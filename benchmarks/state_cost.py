@@ -24,29 +24,32 @@ from typing import Any
 import wdspec
 from benchmarks.material import brace_pattern, text_sample, write_shards
 from benchmarks.tables import Asked, Table, show
-from wdspec.api import blueprint
+from wdspec.api import list_readable_shards
 from wdspec.planning.topology import Seat
 from wdspec.run.loader import Loader
 from wdspec.run.parcels import Parcel
-from wdspec.run.run import Run
-from wdspec.run.tasks import Delivery, TaskDataset, opened
+from wdspec.run.run import make_run
+from wdspec.run.steps import Work
+from wdspec.run.tasks import Delivery, TaskReader, open_parcel
+from wdspec.spec.language.steps import StepRanges
 
 
-class StatelessDataset(TaskDataset):
+class StatelessDataset(TaskReader):
     """Sends batches alone."""
 
     def __getitem__(self, task: Any) -> Delivery:
         delivery = super().__getitem__(task)
-        return replace(delivery, parcels=[Parcel((opened(parcel)[0], {})) for parcel in delivery.parcels])
+        return replace(
+            delivery, parcels=[Parcel((open_parcel(parcel)[0], {})) for parcel in delivery.parcels]
+        )
 
 
 def without_state(loader: Loader) -> Iterator[Any]:
     """The batches of an epoch, with nothing noted."""
-    loader._loader.dataset.__class__ = StatelessDataset  # before the workers start
-    for delivery in loader._loader:
-        loader._tasks.pace.note(delivery)
-        for parcel in delivery.parcels:
-            yield opened(parcel)[0][-1]
+    processes: Any = loader.stream.steps
+    processes._loader.dataset.__class__ = StatelessDataset  # before the workers start
+    for items, _ in processes.begin(Work(0, loader.run.epoch_end(0), 1, dict, (), StepRanges())):
+        yield items[-1]
 
 
 def seconds(batches: Iterator[Any], count: int) -> float:
@@ -60,7 +63,8 @@ def seconds(batches: Iterator[Any], count: int) -> float:
 
 def packing(spec: dict[str, Any], batches: int) -> float:
     """Microseconds a batch that a worker takes to pack the states of the slots that it read."""
-    reader = Run.of(blueprint(wdspec.load(spec)), Seat(), 0).reader()
+    checked = wdspec.load(spec)
+    reader = make_run(checked, list_readable_shards(checked), Seat(), 0).reader()
     times = []
     for number in range(batches):
         reader.batch(number)

@@ -87,8 +87,8 @@ from wdspec.fluent.stages.tar_shards import url_opener as url_opener
 from wdspec.planning.plan import Plan as Plan
 from wdspec.read.padding import Padded as Padded
 from wdspec.read.randomness import sample_rng as sample_rng
-from wdspec.run.gathering import gather_state as gather_state
 from wdspec.run.loader import Loader as Loader
+from wdspec.run.ranks import gather_state as gather_state
 from wdspec.run.state import merge_states as merge_states
 from wdspec.spec.load import load as load
 from wdspec.spec.spec import Spec as Spec

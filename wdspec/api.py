@@ -1,6 +1,10 @@
-"""The functions that users call to plan a spec and to train from it.
+"""The functions that users call: the first file to read.
 
-load ──▶ Spec ──list──▶ Shards ──plan──▶ Plan ──compile──▶ DataPipeline ──▶ Loader
+    train.yaml ──load──▶ Spec ──list──▶ Shards ──plan──▶ Plan ──run──▶ Run ──▶ Loader ──▶ your training loop
+     (text)             (validated)   (frozen URLs)   (pure numbers)  (reads)   (torch)
+
+Each arrow is one function: `load` (spec/load.py), `list_shards` (shards/shards.py), `make_plan` (planning/plan.py),
+`make_run` (run/run.py) and `Loader` (run/loader.py).
 """
 
 from __future__ import annotations
@@ -11,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wdspec.base.errors import UsageError, did_you_mean
-from wdspec.planning.plan import Plan
-from wdspec.planning.topology import Seat, Topology
-from wdspec.shards.shards import ListedSpec
+from wdspec.planning.plan import Plan, make_plan
+from wdspec.planning.topology import Seat, Topology, find_seat, find_seat_in_mesh
+from wdspec.shards.shards import LockLike, Shards, check_readable, list_shards
 from wdspec.spec.load import load
 from wdspec.spec.spec import Spec
 
@@ -21,15 +25,11 @@ if TYPE_CHECKING:
     from wdspec.fluent.spec_pipeline import SpecPipeline
     from wdspec.read.reader import Reader
     from wdspec.run.loader import Loader
-    from wdspec.run.run import Blueprint
-    from wdspec.urls.urls import UrlSequence
 
 SpecLike = str | os.PathLike[str] | Mapping[str, Any] | Spec
 """What names a spec: a path (perhaps ``x.yaml#split``), a dict, or a loaded Spec."""
-LockLike = str | os.PathLike[str] | None
-"""A file that `wdspec lock` wrote: then just the shards that stand there are read, and no store is asked for them."""
 _CHOICES = ("split", "env", "vars", "overrides")
-"""What `wdspec.load` takes beside the spec."""
+"""What `wdspec.load` takes besides the spec."""
 
 
 def plan(
@@ -40,16 +40,16 @@ def plan(
     lock: LockLike = None,
     **choice: Any,
 ) -> Plan:
-    """Lists the shards of a spec and plans who reads what, when. Needs no torch.
+    """List the shards of a spec and plan who reads what, when. Needs no torch.
 
-    Reads no shard, but for the headers that count the samples of `epoch: pass`.
+    Reads no shard, except the headers that count the samples of `epoch: pass`.
 
     Args:
         spec: a path, a dict or a loaded Spec.
         ranks: data-parallel ranks N; by default those of the running job, else 1.
         workers: DataLoader workers per rank K; by default the spec's `loader.workers`, at least 1. Both only
             matter without `elastic`, which fixes the canonical topology.
-        lock: a file that `wdspec lock` wrote: the shards are those that stand there.
+        lock: a file that `wdspec lock` wrote: the shards are the ones it lists.
         choice: `split`, `env`, `vars`, `overrides`, as for `wdspec.load`.
 
     Raises:
@@ -62,20 +62,14 @@ def plan(
         >>> [source.name for source in plan.sources]
         ['digits-a', 'digits-b', 'rendered']
     """
-    from wdspec.planning.seat import find_seat
-
-    _check_choice("plan", choice, num_workers="write workers=")
+    if choice:
+        _check_choice("plan", choice, num_workers="write workers=")
     checked = load(spec, **choice)
-    elastic = checked.elastic
-    topology = (
-        Topology(elastic.ranks, elastic.workers)
-        if elastic
-        else Topology(
-            find_seat().world_size if ranks is None else ranks,
-            max(1, checked.loader.workers if workers is None else workers),
-        )
-    )
-    return ListedSpec.of(checked, frozen=_frozen(checked, lock)).plan(topology)
+    shards = list_shards(checked, lock=lock)
+    if ranks is None and checked.elastic is None:
+        ranks = find_seat().world_size
+    topology = Topology.of(checked, ranks or 1, checked.loader.workers if workers is None else workers)
+    return make_plan(checked, shards.lists, topology, shards.counts)
 
 
 def compile(
@@ -88,7 +82,7 @@ def compile(
     lock: LockLike = None,
     **choice: Any,
 ) -> SpecPipeline:
-    """Compiles a spec into a `DataPipeline` with a plan: a torch IterableDataset that reads in this process.
+    """Compile a spec into a `DataPipeline` with a plan: a torch IterableDataset that reads in this process.
 
     Args:
         spec: a path, a dict or a loaded Spec.
@@ -112,12 +106,19 @@ def compile(
     require_torch("wdspec.compile")
     from wdspec.fluent.spec_pipeline import SpecPipeline
     from wdspec.run.ranks import check_ranks_agree
+    from wdspec.run.run import make_run
 
-    own = "it reads in its own process; use wdspec.loader(spec, num_workers=…), or give it to a DataLoader"
-    _check_choice("compile", choice, workers=own, num_workers=own)
-    pipeline = SpecPipeline(blueprint(load(spec, **choice), lock), _seat(rank, world_size, mesh, dim))
-    check_ranks_agree(pipeline.run)
-    return pipeline
+    if choice:
+        own = (
+            "it reads in its own process; use wdspec.loader(spec, num_workers=…), or give it to a DataLoader"
+        )
+        _check_choice("compile", choice, workers=own, num_workers=own)
+    checked = load(spec, **choice)
+    shards = list_readable_shards(checked, lock)
+    run = make_run(checked, shards, _choose_seat(rank, world_size, mesh, dim), workers=1)
+    if run.seat.world_size > 1:
+        check_ranks_agree(run)
+    return SpecPipeline(run)
 
 
 def loader(
@@ -144,7 +145,7 @@ def loader(
         mesh, dim: a `DeviceMesh` to find the place in instead, and its data-parallel dimension, or several, the
             slowest first: peers along the other dimensions (tensor, pipeline, context parallel) read the same.
         split, env, vars, overrides: as for `wdspec.load`.
-        lock: a file that `wdspec lock` wrote: only the shards that stand there are read, and none are listed.
+        lock: a file that `wdspec lock` wrote: exactly its shards are read, and none are listed.
         torch_arguments: further arguments of torch's DataLoader, such as ``pin_memory`` or
             ``multiprocessing_context``; they win over the spec's `loader:`.
 
@@ -162,90 +163,65 @@ def loader(
         torch.int64
     """
     require_torch("wdspec.loader")
-    from wdspec.run.loader import Loader
+    from wdspec.run.loader import Loader, choose_arguments
     from wdspec.run.ranks import check_ranks_agree
+    from wdspec.run.run import make_run
 
     checked = load(spec, split=split, env=env, vars=vars, overrides=overrides)
-    options = checked.loader
-    workers = options.workers if num_workers is None else num_workers
-    arguments: dict[str, Any] = {"pin_memory": options.pin_memory}
-    if options.timeout is not None and workers:
-        arguments["timeout"] = options.timeout
-    if workers:
-        if options.kind == "processes":
-            # Persistent workers keep what they hold from one epoch to the next; threads always do.
-            arguments["persistent_workers"] = True if options.persistent is None else options.persistent
-        if options.prefetch is not None:
-            arguments["prefetch_factor"] = options.prefetch
-    made = Loader(
-        blueprint(checked, lock),
-        _seat(rank, world_size, mesh, dim),
-        workers,
-        threads=options.kind == "threads",
-        **{**arguments, **torch_arguments},
-    )
-    check_ranks_agree(made.run)
-    return made
+    shards = list_readable_shards(checked, lock)
+    workers, arguments = choose_arguments(checked.loader, num_workers, torch_arguments)
+    run = make_run(checked, shards, _choose_seat(rank, world_size, mesh, dim), workers)
+    loader = Loader(run, workers, **arguments)
+    if run.seat.world_size > 1:
+        check_ranks_agree(run)
+    return loader
 
 
 def sample_reader(spec: Spec, *, workers: int | None = None) -> Reader:
     """A reader of the single samples of a checked spec, in this process: batch J is one sample. Needs no torch.
 
-    They come as canonical rank 0 gets them, with so many workers where `elastic` does not say; but a `batch` in
-    the spec would give the samples within each batch an order of their own. Only a pass ends, by itself or `limit`.
+    They come in the order in which canonical rank 0 gets them, with this many workers where `elastic` does not say; but
+    a `batch` in the spec would give the samples within each batch another order. Only a pass ends, by itself or by
+    `limit`.
 
     Raises:
         WdspecError: shards cannot be listed, or shares do not fit together.
     """
     from wdspec.read.reader import Reader
 
-    elastic = spec.elastic
-    topology = Topology(elastic.ranks, elastic.workers) if elastic else Topology(1, max(1, workers or 0))
-    finite = spec.epoch if spec.epoch is not None and spec.epoch.remainder is not None else None
-    update = {"batch": None, "epoch": finite, "limit": finite and spec.limit}
-    listed = ListedSpec.of(spec.model_copy(update=update), to_read=True)
-    return Reader(listed.plan(topology), listed.parts, range(1), listed.spec)
+    update = {"batch": None, "epoch": spec.epoch if spec.is_pass else None}
+    spec = spec.model_copy(update={**update, "limit": spec.limit if spec.is_pass else None})
+    shards = list_readable_shards(spec)
+    plan = make_plan(spec, shards.lists, Topology.of(spec, 1, workers or 0), shards.counts)
+    return Reader(plan, shards.parts(spec), range(1), spec)
 
 
-def _seat(rank: int | None, world_size: int | None, mesh: Any, dim: str | Sequence[str]) -> Seat:
-    from wdspec.planning.seat import find_seat, seat_in_mesh
+def list_readable_shards(spec: Spec, lock: LockLike = None) -> Shards:
+    """The shards of a spec that is going to be read: what can be known to fail is refused before they are listed."""
+    check_readable(spec)
+    return list_shards(spec, lock=lock)
 
+
+def _choose_seat(rank: int | None, world_size: int | None, mesh: Any, dim: str | Sequence[str]) -> Seat:
     if mesh is None:
         return find_seat(rank, world_size)
     if rank is not None or world_size is not None:
         raise UsageError(
             "`mesh` says which rank this is, so `rank` and `world_size` say it twice; leave them out"
         )
-    return seat_in_mesh(mesh, dim)
+    return find_seat_in_mesh(mesh, dim)
 
 
 def _check_choice(function: str, choice: Mapping[str, Any], **remedies: str) -> None:
-    """Raises a UsageError for an argument that chooses nothing of a spec."""
+    """Raise a UsageError for an argument that chooses nothing of a spec."""
     for name in choice:
         if name not in _CHOICES:
             remedy = remedies.get(name) or did_you_mean(name, _CHOICES) or f"there are {', '.join(_CHOICES)}"
             raise UsageError(f"`{name}` is no argument of wdspec.{function}: {remedy}")
 
 
-def _frozen(spec: Spec, lock: LockLike) -> Mapping[str, UrlSequence] | None:
-    if lock is None:
-        return None
-    from wdspec.shards.lock import Lock
-
-    return Lock.read(lock).shards(spec, os.fspath(lock))
-
-
-def blueprint(spec: Spec, lock: LockLike = None) -> Blueprint:
-    """Lists the shards of a checked spec and describes how each source is read."""
-    require_torch("batching")
-    from wdspec.run.run import Blueprint
-
-    listed = ListedSpec.of(spec, to_read=True, frozen=_frozen(spec, lock))
-    return Blueprint(spec, listed.shards, listed.parts, listed.counts)
-
-
 def require_torch(what: str) -> None:
-    """Checks that torch can be imported, without importing it.
+    """Check that torch can be imported, without importing it.
 
     Raises:
         UsageError: it is not installed; names what needs it, and the extra.

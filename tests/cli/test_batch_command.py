@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from commandline import within
+from runs import Listed
 from shardmaking import UNEVEN, write_shard, write_uneven_sources
 
 import wdspec
-from wdspec.api import blueprint
 from wdspec.cli import batch_trace as header_parts
 from wdspec.cli.batch_trace import trace_step
 from wdspec.fields.samples import SampleFields
@@ -105,7 +105,7 @@ def one_source(folder, **more):
 def test_no_sample_is_decoded_where_headers_suffice(folder, monkeypatch):
     monkeypatch.setattr(SampleFields, "__call__", lambda *_: pytest.fail("decoded"))
     spec = wdspec.load(one_source(folder))
-    assert not header_parts.needs_samples(spec, blueprint(spec).parts["a"])
+    assert not header_parts.needs_samples(spec, Listed.of(spec).parts["a"])
     assert len(trace_step(spec, 30, ranks=2, workers=2).samples) == 8
 
 

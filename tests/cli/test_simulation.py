@@ -15,7 +15,7 @@ from wdspec.planning.delays import Delays
 from wdspec.planning.passes import ShardCount, SourceCount
 from wdspec.planning.plan import make_plan
 from wdspec.planning.shard_order import ShardOrder
-from wdspec.planning.topology import Topology, slot_of_batch
+from wdspec.planning.topology import Topology
 
 SHARDS = {"a": 7, "b": 3, "c": 40}
 
@@ -30,7 +30,7 @@ def slowly(plan, batches):
     """The sources of every global batch, one after the other, as lists of (slot, sources)."""
     draws, topology = plan.draws(), plan.topology
     for batch in range(batches):
-        k, m = slot_of_batch(batch, topology)
+        k, m = topology.slot_of_batch(batch)
         yield [(topology.slot(c, k), draws.batches(c, k, m, 1)[0].tolist()) for c in range(topology.ranks)]
 
 

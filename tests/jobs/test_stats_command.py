@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from commandline import within
 from PIL import Image
+from runs import Listed
 from shardmaking import write_shard, write_source
 
 import wdspec
-from wdspec.api import blueprint
 from wdspec.base.errors import UsageError
 from wdspec.jobs import stats as measure_job
 from wdspec.jobs.engine import LocalEngine
@@ -346,12 +346,12 @@ PASS = SPEC.replace("mix: {by: samples}\n", "").replace("epoch: 40", "epoch: pas
 def test_a_pass_opens_no_shard_that_was_measured_to_count_it(folder, opened):
     (folder / "s.yaml").write_text(PASS)
     (folder / "plain.yaml").write_text(PASS.replace("stats: s.stats.json\n", ""))
-    expected = blueprint(wdspec.load("plain.yaml")).counts
+    expected = Listed.of(wdspec.load("plain.yaml")).counts
     measure()
     opened.clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert blueprint(wdspec.load("s.yaml")).counts == expected
+        assert Listed.of(wdspec.load("s.yaml")).counts == expected
         assert opened == []
         pipeline = wdspec.compile("s.yaml")
         assert len(pipeline) == 40
@@ -361,7 +361,7 @@ def test_a_pass_opens_no_shard_that_was_measured_to_count_it(folder, opened):
     with pytest.warns(
         UserWarning, match="1 of 2 shards of `b` are not as `stats` has them, and were counted again"
     ):
-        counts = blueprint(wdspec.load("s.yaml")).counts
+        counts = Listed.of(wdspec.load("s.yaml")).counts
     assert opened == ["b-000.tar"]
     assert (counts["a"], counts["b"].samples) == (expected["a"], 22)
 

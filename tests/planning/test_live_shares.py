@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from wdspec.base.errors import UsageError
-from wdspec.planning.live_shares import (
+from wdspec.planning.plan import make_plan
+from wdspec.planning.shares import (
     LiveShares,
     checked_shares,
     live_segments,
@@ -16,7 +17,6 @@ from wdspec.planning.live_shares import (
     shares_from_text,
     still_said,
 )
-from wdspec.planning.plan import make_plan
 from wdspec.planning.topology import Topology
 from wdspec.spec.load import load
 
@@ -44,7 +44,9 @@ def planned(topology=Topology(2, 3), **changes):  # noqa: B008
 
 def live_plan(live, topology=Topology(2, 3), **changes):  # noqa: B008
     spec, plan = planned(topology, **changes)
-    return plan.with_shares(live_segments(spec, plan, live, lambda source: 10))
+    return plan.with_shares(
+        live_segments(spec, [source.name for source in plan.sources], live, lambda source: 10)
+    )
 
 
 def counts(plan, first, last):

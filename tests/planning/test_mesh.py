@@ -11,8 +11,7 @@ from shardmaking import keys, write_source
 
 import wdspec
 from wdspec.base.errors import UsageError
-from wdspec.planning.seat import seat_in_mesh
-from wdspec.planning.topology import Seat
+from wdspec.planning.topology import Seat, find_seat_in_mesh
 
 
 def mesh(names, shape, coordinate):
@@ -32,7 +31,7 @@ def mesh(names, shape, coordinate):
     ],
 )
 def test_the_place_is_that_along_the_dimensions_named(dim, coordinate, seat):
-    assert seat_in_mesh(mesh(("dp", "shard", "tp"), (2, 2, 3), coordinate), dim) == seat
+    assert find_seat_in_mesh(mesh(("dp", "shard", "tp"), (2, 2, 3), coordinate), dim) == seat
 
 
 @pytest.mark.parametrize(
@@ -46,7 +45,7 @@ def test_the_place_is_that_along_the_dimensions_named(dim, coordinate, seat):
 )
 def test_a_mesh_without_such_a_place_is_refused(given, says):
     with pytest.raises(UsageError, match=says):
-        seat_in_mesh(*given)
+        find_seat_in_mesh(*given)
 
 
 def test_mesh_and_rank_say_the_same_thing_twice(tmp_path):

@@ -1,8 +1,7 @@
 import pytest
 
 from wdspec.base.errors import UsageError
-from wdspec.planning.seat import find_seat
-from wdspec.planning.topology import Seat
+from wdspec.planning.topology import Seat, find_seat
 
 
 def test_alone_by_default():

@@ -10,8 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from wdspec.planning.draws import Draws
-from wdspec.planning.shares import ScheduledDraws
+from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.topology import Topology
 
 WEIGHTS = {

@@ -1,7 +1,7 @@
 import pytest
 
 from wdspec.base.errors import UsageError
-from wdspec.planning.topology import Seat, Topology, legal_world_sizes, slot_of_batch
+from wdspec.planning.topology import Seat, Topology, legal_world_sizes
 
 
 def test_slots_are_numbered_rank_by_rank():
@@ -10,7 +10,7 @@ def test_slots_are_numbered_rank_by_rank():
 
 
 def test_batches_go_round_the_canonical_workers_through_epochs():
-    assert [slot_of_batch(j, Topology(1, 3)) for j in range(5)] == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1)]
+    assert [Topology(1, 3).slot_of_batch(j) for j in range(5)] == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1)]
 
 
 def test_ranks_share_the_canonical_ranks():

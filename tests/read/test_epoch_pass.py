@@ -12,13 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from picks import most
+from runs import Listed
 from shardmaking import write_shard, write_source
 from torch.utils.data import DataLoader
 
 import wdspec
-from wdspec.api import blueprint
 from wdspec.planning.topology import Seat
-from wdspec.run.run import Run
 from wdspec.shards import count as counting
 from wdspec.spec.load import load
 from wdspec.testing import assert_resumable
@@ -52,9 +51,9 @@ def all_ranks(spec, ranks, workers=0):
 
 def in_process(spec, ranks, workers):
     """The samples of each rank, step by step, as `workers` processes a rank would read them."""
-    parts, whole = blueprint(load(spec)), []
+    parts, whole = Listed.of(load(spec)), []
     for rank in range(ranks):
-        run = Run.of(parts, Seat(rank, ranks), workers)
+        run = parts.run(Seat(rank, ranks), workers)
         reader = run.reader()
         whole.append([reader.batch(number) for number in range(run.plan.epoch_batches)])
     return whole
@@ -398,7 +397,7 @@ def test_reading_from_the_middle_of_a_shard_begins_at_a_mark(tmp_path, monkeypat
         "batch": 5,
         "epoch": "pass",
     }
-    parts = blueprint(load(spec))
+    parts = Listed.of(load(spec))
     (marks,) = parts.counts["a"].marks.values()
     assert len(marks) > 10
     offsets = []
@@ -408,7 +407,7 @@ def test_reading_from_the_middle_of_a_shard_begins_at_a_mark(tmp_path, monkeypat
         "samples",
         lambda self, *args, _real=opener.samples: offsets.append(args[0].offset) or _real(self, *args),
     )
-    reader = Run.of(parts, Seat(0, 1), 4).reader()
+    reader = parts.run(Seat(0, 1), 4).reader()
     steps = [reader.batch(number) for number in range(20)]
     assert unmasked([steps]) == [f"a000{i:04d}" for i in range(100)]
     assert len(offsets) == 4
@@ -480,8 +479,8 @@ def test_a_budget_counts_each_damaged_sample_once(tmp_path):
         "batch": 2,
         "epoch": "pass",
     }
-    parts = blueprint(load(spec))
-    run = Run.of(parts, Seat(0, 1), 5)
+    parts = Listed.of(load(spec))
+    run = parts.run(Seat(0, 1), 5)
     reader = run.reader()
     steps = [reader.batch(number) for number in range(run.plan.epoch_batches)]
     assert unmasked([steps]) == [key for i, (key, _) in enumerate(samples) if i not in bad]

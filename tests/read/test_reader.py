@@ -8,19 +8,18 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from runs import Listed
 from shardmaking import write_shard, write_source
 
 import wdspec
-from wdspec.api import blueprint
 from wdspec.planning.stream_state import SIZE
 from wdspec.planning.topology import Seat, Topology
-from wdspec.run.run import Run
 from wdspec.spec.load import load
 
 
 def reader_of(spec, topology=Topology(1, 1), rank=0):  # noqa: B008
     seat = Seat(rank, topology.ranks)
-    return Run.of(blueprint(load(spec)), seat, topology.workers).reader()
+    return Listed.of(load(spec)).run(seat, topology.workers).reader()
 
 
 def names(samples):

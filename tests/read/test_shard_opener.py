@@ -8,9 +8,9 @@ import tarfile
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runs import Listed
 from shardmaking import write_shard
 
-from wdspec.api import blueprint
 from wdspec.base.errors import MissingShardError, UsageError
 from wdspec.read.shard import Piece
 from wdspec.spec.load import load
@@ -27,7 +27,7 @@ def shard(request, tmp_path_factory):
         write_shard(path, [(f"k{n:02}", {"n": str(n).encode() + b" " * 600 * n}) for n in range(SAMPLES)])
     else:
         path.write_text("".join(json.dumps({"n": n, "pad": "x" * 50 * n}) + "\n" for n in range(SAMPLES)))
-    parts = blueprint(load({"dataset": [{"shards": str(path), "decode": "raw"}]})).parts["x"]
+    parts = Listed.of(load({"dataset": [{"shards": str(path), "decode": "raw"}]})).parts["x"]
     return parts.open, ShardUrl(str(path), "/")
 
 
@@ -52,7 +52,7 @@ def test_what_a_shard_needs_to_be_read_is_said_with_its_url(tmp_path, monkeypatc
         monkeypatch.setitem(sys.modules, module, None)
     path = tmp_path / "x.tar.zst"
     path.write_bytes(b"\x28\xb5\x2f\xfd" + bytes(100))
-    opener = blueprint(load({"dataset": [{"name": "x", "shards": str(path)}]})).parts["x"].open
+    opener = Listed.of(load({"dataset": [{"name": "x", "shards": str(path)}]})).parts["x"].open
     with pytest.raises(UsageError, match=rf"compressed with zstd needs .*\[source x, url {path}\]"):
         opener(Piece(ShardUrl(str(path), "/")), on_error=no_error)
 
@@ -95,7 +95,7 @@ def test_samples_say_where_they_are_from(shard):
 
 def test_tar_pieces_are_those_that_tarfile_finds(tmp_path):
     write_shard(tmp_path / "x.tar", [(f"k{n:02}", {"txt": b"%d" % n}) for n in range(9)])
-    parts = blueprint(load({"dataset": [{"shards": f"{tmp_path}/x.tar", "decode": "raw"}]})).parts["x"]
+    parts = Listed.of(load({"dataset": [{"shards": f"{tmp_path}/x.tar", "decode": "raw"}]})).parts["x"]
     with tarfile.open(fileobj=io.BytesIO((tmp_path / "x.tar").read_bytes())) as archive:
         theirs = [archive.extractfile(member).read() for member in archive.getmembers()]
     for stride in (1, 2, 4):

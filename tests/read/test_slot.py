@@ -5,13 +5,12 @@ import itertools
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from runs import Listed
 from shardmaking import write_source
 
-from wdspec.api import blueprint
 from wdspec.planning.stream_state import pack_slot
 from wdspec.planning.topology import Seat
-from wdspec.read.slot import SlotStream
-from wdspec.run.run import Run
+from wdspec.read.slot import EndlessSlot
 from wdspec.spec.load import load
 
 BATCHES = 60
@@ -27,10 +26,10 @@ def slot_of(request, tmp_path_factory):
     ]
     options = {"shuffle": 40, **({"interleave": 2} if request.param == "interleaved" else {})}
     spec = load({"dataset": dataset, "defaults": options, "batch": 3, "seed": 2})
-    run = Run.of(blueprint(spec), Seat(), 4)
+    run = Listed.of(spec).run(Seat(), 4)
 
     def make(state=None):
-        return SlotStream(run.plan, run.reader()._sources, run.plan.draws(), 0, 1, state)
+        return EndlessSlot(run.plan, run.reader()._sources, run.plan.draws(), 0, 1, state)
 
     make.plan = run.plan
     return make

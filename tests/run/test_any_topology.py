@@ -13,13 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from rotating import rotating_loader
+from runs import Listed
 from shardmaking import UNEVEN, write_uneven_sources
 
 import wdspec
-from wdspec.api import blueprint
-from wdspec.planning.live_shares import LiveShares
+from wdspec.planning.shares import LiveShares
 from wdspec.planning.topology import Seat
-from wdspec.run.run import Run
 from wdspec.run.state import merge_states
 from wdspec.spec.language.steps import StepRange, StepRanges
 from wdspec.spec.load import load
@@ -190,7 +189,7 @@ def cases(draw, fewest_workers=0, most_workers=6, most_legs=5, most_steps=8):
 
 def features(parts, case):
     """What a case covers."""
-    plan = Run.of(parts, Seat(), 0).plan
+    plan = parts.run(Seat(), 0).plan
     sizes = [UNEVEN[source.name] for source in plan.sources]
     held = [source.delays.size for source in plan.sources]
     changes = [(leg.ranks, leg.workers) for leg in case.legs]
@@ -209,7 +208,7 @@ def features(parts, case):
         "a pass": plan.finite is not None,
         "a schedule": len(plan.schedule) > 1,
         "several batches a step": parts.spec.batch is not None
-        and any(Run.of(parts, Seat(0, leg.ranks), 0).items_per_step > 1 for leg in case.legs),
+        and any(parts.run(Seat(0, leg.ranks), 0).items_per_step > 1 for leg in case.legs),
         "no batch": parts.spec.batch is None,
         "shares set": bool(case.sets),
         "steps skipped by the spec": bool(case.skips),
@@ -235,7 +234,7 @@ MUST_COVER = (
 
 
 def blueprint_of(case, folder):
-    return blueprint(load(json.loads(json.dumps(case.spec).replace("FOLDER", str(folder)))))
+    return Listed.of(load(json.loads(json.dumps(case.spec).replace("FOLDER", str(folder)))))
 
 
 def take(loader, items, pauses=(), sets=None):
@@ -246,7 +245,7 @@ def take(loader, items, pauses=(), sets=None):
     def set_shares():
         if sets and len(taken) in sets:
             shares, after = sets[len(taken)]
-            assert loader.set_shares(shares, after=after) == loader.cursor.next_step + after
+            assert loader.set_shares(shares, after=after) == loader.stream.next_step + after
 
     set_shares()
     while len(taken) < items:
@@ -262,7 +261,7 @@ def run(parts, case, make):
     """The global steps that the legs of a run read, each rank by rank, handing on nothing but JSON text; and which
     steps are skipped on the way."""
     steps, state, skipped = [], None, StepRanges(case.skips)
-    sets, length = case.sets, Run.of(parts, Seat(), 0).plan.epoch_batches
+    sets, length = case.sets, parts.run(Seat(), 0).plan.epoch_batches
     for leg, told in itertools.zip_longest(case.legs, case.told, fillvalue=(0, 0)):
         rows, states = [], []
         at = 0 if state is None else json.loads(state)["batch"]
@@ -327,7 +326,7 @@ def samples_of(items):
 
 def without_a_break(parts, steps, sets, skipped):
     """The same steps read by one process, all of them, without Loader, states or batches."""
-    run = Run.of(parts, Seat(), 0)
+    run = parts.run(Seat(), 0)
     reader, read = run.reader(), []
     numbers = itertools.count()
     while len(read) < steps:
@@ -354,12 +353,14 @@ def check(case, folder, make, census):
 
 
 def in_process(parts, seat, leg):
-    return rotating_loader(parts, seat, leg.workers, leg.prefetch, leg.persistent, leg.together)
+    return rotating_loader(
+        parts.run(seat, leg.workers), leg.workers, leg.prefetch, leg.persistent, leg.together
+    )
 
 
 def with_workers(parts, seat, leg):
     arguments = {"prefetch_factor": leg.prefetch, "persistent_workers": leg.persistent} if leg.workers else {}
-    return wdspec.Loader(parts, seat, leg.workers, **arguments)
+    return wdspec.Loader(parts.run(seat, leg.workers), leg.workers, **arguments)
 
 
 def search(folder, make, examples, strategy=None, number=0, **options):

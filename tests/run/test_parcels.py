@@ -149,7 +149,7 @@ def test_batches_that_come_together_are_those_that_came_alone(spec, workers, mon
         assert len(found) == 7
         found += itertools.islice(loader, 24)
         state = loader.state_dict()
-        assert loader._tasks.pace.steps > 4
+        assert loader.stream.steps._tasks.pace.steps > 4
     with wdspec.loader(spec, num_workers=workers) as loader:
         loader.load_state_dict(state)
         found += loader
@@ -162,13 +162,13 @@ def test_the_batches_before_one_that_fails_are_given(spec, monkeypatch, raised):
     monkeypatch.setattr(tasks, "SECONDS", 10)
     found = []
     with wdspec.loader(spec, num_workers=1) as loader:
-        run = loader._dataset.run
+        run = loader.stream.steps._loader.dataset.run
         whole = run.assemble
 
-        def assemble(number, samples):
-            if samples[0]["__key__"] == expected[40][0]:
+        def assemble(number, parts):
+            if parts[0][0]["__key__"] == expected[40][0]:
                 raise raised("no")
-            return whole(number, samples)
+            return whole(number, parts)
 
         run.__dict__["assemble"] = assemble
         batches = iter(loader)
@@ -180,7 +180,7 @@ def test_the_batches_before_one_that_fails_are_given(spec, monkeypatch, raised):
 
 def test_what_cannot_be_sent_is_an_error_in_the_training_process(spec):
     with wdspec.loader(spec, num_workers=1) as loader:
-        loader._dataset.run.__dict__["assemble"] = lambda number, samples: [lambda: samples]
+        loader.stream.steps._loader.dataset.run.__dict__["assemble"] = lambda number, parts: [lambda: parts]
         with pytest.raises((AttributeError, pickle.PicklingError), match="pickle"):
             next(iter(loader))
 
@@ -189,10 +189,12 @@ def test_nothing_is_left_in_shared_memory_of_workers_that_are_killed(spec, monke
     monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
     before = set(os.listdir("/dev/shm"))
     with wdspec.loader(spec, num_workers=2) as loader:
-        loader._dataset.run.__dict__["assemble"] = lambda number, samples: [torch.ones(INLINE)]
+        loader.stream.steps._loader.dataset.run.__dict__["assemble"] = lambda number, parts: [
+            torch.ones(INLINE)
+        ]
         batches = iter(loader)
         next(batches)
-        for worker in loader._running()._workers:
+        for worker in loader.stream.steps._running()._workers:
             worker.kill()
         with pytest.raises((RuntimeError, OSError)):
             list(batches)

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch.distributed as distributed
+from runs import Listed
 from shardmaking import write_source
 
-from wdspec.api import blueprint
 from wdspec.base.errors import UsageError
 from wdspec.planning.topology import Seat
 from wdspec.run import ranks as rank_agreement
@@ -135,7 +135,7 @@ def test_ranks_that_skip_other_steps_find_out(tmp_path, monkeypatch):
         world = SimpleNamespace(get_rank=lambda: rank, get_world_size=lambda: 2, distributed_c10d=group)
         monkeypatch.setattr(rank_agreement, "initialised_distributed", lambda: world)
         monkeypatch.setattr(rank_agreement, "_comparisons", Counter())
-        return Loader(blueprint(load({**spec, **more})), Seat(rank, 2), 0)
+        return Loader(Listed.of(load({**spec, **more})).run(Seat(rank, 2), 0), 0)
 
     check_ranks_agree(loader_of(0, skip=["3..5", 9]).run)
     check_ranks_agree(loader_of(1, skip=[9, "3..4", 5]).run)

@@ -8,14 +8,14 @@ import json
 
 import pytest
 from rotating import rotating_loader
+from runs import Listed
 from shardmaking import keys, spec_of_two
 from torch.utils.data import DataLoader
 
 import wdspec
-from wdspec.api import blueprint
-from wdspec.planning.live_shares import LiveShares
+from wdspec.planning.shares import LiveShares
 from wdspec.planning.topology import Seat
-from wdspec.run.run import Run
+from wdspec.run.tasks import TaskReader
 from wdspec.spec.load import load
 from wdspec.testing import assert_resumable
 
@@ -27,7 +27,7 @@ def spec(tmp_path):
 
 def expected(spec, batches, sets, rank=0, ranks=1):
     """The keys of batches where shares are set: global batch -> shares."""
-    run = Run.of(blueprint(load(spec)), Seat(rank, ranks), 0)
+    run = Listed.of(load(spec)).run(Seat(rank, ranks), 0)
     reader, read = run.reader(), []
     for number in range(batches):
         if number in sets:
@@ -59,10 +59,10 @@ def test_they_hold_from_the_next_batch_on_whatever_workers_have_read_ahead(spec,
 
 def test_workers_read_nothing_again_where_it_was_set_early_enough(spec, monkeypatch):
     asked = []
-    loader = rotating_loader(blueprint(load(spec)), Seat(), 2, prefetch=2)
-    take = loader._dataset.__class__.__getitem__
+    loader = rotating_loader(Listed.of(load(spec)).run(Seat(), 2), 2, prefetch=2)
+    take = TaskReader.__getitem__
     monkeypatch.setattr(
-        loader._dataset.__class__, "__getitem__", lambda self, task: asked.extend(task[0]) or take(self, task)
+        TaskReader, "__getitem__", lambda self, task: asked.extend(task[0]) or take(self, task)
     )
     seen = []
     for number, batch in enumerate(loader):
@@ -83,7 +83,7 @@ def test_states_go_on_with_what_was_set_on_other_topologies(spec):
     rows = [expected(spec, 20, sets, rank, 2) for rank in range(2)]
     states = []
     for rank in range(2):
-        loader = rotating_loader(blueprint(load(spec)), Seat(rank, 2), 2)
+        loader = rotating_loader(Listed.of(load(spec)).run(Seat(rank, 2), 2), 2)
         found = loader.set_shares(sets[3], after=3)
         assert found == 3
         taken = list(itertools.islice(loader, 6))
@@ -129,7 +129,7 @@ def test_stopping_anywhere_goes_on_with_what_was_set(spec):
 def test_ranks_that_were_given_other_shares_are_found_when_states_meet(spec):
     states = []
     for rank in range(2):
-        loader = rotating_loader(blueprint(load(spec)), Seat(rank, 2), 1)
+        loader = rotating_loader(Listed.of(load(spec)).run(Seat(rank, 2), 1), 1)
         if rank:
             loader.set_shares(B)
         list(itertools.islice(loader, 2))

@@ -9,12 +9,12 @@ import json
 import pytest
 import torch.distributed.checkpoint as dcp
 from rotating import rotating_loader
+from runs import Listed
 from shardmaking import keys, spec_of_two, write_shard
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import wdspec
-from wdspec.api import blueprint
 from wdspec.planning.topology import Seat
 from wdspec.run.state import stamp
 from wdspec.spec.load import load
@@ -207,7 +207,7 @@ def test_the_rest_of_a_step_that_was_begun_is_left_out_with_it(spec, whole):
 
 def test_shares_that_are_set_hold_from_their_step_on_skipped_or_not(spec):
     def seen(**more):
-        loader = rotating_loader(blueprint(load({**spec, **more})), Seat(), 2)
+        loader = rotating_loader(Listed.of(load({**spec, **more})).run(Seat(), 2), 2)
         loader.set_shares({"a": 1}, after=4)
         loader.set_shares({"a": 1, "b": 3}, after=7)
         return [batch["__key__"] for batch in loader]
@@ -275,7 +275,7 @@ def test_a_distributed_checkpoint_holds_what_was_skipped(spec, whole, tmp_path):
 def test_ranks_that_skip_different_steps_are_found_when_states_meet(spec):
     states = []
     for rank in range(2):
-        loader = rotating_loader(blueprint(load(spec)), Seat(rank, 2), 1)
+        loader = rotating_loader(Listed.of(load(spec)).run(Seat(rank, 2), 1), 1)
         if rank:
             loader.skip_steps(4, 5)
         list(itertools.islice(loader, 2))

@@ -12,7 +12,7 @@ from shardmaking import write_source
 import wdspec
 from wdspec.base.errors import ShardError, SpecError, UsageError
 from wdspec.run import threads as worker_threads
-from wdspec.run.tasks import TaskDataset
+from wdspec.run.tasks import TaskReader
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_batch_that_does_not_come_in_time_is_an_error_and_a_thread_that_is_stu
 ):
     with wdspec.loader(make("processes", 0)) as alone:
         expected = read(alone)
-    held, serve = threading.Event(), TaskDataset.__getitem__
+    held, serve = threading.Event(), TaskReader.__getitem__
 
     def hang(self, task):
         if not held.is_set():
@@ -141,7 +141,7 @@ def test_a_batch_that_does_not_come_in_time_is_an_error_and_a_thread_that_is_stu
     monkeypatch.setattr(worker_threads, "_END_WITHIN", 0.1)
     with wdspec.loader(make(), timeout=0.2) as loader:
         with monkeypatch.context() as hanging:
-            hanging.setattr(TaskDataset, "__getitem__", hang)
+            hanging.setattr(TaskReader, "__getitem__", hang)
             with pytest.raises(RuntimeError, match=r"no batch came within 0\.2 s"):
                 next(iter(loader))
         held.set()

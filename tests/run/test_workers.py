@@ -159,7 +159,7 @@ def test_of_a_worker_that_has_died_its_end_the_usual_cause_and_its_memory_are_sa
     living.start()
     dead.start()
     try:
-        said = worker_processes.obituary(Iteration(living, dead), {0: 3 * 2**30, 1: 5 * 2**20})
+        said = worker_processes.describe_death(Iteration(living, dead), {0: 3 * 2**30, 1: 5 * 2**20})
     finally:
         living.kill()
         living.join()
@@ -212,7 +212,7 @@ def test_after_a_time_out_the_next_iteration_goes_on_exactly(document, tmp_path,
         with pytest.raises(RuntimeError, match="timed out"):
             found.extend(loader)
         # `extend` drops what it was given before the error; the loader does not give it again.
-        given = loader.cursor.batch
+        given = loader.stream.step
         found = list(loader)
     assert keys(found) == reference(load(document), 1, 1, 0, BATCHES)[given:]
 

@@ -1,15 +1,15 @@
 """Readers for tests: the engine in this process, on any seat of any topology."""
 
-from wdspec.api import blueprint
+from runs import Listed
+
 from wdspec.planning.topology import Seat, Topology
-from wdspec.run.run import Run
 from wdspec.spec.load import load
 
 
 def reader_of(spec, topology=Topology(1, 1), rank=0):  # noqa: B008
     """The reader of one rank, for a spec that fixes no topology of its own."""
     seat = Seat(rank, topology.ranks)
-    return Run.of(blueprint(load(spec)), seat, topology.workers).reader()
+    return Listed.of(load(spec)).run(seat, topology.workers).reader()
 
 
 def names(samples):

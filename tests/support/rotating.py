@@ -1,4 +1,4 @@
-"""Stands in for torch's DataLoader under a Loader: its workers and their rotation, in this process."""
+"""Steps by workers that take turns as worker processes do, but in this process."""
 
 from __future__ import annotations
 
@@ -6,42 +6,75 @@ import pickle
 from collections import deque
 
 from wdspec.run.loader import Loader
+from wdspec.run.stats import Tally
+from wdspec.run.stream import Stream
+from wdspec.run.tasks import Pace, TaskReader, Tasks, deal_steps
 
 
-class Rotation:
-    """Asks W workers in turn, from worker 0 on at each `iter()`, and reads ahead of what it delivers.
+class _Steady(Pace):
+    """As many batches in a delivery as at the start."""
 
-    Every worker has its own copy of the dataset, made by pickling, and everything that crosses between processes
+    def note(self, delivery):
+        pass
+
+
+class Rotating:
+    """Asks W workers in turn, from worker 0 on at each start, and reads ahead of what it delivers.
+
+    Every worker has its own copy of the run, made by pickling, and everything that crosses between processes
     is pickled too. What was read ahead and not delivered when an iteration is left is lost, as with DataLoader.
     """
 
-    def __init__(self, dataset, sampler, workers, prefetch, persistent):
-        self.sampler, self.prefetch, self.persistent = sampler, prefetch, persistent
-        self.copies = [pickle.dumps(dataset) for _ in range(max(1, workers))]
-        self.num_workers, self.worker_init_fn = 0, None  # no processes
-        self.persistent_workers = True  # none to end
+    def __init__(self, run, workers, prefetch, persistent):
+        self.tally = Tally(run.slots)
+        self.tasks = Tasks(run, workers)
+        self.prefetch, self.persistent = prefetch, persistent
+        self.copies = [pickle.dumps(TaskReader(run)) for _ in range(workers)]
         self.workers = None
-        self._iterator = None  # what a Loader ends when it is closed
 
-    def __iter__(self):
+    @property
+    def requested(self):
+        return self.tasks.requested
+
+    def begin(self, work):
         if self.workers is None or not self.persistent:
             self.workers = [pickle.loads(copy) for copy in self.copies]
-        return self._deliver(self.workers)
+        self.tasks.start(work)
+        yield from deal_steps(self._deliver(self.workers), self.tasks, self.tally)
 
     def _deliver(self, workers):
         ahead = deque()
-        for n, task in enumerate(self.sampler):
+        for n, task in enumerate(self.tasks):
             ahead.append(pickle.dumps(workers[n % len(workers)][pickle.loads(pickle.dumps(task))]))
             if len(ahead) >= self.prefetch * len(workers):
                 yield pickle.loads(ahead.popleft())
         while ahead:
             yield pickle.loads(ahead.popleft())
 
+    def samples(self, work):
+        return None
 
-def rotating_loader(blueprint, seat, workers, prefetch=2, persistent=True, together=1):
-    """A Loader with so many workers, none of which is a process, and so many batches in a delivery."""
-    loader = Loader(blueprint, seat, workers)
-    loader._tasks.pace.steps = together
-    sampler = loader._loader.sampler
-    loader._loader = Rotation(loader._dataset, sampler, workers, prefetch, persistent)
+    def slots(self, noted):
+        return noted
+
+    def draw_by(self, segments):
+        self.tasks.segments = segments
+
+    def forget(self):
+        pass
+
+    def count(self):
+        pass
+
+    def close(self):
+        pass
+
+
+def rotating_loader(run, workers, prefetch=2, persistent=True, together=1):
+    """A Loader with this many workers, none of which is a process, and `together` batches in a delivery."""
+    loader = Loader(run, 0)
+    steps = Rotating(run, max(1, workers), prefetch, persistent)
+    steps.tasks.pace = _Steady()
+    steps.tasks.pace.steps = together
+    loader._stream = Stream(run, steps)
     return loader

@@ -4,9 +4,9 @@ import io
 import tarfile
 from pathlib import Path
 
-from wdspec.api import blueprint
+from runs import Listed
+
 from wdspec.planning.topology import Seat
-from wdspec.run.run import Run
 
 
 def write_shard(path, samples):
@@ -76,5 +76,5 @@ def keys(items):
 
 def reference(spec, ranks, workers, rank, count):
     """The keys of the first `count` batches of a rank, read in one process without a break."""
-    reader = Run.of(blueprint(spec), Seat(rank, ranks), workers).reader()
+    reader = Listed.of(spec).run(Seat(rank, ranks), workers).reader()
     return [[sample["__key__"] for sample in reader.batch(number)] for number in range(count)]

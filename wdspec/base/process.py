@@ -1,8 +1,10 @@
-"""What belongs to one process: values that its forked children must not share, and how many cores it may use."""
+"""What belongs to one process: values that its forked children must not share, its cores, its memory."""
 
 from __future__ import annotations
 
 import os
+import resource
+import sys
 import threading
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
@@ -70,3 +72,12 @@ class KeyedValues(Generic[K, T]):
 def cores() -> int:
     """Those that it is bound to, where the system can say; else all."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+MEMORY_UNIT = 1 if sys.platform == "darwin" else 1024
+"""The bytes in one unit of the memory that `getrusage` reports."""
+
+
+def memory_peak() -> int:
+    """The most memory that this process ever had, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MEMORY_UNIT

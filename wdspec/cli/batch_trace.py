@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from wdspec.api import blueprint
+from wdspec.api import list_readable_shards
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.progress import progress
 from wdspec.planning.topology import Seat, Topology
@@ -19,9 +19,9 @@ from wdspec.read.budget import Budget
 from wdspec.read.reader import Reader
 from wdspec.read.shard import Piece, ShardOpener
 from wdspec.read.transform import MapSteps, Process, SourceParts, Transform
-from wdspec.run.cursor import Cursor
-from wdspec.run.run import Blueprint, Run
-from wdspec.run.state import Checkpoint, check_undamaged, read_state
+from wdspec.run.position import Position
+from wdspec.run.run import Run, make_run
+from wdspec.run.state import check_undamaged
 from wdspec.spec.language.options import Elastic
 from wdspec.spec.language.values import MASK
 from wdspec.spec.spec import Spec
@@ -121,25 +121,23 @@ def trace_step(
         WdspecError: shards cannot be listed or read.
     """
     run_ranks, spec = _canonical(spec, ranks, workers, state)
-    listed = blueprint(spec)
-    run = Run.of(listed, Seat(0, 1), 1)
+    run = make_run(spec, list_readable_shards(spec), Seat(0, 1), 1)
     number = _number(run, step, epoch)
-    checkpoint = Checkpoint() if state is None else read_state(state, run)
-    is_skipped = number in Cursor(run, checkpoint).skipped
-    if checkpoint.batch > number:
-        checkpoint = _begun_anew(checkpoint)
-    cursor = Cursor(run, checkpoint)
-    scouting = Run(
-        Blueprint(spec, listed.shards, header_parts(spec, listed.parts), listed.counts), run.plan, run.seat
-    )
-    reader = scouting.reader()
+    position = Position() if state is None else Position.from_state(state, run)
+    is_skipped = number in position.all_skipped(run)
+    if (
+        position.step > number
+    ):  # the step lies before the state: from the start, with the shares that were set since
+        position = Position(shares=position.shares)
+    segments = run.segments(position.shares)
+    reader = replace(run, parts=header_parts(spec, run.parts)).reader()
     try:
-        reader.draw_by(cursor.segments)
-        reader.restore(cursor.table)
-        _go_to(reader, run, cursor.batch, number)
+        reader.draw_by(segments)
+        reader.restore(position.slots)
+        _go_to(reader, run, position.step, number)
         if decoded:
             reader, scout = run.reader(), reader
-            reader.draw_by(cursor.segments)
+            reader.draw_by(segments)
             reader.restore(scout.table())
             scout.close()
         samples = reader.batch(number)
@@ -147,12 +145,7 @@ def trace_step(
         reader.close()
     seat = Seat(0, run_ranks)
     seat.places(run.plan.topology, run.plan.batching.shared)
-    return Trace(number, run.epoch_of(number), list(_placed(samples, run_ranks, listed)), is_skipped)
-
-
-def _begun_anew(checkpoint: Checkpoint) -> Checkpoint:
-    """Where the run began, with the shares that were set since: a step lies before the state."""
-    return Checkpoint(shares=checkpoint.shares)
+    return Trace(number, run.epoch_of(number), list(_placed(samples, run_ranks, run)), is_skipped)
 
 
 def _canonical(
@@ -201,14 +194,14 @@ def _go_to(reader: Reader, run: Run, begun: int, number: int) -> None:
             bar.advance()
 
 
-def _placed(samples: list[dict[str, Any]], ranks: int, listed: Blueprint) -> Iterable[TracedSample]:
+def _placed(samples: list[dict[str, Any]], ranks: int, run: Run) -> Iterable[TracedSample]:
     each = len(samples) // ranks
     wanted: dict[tuple[str, str], set[str]] = {}
     for sample in samples:
         if sample.keys() >= _ORIGIN:
             wanted.setdefault((sample["__source__"], sample["__url__"]), set()).add(sample["__key__"])
     found = {
-        (source, url): _offsets(listed.parts[source], _shard(listed, source, url), keys)
+        (source, url): _offsets(run.parts[source], _shard(run, source, url), keys)
         for (source, url), keys in wanted.items()
     }
     for place, sample in enumerate(samples):
@@ -218,8 +211,8 @@ def _placed(samples: list[dict[str, Any]], ranks: int, listed: Blueprint) -> Ite
         yield TracedSample(place // each, place % each, source, key, url, index, offset, is_padding, sample)
 
 
-def _shard(listed: Blueprint, source: str, url: str) -> ShardUrl:
-    return next(shard for shard in listed.shards[source] if shard.text == url)
+def _shard(run: Run, source: str, url: str) -> ShardUrl:
+    return next(shard for shard in run.shards.lists[source] if shard.text == url)
 
 
 def _offsets(parts: SourceParts, shard: ShardUrl, keys: set[str]) -> dict[str, tuple[int, int]]:

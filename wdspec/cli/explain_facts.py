@@ -29,8 +29,8 @@ from wdspec.fields.decode import DecodeRules, FieldDecoder, Unpacked
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.blocks import CHUNK
 from wdspec.planning.plan import Plan, SourcePlan
-from wdspec.planning.seat import find_seat
-from wdspec.planning.topology import Seat, Topology, batching
+from wdspec.planning.plan import choose_batching as batching
+from wdspec.planning.topology import Seat, Topology, find_seat
 from wdspec.shards.shards import ListedSpec
 from wdspec.spec.language.functions import Call
 from wdspec.spec.language.steps import steps_in

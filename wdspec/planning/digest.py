@@ -11,16 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any
-
-from pydantic import BaseModel
 
 from wdspec.planning.passes import Pass
 from wdspec.planning.plan import Plan
 from wdspec.spec.effective import effective_etl
 from wdspec.spec.language.aistore import Etl
-from wdspec.spec.language.effects import DeclaredKey, declared_keys
+from wdspec.spec.language.effects import declared_keys, plain_value, stated_values
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl, UrlSequence
 
@@ -84,7 +81,7 @@ def describe_order(spec: Spec, plan: Plan) -> dict[str, Any]:
         "batch": plan.batching.per_slot if plan.batching.batched else None,
         "mix": plan.draw,
         **_mixing(plan),
-        **_stated(spec, "order", frozenset(IN_PLAN)),
+        **stated_values(spec, "order", frozenset(IN_PLAN)),
         **_mixes(spec),
         "sources": {
             source.name: {
@@ -94,7 +91,7 @@ def describe_order(spec: Spec, plan: Plan) -> dict[str, Any]:
                 "shuffle": source.delays.size,
                 "interleave": source.interleave,
                 **_choice_of_samples(options[source.name], spec),
-                **_stated(options[source.name], "order", frozenset(IN_SOURCE)),
+                **stated_values(options[source.name], "order", frozenset(IN_SOURCE)),
             }
             for source in plan.sources
         },
@@ -107,16 +104,16 @@ def describe_samples(spec: Spec) -> str:
     covered = frozenset(f"aistore.etl.{key.name}" for key in declared_keys(Etl))
     described: dict[str, Any] = {
         "": {key: getattr(spec, key) for key in _SAMPLES_OF_SPEC}
-        | _stated(spec, "samples", covered | {*_SAMPLES_OF_SPEC})
+        | stated_values(spec, "samples", covered | {*_SAMPLES_OF_SPEC})
     }
     for source in sources:
-        described[source.name] = {key: getattr(source, key) for key in _SAMPLES_OF_SOURCE} | _stated(
+        described[source.name] = {key: getattr(source, key) for key in _SAMPLES_OF_SOURCE} | stated_values(
             source, "samples", covered | {*_SAMPLES_OF_SOURCE}
         )
         if (etl := effective_etl(spec, source)) is not None:
-            described[source.name] |= _stated(etl, "samples", frozenset())
+            described[source.name] |= stated_values(etl, "samples", frozenset())
     # In JSON the order of the keys of a map, which are read by name alone, makes no difference.
-    return _hash(json.dumps(described, sort_keys=True, default=_plain))
+    return _hash(json.dumps(described, sort_keys=True, default=plain_value))
 
 
 def digest(description: dict[str, Any]) -> str:
@@ -191,43 +188,19 @@ def _choice_of_samples(source: Source, spec: Spec) -> dict[str, Any]:
         for holder in (source, spec):
             for key in declared_keys(type(holder)):
                 if key.affects is not None and key.affects.order_if_skipping:
-                    described[key.name] = _plain(getattr(holder, key.name))
+                    described[key.name] = plain_value(getattr(holder, key.name))
     return described
 
 
 def _mixes(spec: Spec) -> dict[str, Any]:
     """What nested mixes say that affects the order, beside what their sources' shares show."""
     stated = {
-        mix.name: _stated(mix, "order", frozenset(IN_SOURCE)) for each in spec.dataset for mix in each.mixes
+        mix.name: stated_values(mix, "order", frozenset(IN_SOURCE))
+        for each in spec.dataset
+        for mix in each.mixes
     }
     said = {name: values for name, values in stated.items() if values}
     return {"mixes": said} if said else {}
-
-
-def _stated(holder: BaseModel, effect: str, covered: frozenset[str]) -> dict[str, Any]:
-    """The keys with an effect that nothing else covers, where they are not the default."""
-    stated = ((key.name, key.stated(holder)) for key in _uncovered(type(holder), effect, covered))
-    return {name: _plain(values[0] if len(values) == 1 else values) for name, values in stated if values}
-
-
-@cache
-def _uncovered(model: type[BaseModel], effect: str, covered: frozenset[str]) -> tuple[DeclaredKey, ...]:
-    return tuple(
-        key
-        for key in declared_keys(model)
-        if key.affects is not None
-        and key.affects.what == effect
-        and not covered & {key.name, key.attributes[0]}
-    )
-
-
-def _plain(value: Any) -> Any:
-    """A value of a model as JSON has it."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def _hash(text: str) -> str:

@@ -242,3 +242,29 @@ class Draws:
 
     def _pick(self, points: UInt64Array) -> IntArray:
         return np.searchsorted(self._bounds, points, side="right")
+
+
+class ScheduledDraws:
+    """The draws of every slot where shares change: those of each segment's `Draws`, one after the other.
+
+    Args:
+        parts: one for each segment, the first beginning at batch 0.
+    """
+
+    def __init__(self, parts: Sequence[Draws]) -> None:
+        self._parts = parts
+        self.topology = parts[0].topology
+        self.block = max(part.block for part in parts)
+        """Draws worth computing at a time."""
+
+    def batches(self, rank: int, worker: int, first: int, count: int) -> IntArray:
+        """Sources of the batches m = first..first+count-1 of slot (rank, worker), shape (count, b)."""
+        found: list[IntArray] = []
+        m, end = first, first + count
+        for part, following in zip(self._parts, (*self._parts[1:], None), strict=True):
+            # The first batch m of canonical worker k that the next segment has: ⌈(J - k) / K⌉.
+            last = end if following is None else -((worker - following.start) // self.topology.workers)
+            if m < min(last, end):
+                found.append(part.batches(rank, worker, m, min(last, end) - m))
+                m = min(last, end)
+        return found[0] if len(found) == 1 else np.concatenate(found)

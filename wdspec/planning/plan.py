@@ -1,4 +1,8 @@
-"""The plan: everything that decides who reads what, when, as one frozen, picklable value."""
+"""The plan: everything that decides who reads what, when, as one frozen, picklable value.
+
+`make_plan` turns a spec, its shard lists and a topology into a `Plan`. A plan opens nothing, and the same arguments
+give the same plan on every machine.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,34 @@ from fractions import Fraction
 
 from wdspec.base.errors import UsageError
 from wdspec.planning.delays import Delays, lanes_of, shuffle_size
-from wdspec.planning.draws import Draws
+from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.passes import Pass, SourceCount, pass_order, plan_pass
 from wdspec.planning.shard_order import ShardOrder
-from wdspec.planning.shares import ScheduledDraws, ScheduleSegment, scheduled_shares, starting_batches
-from wdspec.planning.topology import Batching, Topology, batching, epoch_batches, slot_of_batch
+from wdspec.planning.shares import ScheduleSegment, scheduled_shares, starting_batches
+from wdspec.planning.topology import Topology
 from wdspec.spec.language.display import as_html
+from wdspec.spec.language.values import MOST_SAMPLES
 from wdspec.spec.spec import Spec
 from wdspec.urls.urls import ShardUrl
+
+
+@dataclass(frozen=True)
+class Batching:
+    """How samples are gathered into global steps, the same on every rank."""
+
+    per_slot: int
+    """b: samples one slot gives to one global batch; 1 without `batch`."""
+    global_size: int
+    """G = N·b: samples of one global batch over all canonical ranks."""
+    batched: bool
+    """False: the pipeline yields samples, one a canonical rank and step."""
+    accumulated: bool = False
+    """Whether a rank gets the samples of each of its canonical ranks as a batch of their own."""
+
+    @property
+    def shared(self) -> int:
+        """b where ranks may share what a slot gives to a batch, 1 where each item comes from one canonical rank."""
+        return self.per_slot if self.batched and not self.accumulated else 1
 
 
 @dataclass(frozen=True)
@@ -26,7 +50,7 @@ class SourcePlan:
     shards: Sequence[ShardUrl]
     """The frozen list; braces stay arithmetic, so a million shards cost a few hundred bytes."""
     share: Fraction
-    """Effective share of the whole mix; with a schedule the largest it ever has, which its delays and lanes go by."""
+    """Effective share of the whole mix; with a schedule the largest it ever has, which sets its delays and lanes."""
     order: ShardOrder
     delays: Delays
     samples: int | None
@@ -45,32 +69,32 @@ class Plan:
     draw: str
     """`mix.draw`; `pass` where nothing is drawn, since every sample comes once."""
     sources: tuple[SourcePlan, ...]
-    """Sources with a share above 0, by name: where they stand in the spec must have no say."""
+    """Sources with a share above 0, by name: their place in the spec must not matter."""
     off: tuple[str, ...]
     """Names of the sources whose share is 0."""
     epoch_batches: int | None
     """E, global batches in an epoch (each rank takes part in every one); None: endless."""
     finite: Pass | None = None
-    """With `epoch: pass`, who reads which sample; shares and draws then have no say."""
+    """With `epoch: pass`, who reads which sample; shares and draws then have no effect."""
     unit: str = "sample"
-    """`batch`: each global batch is of one source."""
+    """`batch`: each global batch comes from one source."""
     schedule: tuple[ScheduleSegment, ...] = ()
     """Where shares change, the segments, in order; empty where they stay."""
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        return self.table("plan", [])
+        return self.to_html("plan", [])
 
-    def table(self, title: str, more: list[tuple[str, str]]) -> str:
-        """The plan as HTML: a line of facts, and a table of the sources that are read."""
+    def to_html(self, title: str, more: Sequence[tuple[str, str]]) -> str:
+        """The plan as a line of facts and a table of the sources that are read, for a notebook."""
         topology, batching = self.topology, self.batching
-        said = [("ranks", f"{topology.ranks}"), ("workers", f"{topology.workers}")]
+        facts = [*more, ("ranks", f"{topology.ranks}"), ("workers", f"{topology.workers}")]
         if batching.batched:
-            said.append(("global batch", f"{batching.global_size:,}"))
+            facts.append(("global batch", f"{batching.global_size:,}"))
         if self.epoch_batches is not None:
-            said.append(("epoch", f"{self.epoch_batches * batching.global_size:,} samples"))
+            facts.append(("epoch", f"{self.epoch_batches * batching.global_size:,} samples"))
         columns = ("source", "shards", "share", "held for shuffling", "shards in turn")
-        lines: list[tuple[str, ...]] = [
+        rows: list[tuple[str, ...]] = [
             (
                 source.name,
                 f"{len(source.shards):,}",
@@ -80,7 +104,7 @@ class Plan:
             )
             for source in self.sources
         ]
-        return as_html(title, [*more, *said], columns, lines)
+        return as_html(title, facts, columns, rows)
 
     def draws(self) -> Draws | ScheduledDraws:
         """The draws of every slot."""
@@ -108,11 +132,11 @@ class Plan:
 
     @property
     def segments(self) -> tuple[ScheduleSegment, ...]:
-        """The parts of the stream in which shares stay; one, where they always do."""
+        """The parts of the stream with constant shares; one, where shares never change."""
         return self.schedule or (ScheduleSegment(0, tuple(source.share for source in self.sources)),)
 
     def mean_shares(self, batches: int) -> tuple[Fraction, ...]:
-        """The share of every source over the first so many global batches."""
+        """The share of every source over the first `batches` global batches."""
         total = [Fraction(0)] * len(self.sources)
         ends = [*(segment.start for segment in self.segments[1:]), batches]
         for segment, end in zip(self.segments, ends, strict=True):
@@ -132,7 +156,7 @@ class Plan:
         """E.
 
         Raises:
-            TypeError: the stream is endless, so that nothing has a length.
+            TypeError: the stream is endless and has no length.
         """
         if self.epoch_batches is None:
             raise TypeError(
@@ -151,16 +175,14 @@ class Plan:
             read[source.name] = [source.shards[source.order.entry(0, turn).shard] for turn in turns]
         return read
 
-    def begin(self, batch: int) -> int | None:
-        """J of the first batch of the pass that an iteration begins after the batches before J.
-
-        None without `epoch: pass`: the endless stream goes on.
-        """
-        return None if self.finite is None else -(-batch // self.finite.batches) * self.finite.batches
+    def pass_start(self, batch: int) -> int:
+        """J of the first batch of the pass that an iteration starts after the batches before J; only in a pass."""
+        assert self.finite is not None, "there is a pass only with `epoch: pass`"
+        return -(-batch // self.finite.batches) * self.finite.batches
 
     def slot_of_batch(self, batch: int) -> tuple[int, int]:
         """(k, m) of global batch J: canonical worker k serves it as its m-th batch; the same in every pass."""
-        return slot_of_batch(batch if self.finite is None else batch % self.finite.batches, self.topology)
+        return self.topology.slot_of_batch(batch if self.finite is None else batch % self.finite.batches)
 
 
 def make_plan(
@@ -169,7 +191,7 @@ def make_plan(
     topology: Topology,
     counts: Mapping[str, SourceCount] | None = None,
 ) -> Plan:
-    """Plans spec over topology.
+    """Plan a spec over a topology.
 
     Args:
         spec: the checked spec.
@@ -181,19 +203,19 @@ def make_plan(
         UsageError: the shares, the batch or the epoch do not fit together or the topology, or a source with
             a share above 0 has no shard.
     """
-    if spec.epoch is not None and spec.epoch.remainder is not None:
+    batching = choose_batching(spec, topology.ranks)
+    if spec.is_pass:
         assert counts is not None, "planning a pass takes the samples of every source"
-        return _make_pass(spec, shards, topology, counts, spec.epoch.remainder)
-    gathered = batching(spec, topology.ranks)
-    steps = scheduled_shares(spec, lambda source: len(shards[source.name]))
-    starts = starting_batches(steps, gathered.global_size)
-    shares = {name: max(step[name] for step in starts.values()) for name in steps[0][1]}
-    active = [source for source in spec.sources_by_name if shares[source.name]]
-    if spec.mix.draw == "round_robin":
-        shares = {source.name: Fraction(1, len(active)) for source in active}
+        return _plan_pass(spec, shards, topology, batching, counts)
+    starts = starting_batches(
+        scheduled_shares(spec, lambda source: len(shards[source.name])), batching.global_size
+    )
+    largest = {name: max(step[name] for step in starts.values()) for name in next(iter(starts.values()))}
+    active = [source for source in spec.sources_by_name if largest[source.name]]
     sources = []
     for source in active:
-        listed, share = shards[source.name], shares[source.name]
+        listed = shards[source.name]
+        share = Fraction(1, len(active)) if spec.mix.draw == "round_robin" else largest[source.name]
         if not len(listed):
             raise UsageError("the source has no shards", source=source.name)
         sources.append(
@@ -207,34 +229,34 @@ def make_plan(
                 interleave=lanes_of(source.interleave, share),
             )
         )
+    schedule = (
+        ScheduleSegment(start, tuple(step[source.name] for source in active))
+        for start, step in (starts.items() if spec.mix.schedule is not None else ())
+    )
     return Plan(
         seed=spec.seed,
         topology=topology,
-        batching=gathered,
+        batching=batching,
         draw=spec.mix.draw,
         sources=tuple(sources),
-        off=tuple(source.name for source in spec.sources if source not in active),
-        epoch_batches=epoch_batches(spec, gathered),
+        off=tuple(source.name for source in spec.sources if not largest[source.name]),
+        epoch_batches=count_epoch_batches(spec, batching),
         unit=spec.mix.unit,
-        schedule=()
-        if spec.mix.schedule is None
-        else tuple(
-            ScheduleSegment(start, tuple(step[source.name] for source in active))
-            for start, step in starts.items()
-        ),
+        schedule=tuple(schedule),
     )
 
 
-def _make_pass(
+def _plan_pass(
     spec: Spec,
     shards: Mapping[str, Sequence[ShardUrl]],
     topology: Topology,
+    batching: Batching,
     counts: Mapping[str, SourceCount],
-    remainder: str,
 ) -> Plan:
-    gathered = batching(spec, topology.ranks)
+    remainder = None if spec.epoch is None else spec.epoch.remainder
+    assert remainder is not None, "the spec has `epoch: pass`"
     counted = tuple(counts[source.name] for source in spec.sources_by_name)
-    finite = plan_pass(counted, topology, gathered.per_slot, remainder, spec.limit)
+    finite = plan_pass(counted, topology, batching.per_slot, remainder, spec.limit)
     total = sum(count.samples for count in counted)
     sources = [
         SourcePlan(
@@ -250,10 +272,66 @@ def _make_pass(
     return Plan(
         seed=spec.seed,
         topology=topology,
-        batching=gathered,
+        batching=batching,
         draw="pass",
         sources=tuple(sources),
         off=(),
         epoch_batches=finite.batches,
         finite=finite,
     )
+
+
+def choose_batching(spec: Spec, ranks: int) -> Batching:
+    """The batching of a spec over N canonical ranks.
+
+    Raises:
+        UsageError: `batch.global_size` is not divisible by N; the message lists the nearest sizes that are.
+    """
+    if spec.batch is None:
+        return Batching(1, ranks, batched=False)
+    if spec.batch.size is not None:
+        return Batching(spec.batch.size, spec.batch.size * ranks, True, spec.batch.accumulate)
+    size = spec.batch.global_size
+    assert size is not None, "validation checks that one of the two is given"
+    each, rest = divmod(size, ranks)
+    if rest:
+        below, above = each * ranks, (each + 1) * ranks
+        near = f"{below} or {above}" if below else str(above)
+        raise UsageError(f"batch.global_size {size} cannot be shared evenly by {ranks} ranks; use {near}")
+    if each > MOST_SAMPLES:
+        raise UsageError(
+            f"batch.global_size {size:,} has each of {ranks:,} ranks hold {each:,} samples at once; the limit is "
+            f"{MOST_SAMPLES:,}"
+        )
+    return Batching(each, size, True, spec.batch.accumulate)
+
+
+def count_epoch_batches(spec: Spec, batching: Batching) -> int | None:
+    """E, the global batches of an epoch: ⌊samples / G⌋, or as given; None for an endless stream.
+
+    An epoch is a cut of the endless stream. `limit` caps it.
+
+    Raises:
+        UsageError: the epoch is shorter than one global batch, or `limit` would end it inside one.
+    """
+    length: int | None = None
+    if spec.epoch is not None:
+        if spec.epoch.batches is not None:
+            length = spec.epoch.batches
+        elif spec.epoch.samples is not None:
+            length = spec.epoch.samples // batching.global_size
+            if not length:
+                raise UsageError(
+                    f"an epoch of {spec.epoch.samples} samples is shorter than one global batch of "
+                    f"{batching.global_size}; raise `epoch` or lower `batch`"
+                )
+    if spec.limit is None or (length is not None and length * batching.global_size <= spec.limit):
+        return length
+    cap, rest = divmod(spec.limit, batching.global_size)
+    if rest:
+        near = [str(whole * batching.global_size) for whole in (cap, cap + 1) if whole]
+        raise UsageError(
+            f"`limit: {spec.limit}` would end inside a global batch of {batching.global_size} samples, and all "
+            f"batches are whole; use {' or '.join(near)}, or `epoch: pass`, which pads the last batch"
+        )
+    return cap

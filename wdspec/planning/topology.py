@@ -1,22 +1,29 @@
-"""Slots: the unit of order. N canonical ranks × K canonical workers = N·K endless sample streams.
+"""Who takes part: the canonical topology, which fixes the order, and the seat of this process in the running job.
 
-Epoch lengths: a cut of the endless stream into equal runs of global batches.
+N canonical ranks × K canonical workers are N·K slots, the unit of order: each slot is an endless stream of samples. Any
+number of ranks that divides N (and of workers that divides K) reads the same slots, so the order of samples does not
+depend on it.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd, isqrt
+from typing import Any
 
 from wdspec.base.errors import UsageError
-from wdspec.spec.language.values import MOST_SAMPLES
 from wdspec.spec.spec import Spec
+
+_RANK_VARIABLES = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
 
 
 @dataclass(frozen=True)
 class Topology:
-    """The canonical topology, which fixes the order of a run whatever reads it."""
+    """The canonical topology, which fixes the order of a run no matter what reads it."""
 
     ranks: int = 1
     """N: data-parallel ranks."""
@@ -29,6 +36,18 @@ class Topology:
                 f"a topology needs at least one rank and one worker, not {self.ranks} × {self.workers}"
             )
 
+    @classmethod
+    def of(cls, spec: Spec, ranks: int, workers: int) -> Topology:
+        """The canonical topology of a spec: `elastic`, or else the ranks and workers that read it.
+
+        Args:
+            ranks: data-parallel ranks of the job.
+            workers: reading processes per rank; 0 reads in the rank's process.
+        """
+        if spec.elastic is not None:
+            return cls(spec.elastic.ranks, spec.elastic.workers)
+        return cls(ranks, max(1, workers))
+
     @property
     def slots(self) -> int:
         """S = N·K."""
@@ -38,16 +57,24 @@ class Topology:
         """The number of slot (c, k), in 0..S-1."""
         return rank * self.workers + worker
 
+    def slot_of_batch(self, batch: int) -> tuple[int, int]:
+        """(k, m) of global batch J: canonical worker k = J mod K serves it as its m-th batch, m = ⌊J/K⌋.
+
+        J counts through all epochs and never restarts, so every slot is read even where K does not divide the epoch.
+        """
+        m, k = divmod(batch, self.workers)
+        return k, m
+
     def most_read(self, ranks: int, per_slot: int = 1) -> int:
         """The most canonical ranks, whole or in part, that one of R ranks reads; R divides N·b (`Seat.places`).
 
-        Ranks begin at all multiples of g = gcd(N·b / R, b) of a canonical rank's places; the worst is the last of them.
+        Ranks start at all multiples of g = gcd(N·b / R, b) of a canonical rank's places; the worst is the last of them.
         """
         each = self.ranks * per_slot // ranks
         return -(-(per_slot - gcd(each, per_slot) + each) // per_slot)
 
     def check_workers(self, workers: int) -> None:
-        """Checks that W reading processes per rank can share the K canonical workers.
+        """Check that W reading processes per rank can share the K canonical workers.
 
         Raises:
             UsageError: W does not divide K; the message lists the numbers that do.
@@ -55,13 +82,13 @@ class Topology:
         if self.workers % max(1, workers):
             raise UsageError(
                 f"{workers} workers cannot share {self.workers} canonical workers evenly; "
-                f"use {_listed(legal_workers(self.workers))} (or 0)"
+                f"use {_join(legal_workers(self.workers))} (or 0)"
             )
 
 
 @dataclass(frozen=True)
 class Seat:
-    """Where one process group member sits in a run: rank r of R."""
+    """The place of this process in a data-parallel job: rank r of R."""
 
     rank: int = 0
     world_size: int = 1
@@ -73,7 +100,7 @@ class Seat:
             )
 
     def places(self, topology: Topology, per_slot: int = 1) -> range:
-        """This rank's places among the N·b of a global batch, which come canonical rank by canonical rank.
+        """This rank's places among the N·b of a global batch, which are ordered by canonical rank.
 
         Args:
             per_slot: b, where ranks may share a slot's part of a batch; 1 where they may not.
@@ -92,7 +119,7 @@ class Seat:
             )
             raise UsageError(
                 f"{self.world_size} ranks cannot share {what} evenly; run with a world size of {near} (of "
-                f"{_listed(legal)})"
+                f"{_join(legal)})"
             )
         return range(self.rank * each, (self.rank + 1) * each)
 
@@ -109,13 +136,82 @@ class Seat:
         return range(places.start // per_slot, -(-places.stop // per_slot))
 
 
+def find_seat(
+    rank: int | None = None, world_size: int | None = None, environ: Mapping[str, str] = os.environ
+) -> Seat:
+    """The data-parallel rank and world size.
+
+    In this order: the arguments (peers in tensor or pipeline parallelism pass the same rank), an initialised
+    torch.distributed, ``RANK``/``WORLD_SIZE``, ``SLURM_PROCID``/``SLURM_NTASKS``; else one process alone.
+
+    Raises:
+        UsageError: half of a pair is missing where it is needed, or not a number, the rank is out of range, or
+            torch.distributed and ``RANK``/``WORLD_SIZE`` contradict each other.
+    """
+    if rank is not None or world_size is not None:
+        if rank is None or world_size is None:
+            given, lacking = ("rank", "world_size") if world_size is None else ("world_size", "rank")
+            raise UsageError(f"`{given}` was given without `{lacking}`; give both, or neither")
+        return Seat(rank, world_size)
+    if distributed := initialised_distributed():
+        ours = Seat(distributed.get_rank(), distributed.get_world_size())
+        # Lightning starts its processes with WORLD_SIZE alone, which contradicts nothing.
+        whole = all(environ.get(name) for name in _RANK_VARIABLES[0])
+        theirs = (_seat_of_environment(environ, *_RANK_VARIABLES[0]) if whole else None) or ours
+        if ours != theirs:
+            raise UsageError(
+                f"torch.distributed says rank {ours.rank} of {ours.world_size}, but RANK/WORLD_SIZE say rank "
+                f"{theirs.rank} of {theirs.world_size}; pass rank= and world_size= of the data-parallel group"
+            )
+        return ours
+    for names in _RANK_VARIABLES:
+        if any(environ.get(name) for name in names) and (seat := _seat_of_environment(environ, *names)):
+            return seat
+    return Seat()
+
+
+def find_seat_in_mesh(mesh: Any, dim: str | Sequence[str]) -> Seat:
+    """The data-parallel place in a `DeviceMesh`; peers along its other dimensions have the same.
+
+    Args:
+        mesh: with named dimensions.
+        dim: the data-parallel dimension, or several, the slowest first, such as `("dp_replicate", "dp_shard")`.
+
+    Raises:
+        UsageError: the mesh has no such dimension, or this process is not in it.
+    """
+    names, wanted = mesh.mesh_dim_names or (), (dim,) if isinstance(dim, str) else tuple(dim)
+    coordinate = mesh.get_coordinate()
+    unknown = [name for name in wanted if name not in names]
+    if unknown or not wanted:
+        raise UsageError(
+            f"the mesh has no dimension {', '.join(map(repr, unknown)) or 'that is named'}; its dimensions are "
+            f"{', '.join(map(repr, names)) or 'without names'}: pass `dim=`, the one over which data is parallel"
+        )
+    if coordinate is None:
+        raise UsageError("this process is not in the mesh, so it has no part of the data")
+    rank, world_size = 0, 1
+    for name in wanted:
+        at, size = coordinate[names.index(name)], mesh.size(names.index(name))
+        rank, world_size = rank * size + at, world_size * size
+    return Seat(rank, world_size)
+
+
+def initialised_distributed() -> Any | None:
+    """torch.distributed, if the program has loaded and initialised it."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed
+
+
 def legal_world_sizes(ranks: int, per_slot: int = 1) -> list[int]:
     """The numbers R of ranks that can share N canonical ranks evenly, ascending; `per_slot` as for `Seat.places`."""
     return _divisors(ranks * per_slot)
 
 
 def legal_workers(workers: int) -> list[int]:
-    """The numbers W of reading processes per rank that can share K canonical workers, ascending, beside 0."""
+    """The numbers W of reading processes per rank that can share K canonical workers, ascending (0 always can)."""
     return _divisors(workers)
 
 
@@ -124,90 +220,22 @@ def _divisors(n: int) -> list[int]:
     return sorted({*small, *(n // d for d in small)})
 
 
-def _listed(numbers: list[int]) -> str:
+def _seat_of_environment(environ: Mapping[str, str], rank: str, world_size: str) -> Seat | None:
+    values = {name: environ[name] for name in (rank, world_size) if environ.get(name)}
+    if len(values) == 1:
+        (name,) = values
+        if name.startswith("SLURM_"):
+            return None  # inside `salloc`, only the number of tasks is set: not a step of the job
+        missing = world_size if name == rank else rank
+        raise UsageError(f"the environment has {name}={values[name]} but no {missing}; set both, or neither")
+    try:
+        return Seat(int(values[rank]), int(values[world_size]))
+    except ValueError as error:
+        if isinstance(error, UsageError):
+            raise
+        shown = ", ".join(f"{name}={value}" for name, value in values.items())
+        raise UsageError(f"not a rank and world size: {shown}") from None
+
+
+def _join(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
-
-
-def slot_of_batch(batch: int, topology: Topology) -> tuple[int, int]:
-    """(k, m) of global batch J: canonical worker k = J mod K serves it as its m-th batch, m = ⌊J/K⌋.
-
-    Counting J through epochs, never from 0 again, is what keeps every slot read when K does not divide
-    the epoch.
-    """
-    m, k = divmod(batch, topology.workers)
-    return k, m
-
-
-@dataclass(frozen=True)
-class Batching:
-    """How samples are gathered into global steps, the same on every rank."""
-
-    per_slot: int
-    """b: samples one slot gives to one global batch; 1 without `batch`."""
-    global_size: int
-    """G = N·b: samples of one global batch over all canonical ranks."""
-    batched: bool
-    """False: the pipeline yields samples, one a canonical rank and step."""
-    accumulated: bool = False
-    """Whether a rank gets the samples of each of its canonical ranks by themselves."""
-
-    @property
-    def shared(self) -> int:
-        """b where ranks may share what a slot gives to a batch, 1 where each item is of one canonical rank."""
-        return self.per_slot if self.batched and not self.accumulated else 1
-
-
-def batching(spec: Spec, ranks: int) -> Batching:
-    """The batching of spec over N canonical ranks.
-
-    Raises:
-        UsageError: `batch.global_size` is not divisible by N; the message lists divisors near by.
-    """
-    if spec.batch is None:
-        return Batching(1, ranks, batched=False)
-    if spec.batch.size is not None:
-        return Batching(spec.batch.size, spec.batch.size * ranks, True, spec.batch.accumulate)
-    size = spec.batch.global_size
-    assert size is not None, "the spec room checks that one of the two is given"
-    each, rest = divmod(size, ranks)
-    if rest:
-        below, above = each * ranks, (each + 1) * ranks
-        near = f"{below} or {above}" if below else str(above)
-        raise UsageError(f"batch.global_size {size} cannot be shared evenly by {ranks} ranks; use {near}")
-    if each > MOST_SAMPLES:
-        raise UsageError(
-            f"batch.global_size {size:,} has each of {ranks:,} ranks hold {each:,} samples at once; the limit is "
-            f"{MOST_SAMPLES:,}"
-        )
-    return Batching(each, size, True, spec.batch.accumulate)
-
-
-def epoch_batches(spec: Spec, batching: Batching) -> int | None:
-    """E, the global batches of an epoch: ⌊samples / G⌋, or as given; None for an endless stream.
-
-    `limit` caps it.
-
-    Raises:
-        UsageError: the epoch is shorter than one global batch, or would end by `limit` inside one.
-    """
-    length: int | None = None
-    if spec.epoch is not None:
-        if spec.epoch.batches is not None:
-            length = spec.epoch.batches
-        elif spec.epoch.samples is not None:
-            length = spec.epoch.samples // batching.global_size
-            if not length:
-                raise UsageError(
-                    f"an epoch of {spec.epoch.samples} samples is shorter than one global batch of "
-                    f"{batching.global_size}; raise `epoch` or lower `batch`"
-                )
-    if spec.limit is None or (length is not None and length * batching.global_size <= spec.limit):
-        return length
-    cap, rest = divmod(spec.limit, batching.global_size)
-    if rest:
-        near = [str(whole * batching.global_size) for whole in (cap, cap + 1) if whole]
-        raise UsageError(
-            f"`limit: {spec.limit}` would end inside a global batch of {batching.global_size} samples, and all "
-            f"batches are whole; use {' or '.join(near)}, or `epoch: pass`, which pads the last batch"
-        )
-    return cap

@@ -1,8 +1,7 @@
-"""Samples into batches: a dict of tensors, collated where the samples were read.
+"""Samples into batches: what the training loop gets, collated where the samples were read.
 
-What a batch is made of samples by.
-
-The values of one field → what a batch has of them: stacked, listed, padded, nested, or by a function.
+`build_collate` chooses, once, the function that turns the samples of a step into a batch: plain stacking, columns as
+`collate` and `ragged` of the spec ask for, or a user function.
 """
 
 from __future__ import annotations
@@ -22,10 +21,133 @@ from wdspec.read.randomness import GlobalGenerators
 from wdspec.read.transform import Sample, built, missing_field, present
 from wdspec.spec.language.batch import Batch, Collation, FieldCollation
 
-Columns = dict[str, Any]
+Column = Callable[[str, list[Any], Sequence[Sample]], Any]
+"""(field, its values, the samples they belong to) -> what the batch has of them."""
+Collate = Callable[[Sequence[Sample], int], Any]
+"""(samples, the place of the first one in the order of the run, over all ranks) -> batch."""
+
+_LISTED = frozenset({str, bytes, bytearray, dict, list, type(None)})
+"""Types that stay a list: they are not numbers."""
 
 
-def collate(samples: Sequence[Sample]) -> Columns:
+def build_collate(batch: Batch, entries: tuple[str, ...] | None, folder: str = "", seed: int = 0) -> Collate:
+    """The function that makes a batch of samples.
+
+    Args:
+        batch: the spec's `batch`.
+        entries: the spec's `to_tuple`.
+        folder: the spec's, where user functions are looked for first.
+        seed: the spec's.
+    """
+    if entries is None and batch.collate is None and batch.ragged == "error":
+        return stack_samples
+    return BatchMaker(batch, entries, folder, seed)
+
+
+def stack_samples(samples: Sequence[Sample], place: int = 0) -> dict[str, Any]:
+    """A dict of field -> `strict_column`, in the order of the first sample's fields.
+
+    Raises:
+        FieldError: samples that do not have the same fields, or values of a field that do not stack.
+    """
+    return {name: strict_column(name, values, samples) for name, values in _values_by_field(samples).items()}
+
+
+class BatchMaker:
+    """Samples → a dict of field → column, or a tuple of columns with `to_tuple`; or what a user function makes.
+
+    User functions are imported with the first batch, in the process that makes it. What they draw from torch, numpy and
+    `random` follows from the seed and the batch's place in the order.
+
+    Args:
+        seed: the spec's.
+
+    Raises:
+        FieldError: samples that do not have the same fields, or values of a field that do not make a column.
+        SpecError: a function cannot be imported; `collate` names a field that does not exist.
+    """
+
+    def __init__(
+        self, batch: Batch, entries: tuple[str, ...] | None, folder: str = "", seed: int = 0
+    ) -> None:
+        self._batch = batch
+        self._entries = entries
+        self._folder = folder
+        self._seed = seed
+        self._key = key64(seed, "collate")
+
+    def __call__(self, samples: Sequence[Sample], place: int = 0) -> Any:
+        """The batch whose first sample has this place in the order of the run, over all ranks."""
+        if self._generators is None:
+            return self._make(samples)
+        with self._generators:
+            self._generators.seed(random64(self._key, place))
+            return self._make(samples)
+
+    @cached_property
+    def _generators(self) -> GlobalGenerators | None:
+        """What is lent to the user functions to draw from; None without user functions."""
+        if not self._collation.functions:
+            return None
+        generators = GlobalGenerators()
+        generators.seed_random_too()
+        return generators
+
+    def _make(self, samples: Sequence[Sample]) -> Any:
+        entries, columns = self._entries, self._columns
+        if self._whole is not None:
+            return self._whole(
+                list(samples) if entries is None else [as_tuple(sample, entries) for sample in samples]
+            )
+        if entries is not None:
+            rows = [as_tuple(sample, entries) for sample in samples]
+            names = [entry.split(";")[0] for entry in entries]
+            self._check(names)
+            return tuple(
+                columns.get(name, self._other)(name, list(values), samples)
+                for name, values in zip(names, zip(*rows, strict=True), strict=True)
+            )
+        found = _values_by_field(samples)
+        self._check(samples[0])
+        return {name: columns.get(name, self._other)(name, values, samples) for name, values in found.items()}
+
+    @property
+    def _collation(self) -> Collation:
+        return self._batch.collate or Collation()
+
+    @cached_property
+    def _whole(self) -> Any:
+        """The user function of all samples, if there is one."""
+        call = self._collation.call
+        return None if call is None else built(call, "collate", {}, self._folder)
+
+    @cached_property
+    def _other(self) -> Column:
+        """What makes the columns of fields that the spec does not mention."""
+        return loose_column if self._batch.ragged == "list" else strict_column
+
+    @cached_property
+    def _columns(self) -> dict[str, Column]:
+        ragged = self._batch.ragged if isinstance(self._batch.ragged, tuple) else ()
+        listed = {name: FieldCollation(way="list") for name in ragged}
+        return {
+            name: column_of(how, self._folder) for name, how in {**listed, **self._collation.fields}.items()
+        }
+
+    def _check(self, names: Sequence[str] | Sample) -> None:
+        for name in self._columns:
+            if name not in names:
+                key = "collate" if name in self._collation.fields else "ragged"
+                known = ", ".join(name for name in names if not name.startswith("__")) or "no fields"
+                raise SpecError(
+                    f"`batch: {{{key}: …}}` names the field `{name}`, but a sample has {known}; name one of those"
+                )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BatchMaker, (self._batch, self._entries, self._folder, self._seed)
+
+
+def collate(samples: Sequence[Sample]) -> dict[str, Any]:
     """A dict of field -> values stacked along a new first axis, in the order of the first sample's fields.
 
     See `stack` for what becomes a tensor. `__key__`, `__url__` and `__source__` are lists of text.
@@ -33,15 +155,18 @@ def collate(samples: Sequence[Sample]) -> Columns:
     Raises:
         FieldError: the samples do not have the same fields; lists them by source.
     """
+    return {name: stack(values) for name, values in _values_by_field(samples).items()}
+
+
+def _values_by_field(samples: Sequence[Sample]) -> dict[str, list[Any]]:
+    """Field -> its value in each sample, in the order of the first sample's fields."""
     first = samples[0]
+    if set(map(len, samples)) != {len(first)}:
+        raise unlike(samples)
     try:
-        batch = {name: stack([sample[name] for sample in samples]) for name in first}
+        return {name: [sample[name] for sample in samples] for name in first}
     except KeyError:
         raise unlike(samples) from None
-    width = len(first)
-    if any(len(sample) != width for sample in samples):
-        raise unlike(samples)
-    return batch
 
 
 def stack(values: list[Any]) -> Any:
@@ -73,53 +198,6 @@ def stack(values: list[Any]) -> Any:
             except TypeError:  # torch has no such type: long doubles
                 return values
     return values
-
-
-def as_tuple(sample: Sample, entries: Sequence[str]) -> tuple[Any, ...]:
-    """The sample's fields in the order of `to_tuple`; of alternatives `a;b` the first present."""
-    values = []
-    for entry in entries:
-        if (name := present(entry, sample)) is None:
-            raise missing_field(entry, sample)
-        values.append(sample[name])
-    return tuple(values)
-
-
-def unlike(samples: Sequence[Sample]) -> FieldError:
-    """The error for sources that deliver different fields, with the `rename` that would make them alike."""
-    layouts: dict[str, list[str]] = {}
-    for sample in samples:
-        names = [name for name in sample if not name.startswith("__")]
-        known = layouts.setdefault(sample.get("__source__", "?"), names)
-        if set(known) != set(names):
-            return FieldError(
-                f"samples of one source differ in their fields ({_name_fields(known)}; {_name_fields(names)}), so they "
-                "cannot be batched; ask for the fields with `fields`, and set `missing: skip` or `none`",
-                source=sample.get("__source__"),
-                url=sample.get("__url__"),
-                key=sample.get("__key__"),
-            )
-    lines = [f"  {source}: {_name_fields(names)}" for source, names in layouts.items()]
-    (_, wanted), *others = layouts.items()
-    advice = []
-    for source, names in others:
-        lacking = [name for name in wanted if name not in names]
-        surplus = [name for name in names if name not in wanted]
-        if lacking and len(lacking) == len(surplus):
-            pairs = ", ".join(f"{new}: {old}" for new, old in zip(lacking, surplus, strict=True))
-            advice.append(f"  in {source}: rename: {{{pairs}}}")
-    remedy = "perhaps:\n" + "\n".join(advice) if advice else "use `rename` and `fields` to make them alike"
-    return FieldError("sources with different fields cannot be batched:\n" + "\n".join(lines) + f"\n{remedy}")
-
-
-def _name_fields(names: Sequence[str]) -> str:
-    return ", ".join(sorted(names)) or "no fields"
-
-
-Column = Callable[[str, list[Any], "Sequence[dict[str, Any]]"], Any]
-"""(field, its values, the samples that they are of) -> what the batch has of them."""
-_LISTED = frozenset({str, bytes, bytearray, dict, list, type(None)})
-"""What stays a list: no number of it is meant."""
 
 
 def strict_column(field: str, values: list[Any], samples: Sequence[dict[str, Any]]) -> Any:
@@ -164,6 +242,47 @@ def column_of(collation: FieldCollation, folder: str) -> Column:
         assert padding is not None, "`pad` says how"
         return _placed(lambda values: pad(values, padding))
     return {"stack": strict_column, "list": _list_column, "nested": _placed(_nested)}[collation.way]
+
+
+def as_tuple(sample: Sample, entries: Sequence[str]) -> tuple[Any, ...]:
+    """The sample's fields in the order of `to_tuple`; of alternatives `a;b` the first present."""
+    values = []
+    for entry in entries:
+        if (name := present(entry, sample)) is None:
+            raise missing_field(entry, sample)
+        values.append(sample[name])
+    return tuple(values)
+
+
+def unlike(samples: Sequence[Sample]) -> FieldError:
+    """The error for sources that deliver different fields, with the `rename` that would make them alike."""
+    layouts: dict[str, list[str]] = {}
+    for sample in samples:
+        names = [name for name in sample if not name.startswith("__")]
+        known = layouts.setdefault(sample.get("__source__", "?"), names)
+        if set(known) != set(names):
+            return FieldError(
+                f"samples of one source differ in their fields ({_name_fields(known)}; {_name_fields(names)}), so they "
+                "cannot be batched; ask for the fields with `fields`, and set `missing: skip` or `none`",
+                source=sample.get("__source__"),
+                url=sample.get("__url__"),
+                key=sample.get("__key__"),
+            )
+    lines = [f"  {source}: {_name_fields(names)}" for source, names in layouts.items()]
+    (_, wanted), *others = layouts.items()
+    advice = []
+    for source, names in others:
+        lacking = [name for name in wanted if name not in names]
+        surplus = [name for name in names if name not in wanted]
+        if lacking and len(lacking) == len(surplus):
+            pairs = ", ".join(f"{new}: {old}" for new, old in zip(lacking, surplus, strict=True))
+            advice.append(f"  in {source}: rename: {{{pairs}}}")
+    remedy = "perhaps:\n" + "\n".join(advice) if advice else "use `rename` and `fields` to make them alike"
+    return FieldError("sources with different fields cannot be batched:\n" + "\n".join(lines) + f"\n{remedy}")
+
+
+def _name_fields(names: Sequence[str]) -> str:
+    return ", ".join(sorted(names)) or "no fields"
 
 
 def unstackable(field: str, values: Sequence[Any], samples: Sequence[dict[str, Any]]) -> FieldError:
@@ -262,104 +381,3 @@ def _nested(values: list[Any]) -> Any:
         raise FieldError(
             f"torch makes no nested tensor of {', '.join(dict.fromkeys(map(described, tensors)))}: {error}"
         ) from error
-
-
-class BatchMaker:
-    """Samples → a dict of field → column, or a tuple of columns with `to_tuple`; or what the user's function makes.
-
-    Functions of the user's are imported with the first batch, in the process that makes it. What they draw from torch,
-    numpy and `random` follows from the seed and the batch's place in the order.
-
-    Args:
-        seed: the spec's.
-
-    Raises:
-        FieldError: samples that do not have the same fields, or values of a field that do not make a column.
-        SpecError: a function cannot be imported; `collate` names a field that there is not.
-    """
-
-    def __init__(
-        self, batch: Batch, entries: tuple[str, ...] | None, folder: str = "", seed: int = 0
-    ) -> None:
-        self._batch = batch
-        self._entries = entries
-        self._folder = folder
-        self._seed = seed
-        self._key = key64(seed, "collate")
-
-    def __call__(self, samples: Sequence[Sample], place: int = 0) -> Any:
-        """The batch whose first sample has this place in the order of the run, over all ranks."""
-        if self._generators is None:
-            return self._make(samples)
-        with self._generators:
-            self._generators.seed(random64(self._key, place))
-            return self._make(samples)
-
-    @cached_property
-    def _generators(self) -> GlobalGenerators | None:
-        """What is lent to the user's functions to draw from; None where there are none."""
-        if not self._collation.functions:
-            return None
-        generators = GlobalGenerators()
-        generators.seed_random_too()
-        return generators
-
-    def _make(self, samples: Sequence[Sample]) -> Any:
-        entries, columns = self._entries, self._columns
-        if self._whole is not None:
-            return self._whole(
-                list(samples) if entries is None else [as_tuple(sample, entries) for sample in samples]
-            )
-        if entries is not None:
-            rows = [as_tuple(sample, entries) for sample in samples]
-            names = [entry.split(";")[0] for entry in entries]
-            self._check(names)
-            return tuple(
-                columns.get(name, self._other)(name, list(values), samples)
-                for name, values in zip(names, zip(*rows, strict=True), strict=True)
-            )
-        first = samples[0]
-        width = len(first)
-        if set(map(len, samples)) != {width}:
-            raise unlike(samples)
-        self._check(first)
-        try:
-            values = {name: [sample[name] for sample in samples] for name in first}
-        except KeyError:
-            raise unlike(samples) from None
-        return {name: columns.get(name, self._other)(name, values[name], samples) for name in first}
-
-    @property
-    def _collation(self) -> Collation:
-        return self._batch.collate or Collation()
-
-    @cached_property
-    def _whole(self) -> Any:
-        """The user's function of the samples, if there is one."""
-        call = self._collation.call
-        return None if call is None else built(call, "collate", {}, self._folder)
-
-    @cached_property
-    def _other(self) -> Column:
-        """What makes the columns of fields that nothing is said of."""
-        return loose_column if self._batch.ragged == "list" else strict_column
-
-    @cached_property
-    def _columns(self) -> dict[str, Column]:
-        ragged = self._batch.ragged if isinstance(self._batch.ragged, tuple) else ()
-        listed = {name: FieldCollation(way="list") for name in ragged}
-        return {
-            name: column_of(how, self._folder) for name, how in {**listed, **self._collation.fields}.items()
-        }
-
-    def _check(self, names: Sequence[str] | Sample) -> None:
-        for name in self._columns:
-            if name not in names:
-                key = "collate" if name in self._collation.fields else "ragged"
-                known = ", ".join(name for name in names if not name.startswith("__")) or "no fields"
-                raise SpecError(
-                    f"`batch: {{{key}: …}}` names the field `{name}`, but a sample has {known}; name one of those"
-                )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return BatchMaker, (self._batch, self._entries, self._folder, self._seed)

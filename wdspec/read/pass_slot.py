@@ -1,4 +1,4 @@
-"""One slot of a finite pass: the samples at its positions, in batches, with padding where there is none."""
+"""One slot of a finite pass (`epoch: pass`): the samples at its positions, in batches, padded at the end."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from typing import Any
 
 from wdspec.base.errors import ShardError
 from wdspec.planning.delays import ReleaseOrder
+from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.passes import Pass, PassSegment
 from wdspec.read.shard import Piece
 from wdspec.read.transform import LiveSource, Process, Sample
 from wdspec.spec.language.values import MASK
 from wdspec.storage.ahead import Ahead
+from wdspec.stores.local import LocalFiles
 
 
 class PassReading:
-    """Reads the positions of a pass in one process, for as many slots as need it.
+    """Reads the positions of a pass in one process, for all its slots.
 
-    The same sample at the same position comes out whoever reads it: what is random in it is keyed by its
-    position in the source.
+    The sample at a position does not depend on what reads it: whatever is random in it is keyed by its position in the
+    source.
     """
 
     def __init__(self, finite: Pass, sources: Sequence[LiveSource]) -> None:
@@ -31,9 +33,9 @@ class PassReading:
         self._process: dict[int, Process] = {}
 
     def samples(self, first: int, stop: int, at: int, slot: int) -> Iterator[Sample | None]:
-        """The samples of the positions first..stop-1, from number `at` on; None in the place of a lost one.
+        """Yield the samples of the positions first..stop-1, from number `at` on; None in place of a lost one.
 
-        With `shuffle`, those of one source come out by delays that are keyed by the slot.
+        With `shuffle`, those of one source are yielded by delays that are keyed by the slot.
         """
         for segment in self.finite.segments(first, stop):
             length = segment.stop - segment.first
@@ -69,7 +71,7 @@ class PassReading:
         return self._process[source]
 
     def _raw(self, segment: PassSegment) -> Iterator[Sample | None]:
-        """The raw samples of some positions of a source, one or None for each."""
+        """Yield the raw samples of some positions of a source, one or None for each."""
         count = self.finite.counts[segment.source]
         turn, index = count.find(segment.first)
         position = segment.first
@@ -81,12 +83,12 @@ class PassReading:
                 position, turn, index = until, turn + 1, 0
 
     def _shard(
-        self, source: int, turn: int, first: int, stop: int, ahead: Ahead, more: bool
+        self, source: int, turn: int, first: int, stop: int, ahead: Ahead | LocalFiles, more: bool
     ) -> Iterator[Sample | None]:
-        """The raw samples first..stop-1 of a turn's shard, one or None for each.
+        """Yield the raw samples first..stop-1 of a turn's shard, one or None for each.
 
-        An error is reported by whoever reads the samples that it costs. Before the shard's last sample is given
-        it is checked that nothing but the end comes behind it: after it nobody may ask for more.
+        An error is reported by the slot that reads the samples it costs. Before the shard's last sample is yielded, it
+        is checked that only the end follows it: nothing may be read after it.
         """
         live, count = self.sources[source], self.finite.counts[source]
         plan, budget = live.plan, live.budget
@@ -134,7 +136,7 @@ class PassReading:
                     report()
                     yield from [None] * (min(index, stop) - at)
                     at = min(index, stop)
-                errors.clear()  # those before the first sample are somebody else's
+                errors.clear()  # those before the first sample belong to another slot
                 if index == at < stop:
                     if index in lost:
                         errors.append(ShardError(_TORN, key=raw["__key__"]))
@@ -153,16 +155,16 @@ class PassReading:
                 yield from [None] * (stop - at)
 
 
-class PassStream:
-    """The samples of slot (c, k), read b at a time from any batch on.
+class PassSlot:
+    """The samples of slot (c, k) in a pass, read b at a time from any batch on: a `Slot`.
 
-    It has no state: where it stands follows from the number of the batch. An iterator that is at the right
-    place already is kept.
+    It has no state: its position follows from the number of the batch. An iterator that is at the right place already
+    is kept.
     """
 
-    def __init__(self, reading: PassReading, spare: Callable[[], Sample], rank: int, worker: int) -> None:
+    def __init__(self, reading: PassReading, first: Callable[[], Sample], rank: int, worker: int) -> None:
         finite = reading.finite
-        self._reading, self._spare = reading, spare
+        self._reading, self._first = reading, first
         self._slot = finite.topology.slot(rank, worker)
         self._range = finite.slot_range(rank, worker)
         self._size = finite.per_slot
@@ -182,31 +184,39 @@ class PassStream:
         if m == self._last:
             for source in self._reading.sources:
                 source.budget.passes += 1
-        real: Sample | None = None
+        first: Sample | None = None
         for sample in taken:
             if sample is not None:
                 sample[MASK] = True
-                real = real or sample
-        if real is not None and len(taken) == self._size and None not in taken:
+                first = first or sample
+        if first is not None and len(taken) == self._size and None not in taken:
             return taken  # type: ignore[return-value]  # there is no None in it
-        padding = self._spare() if real is None else real
+        padding = self._first() if first is None else first
         taken += [None] * (self._size - len(taken))
         return [{**padding, MASK: False} if sample is None else sample for sample in taken]
+
+    def skip(self, m: int) -> None:
+        """Raise: `Run.check_skippable` refuses to skip steps of a pass."""
+        raise AssertionError("a pass gives every sample once")
+
+    def draw_by(self, draws: Draws | ScheduledDraws) -> None:
+        """Raise: `checked_shares` refuses to set shares in a pass."""
+        raise AssertionError("nothing is drawn in a pass")
 
     def pack(self) -> bytes:
         """No state."""
         return b""
 
     def close(self) -> None:
-        """Closes the open shard."""
+        """Close the open shard."""
         self._samples, self._next = iter(()), -1
 
 
-class Spare:
-    """The first sample of a pass, for batches that hold nothing else; looked for when first asked for."""
+class FirstSample:
+    """The first sample of a pass, to pad batches that have no other; read when first asked for."""
 
     def __init__(self, finite: Pass, sources: Sequence[LiveSource]) -> None:
-        # With budgets of its own: whoever has these positions counts what is skipped there.
+        # With budgets of its own: the slot that has these positions counts what is skipped there.
         own = [replace(source, budget=source.budget.without_log()) for source in sources]
         self._reading = PassReading(finite, own)
         self._sample: Sample | None = None

@@ -42,11 +42,6 @@ current = _Current()
 """The sample that this thread is working on; set by `Transform` around the user's functions."""
 
 
-def slot_key(seed: int, source: str, slot: int) -> int:
-    """The key of all that is random in the samples of one source in one slot: `scale`, and `sample_rng`."""
-    return key64(seed, "transform", source, slot)
-
-
 def sample_rng(sample: Mapping[str, Any], name: str = "") -> np.random.Generator:
     """A random generator of the sample's own, for functions that a spec names in `map` or `select`.
 

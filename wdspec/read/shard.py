@@ -25,6 +25,7 @@ from wdspec.spec.language.samples import KeyRule
 from wdspec.spec.language.values import Format
 from wdspec.storage.ahead import Ahead
 from wdspec.storage.storage import Storage
+from wdspec.stores.local import LocalFiles
 from wdspec.stores.watchdog import open_watched
 from wdspec.urls.urls import ShardUrl
 
@@ -63,6 +64,8 @@ class ShardOpener:
     """Of all shards, or ``auto`` to go by the name of each."""
     may_be_empty: bool = False
     """Whether a shard without anything in it is no error."""
+    is_local: bool = False
+    """Whether all shards are plain local paths, which need no rewriting, no store and no reading ahead."""
     is_by_headers: bool = False
     """Whether samples come without fields, or with the sizes of those that are asked for: their data is not read."""
 
@@ -71,7 +74,7 @@ class ShardOpener:
         piece: Piece,
         *,
         on_error: Callable[[ShardError], None],
-        ahead: Ahead | None = None,
+        ahead: Ahead | LocalFiles | None = None,
         told: Callable[[int], object] | None = None,
     ) -> RawSamples:
         """Opens a piece of a shard, for the caller to close.
@@ -88,9 +91,9 @@ class ShardOpener:
         field_of = no_field if self.is_by_headers else self.fields.field_of
         return self.samples(piece, field_of, on_error, ahead or self.ahead(), told)
 
-    def ahead(self) -> Ahead:
-        """What a reader of this source opens its shards through, to have the next ones fetched meanwhile."""
-        return Ahead(self.storage)
+    def ahead(self) -> Ahead | LocalFiles:
+        """What a reader of this source opens its shards through, so that the next ones are fetched meanwhile."""
+        return LocalFiles(self.storage.environment.directory) if self.is_local else Ahead(self.storage)
 
     @property
     def headers(self) -> ShardOpener:
@@ -102,7 +105,7 @@ class ShardOpener:
         piece: Piece,
         field_of: Callable[[str], str | None],
         on_error: Callable[[ShardError], None],
-        ahead: Ahead,
+        ahead: Ahead | LocalFiles,
         told: Callable[[int], object] | None = None,
     ) -> RawSamples:
         """As a call, with other fields than the source's: `field_of` as for `RawSamples`."""

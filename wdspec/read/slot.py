@@ -1,26 +1,50 @@
-"""One slot: the unit of order. It asks the draws for its next source, and that source's stream for the sample."""
+"""One slot, the unit of order: its draws name the source of each sample, and that source's stream gives the sample."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
-from wdspec.planning.draws import Draws
+from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.plan import Plan
-from wdspec.planning.shares import ScheduledDraws
 from wdspec.planning.stream_state import StreamState, unpack_slot
 from wdspec.read.source import SourceStream
 from wdspec.read.transform import LiveSource, Sample
 
 
-class SlotStream:
-    """The endless stream of slot (c, k), read b samples at a time.
+class Slot(Protocol):
+    """What a reader needs of a slot: an endless one, one after a stage, or one of a finite pass."""
+
+    def take(self, m: int) -> list[Sample]:
+        """The slot's m-th batch: b samples."""
+        ...
+
+    def skip(self, m: int) -> None:
+        """Move past the slot's m-th batch; its samples are decoded only where that cannot be avoided."""
+        ...
+
+    def draw_by(self, draws: Draws | ScheduledDraws) -> None:
+        """Take later batches by other draws."""
+        ...
+
+    def pack(self) -> bytes:
+        """The state after the last batch taken."""
+        ...
+
+    def close(self) -> None:
+        """Close all open shards."""
+        ...
+
+
+class EndlessSlot:
+    """The endless stream of slot (c, k), read b samples at a time: a `Slot`.
 
     Args:
         plan: the plan.
         sources: its sources, in its order.
         draws: the plan's draws.
         rank, worker: c and k.
-        state: the packed state to go on from; None begins afresh.
+        state: the packed state to resume from; None starts afresh.
     """
 
     def __init__(
@@ -35,88 +59,90 @@ class SlotStream:
         slot = plan.topology.slot(rank, worker)
         states = unpack_slot(state) if state else [StreamState()] * len(sources)
         self._streams = [
-            SourceStream(source, slot, begun) for source, begun in zip(sources, states, strict=True)
+            SourceStream(source, slot, start) for source, start in zip(sources, states, strict=True)
         ]
-        self._given = [iter(stream) for stream in self._streams]
-        self._next: list[Callable[[], Sample]] = [given.__next__ for given in self._given]
+        self._iterators = [iter(stream) for stream in self._streams]
+        self._next: list[Callable[[], Sample]] = [samples.__next__ for samples in self._iterators]
         self._packed: list[bytes | bytearray] = [b""] * len(self._streams)
-        self._changed = set(range(len(self._streams)))
-        """Sources that were read since they were packed, beside those drawn since: of many only a few, at each step."""
+        self._unpacked = set(range(len(self._streams)))
+        """Sources read since they were packed, besides those in `_ahead`: a step reads few of many sources."""
         self._state = b""
         self._rank, self._worker = rank, worker
         self._per_slot = plan.batching.per_slot
-        # Draws ahead, from batch `_first` on; one flat list, since thousands of small ones keep the collector busy.
-        self._first, self._ahead = 0, [0][:0]
-        self._noted = self._drawn = 0
-        """Up to where in `_ahead` the sources drawn are packed, and up to where they are read."""
-        self.draw_by(draws)
+        self._start_drawing(draws)
+
+    def _start_drawing(self, draws: Draws | ScheduledDraws) -> None:
+        self._draws, self._rows = draws, max(1, draws.block // self._per_slot)
+        self._first = 0
+        self._ahead: list[int] = []
+        """Draws ahead, from batch `_first` on: one flat list, as thousands of small ones keep the collector busy."""
+        self._packed_upto = self._drawn_upto = 0
+        """Up to where in `_ahead` the drawn sources are packed, and up to where they are read."""
 
     def draw_by(self, draws: Draws | ScheduledDraws) -> None:
-        """Takes the batches that come by other draws."""
-        self._changed.update(self._ahead[self._noted : self._drawn])
-        self._draws, self._rows = draws, max(1, draws.block // self._per_slot)
-        self._first, self._ahead = 0, []
-        self._noted = self._drawn = 0
+        """Take later batches by other draws."""
+        self._unpacked.update(self._ahead[self._packed_upto : self._drawn_upto])
+        self._start_drawing(draws)
 
     def take(self, m: int) -> list[Sample]:
         """The slot's m-th batch: b samples."""
-        at, b = self._look_ahead(m), self._per_slot
-        self._drawn = at + b
+        start = self._look_ahead(m)
+        self._drawn_upto = stop = start + self._per_slot
         take = self._next
-        return [take[source]() for source in self._ahead[at : at + b]]
+        return [take[source]() for source in self._ahead[start:stop]]
 
-    def pass_over(self, m: int) -> None:
-        """Goes on behind the slot's m-th batch, whose samples are not finished where that can be avoided."""
+    def skip(self, m: int) -> None:
+        """Move past the slot's m-th batch; its samples are decoded only where that cannot be avoided."""
         for stream in self._streams:
-            stream.passes(True)
+            stream.set_skipping(True)
         try:
             self.take(m)
         finally:
             for stream in self._streams:
-                stream.passes(False)
+                stream.set_skipping(False)
 
     def one_by_one(self, m: int) -> Iterator[Sample]:
-        """The samples of the batches from m on, of one sample each; after each the slot stands behind it.
+        """The samples of the batches from m on, of one sample each; after each the slot is at the next one.
 
-        What `take` gives, without its calls, which take as long as half the reading of a small sample.
+        The same as `take`, without its calls, which take as long as half the reading of a small sample.
         """
-        if len(self._streams) == 1:
-            return self._given[0]
-        return self._drawn_one_by_one(m)
+        return self._iterators[0] if len(self._streams) == 1 else self._draw_one_by_one(m)
 
-    def _drawn_one_by_one(self, m: int) -> Iterator[Sample]:
+    def _draw_one_by_one(self, m: int) -> Iterator[Sample]:
         take = self._next
         while True:
-            at = self._look_ahead(m)
+            upto = self._look_ahead(m)
             ahead = self._ahead
-            for self._drawn, source in enumerate(ahead[at:], at + 1):
+            for source in ahead[upto:]:
+                upto += 1
+                self._drawn_upto = upto
                 m += 1
                 yield take[source]()
                 if self._ahead is not ahead:  # other shares were set
                     break
 
     def _look_ahead(self, m: int) -> int:
-        """Where the draws of batch m begin in `_ahead`."""
-        at = (m - self._first) * self._per_slot
-        if not 0 <= at < len(self._ahead):
-            self._changed.update(self._ahead[self._noted : self._drawn])
-            self._first, self._noted, at = m, 0, 0
+        """Where the draws of batch m start in `_ahead`."""
+        start = (m - self._first) * self._per_slot
+        if not 0 <= start < len(self._ahead):
+            self._unpacked.update(self._ahead[self._packed_upto : self._drawn_upto])
+            self._first, self._packed_upto, start = m, 0, 0
             self._ahead = self._draws.batches(self._rank, self._worker, m, self._rows).ravel().tolist()
-        return at
+        return start
 
     def pack(self) -> bytes:
         """The state after the last batch taken."""
         if len(self._streams) == 1:
             return bytes(self._streams[0].pack())
-        if self._noted != self._drawn or self._changed:
-            for source in self._changed.union(self._ahead[self._noted : self._drawn]):
+        if self._packed_upto != self._drawn_upto or self._unpacked:
+            for source in self._unpacked.union(self._ahead[self._packed_upto : self._drawn_upto]):
                 self._packed[source] = self._streams[source].pack()
-            self._changed.clear()
-            self._noted = self._drawn
+            self._unpacked.clear()
+            self._packed_upto = self._drawn_upto
             self._state = b"".join(self._packed)
         return self._state
 
     def close(self) -> None:
-        """Closes all open shards."""
+        """Close all open shards."""
         for stream in self._streams:
             stream.close()

@@ -11,7 +11,7 @@ from wdspec.base.errors import ShardError
 from wdspec.planning.delays import ReleaseOrder
 from wdspec.planning.stream_state import Lane, StreamState, write_last
 from wdspec.read.lanes import Lanes
-from wdspec.read.transform import LiveSource, Sample, passing
+from wdspec.read.transform import LiveSource, Sample, build_skipping
 
 log = logging.getLogger("wdspec")
 
@@ -33,7 +33,7 @@ class SourceStream:
         self._plan, self._slot, self._budget = plan, slot, source.budget
         self._delays, self._key = plan.delays, plan.delays.key(slot)
         self._finish = self._process = source.process(slot)
-        self._passed = passing(self._finish, source.budget, source.parts.chooses)
+        self._source = source
         self._stretches = state.stretches
         width = next((each.lanes for each in state.stretches if each.until > state.ordinal), plan.interleave)
         self._lanes = Lanes(source, slot, state.turn, state.lanes, width, self._note_ended)
@@ -83,9 +83,11 @@ class SourceStream:
     def __iter__(self) -> Iterator[Sample]:
         return self._ordered() if self._is_ordered else self._shuffled()
 
-    def passes(self, passes: bool) -> None:
-        """Whether the samples that come are passed over from here on, so that nobody has to finish them."""
-        self._process = self._passed if passes else self._finish
+    def set_skipping(self, skipping: bool) -> None:
+        """Whether the samples from here on belong to a step that is skipped, so that they need not be finished."""
+        self._process = self._finish
+        if skipping:
+            self._process = build_skipping(self._finish, self._budget, self._source.parts.chooses)
 
     def close(self) -> None:
         """Closes the open shards."""
@@ -101,7 +103,8 @@ class SourceStream:
         lanes = self._lanes
         while True:
             while (run := lanes.run()) is not None:
-                for self._read, raw in enumerate(run, self._read + 1):  # noqa: B020 - where the stream stands
+                for raw in run:
+                    self._read += 1
                     sample = self._process(raw, self._read)
                     if sample is not None:
                         self._gave = True

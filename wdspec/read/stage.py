@@ -1,9 +1,9 @@
-"""One slot behind a stage: a function of the user's own from iterator to iterator, which may hold samples back.
+"""One slot after a stage: a user function from iterator to iterator, which may hold samples back.
 
-Nobody can save what a generator holds, and a state holds no samples. So the stage's input ends after `every` samples:
-the stage gives what it held back, nothing is left in it, and that is a *point* to go on from. A state is the state of
-the slot at the last point, how many batches it had read there, and how many samples the stage has given since; a
-resumed run reads on from the point, and leaves out that many.
+No one can save what a generator holds, and a state holds no samples. So the stage's input ends after `every` samples:
+the stage yields what it held back, nothing is left in it, and that is a *point* to resume from. A state is the state of
+the slot at the last point, how many batches it had read there, and how many samples the stage has yielded since; a
+resumed run reads again from the point, and leaves out that many.
 """
 
 from __future__ import annotations
@@ -12,98 +12,107 @@ import logging
 from collections.abc import Callable, Iterator
 
 from wdspec.base.errors import SpecError, UsageError
+from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.keys import key64, random64
+from wdspec.planning.plan import Plan
 from wdspec.planning.stream_state import StreamState, pack_slot, unpack_slot
 from wdspec.read.randomness import GlobalGenerators
-from wdspec.read.slot import SlotStream
-from wdspec.read.transform import Sample
+from wdspec.read.slot import EndlessSlot
+from wdspec.read.transform import Sample, built
+from wdspec.spec.language.functions import Call, StageOption
 
 log = logging.getLogger("wdspec")
 
-Stage = Callable[[Iterator[Sample]], Iterator[Sample]]
 _BARREN = 20
-"""Points in a row without a sample, after which a stage is given up."""
+"""Consecutive points without a sample, after which a stage is given up."""
 
 
 class StagedSlot:
-    """The stream of a slot after a stage, read b samples at a time: what `SlotStream` is without one.
+    """The stream of a slot after a stage, read b samples at a time: a `Slot`.
 
     Args:
-        open: makes the slot's stream from its state.
-        per_slot: b.
-        every: samples from one point to the next; a multiple of b.
-        number: of the slot.
-        state: the packed state to go on from; None begins afresh.
+        stage: the stage, as the spec names it.
+        folder: the spec's, where the function is looked for first.
+        plan: the plan.
+        rank, worker: c and k of the slot.
+        open: opens the slot before the stage from its state.
+        generators: lent to the function to draw from; None where other threads draw from them, too.
+        state: the packed state to resume from; None starts afresh.
     """
 
     def __init__(
         self,
-        open: Callable[[bytes | None], SlotStream],
-        stage: Stage,
-        name: str,
-        *,
-        per_slot: int,
-        every: int,
-        seed: int,
-        number: int,
+        stage: StageOption,
+        folder: str,
+        plan: Plan,
+        rank: int,
+        worker: int,
+        open: Callable[[bytes | None], EndlessSlot],
         generators: GlobalGenerators | None,
         state: bytes | None,
     ) -> None:
-        *states, stood = unpack_slot(state) if state else [StreamState()]
+        number, self._per_slot = plan.topology.slot(rank, worker), plan.batching.per_slot
+        *states, point = unpack_slot(state) if state else [StreamState()]
         self._slot = open(pack_slot(states) if states else None)
-        self._stage, self._name = stage, name
-        self._per_slot, self._batches = per_slot, every // per_slot
-        self._next = stood.turn
+        self._stage = built(Call(call=stage.call, args=stage.args), "stage", {}, folder)
+        self._name = stage.call
+        self._batches = -(-stage.every // self._per_slot)
+        """Batches from one point to the next."""
+        self._next = point.turn
         """The slot's next batch of input."""
-        self._key, self._generators = key64(seed, "stage", number), generators
+        self._key, self._generators = key64(plan.seed, "stage", number), generators
         if generators is not None:
             generators.seed_random_too()
-        self._given, self._skipped = 0, stood.ordinal
+        self._yielded, self._repeated = 0, point.ordinal
         self._point = (self._slot.pack(), self._next)
-        if self._skipped:
+        if self._repeated:
             log.info(
                 "the stage %s goes on from its last point: slot %d takes %d samples again, and leaves them out",
-                name,
+                self._name,
                 number,
-                self._skipped,
+                self._repeated,
             )
         self._outputs = self._run()
 
     def take(self, m: int) -> list[Sample]:
         """The next b samples; they come in order, whatever m is."""
-        while self._skipped:
+        while self._repeated:
             next(self._outputs)
-            self._skipped -= 1
+            self._repeated -= 1
         return [next(self._outputs) for _ in range(self._per_slot)]
 
-    def pass_over(self, m: int) -> None:
-        """Goes on behind the next b samples, which the stage has to make."""
+    def skip(self, m: int) -> None:
+        """Move past the next b samples, which the stage has to make."""
         self.take(m)
+
+    def draw_by(self, draws: Draws | ScheduledDraws) -> None:
+        """Raise: `checked_shares` refuses to set shares before a stage."""
+        raise AssertionError("shares cannot be set before a stage")
 
     def pack(self) -> bytes:
         """The state after the last batch taken."""
         slot, at = self._point
         states = unpack_slot(slot)
-        return pack_slot([*states, StreamState(at, self._given + self._skipped)])
+        return pack_slot([*states, StreamState(at, self._yielded + self._repeated)])
 
     def close(self) -> None:
-        """Closes all open shards."""
+        """Close all open shards."""
         self._slot.close()
 
     def _run(self) -> Iterator[Sample]:
         barren = 0
         while True:
-            self._point, self._given = (self._slot.pack(), self._next), 0
+            self._point, self._yielded = (self._slot.pack(), self._next), 0
             until = self._next + self._batches
             for sample in self._checked(self._stage(self._input(until))):
-                self._given += 1
+                self._yielded += 1
                 yield sample
             if self._next != until:
                 raise UsageError(
                     f"`stage: {self._name}` ended before its input: it must take every sample, and give those that it "
                     "wants; the input ends by itself"
                 )
-            barren = 0 if self._given else barren + 1
+            barren = 0 if self._yielded else barren + 1
             if barren == _BARREN:
                 raise UsageError(
                     f"`stage: {self._name}` gave nothing for {_BARREN * self._batches * self._per_slot:,} samples"

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from wdspec.base.errors import FieldError, SpecError
 from wdspec.base.user_code import check_arguments, import_function
@@ -24,15 +25,17 @@ from wdspec.fields.expect import UnexpectedValueError, expectation_step
 from wdspec.fields.samples import SampleFields
 from wdspec.fields.scale import Scaling
 from wdspec.fields.unpack import UserDecoderError
-from wdspec.planning.keys import random64, uniform
+from wdspec.planning.keys import key64, random64, uniform
 from wdspec.planning.plan import SourcePlan
 from wdspec.read.budget import Budget
-from wdspec.read.randomness import GlobalGenerators, SampleAtWork, current, slot_key
+from wdspec.read.randomness import GlobalGenerators, current
 from wdspec.read.shard import ShardOpener
 from wdspec.spec.language.expect import ExpectedField
 from wdspec.spec.language.functions import Call
 from wdspec.spec.language.options import Errors
 from wdspec.spec.language.values import SkipCause
+from wdspec.spec.spec import Source, Spec
+from wdspec.storage.storage import Storage
 
 Step = Callable[[dict[str, Any]], "dict[str, Any] | None"]
 """From sample to sample; None for one that is dropped, and counted."""
@@ -42,10 +45,14 @@ class MapSteps:
     """The steps of `map` in this process, for all sources and slots: each object is built once."""
 
     def __init__(self, lends: bool = True) -> None:
-        self.generators = GlobalGenerators() if lends else None
-        """What is lent to the functions to draw from; None where other threads draw from it, too."""
+        self._lends = lends
         self._functions: dict[str, Callable[..., Any]] = {}
         self._made: dict[str, Any] = {}
+
+    @functools.cached_property
+    def generators(self) -> GlobalGenerators | None:
+        """The generators lent to the functions to draw from; None where other threads draw from them, too."""
+        return GlobalGenerators() if self._lends else None
 
     def step(self, call: Call, folder: str = "") -> Step:
         """The step of one entry of `map`.
@@ -162,6 +169,20 @@ Process = Callable[[Sample, int], "Sample | None"]
 """(raw sample, its ordinal in the slot's source) -> sample, or None when it was dropped, and counted."""
 
 
+class _Failure(NamedTuple):
+    """Why a sample could not be made, and in which stage."""
+
+    error: Exception
+    stage: SkipCause
+
+    @property
+    def cause(self) -> SkipCause:
+        """What `errors: {skip: …}` calls it: user decoders run while decoding, expectations after `map`."""
+        if isinstance(self.error, UserDecoderError):
+            return "map"
+        return "decode" if isinstance(self.error, UnexpectedValueError) else self.stage
+
+
 @dataclass(frozen=True)
 class Transform:
     """What happens to each sample of a source; names only, so that it pickles and imports nothing."""
@@ -179,88 +200,101 @@ class Transform:
     need: tuple[str, ...] = ()
     """Fields that the spec's `to_tuple` asks for and that only `map` may have made."""
     expect: Mapping[str, ExpectedField] | None = None
-    """What the source's fields are to be, by name, where its own steps end."""
+    """What the source's fields must be, by name, after the source's own steps."""
     thorough: bool = False
-    """Whether that is looked at to the last element of large arrays."""
+    """Whether every element of large arrays is checked against `expect`."""
     missing: str = "error"
     folder: str = ""
-    """The spec's, where the user's functions are looked for first."""
+    """The spec's, where user functions are looked for first."""
 
     @property
     def has_functions(self) -> bool:
-        """Whether functions of the user's are part of it, which may draw."""
+        """Whether it calls user functions, which may draw random numbers."""
         return self.select is not None or bool(self.maps) or bool(self.fields.rules.functions)
 
     def build(
         self, budget: Budget, seed: int, slot: int, maps: MapSteps, shards: ShardOpener | None = None
     ) -> Process:
-        """The function of one slot, with the user's functions imported.
+        """The function of one slot, with the user functions imported.
 
         Args:
-            shards: what the samples are read by, if a sample that cannot be decoded is to be read again from its store
-                where a copy may be at fault.
+            shards: what the samples are read with, if a sample that cannot be decoded is to be read again from its
+                store where a cached copy may be at fault.
 
         Raises:
-            SpecError: a function cannot be imported, or is none.
+            SpecError: a function cannot be imported, or is not callable.
         """
-        fields, scaling, dropped = self.fields, self.scaling, budget.dropped
-        draws = fields.rules.draw
+        dropped, key = budget.dropped, key64(seed, "transform", budget.source, slot)
         generators = maps.generators if self.has_functions else None
-        steps, project = self._user_steps(budget, maps), self._projection(budget)
-        key = slot_key(seed, budget.source, slot)
+        stages = self._stages(budget, key, maps)
 
-        def process(raw: Sample, ordinal: int, of_store: bool = False) -> Sample | None:
-            cause: SkipCause = "decode"
-            selected = dropped["select"]
+        def attempt(raw: Sample, ordinal: int) -> Sample | _Failure | None:
             if generators is not None:
                 generators.seed(random64(key, ordinal) ^ _GLOBALS)
-            try:
-                if scaling is None and not draws:
-                    sample = fields(raw)
-                else:
-                    numbers = partial(uniform, random64(key, ordinal))
-                    factor = None if scaling is None else scaling.factor(numbers(0), numbers(1))
-                    sample = fields(raw, factor, numbers)
+            sample: Sample | None = raw
+            for stage, step in stages:
+                try:
+                    sample = step(sample, ordinal)
+                except Exception as error:
+                    return _Failure(error, stage)
                 if sample is None:
-                    dropped["missing"] += 1
-                    return None
-                if steps:
-                    cause = "map"
-                    sample = _mapped(steps, sample, (key, ordinal, raw["__url__"]))
-                if generators is not None and generators.strayed():
-                    dropped["select"] = selected
-                    return process(raw, ordinal, of_store)
-                if sample is None:
-                    return None
-                cause = "decode"
-                if project is not None:
-                    sample = project(sample)
-                    if sample is None:
-                        return None
-            except Exception as error:
-                if generators is not None and generators.strayed():
-                    dropped["select"] = selected
-                    return process(raw, ordinal, of_store)
-                if shards is not None and cause == "decode":
-                    if of_store:
-                        shards.settle(raw, is_damaged=False)
-                    undamaged = shards.undamaged(raw, error)
-                    if undamaged is not None:
-                        return process(undamaged, ordinal, of_store=True)
-                if isinstance(error, UserDecoderError):
-                    cause = "map"
-                elif isinstance(error, UnexpectedValueError):
-                    cause = "decode"
-                budget(error, cause, url=raw["__url__"], key=raw["__key__"])
-                return None
-            if of_store and shards is not None:
-                shards.settle(raw, is_damaged=True)
-            budget.delivered += 1
+                    break
             return sample
 
-        if scaling is None and not draws and not steps and project is None and generators is None:
-            return _decoding(fields, budget, process)
+        def make(raw: Sample, ordinal: int) -> Sample | _Failure | None:
+            if generators is None:
+                return attempt(raw, ordinal)
+            before = Counter(dropped)
+            outcome = attempt(raw, ordinal)
+            if generators.strayed():
+                # A function drew from `random` before it was seeded: make the sample again, with `random` seeded.
+                dropped.clear()
+                dropped.update(before)
+                outcome = attempt(raw, ordinal)
+            return outcome
+
+        def process(raw: Sample, ordinal: int) -> Sample | None:
+            outcome = make(raw, ordinal)
+            if shards is not None and isinstance(outcome, _Failure) and outcome.stage == "decode":
+                stored = shards.undamaged(raw, outcome.error)
+                if stored is not None:
+                    outcome = make(stored, ordinal)
+                    failed_again = isinstance(outcome, _Failure) and outcome.stage == "decode"
+                    shards.settle(stored, is_damaged=not failed_again)
+            if isinstance(outcome, _Failure):
+                budget(outcome.error, outcome.cause, url=raw["__url__"], key=raw["__key__"])
+                return None
+            if outcome is not None:
+                budget.delivered += 1
+            return outcome
+
+        if generators is None and len(stages) == 1 and self.scaling is None and not self.fields.rules.draw:
+            return _decode_only(self.fields, budget, process)
         return process
+
+    def _stages(
+        self, budget: Budget, key: int, maps: MapSteps
+    ) -> list[tuple[SkipCause, Callable[[Any, int], Sample | None]]]:
+        """The steps of a sample in order, each with the cause that its errors are counted under."""
+        fields, scaling, dropped = self.fields, self.scaling, budget.dropped
+
+        def decode(raw: Sample, ordinal: int) -> Sample | None:
+            if scaling is None and not fields.rules.draw:
+                sample = fields(raw)
+            else:
+                numbers = partial(uniform, random64(key, ordinal))
+                factor = None if scaling is None else scaling.factor(numbers(0), numbers(1))
+                sample = fields(raw, factor, numbers)
+            if sample is None:
+                dropped["missing"] += 1
+            return sample
+
+        stages: list[tuple[SkipCause, Callable[[Any, int], Sample | None]]] = [("decode", decode)]
+        if steps := self._user_steps(budget, maps):
+            stages.append(("map", partial(_run_user_steps, steps, key)))
+        if self.keep is not None or self.need:
+            stages.append(("decode", self._projection(budget)))
+        return stages
 
     def _user_steps(self, budget: Budget, maps: MapSteps) -> list[Step]:
         """`select` and `map`, with the tags in their place between the source's own and the spec's."""
@@ -273,13 +307,11 @@ class Transform:
             steps.append(expectation_step(self.expect, self.thorough))
         return steps + [maps.step(call, self.folder) for call in self.maps[self.own_maps :]]
 
-    def _projection(self, budget: Budget) -> Step | None:
-        """The spec's `fields`, and the check of what `to_tuple` needs; None where there is neither."""
+    def _projection(self, budget: Budget) -> Callable[[Sample, int], Sample | None]:
+        """The spec's `fields`, and the check of what `to_tuple` needs."""
         keep, missing = self.keep, self.missing
-        if keep is None and not self.need:
-            return None
 
-        def project(sample: Sample) -> Sample | None:
+        def project(sample: Sample, ordinal: int) -> Sample | None:
             if keep is None:
                 kept = dict(sample)
             else:
@@ -300,30 +332,30 @@ class Transform:
         return project
 
 
-def passing(process: Process, budget: Budget, chooses: bool) -> Process:
-    """What is done with samples of a slot that are passed over, in place of `process`.
+def build_skipping(process: Process, budget: Budget, chooses: bool) -> Process:
+    """What replaces `process` for the samples of steps that are skipped: they are counted, and not finished.
 
     Args:
-        chooses: whether it takes `process` to know which samples are dropped: those use up no draw.
+        chooses: whether only `process` can tell which samples are dropped: those use up no draw.
     """
     dropped = budget.dropped
 
-    def pass_over(raw: Sample, ordinal: int) -> Sample:
+    def skip(raw: Sample, ordinal: int) -> Sample:
         dropped["skip"] += 1
         return raw
 
-    def choose(raw: Sample, ordinal: int) -> Sample | None:
+    def process_and_skip(raw: Sample, ordinal: int) -> Sample | None:
         sample = process(raw, ordinal)
         if sample is not None:
             budget.delivered -= 1
             dropped["skip"] += 1
         return sample
 
-    return choose if chooses else pass_over
+    return process_and_skip if chooses else skip
 
 
-def _decoding(fields: SampleFields, budget: Budget, process: Process) -> Process:
-    """The function of a slot where samples are decoded, and nothing else; `process` is for what cannot be decoded."""
+def _decode_only(fields: SampleFields, budget: Budget, process: Process) -> Process:
+    """The function of a slot where samples are only decoded; `process` takes those that cannot be."""
     dropped, in_place = budget.dropped, fields.in_place
 
     def decode(raw: Sample, ordinal: int) -> Sample | None:
@@ -339,7 +371,7 @@ def _decoding(fields: SampleFields, budget: Budget, process: Process) -> Process
             else:
                 sample = raw
         except Exception:
-            return process(raw, ordinal)  # again, and what is wrong is dealt with
+            return process(raw, ordinal)  # raises again, or skips
         if sample is None:
             dropped["missing"] += 1
         else:
@@ -349,15 +381,16 @@ def _decoding(fields: SampleFields, budget: Budget, process: Process) -> Process
     return decode
 
 
-def _mapped(steps: Sequence[Step], sample: Sample | None, at_work: SampleAtWork) -> Sample | None:
+def _run_user_steps(steps: Sequence[Step], key: int, sample: Sample, ordinal: int) -> Sample | None:
     """The sample after `select` and `map`, which may ask for its `sample_rng`."""
-    current.sample = at_work
+    current.sample = key, ordinal, sample["__url__"]
+    result: Sample | None = sample
     try:
         for step in steps:
-            if sample is None:
+            if result is None:
                 break
-            sample = step(sample)
-        return sample
+            result = step(result)
+        return result
     finally:
         current.sample = None
 
@@ -379,6 +412,32 @@ def missing_field(entry: str, sample: Sample) -> FieldError:
 
 
 @dataclass(frozen=True)
+class FieldDemand:
+    """Which fields of a source's samples are used after decoding."""
+
+    required: tuple[str, ...]
+    """Fields asked for that only the shard can provide: checked when a sample's layout is first met."""
+    late: tuple[str, ...]
+    """Fields asked for that `map` or a tag may add: checked after those."""
+    only: tuple[str, ...] | None
+    """The only fields that anything can look at, if that is known: all others are not even decoded."""
+
+    @classmethod
+    def of(cls, spec: Spec, source: Source) -> FieldDemand:
+        """What the steps of a spec use of a source."""
+        entries = (*(spec.fields or ()), *(spec.to_tuple or ()))
+        asked = tuple(entry for entry in entries if not entry.startswith("__"))
+        has_maps = bool(source.map or spec.map)
+        may_be_added = has_maps or any(name in source.tags for entry in asked for name in entry.split(";"))
+        delivered = spec.to_tuple or spec.fields
+        checks_fields = source.expect is not None and bool(source.expect.fields)
+        only = None
+        if delivered and not may_be_added and source.select is None and not checks_fields:
+            only = tuple(entry for entry in delivered if not entry.startswith("__"))
+        return cls((), asked, only) if may_be_added else cls(asked, (), only)
+
+
+@dataclass(frozen=True)
 class SourceParts:
     """How to read one source; describes only, and pickles."""
 
@@ -386,15 +445,56 @@ class SourceParts:
     transform: Transform
     errors: Errors
 
+    @classmethod
+    def of(cls, spec: Spec, source: Source, storage: Storage, is_local: bool = False) -> SourceParts:
+        """How a source of a spec is read.
+
+        Args:
+            is_local: whether all its shards are plain local paths.
+        """
+        demand = FieldDemand.of(spec, source)
+        fields = SampleFields.of(
+            source,
+            allow=spec.allow,
+            required=demand.required,
+            only=demand.only,
+            secure=storage.environment.secure,
+            folder=spec.folder,
+        )
+        transform = Transform(
+            fields=fields,
+            scaling=None if source.scale is None else Scaling(*source.scale, source.scaleprob),
+            select=source.select,
+            maps=(*source.map, *spec.map),
+            own_maps=len(source.map),
+            tags=source.tags or None,
+            keep=spec.fields,
+            need=demand.late,
+            expect=None if source.expect is None else source.expect.fields,
+            missing=source.missing,
+            folder=spec.folder,
+        )
+        opener = ShardOpener(
+            source=source.name,
+            storage=storage,
+            fields=fields,
+            key=source.key,
+            lenient_end=source.tar.end == "lenient",
+            format=source.format,
+            may_be_empty=source.empty == "allow",
+            is_local=is_local,
+        )
+        return cls(opener, transform, source.errors)
+
     @property
     def chooses(self) -> bool:
-        """Whether it takes the samples themselves to know which of them are left out."""
+        """Whether only the samples themselves can tell which of them are left out."""
         return self.transform.select is not None or self.transform.missing == "skip" or bool(self.errors.skip)
 
 
 @dataclass(frozen=True)
 class LiveSource:
-    """A source at work in one process, for all slots that read it."""
+    """A source that is being read in one process, for all slots that read it."""
 
     plan: SourcePlan
     parts: SourceParts
@@ -403,10 +503,10 @@ class LiveSource:
     seed: int
 
     def process(self, slot: int) -> Process:
-        """What makes samples of the raw ones of a slot.
+        """What turns the raw samples of a slot into samples.
 
         Raises:
-            SpecError: a function that the spec names cannot be imported, or is none.
+            SpecError: a function that the spec names cannot be imported, or is not callable.
         """
         parts = self.parts
         return parts.transform.build(self.budget, self.seed, slot, self.maps, parts.open)

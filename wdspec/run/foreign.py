@@ -1,20 +1,18 @@
 """A spec's dataset inside the workers of a DataLoader that is not ours: torch's own, or torchdata's.
 
-Such a DataLoader asks its W workers in turn, from worker 0 on whenever iteration starts. So worker w gives the
+Such a DataLoader asks its W workers in turn, from worker 0 on whenever an iteration starts. So worker w gives the
 batches J₀+w, J₀+w+W, … and reads the slots of those, from J₀ to the end of the epoch. It knows nothing of the
-others, and of earlier iterations only what happened in its own process; where that is not enough to go on
-exactly it refuses.
+others, and of earlier iterations only what happened in its own process; where that is not enough to resume exactly, it
+refuses.
 
 `torchdata.stateful_dataloader.StatefulDataLoader` asks each worker for its `state_dict` after every item, right
 after `iter()`, and at the end of the iteration; gives each worker its own back before the next `iter()`; and
 then takes turns from where it had stopped. A worker that had ended its part of an epoch must end again at once,
-and begin the next epoch at the `iter()` after that.
+and start the next epoch at the `iter()` after that.
 
-How the DataLoader that reads a dataset goes about it; a dataset is not told, so this looks at who calls it.
-
-The iterator of a DataLoader is among the callers of whatever it starts: of `iter(dataset)` in its own process and in
-forked workers, and of the pickling for others. So are the classes of Accelerate that share out among ranks what each of
-them reads.
+A DataLoader does not say how it reads a dataset, so `DataLoaderOptions` looks at who calls: its iterator
+is among the callers of whatever it starts, of `iter(dataset)` in its own process and in forked workers, and of the
+pickling for others. So are the classes of Accelerate that share out among ranks what each of them reads.
 """
 
 from __future__ import annotations
@@ -29,20 +27,12 @@ from typing import Any
 
 from wdspec.base.errors import UsageError
 from wdspec.base.worker_counters import WorkerCounters
-from wdspec.planning.live_shares import shares_as_text
-from wdspec.run.reading_cursor import ReadingCursor
+from wdspec.planning.shares import shares_as_text
+from wdspec.run.position import Position, entries_of
 from wdspec.run.run import Run
-from wdspec.run.state import (
-    VERSION,
-    WORKER_FORMAT,
-    Checkpoint,
-    State,
-    damaged,
-    entries_of,
-    rank_state,
-    read_state,
-    stamp,
-)
+from wdspec.run.state import VERSION, WORKER_FORMAT, State, damaged, rank_state, stamp
+from wdspec.run.steps import Here
+from wdspec.run.stream import Stream
 from wdspec.spec.language.steps import StepRanges
 
 _OF_LOADERS = ("torch.utils.data.dataloader", "torchdata.stateful_dataloader.stateful_dataloader")
@@ -65,7 +55,7 @@ class DataLoaderOptions:
 
     @classmethod
     def of_callers(cls) -> DataLoaderOptions:
-        """As the callers of this function say; the defaults, where there is no DataLoader among them."""
+        """As the callers of this function show; the defaults, where no DataLoader is among them."""
         in_order, batches, is_there, shares_out = True, False, False, False
         frame: FrameType | None = sys._getframe()
         while frame is not None:
@@ -116,18 +106,18 @@ class DataLoaderOptions:
 
 
 class SingleProcessIteration(Iterator[Any]):
-    """One `iter()` in the process of the DataLoader itself, with a state of its own beside that of the dataset.
+    """One `iter()` in the process of the DataLoader itself, with a state of its own besides that of the dataset.
 
-    A `StatefulDataLoader` without workers keeps both. So one that stopped behind the last batch of an epoch goes on
-    as with workers: it comes to the end of that epoch first.
+    A `StatefulDataLoader` without workers keeps both. So one that stopped after the last batch of an epoch resumes as
+    with workers: it comes to the end of that epoch first.
     """
 
-    def __init__(self, cursor: ReadingCursor, refusal: str | None) -> None:
-        self._cursor, self._items = cursor, cursor.read()
+    def __init__(self, stream: Stream, refusal: str | None) -> None:
+        self._stream, self._items = stream, stream.items()
         self._refusal = refusal
-        self._began = cursor.batch
+        self._first = stream.step
         self._at_end = False
-        """Whether this goes on from the end of an epoch."""
+        """Whether this resumes from the end of an epoch."""
 
     def __next__(self) -> Any:
         if self._refusal is not None:
@@ -137,80 +127,89 @@ class SingleProcessIteration(Iterator[Any]):
         return next(self._items)
 
     def state_dict(self) -> dict[str, bool]:
-        """Whether the epoch that was begun has no more items."""
-        run, cursor = self._cursor.run, self._cursor
-        has_given = cursor.batch > self._began
-        end = run.epoch_end(cursor.batch - 1) if has_given and not cursor.given else None
-        return {"at_end": self._at_end or (end is not None and end <= cursor.standing)}
+        """Whether the epoch that was started has no more items."""
+        stream = self._stream
+        has_given = stream.step > self._first
+        end = stream.run.epoch_end(stream.step - 1) if has_given and not stream.given else None
+        return {"at_end": self._at_end or (end is not None and end <= stream.start)}
 
     def load_state_dict(self, state: Mapping[str, bool]) -> None:
-        """Goes on from there; the dataset has loaded its own state before."""
+        """Resume from there; the dataset has loaded its own state before."""
         self._at_end = bool(state["at_end"])
 
 
-class WorkerCursor(ReadingCursor):
-    """Where worker w of W stands, in its process.
+class DataLoaderWorker:
+    """Reads the part of worker w of W, in its process.
 
     Args:
         run: what the rank reads with W workers.
-        checkpoint: where the rank stood when the worker started; J₀ is the step to go on with.
+        position: where the rank was when the worker started; J₀ is the step to resume with.
         worker, workers: w and W.
-        begun: for every worker number, how often `iter()` was called since the dataset was made or loaded a
-            state, in whatever process.
-        options: of the DataLoader, as the process knew them that this one was pickled in.
+        starts: for every worker number, how often `iter()` was called since the dataset was made or loaded a
+            state, in any process.
+        options: of the DataLoader, as seen by the process in which this one was pickled.
     """
 
     def __init__(
         self,
         run: Run,
-        checkpoint: Checkpoint,
+        position: Position,
         worker: int,
         workers: int,
-        begun: WorkerCounters,
+        starts: WorkerCounters,
         options: DataLoaderOptions,
     ) -> None:
-        super().__init__(run, checkpoint, workers)
-        self.batch += worker
+        self.stream = Stream(run, Here(run), position, stride=workers)
+        self.stream.step += worker
         self._worker, self._workers = worker, workers
-        self._begun, self._own = begun, begun.slot()
+        self._starts, self._own = starts, starts.slot()
         self._options = options
-        self._first = checkpoint.batch
-        """J₀: the batch that worker 0 began the epoch, or the rest of it, with."""
+        self._first = position.step
+        """J₀: the batch that worker 0 started the epoch, or the rest of it, with."""
         self._times = 0
         """How often `iter()` was called in this process since a state was loaded."""
-        self._under_way = False
-        """Whether an iteration was begun and has not come to its end."""
+        self._in_progress = False
+        """Whether an iteration was started and has not come to its end."""
         self._ended: int | None = None
-        """The end of the last iteration, if no other one was begun since."""
+        """The end of the last iteration, if no other one was started since."""
 
-    def read(self) -> Iterator[Any]:
-        """Begins an iteration: the rest of the epoch, or the next one.
+    def items(self) -> Iterator[Any]:
+        """Start an iteration: the rest of the epoch, or the next one.
 
         Whatever is wrong is raised at the first item, since a DataLoader dies of errors in `iter()`.
         """
         refusal = self._refusal()
-        self._begun[self._own] += 1
+        self._starts[self._own] += 1
         self._times += 1
-        iteration = self.begin()
-        self._under_way = True
+        iteration = self.stream.begin()
+        self._in_progress = True
         if self._ended is not None:
             self._first = self._ended
-            self.batch = self._first + self._worker
+            self.stream.step = self._first + self._worker
         self._ended = None
-        return self._items(iteration, refusal)
+        return self._read(iteration, refusal)
+
+    def _read(self, iteration: int, refusal: str | None) -> Iterator[Any]:
+        if refusal is not None:
+            raise UsageError(refusal)
+        yield from self.stream.read(self.stream.enter(iteration), self._end())
+        self._in_progress, self._ended = False, self._end()
+
+    def _end(self) -> int | None:
+        return self.stream.run.epoch_end(self.stream.start_from(self._first))
 
     def _refusal(self) -> str | None:
-        options = self._options | DataLoaderOptions.of_callers()
-        refusal = options.refusal(self.run.plan.batching.batched, self.run.seat.world_size, self._workers)
+        options, run = self._options | DataLoaderOptions.of_callers(), self.stream.run
+        refusal = options.refusal(run.plan.batching.batched, run.seat.world_size, self._workers)
         if refusal is not None:
             return refusal
-        is_pass = self.run.plan.finite is not None  # and then every iteration is to be the same
-        if self._begun[self._own] != self._times and not (is_pass and self._first == 0):
+        is_pass = run.plan.finite is not None  # and then every iteration is to be the same
+        if self._starts[self._own] != self._times and not (is_pass and self._first == 0):
             return (
                 "these DataLoader workers are new and would read the epoch before again; use wdspec.loader(spec, "
                 "num_workers=…), or persistent_workers=True, or compile the spec anew to start from the beginning"
             )
-        if self._under_way:
+        if self._in_progress:
             return (
                 "the last iteration was left early, and a DataLoader would lose what it had read ahead; read "
                 "epochs to their end, or use wdspec.loader(spec, num_workers=…)"
@@ -227,49 +226,41 @@ class WorkerCursor(ReadingCursor):
                 "taking turns, so that what comes behind would be in another order; use wdspec.loader(spec, "
                 "num_workers=…), or skip a multiple"
             )
-        if self.run.items_per_step > 1 and self._workers > 1:
+        if run.items_per_step > 1 and self._workers > 1:
             return (
-                f"a step gives this rank {self.run.items_per_step} items, and {self._workers} workers taking turns "
+                f"a step gives this rank {run.items_per_step} items, and {self._workers} workers taking turns "
                 "would give them in another order; use wdspec.loader(spec, num_workers=…)"
             )
         return None
 
     def _uneven_skip(self) -> StepRanges | None:
-        """Steps in the midst of the coming iteration that some workers would skip more of than others."""
-        first = self._first if self._ended is None else self._ended
-        end = self.run.epoch_end(self._standing(first))
-        for begin, stop in self._skipped.within(first, end).ranges:
-            if stop != end and (stop - begin) % self._workers:
-                return StepRanges(((begin, stop),))
+        """Steps within the coming iteration that some workers would skip more of than others."""
+        stream, first = self.stream, self._first if self._ended is None else self._ended
+        end = stream.run.epoch_end(stream.start_from(first))
+        for start, stop in stream.skipped.within(first, end).ranges:
+            if stop != end and (stop - start) % self._workers:
+                return StepRanges(((start, stop),))
         return None
 
-    def _items(self, iteration: int, refusal: str | None) -> Iterator[Any]:
-        if refusal is not None:
-            raise UsageError(refusal)
-        yield from self.items(iteration)
-        self._under_way, self._ended = False, self._end()
-
-    def _enter(self) -> None:
-        """Stays here: `read` went to where the iteration begins."""
-
-    def _end(self) -> int | None:
-        return self.run.epoch_end(self._standing(self._first))
-
     def _reads(self, slot: int) -> bool:
-        return (slot % self.run.plan.topology.workers - self._first) % self._workers == self._worker
+        return (slot % self.stream.run.plan.topology.workers - self._first) % self._workers == self._worker
 
     @cached_property
     def _described(self) -> str:
         # One value that stays the same: torchdata compares and copies every value for every batch.
-        run = self.run
+        run = self.stream.run
         return json.dumps([run.order, run.digest, run.samples, run.sources])
 
     def state_dict(self) -> State:
-        """What this worker needs to go on: JSON values, for a DataLoader that keeps one for each worker."""
-        run, own = self.run, {slot: state for slot, state in self.table.items() if self._reads(slot)}
-        shares = shares_as_text(self.live)
-        skip = self.noted_steps.as_text()
-        where = {"batch": self.batch, "given": self.given, "shares": shares, "skip": skip}
+        """What this worker needs to resume: JSON values, for a DataLoader that keeps one for each worker."""
+        run, position = self.stream.run, self.stream.position
+        own = {slot: state for slot, state in position.slots.items() if self._reads(slot)}
+        where = {
+            "batch": position.step,
+            "given": position.given,
+            "shares": shares_as_text(position.shares),
+            "skip": position.skipped.as_text(),
+        }
         stamped = stamp({**where, "items": run.items_per_step, "digest": run.digest})
         return {
             "format": WORKER_FORMAT,
@@ -283,12 +274,13 @@ class WorkerCursor(ReadingCursor):
         }
 
     def load_state_dict(self, state: Mapping[str, Any], allow_changed: bool = False) -> None:
-        """Goes on from what this worker returned.
+        """Resume from what this worker returned.
 
         Raises:
-            UsageError: no state of this very worker, of as many, or one that is damaged or does not fit the spec.
+            UsageError: not a state of this very worker, of this many, or one that is damaged or does not fit the spec.
         """
-        of_rank = rank_state(state, self.run.items_per_step)
+        run = self.stream.run
+        of_rank = rank_state(state, run.items_per_step)
         worker, workers, first = state["worker"], state["workers"], state["first"]
         if (worker, workers) != (self._worker, self._workers):
             raise UsageError(
@@ -298,14 +290,12 @@ class WorkerCursor(ReadingCursor):
             )
         before, self._first = self._first, first
         try:
-            checkpoint = read_state(of_rank, self.run, allow_changed, self._reads)
-            if checkpoint.batch < first + worker or (checkpoint.batch - first - worker) % workers:
-                raise damaged(
-                    f"`batch` is {checkpoint.batch}, which worker {worker} of {workers} does not read"
-                )
+            position = Position.from_state(of_rank, run, allow_changed, self._reads)
+            if position.step < first + worker or (position.step - first - worker) % workers:
+                raise damaged(f"`batch` is {position.step}, which worker {worker} of {workers} does not read")
         except UsageError:
             self._first = before
             raise
-        self._load(checkpoint)
-        self._under_way, self._ended = False, None
-        self._begun[self._own] = self._times = 0
+        self.stream.restore(position)
+        self._in_progress, self._ended = False, None
+        self._starts[self._own] = self._times = 0

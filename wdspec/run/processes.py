@@ -1,8 +1,8 @@
-"""Where a worker process begins, and serves to the end: signals to the whole job are left to the training process.
+"""Worker processes: torch's DataLoader over tasks, and how the processes start, end and fail.
 
-Schedulers, torchrun and Ctrl-C signal whole process groups. A worker that died of it would take along the batches
-that the training process still needs on its way to a checkpoint. So workers go on, and end with their loader, with
-Python, or with the training process (`system.parent_watch`), whatever that ended of.
+Schedulers, torchrun and Ctrl-C signal whole process groups. A worker that died of such a signal would take along the
+batches that the training process still needs on its way to a checkpoint. So workers ignore these signals, and end with
+their loader, with Python, or with the training process (`base.parent_watch`), however that ended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import multiprocessing.connection
 import os
 import resource
 import signal
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -22,11 +21,18 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader
 
 from wdspec.base.errors import WdspecError
 from wdspec.base.parent_watch import parent_watch
-from wdspec.base.process import PerProcess
+from wdspec.base.process import MEMORY_UNIT, PerProcess
+from wdspec.planning.keys import key64
+from wdspec.planning.shares import ScheduleSegment
+from wdspec.run.run import Run
+from wdspec.run.stats import Tally
+from wdspec.run.steps import Step, Work
+from wdspec.run.tasks import Delivery, TaskReader, Tasks, deal_steps
 from wdspec.stores import watchdog
 from wdspec.stores.read_ahead import background_fetcher
 
@@ -38,8 +44,6 @@ _CAUSES = {
     "SIGSEGV": "; a library crashed, perhaps a decoder: PYTHONFAULTHANDLER=1 shows where",
 }
 _NEEDED = "wdspec.run.loader"
-_MEMORY_UNIT = 1 if sys.platform == "darwin" else 1024
-"""Bytes, of what getrusage counts memory in."""
 
 
 def _leave_alone(inherited: weakref.WeakSet[Any]) -> None:
@@ -49,9 +53,132 @@ def _leave_alone(inherited: weakref.WeakSet[Any]) -> None:
 
 
 _running: PerProcess[weakref.WeakSet[Any]] = PerProcess(weakref.WeakSet, _leave_alone)
-"""Iterators of DataLoaders that have worker processes."""
+"""Iterators of DataLoaders with worker processes."""
 _processes: PerProcess[weakref.WeakSet[Any]] = PerProcess(weakref.WeakSet)
 """Their processes: one that is stuck outlives its iterator."""
+
+
+class Processes:
+    """Reads steps in worker processes: a `Steps` over torch's DataLoader.
+
+    Args:
+        run: what is read.
+        workers: how many processes, at least 1.
+        arguments: of torch's DataLoader.
+    """
+
+    def __init__(self, run: Run, workers: int, arguments: dict[str, Any]) -> None:
+        self.tally = Tally(run.slots)
+        self._tasks = Tasks(run, workers)
+        self._running: Callable[[], Any] = lambda: None
+        """The iterator of the DataLoader; a weak reference, so that one left in mid-epoch is gone at once."""
+        generator = arguments.pop("generator", None)
+        if generator is None:  # torch's own default would take a number from the user's global generator
+            generator = torch.Generator().manual_seed(key64(run.spec.seed, "loader", run.seat.rank) >> 1)
+        self._words, to = multiprocessing.Pipe(duplex=False)
+        arguments["worker_init_fn"] = WorkerStart(arguments.get("worker_init_fn"), to)
+        warm_forkserver(arguments.get("multiprocessing_context"))
+        self._loader = DataLoader(
+            TaskReader(run),
+            batch_size=None,
+            sampler=self._tasks,
+            num_workers=workers,
+            generator=generator,
+            **arguments,
+        )
+
+    @property
+    def requested(self) -> int:
+        """No step from J on was asked for yet."""
+        return self._tasks.requested
+
+    def begin(self, work: Work) -> Iterator[Step]:
+        """Yield the steps in order.
+
+        Where a worker died or gave nothing in time, all are ended, and the next work starts others: torch would wait
+        for the dead. They are sent where to resume, so nothing is lost with them.
+
+        Raises:
+            WdspecError: what a worker could not read, or what one reported before it ended itself.
+            RuntimeError: a worker died; says how.
+        """
+        if find_lost(self._loader._iterator):
+            self._end_workers()
+        if not self._loader.persistent_workers:
+            self.tally.settle()
+        self.tally.begin()
+        self._tasks.start(work)
+        peaks: dict[int, int] = {}
+        """The most memory that each worker had."""
+
+        def note_peak(worker: int, delivery: Delivery) -> None:
+            peaks[worker] = delivery.memory_peak
+
+        try:
+            running = self._start_workers()
+            self._running = weakref.ref(running)
+            yield from deal_steps(running, self._tasks, self.tally, note_peak)
+        except WdspecError:
+            raise
+        except Exception as error:
+            obituary = None
+            if type(error) is RuntimeError or isinstance(error, (OSError, EOFError)):
+                # The latter where it died while it sent a batch, which torch does not mention.
+                obituary = describe_death(self._running(), peaks)
+            self._end_workers()
+            if self._words.poll():
+                raise self._words.recv() from None
+            if obituary is not None:
+                raise RuntimeError(obituary) from error
+            raise
+
+    def samples(self, work: Work) -> None:
+        """None: states come with every step."""
+
+    def slots(self, noted: Mapping[int, bytes]) -> Mapping[int, bytes]:
+        """As noted."""
+        return noted
+
+    def draw_by(self, segments: tuple[ScheduleSegment, ...]) -> None:
+        """Have later tasks drawn by the shares that were set."""
+        self._tasks.segments = segments
+
+    def forget(self) -> None:
+        """Do nothing: workers are sent where to resume."""
+
+    def count(self) -> None:
+        """Do nothing: workers send their counts with each delivery."""
+
+    def close(self) -> None:
+        """End the workers."""
+        self._end_workers()
+
+    def _start_workers(self) -> Iterator[Delivery]:
+        """An iterator of the loader, whose workers end before Python waits for them at its exit."""
+        if isinstance(self._loader.worker_init_fn, WorkerStart):
+            of_main_thread = threading.current_thread() is threading.main_thread()
+            self._loader.worker_init_fn = replace(self._loader.worker_init_fn, of_main_thread=of_main_thread)
+        # A fork copies no threads, but the locks that they hold. What was read ahead here, such as the headers of a
+        # pass, must not keep a thread that has nothing to do any more.
+        background_fetcher().rest()
+        watchdog.end_idle_watchdog()
+        workers: Any = iter(self._loader)
+        _running.value.add(workers)
+        _processes.value.update(workers._workers)
+        deliveries: Iterator[Delivery] = workers
+        return deliveries
+
+    def _end_workers(self) -> None:
+        self.tally.settle()
+        running, self._loader._iterator = self._running(), None
+        if running is not None:
+            end_workers(running)
+
+
+def end_workers(running: Any) -> None:
+    """End the workers of a DataLoader's iterator, by force those that are stuck."""
+    running._shutdown_workers()
+    _kill(running._workers)
 
 
 @dataclass(frozen=True)
@@ -98,24 +225,7 @@ def warm_forkserver(context: Any) -> None:
             server.set_forkserver_preload([*server._preload_modules, _NEEDED])
 
 
-def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
-    """An iterator of the loader, whose workers end before Python waits for them at its exit."""
-    if isinstance(loader.worker_init_fn, WorkerStart):
-        of_main_thread = threading.current_thread() is threading.main_thread()
-        loader.worker_init_fn = replace(loader.worker_init_fn, of_main_thread=of_main_thread)
-    if loader.num_workers:
-        # Threads do not come along in a fork, but the locks that they hold do. What was read ahead here, such as the
-        # headers of a pass, must not have one that has nothing to do any more.
-        background_fetcher().rest()
-        watchdog.end_idle_watchdog()
-    workers = iter(loader)
-    if loader.num_workers:
-        _running.value.add(workers)
-        _processes.value.update(workers._workers)  # type: ignore[attr-defined]  # torch has no public way
-    return workers
-
-
-def lost(workers: Any, wait: float = 0) -> list[Any]:
+def find_lost(workers: Any, wait: float = 0) -> list[Any]:
     """Those of the workers of an iterator, if it has any, that have died, or do so within some seconds."""
     processes = {worker.sentinel: worker for worker in getattr(workers, "_workers", ())}
     return (
@@ -125,25 +235,20 @@ def lost(workers: Any, wait: float = 0) -> list[Any]:
     )
 
 
-def memory_peak() -> int:
-    """The most memory that this process ever had, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MEMORY_UNIT
-
-
-def obituary(workers: Any, peaks: Mapping[int, int]) -> str | None:
+def describe_death(workers: Any, peaks: Mapping[int, int]) -> str | None:
     """What is known of the end of a worker that nobody had asked to end; None where none has.
 
     Args:
         workers: the iterator.
         peaks: the most memory that each of its workers had when it sent its last batch, in bytes.
     """
-    dead = lost(workers, wait=1)
+    dead = find_lost(workers, wait=1)
     if not dead:
         return None
     worker = dead[0]
     worker.join(1)
     status, known = worker.exitcode, ", ".join(f"{peaks[w] / 2**20:,.0f}" for w in sorted(peaks))
-    reaped = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * _MEMORY_UNIT
+    reaped = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * MEMORY_UNIT
     end, remedy = f"exited unexpectedly with status {status}", ""
     if status is not None and status < 0:
         name = signal.Signals(-status).name
@@ -155,13 +260,6 @@ def obituary(workers: Any, peaks: Mapping[int, int]) -> str | None:
     )
 
 
-def end(workers: Any) -> None:
-    """Ends the workers of an iterator, if it has any, by force those that are stuck."""
-    if hasattr(workers, "_workers"):
-        workers._shutdown_workers()
-        _kill(workers._workers)
-
-
 def _go_on(number: int, frame: object) -> None:
     """Goes on as long as there is somebody to go on for."""
     if parent_watch().is_gone:
@@ -170,7 +268,7 @@ def _go_on(number: int, frame: object) -> None:
 
 def _end_all() -> None:
     for workers in list(_running.value):
-        end(workers)
+        end_workers(workers)
     _kill(list(_processes.value))
 
 

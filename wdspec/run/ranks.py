@@ -23,13 +23,20 @@ from typing import Any, Protocol
 
 from wdspec.base.errors import UsageError, warn_user
 from wdspec.planning.digest import EXPAND_UP_TO, differences, digest
-from wdspec.planning.seat import initialised_distributed
+from wdspec.planning.topology import initialised_distributed
 from wdspec.run.run import Run
+from wdspec.run.state import State, check_undamaged, merge_states
 from wdspec.spec.language.steps import StepRanges
 from wdspec.urls.urls import ShardUrl, UrlSequence
 
 _comparisons: Counter[str] = Counter()
 """How often this process has compared what it calls by a name."""
+
+
+class Stateful(Protocol):
+    """A loader or a compiled spec."""
+
+    def state_dict(self) -> State: ...
 
 
 class NoteStore(Protocol):
@@ -81,7 +88,7 @@ def check_skips_agree(run: Run, batch: int, steps: StepRanges) -> None:
 
 def _compare_ranks(run: Run, what: str, said: dict[str, Any], shards: dict[str, list[str]]) -> None:
     distributed = initialised_distributed()
-    seat, spec = run.seat, run.blueprint.spec
+    seat, spec = run.seat, run.spec
     if seat.world_size == 1 or distributed is None:
         return
     # Paths may differ between machines; ranks may build other loaders besides, of other files or splits.
@@ -178,3 +185,57 @@ def _texts(shards: Sequence[ShardUrl]) -> list[str]:
     if isinstance(shards, UrlSequence) and len(shards) > EXPAND_UP_TO:
         return [str(getattr(run.texts, "pattern", run.texts)) for run in shards.parts]
     return [shard.text for shard in shards]
+
+
+def gather_state(loader_or_state: Stateful | Mapping[str, Any], group: Any = None) -> State:
+    """The merged state of all ranks, on every rank: save it once, and load it on every rank of any legal topology.
+
+    A collective: every rank of the group calls it, after the same batch. What goes wrong on one rank is raised
+    on all of them, so nobody waits. Ranks that read the same part (peers in tensor or pipeline parallelism) count
+    once. Where torch.distributed is not initialised, it is the state of this process alone.
+
+    Args:
+        loader_or_state: a `Loader`, a compiled spec, or what its `state_dict` returned.
+        group: the process group; by default the whole job. With NCCL, the device of the rank must have been set.
+
+    Raises:
+        UsageError: the states are not those of all ranks after one and the same batch; see `merge_states`.
+
+    Example:
+        >>> import wdspec
+        >>> with wdspec.loader("examples/specs/digits.yaml", split="train") as loader:
+        ...     batch = next(iter(loader))
+        ...     state = wdspec.gather_state(loader)
+        >>> state["batch"], list(state["ranks"])
+        (1, ['0'])
+    """
+    distributed = initialised_distributed()
+    if distributed is None:
+        return merge_states([_own_state(loader_or_state)])
+
+    def gathered(value: Any) -> list[Any]:
+        values: list[Any] = [None] * distributed.get_world_size(group)
+        distributed.all_gather_object(values, value, group=group)
+        return values
+
+    own: State = {}
+    try:
+        own = _own_state(loader_or_state)
+        check_undamaged(own)
+        # The description of the order is long, and on all ranks alike.
+        sent = {name: value for name, value in own.items() if name != "order"}, ""
+    except Exception as error:  # the others are waiting, and are to hear of it
+        sent = {}, f"{type(error).__name__}: {error}"
+    states, failures = zip(*gathered(sent), strict=True)
+    if any(failures):
+        told = (f"rank {rank} of the group: {why}" for rank, why in enumerate(failures) if why)
+        raise UsageError("a state could not be gathered:\n  " + "\n  ".join(told))
+    alike = all(state["digest"] == own["digest"] for state in states)
+    orders = [own["order"]] * len(states) if alike else gathered(own["order"])
+    return merge_states({**state, "order": order} for state, order in zip(states, orders, strict=True))
+
+
+def _own_state(loader_or_state: Stateful | Mapping[str, Any]) -> State:
+    if isinstance(loader_or_state, Mapping):
+        return dict(loader_or_state)
+    return loader_or_state.state_dict()

@@ -1,6 +1,6 @@
-"""A run as one rank reads it: a blueprint under a plan, and all that follows from the two.
+"""A run: a plan as one rank executes it, and everything that follows from the two.
 
-Everything a process needs to read its part of a run: describes only, and pickles.
+A `Run` is frozen and pickles. Where it is says a `Position`, and a `Stream` moves that.
 """
 
 from __future__ import annotations
@@ -9,75 +9,44 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from wdspec.base.errors import UsageError
 from wdspec.planning.digest import describe_order, describe_samples, digest
-from wdspec.planning.live_shares import LiveShares, live_segments
-from wdspec.planning.passes import SourceCount
 from wdspec.planning.plan import Plan, make_plan
-from wdspec.planning.shares import ScheduleSegment
+from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
 from wdspec.planning.topology import Seat, Topology
-from wdspec.read.batch import BatchMaker, as_tuple
+from wdspec.read.batch import as_tuple, build_collate
 from wdspec.read.reader import Reader
 from wdspec.read.transform import Sample, SourceParts
+from wdspec.shards.shards import Shards
 from wdspec.spec.language.steps import StepRanges, steps_in
 from wdspec.spec.spec import Spec
-from wdspec.urls.urls import UrlSequence
-
-
-@dataclass(frozen=True)
-class Blueprint:
-    """A checked spec with its shards listed and the parts that read them."""
-
-    spec: Spec
-    shards: Mapping[str, UrlSequence]
-    """The frozen shard list of every source."""
-    parts: Mapping[str, SourceParts]
-    counts: Mapping[str, SourceCount] | None = None
-    """The samples of every source; only with `epoch: pass`."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a rank reads. It never changes and it pickles; where it stands is for a `Cursor` to say."""
+    """What a rank reads. It never changes, and it pickles."""
 
-    blueprint: Blueprint
+    spec: Spec
+    shards: Shards
     plan: Plan
     seat: Seat
-
-    @classmethod
-    def of(cls, blueprint: Blueprint, seat: Seat, workers: int) -> Run:
-        """The run over the spec's canonical topology, else over the topology that reads it.
-
-        Args:
-            seat: which rank this is.
-            workers: reading processes per rank; 0 reads in the rank's own process.
-
-        Raises:
-            UsageError: the run's ranks or workers do not divide the canonical ones.
-        """
-        elastic = blueprint.spec.elastic
-        if elastic is None:
-            topology = Topology(seat.world_size, max(1, workers))
-        else:
-            topology = Topology(elastic.ranks, elastic.workers)
-            topology.check_workers(workers)
-        run = cls(blueprint, make_plan(blueprint.spec, blueprint.shards, topology, blueprint.counts), seat)
-        seat.places(topology, run.plan.batching.shared)
-        return run
-
-    @cached_property
-    def ranks(self) -> range:
-        """The canonical ranks that this rank reads, whole or in part."""
-        return self.seat.canonical_ranks(self.plan.topology, self.plan.batching.shared)
-
-    @property
-    def _own(self) -> slice:
-        """This rank's samples among those that its canonical ranks give to a batch."""
-        shared = self.plan.batching.shared
-        places, first = self.seat.places(self.plan.topology, shared), self.ranks.start * shared
-        return slice(places.start - first, places.stop - first)
+    parts: Mapping[str, SourceParts]
+    """How every source is read."""
+    ranks: range
+    """The canonical ranks that this rank reads, whole or in part."""
+    own: slice
+    """This rank's samples among those that its canonical ranks give to a batch."""
+    order: str
+    """All that the order depends on (`planning.digest.describe_order`), as JSON text."""
+    digest: str
+    """A digest of `order`, which a state is bound to."""
+    samples: str
+    """A digest of what changes the samples but not their order."""
+    sources: tuple[str, ...]
+    """The names of the sources that are read, in the order in which a slot's state has them; then the stage."""
 
     @cached_property
     def items_per_step(self) -> int:
@@ -85,16 +54,16 @@ class Run:
 
         1 with `batch`; one for each canonical rank without it, and with `batch: {accumulate: true}`.
         """
-        batch = self.blueprint.spec.batch
+        batch = self.spec.batch
         return 1 if batch is not None and not batch.accumulate else len(self.ranks)
 
     @cached_property
     def skipped(self) -> StepRanges:
-        """The steps that the spec leaves out."""
-        return steps_in(self.blueprint.spec.skip)
+        """The steps that the spec skips."""
+        return steps_in(self.spec.skip) if self.spec.skip else StepRanges()
 
     def check_skippable(self) -> None:
-        """Raises a UsageError if steps of it cannot be left out."""
+        """Raise a UsageError if its steps cannot be skipped."""
         if self.plan.finite is not None:
             raise UsageError("steps cannot be skipped with `epoch: pass`, which gives every sample once")
 
@@ -106,47 +75,15 @@ class Run:
             slots = min(slots, finite.batches)
         return len(self.ranks) * slots
 
-    # Hashing long lists of shards takes time, so these are computed once.
-
-    @cached_property
-    def order(self) -> str:
-        """All that the order depends on (`order_digest.describe_order`), as JSON text."""
-        return json.dumps(describe_order(self.blueprint.spec, self.plan))
-
-    @cached_property
-    def digest(self) -> str:
-        """A digest of `order`."""
-        return digest(json.loads(self.order))
-
-    def described(self) -> Run:
-        """The run itself, with its order described now, so that no state has to wait for shards to be hashed."""
-        _ = self.digest
-        return self
-
-    @cached_property
-    def samples(self) -> str:
-        """A digest of what changes the samples but not their order."""
-        return describe_samples(self.blueprint.spec)
-
-    @cached_property
-    def sources(self) -> list[str]:
-        """The names of the sources that are read, in the order in which a slot's state has them; then the stage."""
-        stage = self.blueprint.spec.stage
-        return [source.name for source in self.plan.sources] + (
-            [] if stage is None else [f"stage {stage.call}"]
-        )
-
     def segments(self, live: Sequence[LiveShares]) -> tuple[ScheduleSegment, ...]:
         """The segments of shares that were set (`live_segments`)."""
-        blueprint = self.blueprint
-        return live_segments(
-            blueprint.spec, self.plan, live, lambda source: len(blueprint.shards[source.name])
-        )
+        names = [source.name for source in self.plan.sources]
+        return live_segments(self.spec, names, live, lambda source: len(self.shards.lists[source.name]))
 
     def shares_at(self, batch: int, segments: tuple[ScheduleSegment, ...]) -> dict[str, float]:
         """The share of every source in global batch J, where those segments were set."""
-        holding = [each for each in self.plan.with_shares(segments).segments if each.start <= batch][-1]
-        named = zip(self.plan.sources, holding.shares, strict=True)
+        current = [each for each in self.plan.with_shares(segments).segments if each.start <= batch][-1]
+        named = zip(self.plan.sources, current.shares, strict=True)
         return {source.name: float(share) for source, share in named}
 
     def epoch_of(self, batch: int) -> int:
@@ -155,37 +92,85 @@ class Run:
         return batch // length if length else 0
 
     def epoch_end(self, batch: int) -> int | None:
-        """J of the first batch behind the epoch that batch J lies in; None for an endless stream."""
+        """J of the first batch after the epoch that batch J lies in; None for an endless stream."""
         length = self.plan.epoch_batches
         return (batch // length + 1) * length if length else None
 
     def reader(self) -> Reader:
         """A reader of this rank's part of each global batch."""
-        return Reader(self.plan, self.blueprint.parts, self.ranks, self.blueprint.spec)
+        return Reader(self.plan, self.parts, self.ranks, self.spec)
 
     @cached_property
-    def assemble(self) -> Callable[[int, list[Sample]], list[Any]]:
-        """What makes of the number and the samples of one global batch the `items_per_step` items that a loop gets.
+    def assemble(self) -> Callable[[int, list[list[Sample]]], list[Any]]:
+        """The function from (J, the samples of each canonical rank) to the `items_per_step` items that a loop gets.
 
         With `batch`, one dict of tensors, or one tuple with `to_tuple` (with `accumulate`, one for each canonical
         rank); without, the samples as dicts or tuples.
         """
-        entries, batch = self.blueprint.spec.to_tuple, self.blueprint.spec.batch
+        entries, batch = self.spec.to_tuple, self.spec.batch
         if batch is None:
             if entries is None:
-                return lambda number, samples: samples
-            return lambda number, samples: [as_tuple(sample, entries) for sample in samples]
-        make = BatchMaker(batch, entries, self.blueprint.spec.folder, self.plan.seed)
+                return lambda number, parts: list(chain.from_iterable(parts))
+            return lambda number, parts: [as_tuple(sample, entries) for part in parts for sample in part]
+        collate = build_collate(batch, entries, self.spec.folder, self.plan.seed)
         size, of_all = self.plan.batching.per_slot, self.plan.batching.global_size
-        first = self.ranks.start * size
+        first, own = self.ranks.start * size, self.own
         if batch.accumulate:
-            parts = [slice(part * size, (part + 1) * size) for part in range(self.items_per_step)]
-        else:
-            parts = [self._own]
-        return lambda number, samples: [
-            make(samples[part], number * of_all + first + part.start) for part in parts
+            return lambda number, parts: [
+                collate(part, number * of_all + first + at * size) for at, part in enumerate(parts)
+            ]
+        if len(self.ranks) == 1 and own == slice(0, size):
+            return lambda number, parts: [collate(parts[0], number * of_all + first)]
+        return lambda number, parts: [
+            collate([*chain.from_iterable(parts)][own], number * of_all + first + own.start)
         ]
 
+    def with_workers(self, workers: int) -> Run:
+        """The same run, read by another number of processes.
+
+        Raises:
+            UsageError: they do not divide the canonical workers.
+        """
+        return make_run(self.spec, self.shards, self.seat, workers)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        # Workers have no use for what was computed here.
-        return Run, (self.blueprint, self.plan, self.seat)
+        # Workers do not need what was computed here.
+        fields = (self.spec, self.shards, self.plan, self.seat, self.parts, self.ranks, self.own)
+        return Run, (*fields, self.order, self.digest, self.samples, self.sources)
+
+
+def make_run(spec: Spec, shards: Shards, seat: Seat, workers: int) -> Run:
+    """Plan a spec over its canonical topology, or the one that reads it, and describe what this rank reads of it.
+
+    Args:
+        spec: the checked spec.
+        shards: its shards.
+        seat: which rank this is.
+        workers: reading processes per rank; 0 reads in the rank's own process.
+
+    Raises:
+        UsageError: the run's ranks or workers do not divide the canonical ones; shares, batch and epoch do not fit.
+    """
+    topology = Topology.of(spec, seat.world_size, workers)
+    if spec.elastic is not None:
+        topology.check_workers(workers)
+    plan = make_plan(spec, shards.lists, topology, shards.counts)
+    shared = plan.batching.shared
+    places, ranks = seat.places(topology, shared), seat.canonical_ranks(topology, shared)
+    first = ranks.start * shared
+    # Hashing long lists of shards takes time: done now, so that no state has to wait for it.
+    order = describe_order(spec, plan)
+    stages = () if spec.stage is None else (f"stage {spec.stage.call}",)
+    return Run(
+        spec,
+        shards,
+        plan,
+        seat,
+        shards.parts(spec),
+        ranks,
+        slice(places.start - first, places.stop - first),
+        json.dumps(order),
+        digest(order),
+        describe_samples(spec),
+        (*(source.name for source in plan.sources), *stages),
+    )

@@ -1,40 +1,40 @@
-"""The state of a run as JSON: made, refused where it is another run's, merged over ranks.
+"""The state of a run as JSON: its form, whether a value has it undamaged, and the states of several ranks merged.
 
     {"batch": J, "digest": …, "order": …, …,                  the same on every rank
-     "ranks": {"6": "where its slots stand", "7": …}}          one entry for each canonical rank that was read here
+     "ranks": {"6": "where its slots are", "7": …}}            one entry for each canonical rank that was read here
 
-An entry says, for every slot of its canonical rank, how far each source was read (`planning.stream_state`), in a
-short text (`slot_columns`). Nothing else is needed to go on exactly at batch J, on any legal topology; and a rank that
-goes on looks at its own entries alone. Entries are named by canonical rank, so what saves a state by its names, as
-`torch.distributed.checkpoint` does, puts the states of all ranks together, and gives each rank its part of them. An
-entry begins with what has to be alike on all ranks, by which entries of different batches are told apart.
+An entry holds, for every slot of its canonical rank, how far each source was read (`planning.stream_state`), in a
+short text (`state_text`). Nothing else is needed to resume exactly at batch J, on any legal topology, and a rank that
+resumes looks only at its own entries. Entries are named by canonical rank, so a program that saves a state by its
+names, as `torch.distributed.checkpoint` does, puts the states of all ranks together, and gives each rank its part. An
+entry starts with what must be the same on all ranks, which tells entries of different batches apart.
 
-Without `batch` (or with `accumulate`) a step gives a rank one item for each of its canonical ranks; a state made
+Without `batch` (or with `accumulate`) a step gives a rank one item for each of its canonical ranks; a state saved
 inside a step also says how many of those were given.
 
-Whether a value has the form of a state: checked before anything is taken from it, as files get cut and edited.
+Files get cut and edited, so a value is checked before anything is taken from it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from wdspec.base.errors import UsageError, warn_user
-from wdspec.planning.digest import differences, digest, reads_alike
-from wdspec.planning.live_shares import LiveShares, shares_as_text, shares_from_text
-from wdspec.planning.plan import SourcePlan
-from wdspec.planning.stream_state import StreamState, pack_slot, unpack_slot
-from wdspec.run.run import Run
-from wdspec.run.state_text import Slot, decode, encode
+from wdspec.base.errors import UsageError
+from wdspec.planning.digest import differences, digest
+from wdspec.planning.shares import shares_as_text, shares_from_text
+from wdspec.run.state_text import Slot, decode
 from wdspec.spec.language.steps import StepRanges
+
+State = dict[str, Any]
 
 FORMAT, VERSION = "wdspec-state", 4
 WORKER_FORMAT = "wdspec-worker-state"
 """Of the state that a pipeline in one worker of somebody else's DataLoader has (`foreign_loader`)."""
+_NO_STEPS = StepRanges().as_text()
+"""Of a state whose run skips no steps."""
 NO_SHARES = shares_as_text(())
 """Of a state where the spec's own shares hold."""
 
@@ -96,8 +96,8 @@ def stamp(state: Mapping[str, Any]) -> str:
     """What the entry of every canonical rank begins with: what has to be the same on all ranks."""
     own: str = state["digest"]
     said = {"shares": state["shares"]} if state["shares"] != NO_SHARES else {}
-    if skipped := skipped_steps(state):
-        said["skip"] = skipped.as_text()
+    if state.get("skip", _NO_STEPS) != _NO_STEPS:
+        said["skip"] = state["skip"]
     if said:
         own = digest({"order": own, **said})
     return f"{state['batch']}.{state['given']}.{state['items']}.{own[:8]}:"
@@ -105,7 +105,7 @@ def stamp(state: Mapping[str, Any]) -> str:
 
 def skipped_steps(state: Mapping[str, Any]) -> StepRanges:
     """The steps that a state says were skipped, and are to be; states from before steps could be have no entry."""
-    return StepRanges.from_text(state.get("skip", "[]"))
+    return StepRanges.from_text(state.get("skip", _NO_STEPS))
 
 
 def ranks_of(state: Mapping[str, Any]) -> list[int]:
@@ -211,125 +211,6 @@ _OPTIONAL = ("skip",)
 """What states may lack that were written before there was such a thing."""
 
 
-State = dict[str, Any]
-
-
-class Checkpoint(NamedTuple):
-    """Where the iterations over a run stand; what a state says, in the form that readers use."""
-
-    batch: int = 0
-    """J of the step to go on with."""
-    table: Mapping[int, bytes] = {}
-    """Slot -> packed state before that step."""
-    given: int = 0
-    """Items of that step already given."""
-    shares: tuple[LiveShares, ...] = ()
-    """What was set of shares: those that hold, and those that will."""
-    skipped: StepRanges = StepRanges()
-    """The steps before it that were skipped, and those behind that were set to be, not by the spec."""
-
-
-def make_state(run: Run, checkpoint: Checkpoint) -> State:
-    """The state of a rank as JSON values."""
-    state = {
-        "format": FORMAT,
-        "version": VERSION,
-        "batch": checkpoint.batch,
-        "given": checkpoint.given,
-        "items": run.items_per_step,
-        "epoch_batches": run.plan.epoch_batches,
-        "shared": run.plan.batching.shared,
-        "digest": run.digest,
-        "order": run.order,
-        "samples": run.samples,
-        "sources": list(run.sources),
-        "shares": shares_as_text(checkpoint.shares),
-        "skip": checkpoint.skipped.as_text(),
-    }
-    return {**state, "ranks": entries_of(run, checkpoint.table, stamp(state))}
-
-
-def entries_of(run: Run, table: Mapping[int, bytes], stamped: str) -> dict[str, str]:
-    """Where the slots of each of the run's canonical ranks stand: canonical rank -> text."""
-    workers = run.plan.topology.workers
-    return {
-        str(rank): stamped + encode([unpack_slot(table.get(rank * workers + k, b"")) for k in range(workers)])
-        for rank in run.ranks
-    }
-
-
-def read_state(
-    state: Mapping[str, Any],
-    run: Run,
-    allow_changed: bool = False,
-    reads: Callable[[int], bool] = lambda slot: True,
-) -> Checkpoint:
-    """Where a state stands, checked against the run that is to go on from it, and cut down to its canonical ranks.
-
-    Args:
-        state: what `make_state` or `merge_states` gave, perhaps through JSON.
-        run: the run that is to go on.
-        allow_changed: accept a changed spec: sources are matched by name, added ones start afresh, removed
-            ones are dropped, and one that is read in another way goes on at the beginning of its shard.
-        reads: whether a slot is read here; the state may lack those that are not.
-
-    Raises:
-        UsageError: not a state, damaged, of another version, of other ranks, inside a step that other ranks shared, or
-            of a spec with another order; the message lists what changed.
-    """
-    check_undamaged(state)
-    before, now = json.loads(state["order"]), json.loads(run.order)
-    changed = list(differences(before, now))
-    written, elastic = before["elastic"], now["elastic"]
-    if written != elastic:
-        raise UsageError(
-            f"the state is of the topology {_topology(written)}, this run has {_topology(elastic)}; write "
-            f"`elastic: {{ranks: {written['ranks']}, workers: {written['workers']}}}` in the spec, and run on any "
-            "topology that divides it"
-        )
-    if changed and not allow_changed:
-        raise UsageError(
-            "the spec has changed since the state was saved, so the run cannot go on exactly:\n  "
-            + "\n  ".join(changed)
-            + "\nput it back, or load the state with allow_changed=True to go on as well as can be"
-        )
-    if state["samples"] != run.samples:
-        warn_user(
-            "decode, scale, rename, map or tags have changed since the state was saved: the order is the same, "
-            "the samples may not be"
-        )
-    if any(str(rank) not in state["ranks"] for rank in run.ranks):
-        raise UsageError(
-            f"the state holds the canonical ranks {ranks_of(state)}, but this rank reads {list(run.ranks)}; merge the "
-            "states of all ranks with wdspec.merge_states first"
-        )
-    given = state["given"]
-    if given and state["items"] != run.items_per_step:
-        raise UsageError(
-            f"the state was saved inside a step: {given} of the {state['items']} items of a rank had been given, "
-            f"and a rank of this run gets {run.items_per_step} a step; go on with as many ranks as saved it, or save "
-            f"after a multiple of {state['items']} items"
-        )
-    old = {name: index for index, name in enumerate(state["sources"])}
-    carried = [_carrying(source, before, now) for source in run.plan.sources]
-    carried += [_as_it_is] * (len(run.sources) - len(carried))
-    workers = run.plan.topology.workers
-    table = {}
-    for rank in run.ranks:
-        for worker, states in enumerate(read_entry(state, rank, workers, reads)):
-            if states is not None:
-                slot = rank * workers + worker
-                begun = [
-                    carry(slot, states[old[name]]) if name in old else StreamState()
-                    for name, carry in zip(run.sources, carried, strict=True)
-                ]
-                table[slot] = pack_slot(begun)
-    if "pass" in before and "pass" not in now:
-        anew = pack_slot([StreamState()] * len(run.sources))
-        table = {r * workers + k: anew for r in run.ranks for k in range(min(state["batch"], workers))}
-    return Checkpoint(state["batch"], table, given, _live(state, run, before, now), skipped_steps(state))
-
-
 def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
     """The state of the whole job from those of its ranks: load it on every rank of any legal topology.
 
@@ -383,47 +264,7 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
     return {**first, "ranks": dict(sorted(entries.items(), key=lambda item: int(item[0])))}
 
 
-def _live(
-    state: Mapping[str, Any], run: Run, before: Mapping[str, Any], now: Mapping[str, Any]
-) -> tuple[LiveShares, ...]:
-    """What was set of shares, where the spec's own are as they were."""
-    own, new = (
-        (each.get("schedule"), {name: said["share"] for name, said in each["sources"].items()})
-        for each in (before, now)
-    )
-    live, names = shares_from_text(state["shares"]), {source.name for source in run.blueprint.spec.dataset}
-    if live and (own != new or not all(names.issuperset(each.shares) for each in live)):
-        warn_user(
-            "the spec's shares have changed since the state was saved, so those that were set in the run are dropped "
-            f"({state['shares']}, as [global batch, shares]); set them again if they are to hold"
-        )
-        return ()
-    return live
-
-
-def _carrying(
-    source: SourcePlan, old: Mapping[str, Any], new: Mapping[str, Any]
-) -> Callable[[int, StreamState], StreamState]:
-    """What turns the state of a source in a slot into that with which it goes on in a run with another order."""
-    written = old["sources"].get(source.name)
-    if written is None or not reads_alike(source.name, old, new):
-        return lambda slot, state: state.begun_anew()
-    delays = replace(source.delays, size=written["shuffle"])
-    if (delays, written["interleave"]) == (source.delays, source.interleave):
-        return lambda slot, state: state
-    return lambda slot, state: state.goes_on(slot, delays, written["interleave"])
-
-
-def _as_it_is(slot: int, state: StreamState) -> StreamState:
-    """Where a stage stands goes on as it was saved."""
-    return state
-
-
 def _some(ranks: Sequence[int]) -> str:
     return (
         str(list(ranks)) if len(ranks) <= 8 else f"{', '.join(map(str, ranks[:8]))}, … ({len(ranks)} in all)"
     )
-
-
-def _topology(elastic: Mapping[str, int]) -> str:
-    return f"{elastic['ranks']} ranks × {elastic['workers']} workers"

@@ -113,32 +113,34 @@ class RunStats:
 
 
 class Tally:
-    """Adds up what reading processes say, each of itself and all of it again.
+    """Adds up what reading processes report: each reports about itself, and always everything so far.
 
     Args:
-        slots: of this rank: so many parts a pass over a source has.
+        slots: of this rank: the parts that a pass over a source has.
     """
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._ended: dict[int, SourceCounts] = {}
-        """Of readers that are no more."""
+        """Of readers that have ended."""
         self._by_reader: dict[int, dict[int, PackedCounts]] = {}
         self.batches = 0
-        self.waited = 0.0
-        self._begun: float | None = None
+        """Steps given to the training loop."""
+        self.waiting = _Stopwatch()
+        """Measures the time in which the training loop waits."""
+        self._start: float | None = None
 
     def take(self, reader: int, counts: Counts) -> None:
-        """Notes what a reader has counted so far, of the sources in which anything changed."""
+        """Note what a reader has counted so far, of the sources in which anything changed."""
         self._by_reader.setdefault(reader, {}).update(counts)
 
     def begin(self) -> None:
-        """Notes when the first batch was asked for."""
-        if self._begun is None:
-            self._begun = time.monotonic()
+        """Note when the first batch was asked for."""
+        if self._start is None:
+            self._start = time.monotonic()
 
     def settle(self) -> None:
-        """Says that all readers have ended, and others will come in their place."""
+        """Note that all readers have ended, and others will come in their place."""
         self._ended = self._total()
         self._by_reader.clear()
 
@@ -147,8 +149,8 @@ class Tally:
         total = self._total()
         return RunStats(
             self.batches,
-            0.0 if self._begun is None else time.monotonic() - self._begun,
-            self.waited,
+            0.0 if self._start is None else time.monotonic() - self._start,
+            self.waiting.seconds,
             {
                 name: SourceStats(
                     counts.delivered,
@@ -170,6 +172,20 @@ class Tally:
             for number, each in counts.items():
                 total[number] = total.get(number, SourceCounts()) + SourceCounts(*each)
         return total
+
+
+class _Stopwatch:
+    """Adds up the seconds spent inside it as a context."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._start = 0.0
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __exit__(self, *exception: object) -> None:
+        self.seconds += time.perf_counter() - self._start
 
 
 class StatsLog:

@@ -1,45 +1,45 @@
-"""Task-fed workers: the parent says which batches come next and where their slots stand.
+"""Task-fed workers: the training process says which batches come next and where their slots are.
 
-A DataLoader's rotation starts at worker 0 whenever iteration starts, at batch J₀ say, so worker w serves
-J₀+w, J₀+w+W, … and needs the slots k with (k - J₀) mod W = w: other ones after a resume or an odd epoch. So
-workers own nothing across iterations. A task is (numbers, table, segments, skipped): the table, sent with the first W
-tasks only, holds the states of that worker's slots; the segments, sent where they have changed, are the shares that
-were set; of batches that are skipped nothing but states comes back.
-What comes back holds the states after each batch.
+Workers take turns from worker 0 on whenever an iteration starts, at batch J₀ say, so worker w serves J₀+w, J₀+w+W, …
+and needs the slots k with (k - J₀) mod W = w: other ones after a resume or an odd epoch. So workers own nothing across
+iterations. A `Task` says which batches to read and, the first time, the states of that worker's slots; of batches that
+are skipped only states come back. What comes back holds the states after each batch.
 
-    parent:   table ─▶ ([J₀], table₀) ([J₀+1], table₁) ([J₀+2, …], ·) …    workers:  restore(table), batch(J), states
-              table ◀─ states of delivered batches ◀─────────────────────────────────┘
+    parent:   slots ─▶ ([J₀], slots₀) ([J₀+1], slots₁) ([J₀+2, …], ·) …    workers:  restore(slots), batch(J), states
+              slots ◀─ states of delivered batches ◀─────────────────────────────────┘
 
 Sending takes 0.2 ms, however little is sent, so small batches come several in a delivery (`Pace`): worker w then reads
 J, J+W, J+2W, … for one task. Order and states are those of single batches.
+
+The same tasks feed processes (`processes`) and threads (`threads`).
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import cycle
+from typing import Any, NamedTuple
 
-import torch
 from torch._utils import ExceptionWrapper
-from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
+from torch.utils.data import Dataset, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from wdspec.base.errors import WdspecError
+from wdspec.base.process import memory_peak
 from wdspec.planning.shares import ScheduleSegment
 from wdspec.read.reader import Reader
-from wdspec.run.cursor import Cursor, Step
 from wdspec.run.parcels import Parcel
-from wdspec.run.processes import memory_peak
 from wdspec.run.run import Run
 from wdspec.run.stats import Counts, Tally
+from wdspec.run.steps import Step, Work
+from wdspec.spec.language.steps import StepRanges
 
-Segments = tuple[ScheduleSegment, ...]
-Task = tuple[range, "dict[int, bytes] | None", "Segments | None", tuple[int, ...]]
 Failure = WdspecError | ExceptionWrapper
-"""What a batch could not be read for; others than ours with the traceback, as torch raises them."""
+"""Why a batch could not be read; others than ours with the traceback, as torch raises them."""
 
 SECONDS = 0.01
 """Of work that is worth a delivery: sending it takes a fiftieth more."""
@@ -49,6 +49,19 @@ MOST = 256
 """Batches in a delivery."""
 
 
+class Task(NamedTuple):
+    """What a worker is asked to read."""
+
+    numbers: range
+    """The global batches."""
+    slots: dict[int, bytes] | None
+    """The states of the worker's slots, in its first task of an iteration."""
+    segments: tuple[ScheduleSegment, ...]
+    """The shares that were set."""
+    skipped: tuple[int, ...]
+    """The batches to skip."""
+
+
 @dataclass(frozen=True)
 class Delivery:
     """What a worker returns for a task."""
@@ -56,19 +69,19 @@ class Delivery:
     parcels: Sequence[Parcel | Step]
     """For each batch its items, none if it is skipped, and the states after it; within one process as they are."""
     failure: Failure | None = None
-    """Why those of the task that come behind are missing."""
+    """Why later batches of the task are missing."""
     seconds: float = 0.0
-    """That it took to read them."""
+    """Seconds spent reading them."""
     memory_peak: int = 0
     """The most memory that the worker had so far, in bytes."""
     reader: int = 0
-    """Which reader it is from,"""
+    """Which reader it comes from,"""
     counts: Counts = field(default_factory=dict)
     """and what that has counted so far, of the sources that were read since its last delivery."""
     opened: int = 0
     """Bytes of parcels that were opened already."""
     has_skipped: bool = False
-    """Whether there are batches among them that were skipped, so that it took less than others will."""
+    """Whether some of the batches were skipped, so that it took less time than others will."""
 
     @property
     def size(self) -> int:
@@ -77,12 +90,12 @@ class Delivery:
 
     def pin_memory(self) -> Delivery:
         """Opened, with items in page-locked memory; torch looks into dicts and lists by itself, not into objects."""
-        steps = [opened(parcel) for parcel in self.parcels]
+        steps = [open_parcel(parcel) for parcel in self.parcels]
         pinned = [(pin_memory(items), states) for items, states in steps]
         return replace(self, parcels=pinned, opened=self.size)
 
 
-def opened(parcel: Parcel | Step) -> Step:
+def open_parcel(parcel: Parcel | Step) -> Step:
     """The items of a batch, and the states after it."""
     return parcel.open() if isinstance(parcel, Parcel) else parcel
 
@@ -98,7 +111,7 @@ class Pace:
         self._seconds = self._size = 0.0
 
     def note(self, delivery: Delivery) -> None:
-        """Takes the cost of a delivery into account."""
+        """Consider the cost of a delivery."""
         count = len(delivery.parcels)
         if not count or delivery.has_skipped:
             return
@@ -109,116 +122,146 @@ class Pace:
         self.steps = max(1, min(2 * self.steps, int(worth), MOST))
 
 
-class TaskSampler(Sampler[Task]):
-    """The tasks from where a cursor stands to the end of its epoch.
+class Tasks:
+    """The tasks of an iteration, in the order in which W workers take turns."""
 
-    It holds the cursor, never the Loader: a reference cycle would let forked children collect, and shut down,
-    iterators that they inherited.
-    """
-
-    def __init__(self, cursor: Cursor, workers: int) -> None:
-        self.cursor = cursor
-        self.workers = max(1, workers)
+    def __init__(self, run: Run, workers: int) -> None:
+        self.workers = workers
         self.pace = Pace()
-        self.sent = 0
+        self.requested = 0
         """No batch from J on was asked for."""
+        self.segments: tuple[ScheduleSegment, ...] = ()
+        """The shares that were set, for tasks that are still to be made."""
+        self._slots_per_rank = run.plan.topology.workers
+        self._first, self._skipped = 0, StepRanges()
+        self._end: int | None = 0
+        self._slots: Mapping[int, bytes] = {}
+
+    def start(self, work: Work) -> None:
+        """Make the tasks of this work when iterated."""
+        # The work itself is not kept: it leads back to the stream, and so to the loader that holds this.
+        self._first, self._end, self._skipped, self._slots = work.first, work.end, work.skipped, work.slots()
+        self.segments, self.requested = work.segments, work.first
 
     def __iter__(self) -> Iterator[Task]:
-        run, first, table = self.cursor.run, self.cursor.batch, dict(self.cursor.table)
-        workers, k_of, end = self.workers, run.plan.topology.workers, run.epoch_end(self.cursor.standing)
-        skipped = self.cursor.skipped.within(first)
-        number = self.sent = first
-        known: dict[int, Segments] = {}
+        first, end, skipped, slots = self._first, self._end, self._skipped, self._slots
+        workers, number = self.workers, first
         while end is None or number < end:
             # All workers get as many in a round, so that their turns stay those of single batches.
-            steps = (
-                self.pace.steps if end is None else max(1, min(self.pace.steps, (end - number) // workers))
-            )
+            steps = self.pace.steps
+            if end is not None:
+                steps = max(1, min(steps, (end - number) // workers))
             for worker in range(workers if end is None else min(workers, end - number)):
                 own = None
                 if number == first:
-                    own = {s: state for s, state in table.items() if (s % k_of - first) % workers == worker}
+                    own = {
+                        slot: state
+                        for slot, state in slots.items()
+                        if (slot % self._slots_per_rank - first) % workers == worker
+                    }
                 numbers = range(number + worker, number + worker + steps * workers, workers)
-                segments, told = self.cursor.segments, known.get(worker)
-                known[worker], self.sent = segments, max(self.sent, numbers[-1] + 1)
-                passed = tuple(each for each in numbers if each in skipped) if skipped else ()
-                yield numbers, own, None if segments is told else segments, passed
+                self.requested = max(self.requested, numbers[-1] + 1)
+                skips = tuple(each for each in numbers if each in skipped) if skipped else ()
+                yield Task(numbers, own, self.segments, skips)
             number += steps * workers
 
 
-class TaskDataset(Dataset[Any]):
-    """The map-style dataset behind a Loader: a task in, a delivery out."""
+class TaskReader(Dataset[Any]):
+    """Does tasks: a map-style dataset from `Task` to `Delivery`, with a reader of its own."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self._reader: Reader | None = None
         self._number = 0
-        """Of the reader: no other of this run has it, but by a chance of 2⁻⁶⁴."""
+        """Of the reader: no other reader of this run has it, except by a chance of 2⁻⁶⁴."""
 
     def __getitem__(self, task: Task) -> Delivery:
-        numbers, table, segments, skipped = task
-        begun = time.perf_counter()
+        start = time.perf_counter()
         parcels: list[Parcel | Step] = []
         failure: Failure | None = None
         is_sent = get_worker_info() is not None
         try:
-            if self._reader is None:
-                self._reader, self._number = self.run.reader(), secrets.randbits(64)
-            if table is not None:
-                self._reader.restore(table)
-            if segments is not None:
-                self._reader.draw_by(segments)
-            for number in numbers:
-                if number in skipped:
-                    self._reader.pass_over(number)
-                    items = []
+            reader = self._prepare(task)
+            for number in task.numbers:
+                items: list[Any] = []
+                if number in task.skipped:
+                    reader.skip(number)
                 else:
-                    items = self.run.assemble(number, self._reader.batch(number))
-                step = items, self._reader.states(number)
+                    items = self.run.assemble(number, reader.micro_batches(number))
+                step = items, reader.states(number)
                 parcels.append(Parcel(step) if is_sent else step)
         except WdspecError as error:
-            # Whole to the training process, where torch would print its traceback into another.
+            # As a whole to the training process; torch would print its traceback into another error.
             failure = error
         except Exception:
             if not parcels:
                 raise
             failure = ExceptionWrapper(where="in a worker of a Loader")
-        counts = self._reader.counts() if is_sent and self._reader is not None else {}
         return Delivery(
             parcels,
             failure,
-            time.perf_counter() - begun,
+            time.perf_counter() - start,
             memory_peak(),
             self._number,
-            counts,
-            has_skipped=bool(skipped),
+            self._reader.counts() if is_sent and self._reader is not None else {},
+            has_skipped=bool(task.skipped),
         )
+
+    def _prepare(self, task: Task) -> Reader:
+        """The reader, at the task's first batch."""
+        if self._reader is None:
+            self._reader, self._number = self.run.reader(), secrets.randbits(64)
+        if task.slots is not None:
+            self._reader.restore(task.slots)
+        self._reader.draw_by(task.segments)
+        return self._reader
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None}
 
     def add_to(self, tally: Tally) -> None:
-        """Adds what was read in this process; workers send theirs."""
+        """Add what was read in this process; worker processes send theirs."""
         if self._reader is not None:
             tally.take(self._number, self._reader.counts())
 
     def close(self) -> None:
-        """Closes open shards of this process."""
+        """Close open shards of this process."""
         if self._reader is not None:
             self._reader.close()
 
 
-def pinned(wanted: bool) -> bool:
-    """Whether memory is page-locked, as torch decides it: where that is wanted and there is a device to copy to."""
-    return wanted and torch.accelerator.is_available()
+def deal_steps(
+    deliveries: Iterator[Delivery],
+    tasks: Tasks,
+    tally: Tally,
+    on_delivery: Callable[[int, Delivery], object] = lambda worker, delivery: None,
+) -> Iterator[Step]:
+    """Yield the steps of deliveries that arrive from workers in turn, and bring tally and pace up to date.
 
+    Args:
+        on_delivery: called with the number of the worker and what it delivered.
 
-class TaskLoader(DataLoader[Any]):
-    """torch's DataLoader over a `TaskDataset`; without workers it is passed by, as it takes 70 µs a task."""
-
-    def __iter__(self) -> Any:
-        if self.num_workers:
-            return super().__iter__()
-        pins = pinned(self.pin_memory)
-        deliveries = map(self.dataset.__getitem__, self.sampler)
-        return (delivery.pin_memory() if pins else delivery for delivery in deliveries)
+    Raises:
+        WdspecError: what a worker could not read, after the batches before it.
+    """
+    # Batches each worker has delivered but the caller has not requested; workers take turns, batch by batch.
+    waiting: list[deque[Parcel | Step | Failure]] = [deque() for _ in range(tasks.workers)]
+    for worker in cycle(range(tasks.workers)):
+        if not waiting[worker]:
+            with tally.waiting:
+                delivery = next(deliveries, None)
+            if delivery is None:
+                return
+            tally.take(delivery.reader, delivery.counts)
+            tasks.pace.note(delivery)
+            on_delivery(worker, delivery)
+            waiting[worker].extend(delivery.parcels)
+            if delivery.failure is not None:
+                waiting[worker].append(delivery.failure)
+        parcel = waiting[worker].popleft()
+        if isinstance(parcel, ExceptionWrapper):
+            parcel.reraise()
+        elif isinstance(parcel, WdspecError):
+            raise parcel
+        else:
+            yield open_parcel(parcel)

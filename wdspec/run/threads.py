@@ -1,7 +1,7 @@
-"""Workers that are threads of this process: `loader: {kind: threads}`.
+"""Worker threads of this process: `loader: {kind: threads}`.
 
-Each has a copy of the run of its own, as a worker process would get it, so that they share nothing but what processes
-cannot share either: connections, caches, and the thread that fetches ahead. Tasks, their order and states are those of
+Each thread has its own copy of the run, as a worker process would get it, so threads share only what processes
+cannot share either: connections, caches, and the thread that reads ahead. Tasks, their order and states are those of
 worker processes; batches arrive as they were made.
 """
 
@@ -11,13 +11,15 @@ import pickle
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from queue import Empty, SimpleQueue
 
-from wdspec.base.errors import UsageError
+from wdspec.base.errors import UsageError, WdspecError
+from wdspec.planning.shares import ScheduleSegment
 from wdspec.run.run import Run
 from wdspec.run.stats import Tally
-from wdspec.run.tasks import Delivery, Task, TaskDataset
+from wdspec.run.steps import Step, Work
+from wdspec.run.tasks import Delivery, Task, TaskReader, Tasks, deal_steps
 
 AHEAD = 2
 """Tasks that each worker is given ahead, as torch's DataLoader gives its workers."""
@@ -26,42 +28,86 @@ _END_WITHIN = 5.0
 _NAME = "wdspec-reader"
 
 
-class WorkerThreads:
-    """The threads of one Loader, and what they read by.
+class Threads:
+    """Reads steps in threads: a `Steps`.
 
     Args:
         run: is copied for each.
-        count: of threads, at least 1.
+        workers: how many threads, at least 1.
         ahead: tasks that each is given ahead.
-        timeout: seconds to wait for a delivery; 0 waits for ever.
+        timeout: seconds to wait for a delivery; 0 waits forever.
         pins: whether deliveries are copied into page-locked memory.
 
     Raises:
-        UsageError: a number of tasks, or of seconds, that is none.
+        UsageError: `ahead` or `timeout` is not a valid number.
     """
 
     def __init__(
-        self, run: Run, count: int, ahead: int = AHEAD, timeout: float = 0, pins: bool = False
+        self, run: Run, workers: int, ahead: int = AHEAD, timeout: float = 0, pins: bool = False
     ) -> None:
         if type(ahead) is not int or ahead < 1:
             raise UsageError(f"`prefetch_factor` is a number of deliveries from 1 on, not {ahead!r}")
         if not isinstance(timeout, (int, float)) or not 0 <= timeout <= threading.TIMEOUT_MAX:
             raise UsageError(f"`timeout` is a number of seconds from 0 on, not {timeout!r}")
+        self.tally = Tally(run.slots)
+        self._tasks = Tasks(run, workers)
         self._run = pickle.dumps(run)
-        self._readers = [self._new_reader() for _ in range(count)]
+        self._readers = [self._new_reader() for _ in range(workers)]
         self._ahead, self._timeout, self._pins = ahead, timeout, pins
-        self._reading: list[_Thread] = []
+        self._threads: list[_Thread] = []
 
-    def deliveries(self, tasks: Iterable[Task]) -> Iterator[Delivery]:
-        """What the tasks give, in their order; the threads take turns. One iteration at a time.
+    @property
+    def requested(self) -> int:
+        """No step from J on was asked for yet."""
+        return self._tasks.requested
+
+    def begin(self, work: Work) -> Iterator[Step]:
+        """Yield the steps in order; one work at a time.
 
         Raises:
             RuntimeError: nothing came in time.
             Exception: what reading raised.
         """
-        self.end()
+        self.tally.begin()
+        self._tasks.start(work)
+        try:
+            yield from deal_steps(self._deliver(self._tasks), self._tasks, self.tally)
+        except WdspecError:
+            raise
+        except Exception:
+            self._end()
+            raise
+
+    def samples(self, work: Work) -> None:
+        """None: states come with every step."""
+
+    def slots(self, noted: Mapping[int, bytes]) -> Mapping[int, bytes]:
+        """As noted."""
+        return noted
+
+    def draw_by(self, segments: tuple[ScheduleSegment, ...]) -> None:
+        """Have later tasks drawn by the shares that were set."""
+        self._tasks.segments = segments
+
+    def forget(self) -> None:
+        """Do nothing: workers are told where to resume."""
+
+    def count(self) -> None:
+        """Bring `tally` up to date."""
+        for reader in self._readers:
+            reader.add_to(self.tally)
+
+    def close(self) -> None:
+        """End the threads and close open shards."""
+        self._end()
+        for reader in self._readers:
+            reader.close()
+
+    def _deliver(self, tasks: Iterable[Task]) -> Iterator[Delivery]:
+        """Yield what the tasks give, in their order; the threads take turns."""
+        self._end()
         coming, threads = iter(tasks), [_Thread(reader, self._pins) for reader in self._readers]
-        self._reading = threads
+        self._threads = threads
         asked: deque[_Thread] = deque()
         try:
             for thread in threads:
@@ -76,30 +122,18 @@ class WorkerThreads:
             for thread in threads:
                 thread.stop()
 
-    def add_to(self, tally: Tally) -> None:
-        """Adds what was read."""
-        for reader in self._readers:
-            reader.add_to(tally)
-
-    def end(self) -> None:
-        """Ends the threads; their readers stay as they are, to be told where to go on."""
+    def _end(self) -> None:
+        """End the threads; their readers stay as they are, until the next task moves them."""
         deadline = time.monotonic() + _END_WITHIN
-        for thread in self._reading:
+        for thread in self._threads:
             thread.stop()
-        for number, thread in enumerate(self._reading):
-            if not thread.ended(max(0.0, deadline - time.monotonic())):
+        for number, thread in enumerate(self._threads):
+            if not thread.has_ended(max(0.0, deadline - time.monotonic())):
                 self._readers[number] = self._new_reader()
-        self._reading = []
+        self._threads = []
 
-    def close(self) -> None:
-        """Ends the threads and closes open shards."""
-        self.end()
-        for reader in self._readers:
-            reader.close()
-
-    def _new_reader(self) -> TaskDataset:
-        run: Run = pickle.loads(self._run)
-        return TaskDataset(run)
+    def _new_reader(self) -> TaskReader:
+        return TaskReader(pickle.loads(self._run))
 
 
 def _ask(thread: _Thread, coming: Iterator[Task], asked: deque[_Thread]) -> None:
@@ -111,16 +145,16 @@ def _ask(thread: _Thread, coming: Iterator[Task], asked: deque[_Thread]) -> None
 
 
 class _Thread:
-    """One that reads."""
+    """One thread that reads."""
 
-    def __init__(self, reader: TaskDataset, pins: bool) -> None:
+    def __init__(self, reader: TaskReader, pins: bool) -> None:
         self.tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._done: SimpleQueue[Delivery | BaseException] = SimpleQueue()
         self._stopped = False
         self._thread = threading.Thread(target=self._serve, args=(reader, pins), name=_NAME, daemon=True)
 
     def start(self) -> None:
-        """Begins; apart, so that whatever breaks in on it knows of all that are to be stopped."""
+        """Start; separately, so that an interrupt in between knows all the threads that have to be stopped."""
         self._thread.start()
 
     def take(self, timeout: float) -> Delivery:
@@ -137,17 +171,17 @@ class _Thread:
         return done
 
     def stop(self) -> None:
-        """Lets it end behind the task it is at."""
+        """Let it end after its current task."""
         self._stopped = True
         self.tasks.put(None)
 
-    def ended(self, within: float) -> bool:
+    def has_ended(self, within: float) -> bool:
         """Whether it has ended, or does so within some seconds."""
-        if self._thread.ident is not None:  # else it has not begun
+        if self._thread.ident is not None:  # else it never started
             self._thread.join(within)
         return not self._thread.is_alive()
 
-    def _serve(self, reader: TaskDataset, pins: bool) -> None:
+    def _serve(self, reader: TaskReader, pins: bool) -> None:
         while (task := self.tasks.get()) is not None and not self._stopped:
             try:
                 delivery = reader[task]

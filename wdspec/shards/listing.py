@@ -26,7 +26,7 @@ from wdspec.base.errors import ShardError, UrlError, WdspecError, warn_user
 from wdspec.base.redaction import redacted
 from wdspec.formats.suffixes import TAR_SUFFIXES
 from wdspec.spec.spec import Source
-from wdspec.storage.resolve import Resolution, tidy
+from wdspec.storage.resolve import Resolution
 from wdspec.storage.storage import Storage
 from wdspec.stores.local import explained
 from wdspec.urls.braces import Braces
@@ -44,6 +44,7 @@ from wdspec.urls.urls import (
     path_of_file_url,
     quoted_for,
     scheme_of,
+    tidy_path,
 )
 
 
@@ -89,7 +90,7 @@ def _root(resolution: Resolution, tail: str) -> str:
     """
     path = local_path(resolution.location)
     place = resolution.location if path is None else path
-    ending = tail if path is None else tidy("/" + _unquoted(resolution.url, tail))
+    ending = tail if path is None else tidy_path("/" + _unquoted(resolution.url, tail))
     if not place.endswith(ending):
         raise _misspelt(resolution)
     return place[: len(place) - len(ending)] if path is None else place[: len(place) - len(ending) + 1]
@@ -175,12 +176,32 @@ MAX_LISTED = 1_000_000
 _PLAIN = re.compile(r"(?:(?!::)[^\\{}*?\[@])*[^\\{}*?\[@/]")
 
 
+_NOT_PLAIN = re.compile(r"[:~\0]|(?:\A|[{,])-(?:[},]|\Z)")
+"""Matches texts and brace patterns that may be more than paths: a scheme, a home directory, standard input, a NUL."""
+
+
 def shards_of(source: Source, storage: Storage) -> UrlSequence:
     """The shards of a source. Raises as `list_shards`; the error names the source."""
     try:
         return list_shards(source.shards or (), source.base, storage)
     except WdspecError as error:
         raise error.at(source=source.name) from None
+
+
+def are_local(shards: UrlSequence, storage: Storage) -> bool:
+    """Whether all shards are plain local paths: without scheme or `~`, and with nothing that could rewrite them."""
+    return _keeps_paths(storage) and all(map(_is_plain, shards.parts))
+
+
+def _keeps_paths(storage: Storage) -> bool:
+    """Whether plain paths are local files: no rule, ETL or user store takes them elsewhere."""
+    runs_etl = storage.ais is not None and storage.ais.etl is not None
+    return not (storage.rules or runs_etl or storage.users.keys() & {"", "file"})
+
+
+def _is_plain(run: ShardRun) -> bool:
+    texts = (run.texts.pattern,) if isinstance(run.texts, Braces) else run.texts
+    return not any(_NOT_PLAIN.search(text) for text in (run.prefix, *texts))
 
 
 def list_shards(texts: Sequence[str], base: str, storage: Storage) -> UrlSequence:
@@ -202,9 +223,8 @@ def list_shards(texts: Sequence[str], base: str, storage: Storage) -> UrlSequenc
     found = {part: _runs(part, storage) for part in parts}
     runs = list(itertools.chain.from_iterable(found.values()))
     for run in runs:
-        storage.resolve(
-            ShardUrl(run.prefix + run.texts[0], run.base)
-        )  # forbidden URLs fail before anything is read
+        if not (_keeps_paths(storage) and _is_plain(run)):  # forbidden URLs fail before anything is read
+            storage.resolve(ShardUrl(run.prefix + run.texts[0], run.base))
     _warn_of_repeats(runs)
     return UrlSequence(run for part in parts for run in found[part])
 

@@ -1,19 +1,26 @@
-"""A checked spec with its shards listed, and how each of its sources is read: the place that knows the rooms below."""
+"""Shards: the shard lists of a spec's sources, looked up once and frozen, and where their bytes come from.
+
+`list_shards` is the only I/O between loading a spec and reading it: globs, directories and remote lists are read, and
+with `epoch: pass` the samples of every shard are counted from headers.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from wdspec.base.errors import SpecError, UsageError, warn_user
-from wdspec.fields.samples import SampleFields
-from wdspec.fields.scale import Scaling
+from wdspec.base.user_code import secure_mode
+from wdspec.planning.passes import SourceCount
 from wdspec.planning.plan import Plan, make_plan
 from wdspec.planning.shares import largest_shares
 from wdspec.planning.topology import Topology
-from wdspec.shards.listing import shards_of
+from wdspec.read.transform import SourceParts
+from wdspec.shards.count import count_samples
+from wdspec.shards.listing import are_local, shards_of
+from wdspec.shards.lock import Lock
 from wdspec.spec.language.decoders import require_libraries
 from wdspec.spec.measurements import Measurements
 from wdspec.spec.spec import Source, Spec
@@ -21,167 +28,86 @@ from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage, with_surveyed_caches
 from wdspec.urls.urls import UrlSequence
 
-if TYPE_CHECKING:
-    from wdspec.planning.passes import SourceCount
-    from wdspec.read.transform import SourceParts
+LockLike = str | os.PathLike[str] | None
+"""A file that `wdspec lock` wrote: then exactly its shards are read, and no store is asked for them."""
 
 
 @dataclass(frozen=True)
-class ListedSpec:
-    """All that planning and reading go on from."""
+class Shards:
+    """The frozen shard lists of every source of a spec, with what is needed to open them; pickles."""
 
-    spec: Spec
+    lists: Mapping[str, UrlSequence]
+    """The shards of every source, in order; none for a source whose share is 0."""
     storages: Mapping[str, Storage]
-    """By source, as the environment of this process says."""
-    shards: Mapping[str, UrlSequence]
-    """The frozen shards of every source; none of one whose share is 0."""
+    """How the shards of every source are reached, as the environment of the listing process says."""
+    local: frozenset[str]
+    """The sources whose shards are all plain local paths."""
+    counts: Mapping[str, SourceCount] | None = None
+    """The samples of every source; only with `epoch: pass`."""
 
-    @classmethod
-    def of(
-        cls,
-        spec: Spec,
-        *,
-        to_read: bool = False,
-        storage_of: Callable[[Environment, Spec, Source], Storage] = Storage.of,
-        frozen: Mapping[str, UrlSequence] | None = None,
-    ) -> ListedSpec:
-        """Lists the shards of a spec.
-
-        Args:
-            to_read: whether samples are going to be read: then what can be known to fail is refused at once.
-            storage_of: makes the storage of a source.
-            frozen: the shards of every source, where they are known and not to be looked up.
-
-        Raises:
-            SpecError: WDS_SECURE forbids the spec's functions.
-            UsageError: a decoder's library is not installed; settings of AIStore that cannot be understood.
-            WdspecError: a list, directory or glob gives nothing, or cannot be read.
-        """
-        environment = Environment.read()
-        if to_read:
-            _check_readable(spec, environment.secure)
-        storages = {source.name: storage_of(environment, spec, source) for source in spec.sources}
-        shares = largest_shares(spec, lambda source: 1)
-
-        def listed(source: Source) -> UrlSequence:
-            if not shares[source.name]:
-                return UrlSequence(())
-            return shards_of(source, storages[source.name]) if frozen is None else frozen[source.name]
-
-        shards = {source.name: listed(source) for source in spec.sources}
-        mixes = (spec.mix, *(each.mix for source in spec.dataset for each in source.mixes))
-        if any(mix.by in ("samples", "bytes") for mix in mixes):
-            _compare_with_measurements(spec, shards)
-        return cls(spec, with_surveyed_caches(storages, shards), shards)
-
-    def plan(self, topology: Topology) -> Plan:
-        """Who reads what, when.
-
-        Raises:
-            UsageError: shares, batch and epoch do not fit together, or the topology.
-        """
-        return make_plan(self.spec, self.shards, topology, self.counts)
-
-    @cached_property
-    def counts(self) -> dict[str, SourceCount] | None:
-        """The samples of every source of a spec with `epoch: pass`, from the headers of its shards; else None.
-
-        Raises:
-            WdspecError: a shard cannot be read, and the policy is to raise.
-        """
-        if self.spec.epoch is None or self.spec.epoch.remainder is None:
-            return None
-        from wdspec.shards.count import count_samples
-
-        return count_samples(self.spec, self.shards, self.parts, _measurements(self.spec))
-
-    @cached_property
-    def parts(self) -> dict[str, SourceParts]:
+    def parts(self, spec: Spec) -> dict[str, SourceParts]:
         """How every source is read."""
         return {
-            source.name: _parts(self.spec, source, self.storages[source.name]) for source in self.spec.sources
+            source.name: SourceParts.of(spec, source, self.storages[source.name], source.name in self.local)
+            for source in spec.sources
         }
 
 
-def _measurements(spec: Spec) -> Measurements | None:
-    """What was measured of the shards of a spec, if it says where that is."""
-    if spec.stats is None:
-        return None
-    try:
-        return Measurements.read(spec.stats)
-    except (OSError, UsageError) as error:
-        warn_user(f"the `stats` of the spec cannot be used, {error}; `wdspec stats SPEC` writes it")
-        return None
+def list_shards(
+    spec: Spec,
+    *,
+    lock: LockLike = None,
+    frozen: Mapping[str, UrlSequence] | None = None,
+    storage_of: Callable[[Environment, Spec, Source], Storage] = Storage.of,
+    counts_samples: bool = True,
+) -> Shards:
+    """List the shards of a spec.
+
+    Args:
+        spec: the checked spec.
+        lock: a file that `wdspec lock` wrote, whose shards are taken instead.
+        frozen: the shards of every source, where they are known and need not be looked up.
+        storage_of: makes the storage of a source.
+        counts_samples: whether to count the samples of `epoch: pass`, which opens every shard.
+
+    Raises:
+        UsageError: settings of AIStore that cannot be understood; a lock that does not fit the spec.
+        WdspecError: a list, directory or glob gives nothing, or cannot be read.
+    """
+    environment = Environment.read()
+    storages = {source.name: storage_of(environment, spec, source) for source in spec.sources}
+    if lock is not None:
+        frozen = Lock.read(lock).shards(spec, os.fspath(lock))
+    if frozen is None:
+        shares = largest_shares(spec, lambda source: 1)
+        lists = {
+            source.name: shards_of(source, storages[source.name]) if shares[source.name] else UrlSequence(())
+            for source in spec.sources
+        }
+    else:
+        lists = {source.name: frozen[source.name] for source in spec.sources}
+    mixes = (spec.mix, *(each.mix for source in spec.dataset for each in source.mixes))
+    if any(mix.by in ("samples", "bytes") for mix in mixes):
+        _compare_with_measurements(spec, lists)
+    local = frozenset(name for name, listed in lists.items() if are_local(listed, storages[name]))
+    shards = Shards(lists, with_surveyed_caches(storages, lists), local)
+    if not (spec.is_pass and counts_samples):
+        return shards
+    counts = count_samples(spec, lists, shards.parts(spec), _read_measurements(spec))
+    return Shards(lists, shards.storages, local, counts)
 
 
-def _compare_with_measurements(spec: Spec, shards: Mapping[str, UrlSequence]) -> None:
-    """Warns where shares go by the size of other shards than were listed."""
-    measurements = _measurements(spec)
-    for source in spec.sources:
-        found = None if measurements is None else measurements.of(spec, source)
-        if measurements is None or found is None or not shards[source.name]:
-            continue
-        if (source.samples, source.bytes) != (found.samples, found.bytes):  # it states its own
-            continue
-        measured, texts = measurements.shards.get(source.name, {}).keys(), set(shards[source.name].texts())
-        new, gone = len(texts - measured), len(measured - texts)
-        if new or gone:
-            warn_user(
-                f"the share of `{source.name}` goes by the size that it had when it was measured: since then {new:,} "
-                f"shards have come, and {gone:,} gone; `wdspec stats SPEC` measures them, which changes the order"
-            )
+def check_readable(spec: Spec) -> None:
+    """Check what can be known to fail before anything is listed: decoders' libraries, and functions under WDS_SECURE.
 
-
-def _parts(spec: Spec, source: Source, storage: Storage) -> SourceParts:
-    from wdspec.read.shard import ShardOpener
-    from wdspec.read.transform import SourceParts, Transform
-
-    maps = (*source.map, *spec.map)
-    asked = [entry for entry in (*(spec.fields or ()), *(spec.to_tuple or ())) if not entry.startswith("__")]
-    tagged = any(name in source.tags for entry in asked for name in entry.split(";"))
-    # Only what `map` or a tag may add has to be looked for after them; all else is asked of the shard itself.
-    late = bool(maps) or tagged
-    kept = spec.to_tuple or spec.fields
-    expected = source.expect is not None and bool(source.expect.fields)
-    prunes = kept is not None and not late and source.select is None and not expected
-    fields = SampleFields.of(
-        source,
-        allow=spec.allow,
-        required=() if late else asked,
-        only=[entry for entry in kept if not entry.startswith("__")] if prunes and kept else None,
-        secure=storage.environment.secure,
-        folder=spec.folder,
-    )
-    transform = Transform(
-        fields=fields,
-        scaling=None if source.scale is None else Scaling(*source.scale, source.scaleprob),
-        select=source.select,
-        maps=maps,
-        own_maps=len(source.map),
-        tags=source.tags or None,
-        keep=spec.fields,
-        need=tuple(asked) if late else (),
-        expect=None if source.expect is None else source.expect.fields,
-        missing=source.missing,
-        folder=spec.folder,
-    )
-    opener = ShardOpener(
-        source=source.name,
-        storage=storage,
-        fields=fields,
-        key=source.key,
-        lenient_end=source.tar.end == "lenient",
-        format=source.format,
-        may_be_empty=source.empty == "allow",
-    )
-    return SourceParts(opener, transform, source.errors)
-
-
-def _check_readable(spec: Spec, secure: bool) -> None:
+    Raises:
+        SpecError: WDS_SECURE forbids the spec's functions.
+        UsageError: a decoder's library is not installed.
+    """
     for source in spec.sources:
         for name in (*source.decode.names, *source.decode.fields.values()) if source.decode else ():
             require_libraries(name)
-    if not secure:
+    if not secure_mode():
         return
     # `wdspec.load` says so too, with line and column.
     for role, names in functions_of(spec).items():
@@ -190,7 +116,7 @@ def _check_readable(spec: Spec, secure: bool) -> None:
 
 
 def functions_of(spec: Spec) -> dict[str, list[str]]:
-    """The user's own functions that a spec names, by the key that names them."""
+    """The user functions that a spec names, by the key that names them."""
     collation = None if spec.batch is None else spec.batch.collate
     decoders = (
         name
@@ -205,3 +131,74 @@ def functions_of(spec: Spec) -> dict[str, list[str]]:
         "collate": [] if collation is None else collation.functions,
         "decode": [name for name in decoders if ":" in name],
     }
+
+
+def _read_measurements(spec: Spec) -> Measurements | None:
+    """The measurements of the spec's shards, if it names a file of them."""
+    if spec.stats is None:
+        return None
+    try:
+        return Measurements.read(spec.stats)
+    except (OSError, UsageError) as error:
+        warn_user(f"the `stats` of the spec cannot be used, {error}; `wdspec stats SPEC` writes it")
+        return None
+
+
+def _compare_with_measurements(spec: Spec, lists: Mapping[str, UrlSequence]) -> None:
+    """Warn where shares follow the size of other shards than were listed."""
+    measurements = _read_measurements(spec)
+    for source in spec.sources:
+        found = None if measurements is None else measurements.of(spec, source)
+        if measurements is None or found is None or not lists[source.name]:
+            continue
+        if (source.samples, source.bytes) != (found.samples, found.bytes):  # it declares its own
+            continue
+        measured, texts = measurements.shards.get(source.name, {}).keys(), set(lists[source.name].texts())
+        new, gone = len(texts - measured), len(measured - texts)
+        if new or gone:
+            warn_user(
+                f"the share of `{source.name}` goes by the size that it had when it was measured: since then {new:,} "
+                f"shards have come, and {gone:,} gone; `wdspec stats SPEC` measures them, which changes the order"
+            )
+
+
+@dataclass(frozen=True)
+class ListedSpec:
+    """A spec with its shards: what commands that look at shards start from."""
+
+    spec: Spec
+    listed: Shards
+
+    @classmethod
+    def of(
+        cls,
+        spec: Spec,
+        *,
+        to_read: bool = False,
+        storage_of: Callable[[Environment, Spec, Source], Storage] = Storage.of,
+        frozen: Mapping[str, UrlSequence] | None = None,
+    ) -> ListedSpec:
+        if to_read:
+            check_readable(spec)
+        return cls(spec, list_shards(spec, frozen=frozen, storage_of=storage_of, counts_samples=False))
+
+    @property
+    def storages(self) -> Mapping[str, Storage]:
+        return self.listed.storages
+
+    @property
+    def shards(self) -> Mapping[str, UrlSequence]:
+        return self.listed.lists
+
+    def plan(self, topology: Topology) -> Plan:
+        return make_plan(self.spec, self.shards, topology, self.counts)
+
+    @cached_property
+    def counts(self) -> dict[str, SourceCount] | None:
+        if not self.spec.is_pass:
+            return None
+        return count_samples(self.spec, self.shards, self.parts, _read_measurements(self.spec))
+
+    @cached_property
+    def parts(self) -> dict[str, SourceParts]:
+        return self.listed.parts(self.spec)

@@ -274,6 +274,11 @@ class Spec(Discreet):
     folder: str = ""
     """Absolute path of that file's folder, where the user's functions are looked for first; empty without a file."""
 
+    @property
+    def is_pass(self) -> bool:
+        """Whether every epoch is one finite pass that gives each sample once (`epoch: pass`)."""
+        return self.epoch is not None and self.epoch.remainder is not None
+
     def __repr__(self) -> str:
         sources = self.sources
         shown = [f"{each.name} of {' '.join(each.shards or ())}" for each in sources[:3]]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from wdspec.base.user_code import secure_mode
 from wdspec.spec.language.values import read_size, read_variable
 from wdspec.stores.ais_cluster import AisVariables
-from wdspec.stores.settings import HttpSettings
+from wdspec.stores.settings import HTTP_VARIABLES, HttpSettings
 from wdspec.urls.rewrite import Rule, parse_rules
 
 
@@ -46,23 +46,25 @@ class Environment:
             UsageError: a variable of AIStore that cannot be understood, a ``WDS_CACHE_SIZE`` that is no size.
         """
         environ = os.environ if environ is None else environ
-        directory = os.getcwd()
+        directory, home = os.getcwd(), os.path.expanduser("~")
         variable = "WDS_REWRITE" if "WDS_REWRITE" in environ else "GOPEN_REWRITE"
+        rules, size = environ.get(variable, ""), environ.get("WDS_CACHE_SIZE", "").strip()
         return cls(
             directory=directory,
-            home=os.path.expanduser("~"),
-            rules=parse_rules(environ.get(variable, ""), variable, base=directory),
+            home=home,
+            rules=parse_rules(rules, variable, base=directory) if rules else (),
             secure=secure_mode(environ),
-            ais=AisVariables.read(environ),
+            ais=AisVariables.read(environ) if any("AIS_" in name for name in environ) else AisVariables(),
             cache_dir=environ.get("WDS_CACHE") or None,
-            cache_size=_cache_size(environ.get("WDS_CACHE_SIZE", "").strip()),
-            http=HttpSettings.read(environ),
+            cache_size=_cache_size(size) if size else None,
+            http=HttpSettings.read(environ)
+            if HTTP_VARIABLES & environ.keys()
+            else HttpSettings(netrc=f"{home}/.netrc"),
         )
 
 
-def _cache_size(text: str) -> int | None:
-    if re.fullmatch(
-        r"([0-9]+\.?[0-9]*|\.[0-9]+)[eE]\+?[0-9]{1,2}", text
-    ):  # `1e12`, as webdataset's users write it
+def _cache_size(text: str) -> int:
+    # `1e12`, as webdataset's users write it
+    if re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+)[eE]\+?[0-9]{1,2}", text):
         return int(float(text))
-    return int(read_variable("WDS_CACHE_SIZE", read_size, text)) if text else None
+    return int(read_variable("WDS_CACHE_SIZE", read_size, text))

@@ -6,7 +6,6 @@ Pure: nothing is opened and no variable is read here, so that every worker comes
 from __future__ import annotations
 
 import os
-import re
 from typing import NamedTuple
 
 from wdspec.base.errors import UrlError
@@ -14,9 +13,7 @@ from wdspec.cache.names import Copies
 from wdspec.storage.environment import Environment
 from wdspec.stores.ais_cluster import AisCluster
 from wdspec.urls.rewrite import Rule, rewrite
-from wdspec.urls.urls import AIS_PREFIX, ShardUrl, path_of_file_url, scheme_of
-
-_EMPTY_SEGMENTS = re.compile(r"/(?:\.?/)+")
+from wdspec.urls.urls import AIS_PREFIX, ShardUrl, path_of_file_url, scheme_of, tidy_path
 
 
 class ResolutionStep(NamedTuple):
@@ -105,9 +102,4 @@ def _path(text: str, scheme: str, base: str, environment: Environment) -> tuple[
         path, why = os.path.join(environment.directory, base, path), f"relative to {base}"
     elif path == text:
         why = "without empty segments"
-    return tidy(path), why
-
-
-def tidy(path: str) -> str:
-    """A path without empty and `.` segments."""
-    return _EMPTY_SEGMENTS.sub("/", path)
+    return tidy_path(path), why

@@ -13,7 +13,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -31,7 +31,7 @@ from wdspec.spec.language.options import Errors
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.resolve import Resolution, ResolutionStep, locate
-from wdspec.stores.ais_cluster import AisCluster
+from wdspec.stores.ais_cluster import AisCluster, AisVariables
 from wdspec.stores.outputs import Output
 from wdspec.stores.read_ahead import background_fetcher
 from wdspec.stores.retry import RetryPolicy
@@ -225,21 +225,26 @@ class Storage(StoreSettings):
             UrlError: a rule with a wrong regex or template.
             UsageError: an AIStore cluster whose address is not known.
         """
-        written = [*(source.rewrite if source else ()), *(spec.rewrite if spec else ())]
+        holders = [holder for holder in (spec, source) if holder is not None]
+        named = {key for holder in holders for key in holder.model_fields_set}
         errors = source.errors if source else Errors()
+        written = [rule for holder in reversed(holders) for rule in holder.rewrite]
+        ais = cache = login = None
+        if "aistore" in named or environment.ais != AisVariables():
+            ais = AisCluster.of(environment.ais, environment.home, spec, source)
+        if "storage" in named:
+            login = ObjectLogin.of(environment.home, spec, source)
+        if "cache" in named or environment.cache_dir is not None:
+            cache = _cache(CacheSettings.of(environment, spec, source), source)
         return cls(
             retry_policy=_retry_policy(errors),
             http=environment.http,
-            ais=AisCluster.of(environment.ais, environment.home, spec, source),
-            login=ObjectLogin.of(environment.home, spec, source),
+            ais=ais,
+            login=login,
             environment=environment,
-            rules=(
-                *environment.rules,
-                *_rules(rule for rule in written if rule.overlay),
-                *_rules(rule for rule in written if not rule.overlay),
-            ),
+            rules=(*environment.rules, *_rules(written)) if written else environment.rules,
             users=user_stores(environment.secure),
-            cache=_cache(CacheSettings.of(environment, spec, source), source),
+            cache=cache,
             timeout=_timeout(errors),
         )
 
@@ -376,6 +381,8 @@ def with_surveyed_caches(
     storages: Mapping[str, Storage], shards: Mapping[str, Iterable[ShardUrl]]
 ) -> dict[str, Storage]:
     """The storages of all sources of a plan, which know what is in their cache directories (`cache.survey`)."""
+    if all(storage.cache is None for storage in storages.values()):
+        return dict(storages)
     seen: dict[str, CacheNames] = {}
 
     def knowing(storage: Storage) -> Storage:
@@ -389,8 +396,10 @@ def with_surveyed_caches(
     return {name: knowing(storage) for name, storage in storages.items()}
 
 
-def _rules(rules: Iterable[RewriteRule]) -> Iterable[Rule]:
-    return (Rule(rule.pattern, rule.replacement, rule.origin or "`rewrite`") for rule in rules)
+def _rules(rules: Iterable[RewriteRule]) -> Iterator[Rule]:
+    """Rules of a spec, those of an overlay first."""
+    for rule in sorted(rules, key=lambda rule: not rule.overlay):
+        yield Rule(rule.pattern, rule.replacement, rule.origin or "`rewrite`")
 
 
 def _cache(settings: CacheSettings | None, source: Source | None) -> ShardCache | None:

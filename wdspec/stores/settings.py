@@ -17,6 +17,13 @@ from wdspec.spec.language.locations import ObjectStoreOptions
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import FSSPEC, ROWS, store_key
 
+_PROXIES = frozenset(
+    name for scheme in ("http", "https", "all") for name in (f"{scheme}_proxy", f"{scheme}_PROXY".upper())
+)
+_CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+HTTP_VARIABLES = _PROXIES | {"no_proxy", "NO_PROXY", *_CERTIFICATES, "SSL_CERT_DIR", "NETRC"}
+"""The environment variables that `HttpSettings.read` looks at."""
+
 
 @dataclass(frozen=True)
 class HttpSettings:
@@ -55,7 +62,7 @@ class HttpSettings:
         return cls(
             proxies=tuple(proxies),
             no_proxy=tuple(no_proxy),
-            ca_file=value("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+            ca_file=value(*_CERTIFICATES),
             ca_directory=value("SSL_CERT_DIR"),
             netrc=value("NETRC") or os.path.expanduser("~/.netrc"),
         )

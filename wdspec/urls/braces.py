@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate, product
 from typing import NoReturn, TypeAlias, overload
 
@@ -184,6 +185,7 @@ class _Group:
         self.nodes = []
 
 
+@lru_cache(maxsize=4096)
 def _parse(pattern: str) -> _Node:
     """One pass with a stack of open braces.
 

@@ -163,6 +163,11 @@ def is_relative(url: str) -> bool:
     return not url.startswith(("/", "~")) and url != "-" and not scheme_of(url)
 
 
+def tidy_path(path: str) -> str:
+    """A path without empty and `.` segments."""
+    return _EMPTY_SEGMENTS.sub("/", path)
+
+
 def path_of_file_url(url: str) -> str:
     """The path that a `file:` URL stands for: `%20` and the like are decoded, `?` and `#` belong to it.
 
@@ -232,6 +237,7 @@ def slip_in(url: str) -> Slip | None:
 Kind = Literal["url", "list", "glob", "directory"]
 
 _CUT = re.compile(r"\\.|//\[[^\]/]*\]|(::)", re.DOTALL)
+_EMPTY_SEGMENTS = re.compile(r"/(?:\.?/)+")
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 MAGIC = re.compile(r"[*?[]")
 """What makes a text a glob."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from wdspec.fluent.stages.splitting import worker_place
 from wdspec.planning.keys import key64
-from wdspec.planning.seat import find_seat
+from wdspec.planning.topology import find_seat
 
 
 def pytorch_worker_info(group: Any = None) -> tuple[int, int, int, int]:

@@ -20,8 +20,8 @@ from wdspec.base.errors import UsageError, warn_user
 from wdspec.fields.encode import frozen, thawed
 from wdspec.fluent.stage import PassContext, Stage
 from wdspec.fluent.stages.splitting import worker_place
-from wdspec.planning.seat import find_seat
 from wdspec.planning.shard_order import Permutation
+from wdspec.planning.topology import find_seat
 
 _APPLICATION = 0x77647331
 _TABLES = (

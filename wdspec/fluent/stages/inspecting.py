@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from wdspec.base.errors import UsageError
 from wdspec.fluent.stage import stage
 from wdspec.fluent.stages.splitting import worker_place
-from wdspec.planning.seat import find_seat
+from wdspec.planning.topology import find_seat
 
 
 @stage

@@ -12,8 +12,8 @@ from typing import Any, overload
 from wdspec.base.errors import UrlError, UsageError
 from wdspec.fluent.stages.splitting import worker_place
 from wdspec.planning.keys import key64, random64
-from wdspec.planning.seat import find_seat
 from wdspec.planning.shard_order import Permutation
+from wdspec.planning.topology import find_seat
 from wdspec.shards.listing import list_shards
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage

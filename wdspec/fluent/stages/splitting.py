@@ -17,7 +17,7 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from wdspec.base.errors import UsageError
-from wdspec.planning.seat import find_seat
+from wdspec.planning.topology import find_seat
 
 
 def split_by_node(source: Iterable[Any]) -> Iterator[Any]:

@@ -101,3 +101,39 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     if inner:
         return next((model for each in inner if (model := _model_in(each))), None)
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def stated_values(holder: BaseModel, effect: str, covered: frozenset[str]) -> dict[str, Any]:
+    """The values of a model's keys with an effect, where they are not the default, as JSON has them.
+
+    Args:
+        effect: what the keys affect.
+        covered: names of keys to leave out, or the first of their attributes.
+    """
+    found = {}
+    for key in _keys_with_effect(type(holder), effect, covered):
+        if values := key.stated(holder):
+            found[key.name] = plain_value(values[0] if len(values) == 1 else values)
+    return found
+
+
+def plain_value(value: Any) -> Any:
+    """A value of a model as JSON has it."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, dict):
+        return {key: plain_value(each) for key, each in value.items()}
+    return [plain_value(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+@cache
+def _keys_with_effect(
+    model: type[BaseModel], effect: str, covered: frozenset[str]
+) -> tuple[DeclaredKey, ...]:
+    return tuple(
+        key
+        for key in declared_keys(model)
+        if key.affects is not None
+        and key.affects.what == effect
+        and not covered & {key.name, key.attributes[0]}
+    )
