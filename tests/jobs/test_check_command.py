@@ -14,7 +14,7 @@ from PIL import Image
 from shardmaking import write_shard, write_source
 
 import wdspec
-from wdspec.jobs.check import check as run_check
+from wdspec.jobs.check import job as run_check
 from wdspec.jobs.engine import LocalEngine
 from wdspec.spec.data_codes import SAMPLE_CODES, SHARD_CODES
 

@@ -16,7 +16,7 @@ from offlinejobs import write_job
 from wdspec import ShardError, UsageError, WdspecError, load
 from wdspec.cli.process import process
 from wdspec.formats.tar.reader import TarSamples
-from wdspec.jobs.process import job_of
+from wdspec.jobs.process import ProcessJob
 
 RUN = [sys.executable, "-c", "from wdspec.cli.main import main; main()", "process"]
 
@@ -115,7 +115,9 @@ def test_outputs_go_where_rewrite_rules_send_them(folder, monkeypatch):
     assert names("out") == [f"a-00{n}.tar" for n in range(4)]
     assert len(run(file, "--jobs", "0")["there"]) == 4
     with pytest.raises(UsageError, match="would be read and written"):
-        job_of(load(file).model_copy(update={"output": load(write_job(folder, output="gs://here/")).output}))
+        ProcessJob.of(
+            load(file).model_copy(update={"output": load(write_job(folder, output="gs://here/")).output})
+        )
 
 
 @pytest.mark.parametrize(
@@ -189,7 +191,7 @@ def test_a_store_is_written_as_well(folder):
 
 
 def job(folder, dataset, output):
-    return job_of(load({"dataset": dataset, "output": output}))
+    return ProcessJob.of(load({"dataset": dataset, "output": output}))
 
 
 @pytest.mark.parametrize(

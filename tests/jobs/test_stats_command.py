@@ -244,12 +244,12 @@ def test_an_ended_run_keeps_what_was_measured(folder, monkeypatch, opened):
     def interrupted(task):
         if task.shard.text == "a-002.tar":
             raise KeyboardInterrupt
-        return size_up(task)
+        return measure_shard(task)
 
-    size_up = measure_job.size_up
-    monkeypatch.setattr(measure_job, "size_up", interrupted)
+    measure_shard = measure_job.measure_shard
+    monkeypatch.setattr(measure_job, "measure_shard", interrupted)
     within("stats", "s.yaml", "--jobs", "0", code=130)
-    monkeypatch.setattr(measure_job, "size_up", size_up)
+    monkeypatch.setattr(measure_job, "measure_shard", measure_shard)
     opened.clear()
     assert measure()["unchanged"] == 2
     assert sorted(opened) == ["a-002.tar", "b-000.tar", "b-001.tar"]
@@ -257,10 +257,16 @@ def test_an_ended_run_keeps_what_was_measured(folder, monkeypatch, opened):
 
 def test_tasks_and_what_comes_of_them_travel_between_processes(folder):
     measure()
-    job = measure_job.MeasureJob(wdspec.load("s.yaml"), None)
-    job.outdated.tasks[:] = pickle.loads(pickle.dumps(job.outdated.tasks))
-    found, faults = job.run(LocalEngine(0), told=lambda task, sizing: pickle.dumps(sizing))
-    assert (found.text, faults) == ((folder / "s.stats.json").read_bytes(), [])
+    job = measure_job.StatsJob(wdspec.load("s.yaml"))
+    job.tasks = pickle.loads(pickle.dumps(job.tasks))
+
+    class Pickling(LocalEngine):
+        def run(self, do, works, lost):
+            for work in works:
+                yield work, pickle.loads(pickle.dumps(do(work)))
+
+    job.run(Pickling(0))
+    assert (job.measurements().text, job.faults) == ((folder / "s.stats.json").read_bytes(), [])
 
 
 def test_shares_go_by_what_was_measured_and_states_are_bound_to_it(folder):

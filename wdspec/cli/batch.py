@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import click
 
-from wdspec.cli.report import Part, Table, print_json, show
-from wdspec.cli.samples import extent, value_meaning
+from wdspec.cli.batch_trace import Trace, TracedSample, trace_step
+from wdspec.cli.report import Block, Table, show_report
+from wdspec.cli.samples import HEADINGS, FieldValue, describe_fields, read_like_training
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
-
-if TYPE_CHECKING:
-    from wdspec.cli.batch_trace import Trace, TracedSample
+from wdspec.cli.state_files import the_state_in
 
 
 @click.command()
@@ -42,77 +42,79 @@ def batch(
     samples out by what is in them (`select`, `missing: skip`, `errors: skip`) is read and decoded up to there.
     --state goes on from a state that was saved before the step, and knows the topology of the run.
     """
-    from wdspec.cli.batch_trace import trace_step
-    from wdspec.cli.samples import read_like_training
-    from wdspec.cli.state_files import the_state_in
-
     read_like_training()
     state = None if saved is None else the_state_in(saved)
     trace = trace_step(
         choice.load(), step, epoch=epoch, ranks=ranks, workers=workers, state=state, decoded=decoded
     )
-    kept = [sample for sample in trace.samples if rank is None or sample.rank == rank]
-    if not kept:
+    samples = [sample for sample in trace.samples if rank is None or sample.rank == rank]
+    if not samples:
         raise click.UsageError(f"there is no rank {rank}; there are {trace.samples[-1].rank + 1}")
-    if form == "json":
-        listed = [_as_json(sample, decoded) for sample in kept]
-        print_json(
-            {"step": trace.batch, "epoch": trace.epoch, "skipped": trace.is_skipped, "samples": listed}
-        )
-    else:
-        show(*_parts(trace, kept, decoded))
+    show_report(StepReport(trace._replace(samples=samples), decoded), form)
 
 
-def _parts(trace: Trace, samples: list[TracedSample], decoded: bool) -> Iterator[Part]:
-    rows = [
-        (
-            str(each.rank),
-            str(each.place),
-            each.source,
-            each.key,
-            each.url or "made by `stage`",
-            _text(each, each.number),
-            _text(each, each.offset),
-        )
-        for each in samples
-    ]
-    headings = ("rank>", "#>", "source", "key", "shard", "index>", "byte>")
-    yield Table(headings, rows, title=f"step {trace.batch:,}, epoch {trace.epoch:,}")
-    if trace.is_skipped:
-        yield "this step is skipped (`skip`): nobody gets these samples"
-    padding = sum(each.is_padding for each in samples)
-    if padding:
-        yield f"{padding:,} of these only fill up the batch (`__mask__` is false)"
-    if decoded:
-        yield Table(
-            ("rank>", "#>", "field", "type", "shape or size", "value"),
-            [
-                (str(each.rank), str(each.place), str(name), *value_meaning(value))
-                for each in samples
-                for name, value in each.sample.items()
-                if not name.startswith("__")
-            ],
-        )
+@dataclass(frozen=True)
+class StepReport:
+    """The samples of a step."""
 
+    trace: Trace
+    decoded: bool
+    """Whether to show their fields."""
 
-def _as_json(sample: TracedSample, decoded: bool) -> dict[str, Any]:
-    told = {
-        "rank": sample.rank,
-        "place": sample.place,
-        "source": sample.source,
-        "key": sample.key,
-        "shard": sample.url,
-        "index": sample.number,
-        "offset": sample.offset,
-        "padding": sample.is_padding,
-    }
-    if decoded:
-        told["fields"] = [
-            {"name": str(name), **value_meaning(value)._asdict(), **extent(value)}
-            for name, value in sample.sample.items()
-            if not name.startswith("__")
+    def blocks(self) -> Iterator[Block]:
+        """What is shown of them."""
+        trace = self.trace
+        rows = [
+            (
+                str(each.rank),
+                str(each.place),
+                each.source,
+                each.key,
+                each.url or "made by `stage`",
+                _text(each, each.number),
+                _text(each, each.offset),
+            )
+            for each in trace.samples
         ]
-    return told
+        headings = ("rank>", "#>", "source", "key", "shard", "index>", "byte>")
+        yield Table(headings, rows, title=f"step {trace.batch:,}, epoch {trace.epoch:,}")
+        if trace.is_skipped:
+            yield "this step is skipped (`skip`): nobody gets these samples"
+        padding = sum(each.is_padding for each in trace.samples)
+        if padding:
+            yield f"{padding:,} of these only fill up the batch (`__mask__` is false)"
+        if self.decoded:
+            fields = [
+                (str(each.rank), str(each.place), *field.row)
+                for each in trace.samples
+                for field in _fields(each)
+            ]
+            yield Table(("rank>", "#>", *HEADINGS), fields)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values."""
+        samples = [
+            {
+                "rank": each.rank,
+                "place": each.place,
+                "source": each.source,
+                "key": each.key,
+                "shard": each.url,
+                "index": each.number,
+                "offset": each.offset,
+                "padding": each.is_padding,
+                **({"fields": _fields(each)} if self.decoded else {}),
+            }
+            for each in self.trace.samples
+        ]
+        trace = self.trace
+        return {"step": trace.batch, "epoch": trace.epoch, "skipped": trace.is_skipped, "samples": samples}
+
+
+def _fields(sample: TracedSample) -> list[FieldValue]:
+    return describe_fields(
+        (name, value) for name, value in sample.sample.items() if not name.startswith("__")
+    )
 
 
 def _text(sample: TracedSample, number: int | None) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from wdspec.base.errors import UsageError, WdspecError
+from wdspec.base.errors import UsageError
 from wdspec.base.progress import progress
 from wdspec.cli.bench_trials import ENOUGH, Bench, bench_of, profiled, trial_count, worker_counts
-from wdspec.cli.report import Part, Table, Warning, counted, print_json, show
+from wdspec.cli.report import Block, Table, Warning, counted, show_report, to_json
+from wdspec.cli.samples import user_errors
 from wdspec.cli.spec_options import SpecChoice, choosing
 
 
@@ -48,25 +50,13 @@ def bench(
     spec = choice.load()
     _check(compare, profile)
     tried = worker_counts(workers, spec.loader.workers)
-    with progress("trials", trial_count(spec, tried, compare is not None)) as bar:
-        try:
-            found = bench_of(
-                choice, spec, seconds, tried, webdataset=compare is not None, advance=bar.advance
-            )
-            if profile is not None:
-                profiled(choice, seconds, profile)
-        except WdspecError:
-            raise
-        except Exception as error:
-            from wdspec.cli.samples import from_users_code
-
-            raise from_users_code(error) from error
-    if form == "json":
-        print_json(_as_json(found))
-    else:
-        show(*_parts(found, seconds))
+    with user_errors(), progress("trials", trial_count(spec, tried, compare is not None)) as bar:
+        found = bench_of(choice, spec, seconds, tried, webdataset=compare is not None, advance=bar.advance)
         if profile is not None:
-            click.echo(f"{profile}: a profile of the loop without workers")
+            profiled(choice, seconds, profile)
+    show_report(BenchReport(found, seconds), form)
+    if profile is not None and form == "text":
+        click.echo(f"{profile}: a profile of the loop without workers")
 
 
 def _check(compare: str | None, profile: str | None) -> None:
@@ -84,67 +74,90 @@ def _check(compare: str | None, profile: str | None) -> None:
             raise UsageError("--profile needs pyinstrument: pip install 'wdspec[bench]'") from None
 
 
-def _parts(bench: Bench, seconds: float) -> list[Part]:
-    size = bench.bytes_per_sample
-    loaders = Table(
-        ("workers>", "samples/s>", "MB/s>", "per CPU-second>", "first batch>", "of the best>"),
-        [
-            (
-                str(workers),
-                f"{found.rate:,.0f}",
-                f"{found.rate * size / 1e6:,.1f}",
-                f"{found.samples / found.cpu:,.0f}" if found.cpu else "",
-                f"{found.first:.2f} s",
-                f"{found.rate / max(each.rate for each in bench.loaders.values()):.0%}",
-            )
-            for workers, found in bench.loaders.items()
-        ],
-        f"What the training loop gets ({counted(bench.cores, 'core')}, {seconds:g} s each):",
-    )
-    stages = Table(
-        ("part", "us a sample>", "of all>", "samples/s so far>"),
-        [
-            (
-                each.part,
-                f"{each.microseconds:,.1f}",
-                f"{each.of_all:.0%}",
-                f"{bench.parts[each.part].rate:,.0f}",
-            )
-            for each in bench.stages
-        ],
-        "Where the time goes, in one process:",
-    )
-    return [loaders, stages, *_advice(bench)]
+@dataclass(frozen=True)
+class BenchReport:
+    """The figures of a spec."""
+
+    bench: Bench
+    seconds: float
+    """Of each trial."""
+
+    def blocks(self) -> Iterator[Block]:
+        """What is shown of them."""
+        bench = self.bench
+        best = max(each.rate for each in bench.loaders.values())
+        yield Table(
+            ("workers>", "samples/s>", "MB/s>", "per CPU-second>", "first batch>", "of the best>"),
+            [
+                (
+                    str(workers),
+                    f"{found.rate:,.0f}",
+                    f"{found.rate * bench.bytes_per_sample / 1e6:,.1f}",
+                    f"{found.samples / found.cpu:,.0f}" if found.cpu else "",
+                    f"{found.first:.2f} s",
+                    f"{found.rate / best:.0%}",
+                )
+                for workers, found in bench.loaders.items()
+            ],
+            f"What the training loop gets ({counted(bench.cores, 'core')}, {self.seconds:g} s each):",
+        )
+        yield Table(
+            ("part", "us a sample>", "of all>", "samples/s so far>"),
+            [
+                (
+                    each.part,
+                    f"{each.microseconds:,.1f}",
+                    f"{each.of_all:.0%}",
+                    f"{bench.parts[each.part].rate:,.0f}",
+                )
+                for each in bench.stages
+            ],
+            "Where the time goes, in one process:",
+        )
+        yield from _advice(bench)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values."""
+        bench = self.bench
+        return {
+            "cores": bench.cores,
+            "waiting_us": bench.waiting,
+            "hand_over_us": bench.hand_over,
+            "bytes_per_sample": bench.bytes_per_sample,
+            "workers": [{"workers": count, **found.as_json()} for count, found in bench.loaders.items()],
+            "parts": [{**to_json(each), "rate": bench.parts[each.part].rate} for each in bench.stages],
+            "recommended_workers": bench.recommended,
+            "one_thread": bench.one_thread,
+            "webdataset": bench.webdataset,
+        }
 
 
-def _advice(bench: Bench) -> list[Part]:
+def _advice(bench: Bench) -> Iterator[Block]:
     best = bench.recommended
     rate = bench.loaders[best].rate
-    said: list[Part] = [f"waiting for disks or stores, in one process: {bench.waiting:,.1f} us a sample"]
+    yield f"waiting for disks or stores, in one process: {bench.waiting:,.1f} us a sample"
     if bench.hand_over is not None:
-        said.append(f"hand-over from workers, in the process of the loop: {bench.hand_over:,.1f} us a sample")
-    said += [
-        f"recommended: loader: {{workers: {best}}}, {rate:,.0f} samples/s; more give at most "
-        f"{1 / ENOUGH - 1:.0%} more",
-        f"headspace: reading alone, without decoding, would give about {bench.reading_limit:,.0f} samples/s over "
-        "as many processes",
-    ]
+        yield f"hand-over from workers, in the process of the loop: {bench.hand_over:,.1f} us a sample"
+    yield (
+        f"recommended: loader: {{workers: {best}}}, {rate:,.0f} samples/s; more give at most {1 / ENOUGH - 1:.0%} more"
+    )
+    yield (
+        f"headspace: reading alone, without decoding, would give about {bench.reading_limit:,.0f} samples/s over as "
+        "many processes"
+    )
     one = bench.one_thread
     if one is not None and one.rate > 1.2 * bench.loaders[0].rate:
-        said.append(
-            Warning(
-                f"without workers, one thread of torch's gives {one.rate:,.0f} samples/s instead of "
-                f"{bench.loaders[0].rate:,.0f}: call torch.set_num_threads(1), or use workers, where it is 1"
-            )
+        yield Warning(
+            f"without workers, one thread of torch's gives {one.rate:,.0f} samples/s instead of "
+            f"{bench.loaders[0].rate:,.0f}: call torch.set_num_threads(1), or use workers, where it is 1"
         )
     if bench.webdataset is not None:
         read = bench.parts["read"].rate
-        said.append(
+        yield (
             f"the same files, as bytes and shuffled, in one process: wdspec {read:,.0f} samples/s, webdataset "
             f"{bench.webdataset.rate:,.0f} ({read / bench.webdataset.rate:.1f} x)"
         )
-    said.append(_about_pinning())
-    return said
+    yield _about_pinning()
 
 
 def _about_pinning() -> str:
@@ -153,20 +166,3 @@ def _about_pinning() -> str:
     if not torch.cuda.is_available():
         return "pin_memory: there is no GPU here to say whether it pays"
     return "pin_memory: `loader: {pin_memory: true}` pays where batches are tensors that go to the GPU"
-
-
-def _as_json(bench: Bench) -> dict[str, Any]:
-    def figures(found: Any) -> dict[str, Any]:
-        return {**asdict(found), "rate": found.rate}
-
-    return {
-        "cores": bench.cores,
-        "waiting_us": bench.waiting,
-        "hand_over_us": bench.hand_over,
-        "bytes_per_sample": bench.bytes_per_sample,
-        "workers": [{"workers": count, **figures(found)} for count, found in bench.loaders.items()],
-        "parts": [{**asdict(each), "rate": bench.parts[each.part].rate} for each in bench.stages],
-        "recommended_workers": bench.recommended,
-        "one_thread": None if bench.one_thread is None else figures(bench.one_thread),
-        "webdataset": None if bench.webdataset is None else figures(bench.webdataset),
-    }

@@ -9,7 +9,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from multiprocessing import get_context, get_start_method, set_start_method
 from typing import Any, Literal
 
@@ -61,6 +61,10 @@ class Measured:
     def rate(self) -> float:
         """Samples a second."""
         return self.samples / self.wall if self.wall else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values."""
+        return {**asdict(self), "rate": self.rate}
 
 
 def measured(trial: Trial) -> Measured:
@@ -166,12 +170,13 @@ def _of_webdataset(spec: Spec) -> Iterator[tuple[int, int]]:
     """The same shards by webdataset: the files of each sample as bytes, shuffled by its usual buffers."""
     import webdataset
 
-    from wdspec.shards.shards import ListedSpec
+    from wdspec.shards.shards import check_readable, list_shards
 
-    listed = ListedSpec.of(spec, to_read=True)
+    check_readable(spec)
+    listed = list_shards(spec, counts_samples=False)
     urls = [
         listed.storages[name].resolve(shard).location
-        for name, shards in listed.shards.items()
+        for name, shards in listed.lists.items()
         for shard in shards
     ]
     samples = webdataset.WebDataset(urls, resampled=True, shardshuffle=False).shuffle(1000)

@@ -132,16 +132,16 @@ def prune(where: str | None, size: int | None, older_than: float | None) -> None
 )
 def prefetch(choice: SpecChoice, form: str, jobs: int) -> None:
     """Fetch all shards of a spec into its cache. Exits with 1 if one cannot be fetched."""
-    from wdspec.shards.shards import ListedSpec
+    from wdspec.shards.shards import list_shards
     from wdspec.storage.prefetch import prefetch as fetch_all
 
-    listed = ListedSpec.of(choice.load())
-    if all(storage.cache is None for storage in listed.storages.values()):
+    shards = list_shards(choice.load(), counts_samples=False)
+    if all(storage.cache is None for storage in shards.storages.values()):
         raise click.UsageError("the spec has no cache; add `cache: DIR` to it, or set WDS_CACHE")
     wanted = {
         resolution.location: (storage, resolution)
-        for name, storage in listed.storages.items()
-        for resolution in map(storage.resolve, listed.shards[name])
+        for name, storage in shards.storages.items()
+        for resolution in map(storage.resolve, shards.lists[name])
     }
     with progress("fetching shards", len(wanted)) as bar:
 
@@ -213,7 +213,7 @@ def _listed(index: Index) -> list[tuple[Entry, Content]]:
 def _changes(where: str | None) -> dict[str, Callable[[Entry, Content], str | None]]:
     """By the path of a copy: says what has changed of its object, by what the store says of it."""
     from wdspec.base.errors import MissingShardError
-    from wdspec.shards.shards import ListedSpec
+    from wdspec.shards.shards import list_shards
     from wdspec.spec.load import load
     from wdspec.storage.storage import GONE, Storage, change_since
 
@@ -227,12 +227,12 @@ def _changes(where: str | None) -> dict[str, Callable[[Entry, Content], str | No
             seen = GONE
         return seen and f"the object has changed: {seen}"
 
-    listed = ListedSpec.of(load(where))
+    shards = list_shards(load(where), counts_samples=False)
     return {
         resolution.copies.path: partial(change, storage, resolution.location)
-        for name, storage in listed.storages.items()
+        for name, storage in shards.storages.items()
         if storage.tells_changes
-        for resolution in map(storage.resolve, listed.shards[name])
+        for resolution in map(storage.resolve, shards.lists[name])
         if resolution.copies is not None
     }
 

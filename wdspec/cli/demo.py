@@ -18,7 +18,7 @@ import click
 from PIL import Image, ImageDraw
 
 from wdspec.base.progress import is_terminal, progress
-from wdspec.cli.explain import parts_of
+from wdspec.cli.explain import ExplainReport
 from wdspec.cli.explain_facts import Explanation, explain_spec
 from wdspec.cli.problems import summary
 from wdspec.cli.report import Row, Table, number, percent, show, size
@@ -199,7 +199,7 @@ def demo(folder: str, force: bool) -> None:
     show("", f"$ wdspec validate {file}", summary(1, Counter(problem.severity for problem in check(file)[1])))
     show("", f"$ wdspec explain {file}")
     explanation = explain_spec(load(file), ranks=None, workers=None, slots=1)
-    show(*parts_of(explanation))
+    show(*ExplainReport(explanation).blocks())
 
     has_torch = importlib.util.find_spec("torch") is not None
     show("", "reading an epoch" + ("" if has_torch else ", unbatched, since torch is not installed"))

@@ -49,6 +49,13 @@ class SourceChange:
     keys: tuple[KeyChange, ...] = ()
 
     @property
+    def either(self) -> ExplainedSource:
+        """The source on the new side, or the old one if it is only there."""
+        source = self.new or self.old
+        assert source is not None, "it is on one side at least"
+        return source
+
+    @property
     def change(self) -> str:
         """`added`, `removed`, `changed` or `same`."""
         if self.old is None or self.new is None:

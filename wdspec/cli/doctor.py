@@ -1,11 +1,4 @@
-"""`wdspec doctor`: what there is to know about this machine when something does not work.
-
-Versions of what is installed, and the limits of this machine that loaders run into.
-
-Whether the store of each source answers: its first shard is opened, and its first bytes are read.
-
-The environment variables that wdspec looks at, as they are set, and names that only look like one of them.
-"""
+"""`wdspec doctor`: what there is to know about this machine when something does not work."""
 
 from __future__ import annotations
 
@@ -15,7 +8,8 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib import metadata
 from itertools import groupby
 from typing import NamedTuple
@@ -26,8 +20,8 @@ from wdspec.base.errors import WdspecError, nearest
 from wdspec.base.process import cores
 from wdspec.base.progress import with_progress
 from wdspec.base.redaction import redacted_urls
-from wdspec.cli.report import Part, Row, Table, Warning, counted, print_json, show, size, table_of
-from wdspec.cli.spec_options import SpecChoice, env_option, form_option, set_option, var_option
+from wdspec.cli.report import Block, Row, Table, Warning, counted, show_report, size
+from wdspec.cli.spec_options import SpecChoice, choosing_options, form_option
 from wdspec.shards.listing import shards_of
 from wdspec.spec.spec import Spec
 from wdspec.storage.environment import Environment
@@ -37,6 +31,111 @@ _REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+).*?(?:extra == ['\"](\w+)['\"])?\s*
 _FOR_DEVELOPERS = frozenset({"test", "fuzz", "frameworks", "ray", "docs"})
 LITTLE_SHARED_MEMORY = 1 << 30
 FEW_FILES = 4096
+MEANINGS = {
+    "WDS_REWRITE": "rewrite rules, before those of specs",
+    "GOPEN_REWRITE": "the same, where WDS_REWRITE is unset",
+    "WDS_SECURE": "forbids programs, user code and pickle",
+    "WDS_CACHE": "folder that keeps copies of remote shards",
+    "WDS_CACHE_SIZE": "how large it may grow",
+    "WDS_SEED": "seed of `WebDataset(…)`",
+    "WDSPEC_ENV": "environment of specs",
+    "AIS_ENDPOINT": "gateway of AIStore",
+    "USE_AIS_FOR": "schemes that AIStore serves",
+    "AIS_AUTHN_TOKEN": "login of AIStore",
+    "AIS_AUTHN_TOKEN_FILE": "file with the login of AIStore",
+    "AIS_CLIENT_CA": "certificates that AIStore is checked by",
+    "AIS_CRT": "client certificate for AIStore",
+    "AIS_CRT_KEY": "its key",
+    "AIS_SKIP_VERIFY_CRT": "leaves AIStore's certificate unchecked",
+    "AIS_CONNECT_TIMEOUT": "seconds for a connection to AIStore",
+    "AIS_READ_TIMEOUT": "seconds for an answer of AIStore",
+    "HTTP_PROXY": "proxy for http://",
+    "HTTPS_PROXY": "proxy for https://",
+    "ALL_PROXY": "proxy for both",
+    "NO_PROXY": "hosts that are asked directly",
+    "SSL_CERT_FILE": "certificates to trust",
+    "SSL_CERT_DIR": "folder of certificates to trust",
+    "REQUESTS_CA_BUNDLE": "the same as SSL_CERT_FILE, where that is unset",
+    "CURL_CA_BUNDLE": "the same, after that",
+    "NETRC": "file with logins of hosts",
+    "RANK": "rank of this process",
+    "WORLD_SIZE": "processes of the job",
+    "SLURM_PROCID": "rank of this process, where RANK is unset",
+    "SLURM_NTASKS": "processes of the job, likewise",
+}
+_SECRET = frozenset({"AIS_AUTHN_TOKEN"})
+_OURS = ("WDS", "AIS_", "USE_AIS")
+
+
+@click.command()
+@click.argument("file", metavar="[SPEC]", required=False)
+@choosing_options()
+@form_option
+def doctor(file: str | None, choose: Callable[[str], SpecChoice], form: str) -> int:
+    """Show versions, optional libraries, limits of this machine and the variables that matter.
+
+    Given a SPEC, also opens the first shard of each of its sources, as training would, to see whether its store
+    answers; that runs the command of a `pipe:`. Prints no secrets, so that it can go into a report. Exit code: 1 if a
+    variable cannot be understood, or a store does not answer.
+    """
+    reached: list[Reached] = []
+    if file is not None:
+        reached = list(with_progress(reach(choose(file).load()), "opening a shard of each source"))
+    report = Health(programs(), list(installed()), list(limits()), list(set_variables()), reached)
+    show_report(report, form)
+    return int(any(each.is_wrong for each in report.variables) or any(each.error for each in reached))
+
+
+@dataclass(frozen=True)
+class Health:
+    """What was found out about the machine."""
+
+    programs: dict[str, str]
+    libraries: list[Installed]
+    limits: list[Limit]
+    variables: list[Variable]
+    sources: list[Reached]
+
+    def blocks(self) -> Iterator[Block]:
+        """What is shown of it."""
+        yield Table((), [*self.programs.items(), *((each.name, each.value) for each in self.limits)])
+        yield Table(("extra", "libraries"), list(_extras(self.libraries)))
+        if self.variables:
+            yield Table(
+                ("variable", "value", "what it does"),
+                [(each.name, each.value, each.meaning) for each in self.variables],
+            )
+        else:
+            yield "no variable that matters is set"
+        if self.sources:
+            yield Table(
+                ("source", "shards>", "first one", "read from", "answer>"),
+                [
+                    (
+                        each.source,
+                        f"{each.shards:,}",
+                        each.url,
+                        each.location,
+                        "none" if each.error else f"{1000 * each.seconds:,.0f} ms",
+                    )
+                    for each in self.sources
+                ],
+            )
+        yield from (Warning(f"{each.name}: {each.advice}") for each in self.limits if each.advice)
+        yield from (Warning(f"{each.name}: {each.advice}") for each in self.variables if each.advice)
+        wrong = [each for each in self.sources if each.error]
+        for source in wrong:
+            yield Warning(f"{source.source}: {source.error}")
+        if wrong:
+            yield f"{counted(len(wrong), 'source')} of {len(self.sources)} cannot be read"
+
+
+def _extras(libraries: list[Installed]) -> Iterator[Row]:
+    """`fast` with `isal 1.7.2, orjson not installed`."""
+    ordered = sorted(libraries, key=lambda each: each.extra)
+    for extra, group in groupby(ordered, key=lambda each: each.extra):
+        shown = ", ".join(f"{each.library} {each.version or 'not installed'}" for each in group)
+        yield (extra or "always", shown)
 
 
 class Installed(NamedTuple):
@@ -125,7 +224,7 @@ class Reached(NamedTuple):
 def reach(spec: Spec) -> Iterator[Reached]:
     """Opens the first shard of each source as training would, without the cache; runs the commands of `pipe:`."""
     for source in spec.sources:
-        found, url, location = 0, "", ""
+        found, url, location, error = 0, "", "", None
         began = time.perf_counter()
         try:
             storage = Storage.of(Environment.read(), spec, source)
@@ -136,50 +235,10 @@ def reach(spec: Spec) -> Iterator[Reached]:
             began = time.perf_counter()
             with storage.open_location(location) as file:
                 file.read(1)
-        except WdspecError as error:
-            seconds = time.perf_counter() - began
-            yield Reached(
-                source.name, found, redacted_urls(url), redacted_urls(location), seconds, str(error)
-            )
-            continue
+        except WdspecError as failure:
+            error = str(failure)
         seconds = time.perf_counter() - began
-        yield Reached(source.name, found, redacted_urls(url), redacted_urls(location), seconds)
-
-
-MEANINGS = {
-    "WDS_REWRITE": "rewrite rules, before those of specs",
-    "GOPEN_REWRITE": "the same, where WDS_REWRITE is unset",
-    "WDS_SECURE": "forbids programs, user code and pickle",
-    "WDS_CACHE": "folder that keeps copies of remote shards",
-    "WDS_CACHE_SIZE": "how large it may grow",
-    "WDS_SEED": "seed of `WebDataset(…)`",
-    "WDSPEC_ENV": "environment of specs",
-    "AIS_ENDPOINT": "gateway of AIStore",
-    "USE_AIS_FOR": "schemes that AIStore serves",
-    "AIS_AUTHN_TOKEN": "login of AIStore",
-    "AIS_AUTHN_TOKEN_FILE": "file with the login of AIStore",
-    "AIS_CLIENT_CA": "certificates that AIStore is checked by",
-    "AIS_CRT": "client certificate for AIStore",
-    "AIS_CRT_KEY": "its key",
-    "AIS_SKIP_VERIFY_CRT": "leaves AIStore's certificate unchecked",
-    "AIS_CONNECT_TIMEOUT": "seconds for a connection to AIStore",
-    "AIS_READ_TIMEOUT": "seconds for an answer of AIStore",
-    "HTTP_PROXY": "proxy for http://",
-    "HTTPS_PROXY": "proxy for https://",
-    "ALL_PROXY": "proxy for both",
-    "NO_PROXY": "hosts that are asked directly",
-    "SSL_CERT_FILE": "certificates to trust",
-    "SSL_CERT_DIR": "folder of certificates to trust",
-    "REQUESTS_CA_BUNDLE": "the same as SSL_CERT_FILE, where that is unset",
-    "CURL_CA_BUNDLE": "the same, after that",
-    "NETRC": "file with logins of hosts",
-    "RANK": "rank of this process",
-    "WORLD_SIZE": "processes of the job",
-    "SLURM_PROCID": "rank of this process, where RANK is unset",
-    "SLURM_NTASKS": "processes of the job, likewise",
-}
-_SECRET = frozenset({"AIS_AUTHN_TOKEN"})
-_OURS = ("WDS", "AIS_", "USE_AIS")
+        yield Reached(source.name, found, redacted_urls(url), redacted_urls(location), seconds, error)
 
 
 class Variable(NamedTuple):
@@ -224,86 +283,3 @@ def _advice(name: str, environ: Mapping[str, str]) -> str:
     if name == "USE_AIS_FOR" and not environ.get("AIS_ENDPOINT", "").strip():
         return "AIS_ENDPOINT is not set, so specs have to name the cluster"
     return ""
-
-
-@click.command()
-@click.argument("file", metavar="[SPEC]", required=False)
-@click.option("--split", metavar="NAME", help="Split of the spec; SPEC#NAME chooses it too.")
-@env_option
-@var_option
-@set_option
-@form_option
-def doctor(
-    file: str | None,
-    split: str | None,
-    env: str | None,
-    variables: tuple[str, ...],
-    overrides: tuple[str, ...],
-    form: str,
-) -> int:
-    """Show versions, optional libraries, limits of this machine and the variables that matter.
-
-    Given a SPEC, also opens the first shard of each of its sources, as training would, to see whether its store
-    answers; that runs the command of a `pipe:`. Prints no secrets, so that it can go into a report. Exit code: 1 if a
-    variable cannot be understood, or a store does not answer.
-    """
-    reached: list[Reached] = []
-    if file is not None:
-        spec = SpecChoice(file, split, env, variables, overrides).load()
-        reached = list(with_progress(reach(spec), "opening a shard of each source"))
-    libraries, machine, seen = list(installed()), list(limits()), list(set_variables())
-    if form == "json":
-        print_json(
-            {
-                "programs": programs(),
-                "libraries": [each._asdict() for each in libraries],
-                "limits": [each._asdict() for each in machine],
-                "variables": [each._asdict() for each in seen],
-                "sources": [each._asdict() for each in reached],
-            }
-        )
-    else:
-        show(*_parts(libraries, machine, seen, reached))
-    return 1 if any(each.is_wrong for each in seen) or any(each.error for each in reached) else 0
-
-
-def _parts(
-    libraries: list[Installed], machine: list[Limit], seen: list[Variable], reached: list[Reached]
-) -> Iterator[Part]:
-    yield Table((), [*programs().items(), *((each.name, each.value) for each in machine)])
-    yield Table(("extra", "libraries"), list(_extras(libraries)))
-    if seen:
-        columns = {
-            "variable": lambda each: each.name,
-            "value": lambda each: each.value,
-            "what it does": lambda each: each.meaning,
-        }
-        yield table_of(seen, columns)
-    else:
-        yield "no variable that matters is set"
-    if reached:
-        yield table_of(
-            reached,
-            {
-                "source": lambda each: each.source,
-                "shards>": lambda each: f"{each.shards:,}",
-                "first one": lambda each: each.url,
-                "read from": lambda each: each.location,
-                "answer>": lambda each: "none" if each.error else f"{1000 * each.seconds:,.0f} ms",
-            },
-        )
-    yield from (Warning(f"{each.name}: {each.advice}") for each in machine if each.advice)
-    yield from (Warning(f"{each.name}: {each.advice}") for each in seen if each.advice)
-    wrong = [each for each in reached if each.error]
-    for source in wrong:
-        yield Warning(f"{source.source}: {source.error}")
-    if wrong:
-        yield f"{counted(len(wrong), 'source')} of {len(reached)} cannot be read"
-
-
-def _extras(libraries: list[Installed]) -> Iterator[Row]:
-    """`fast` with `isal 1.7.2, orjson not installed`."""
-    ordered = sorted(libraries, key=lambda each: each.extra)
-    for extra, group in groupby(ordered, key=lambda each: each.extra):
-        shown = ", ".join(f"{each.library} {each.version or 'not installed'}" for each in group)
-        yield (extra or "always", shown)

@@ -1,13 +1,11 @@
-"""`wdspec explain`: what a spec means, on the topology that reads it.
-
-An explanation of a spec as tables and lines, for a terminal or a pipe.
-"""
+"""`wdspec explain`: what a spec means, on the topology that reads it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 import click
 
@@ -18,14 +16,12 @@ from wdspec.cli.explain_facts import (
     TURNS,
     ExplainedSource,
     Explanation,
-    Turn,
-    as_json,
     calls_in_words,
+    draw_in_words,
     explain_spec,
-    warnings_of,
 )
 from wdspec.cli.report import (
-    Part,
+    Block,
     Row,
     Table,
     Warning,
@@ -33,34 +29,70 @@ from wdspec.cli.report import (
     listed,
     number,
     percent,
-    print_json,
-    show,
+    show_report,
     size,
     table_of,
 )
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
-from wdspec.planning.plan import Plan
 from wdspec.shards.shards import functions_of
 from wdspec.spec.language.steps import steps_in
 from wdspec.spec.spec import Spec
-from wdspec.urls.urls import ShardUrl
 
 
-def parts_of(explanation: Explanation) -> Iterator[Part]:
-    """The report."""
-    yield Table((), list(_summary(explanation)), title=_title(explanation))
-    yield _sources(explanation)
-    yield _fields(explanation)
-    if explanation.slots:
-        yield _slots(explanation)
-    yield from map(Warning, warnings_of(explanation))
+@click.command()
+@choosing
+@topology_options
+@click.option("--slots", type=click.IntRange(min=0), help="Slots whose first shards are shown.")
+def explain(choice: SpecChoice, form: str, ranks: int | None, workers: int | None, slots: int | None) -> int:
+    """Show what a spec means: shares, shards, samples and passes per epoch, batches, who reads what.
+
+    Lists globs, directories and @files, and reads the headers of the first shard of each source if it is local, to
+    estimate (~) how many samples there are, and looks whether local shards exist. Opens nothing else and runs no code
+    of yours, but for the command of an `@pipe:` list, which WDS_SECURE=1 forbids. Exit code: 1 if local shards are
+    missing.
+    """
+    explanation = explain_spec(choice.load(), ranks, workers, slots)
+    show_report(ExplainReport(explanation), form)
+    return 1 if explanation.lacks_shards else 0
 
 
-def _title(explanation: Explanation) -> str:
-    spec = explanation.spec
-    chosen = [f"split {spec.split}"] if spec.split else []
-    chosen += [f"environment {spec.environment}"] if spec.environment else []
-    return ", ".join([spec.name or spec.file or "spec", *chosen])
+@dataclass(frozen=True)
+class ExplainReport:
+    """What a spec means."""
+
+    explanation: Explanation
+
+    def blocks(self) -> Iterator[Block]:
+        """What is shown of it."""
+        spec = self.explanation.spec
+        chosen = [f"split {spec.split}"] if spec.split else []
+        chosen += [f"environment {spec.environment}"] if spec.environment else []
+        title = ", ".join([spec.name or spec.file or "spec", *chosen])
+        yield Table((), list(_summary(self.explanation)), title)
+        yield _sources(self.explanation)
+        yield _fields(self.explanation)
+        if self.explanation.slots:
+            yield _slots(self.explanation)
+        yield from map(Warning, self.explanation.warnings())
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values."""
+        explanation, plan, run = self.explanation, self.explanation.plan, self.explanation.run
+        size = plan.batching.global_size
+        epoch = {"batches_per_rank": plan.epoch_batches, "samples": plan.epoch_samples}
+        return {
+            **explanation.heading(),
+            "run": {"ranks": run.ranks, "workers": run.workers},
+            "batch": {"per_rank": size // run.ranks, "global": size} if plan.batching.batched else None,
+            "epoch": None if plan.epoch_batches is None else epoch,
+            "skip": [[first, stop - 1] for first, stop in steps_in(explanation.spec.skip).ranges],
+            "expected_of": plan.epoch_samples or PER_UNENDING,
+            "sources": explanation.sources,
+            "slots": explanation.slots,
+            "held_bytes_per_worker": explanation.held_bytes,
+            "buffer_bytes_per_worker": explanation.buffer_bytes,
+            "warnings": list(explanation.warnings()),
+        }
 
 
 def _summary(explanation: Explanation) -> Iterator[Row]:
@@ -72,12 +104,21 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
     yield "topology", run.in_words
     if (run.ranks, run.workers) != (plan.topology.ranks, plan.topology.workers):
         yield "run", run.readers_in_words
+    over_all = ", over all ranks" if run.ranks > 1 else ""
     if batching.batched:
         per_rank = f"{counted(batching.global_size // run.ranks, 'sample')} a rank"
-        yield "batch", per_rank + (f", {batching.global_size:,} over all ranks" if run.ranks > 1 else "")
+        yield "batch", per_rank + (f", {batching.global_size:,} over all ranks" if over_all else "")
     else:
         yield "batch", "none: yields single samples"
-    yield "epoch", _epoch(explanation)
+    if plan.epoch_batches is None:
+        yield "epoch", "endless (no `epoch`)"
+    else:
+        steps = (
+            counted(plan.epoch_batches, "batch", "batches")
+            if batching.batched
+            else counted(plan.epoch_batches * run.canonical_ranks, "sample")
+        )
+        yield "epoch", f"{steps} a rank = {counted(plan.epoch_samples or 0, 'sample')}{over_all}"
     if spec.skip:
         skipped = steps_in(spec.skip)
         yield "skip", f"steps {skipped}: {counted(skipped.count, 'global batch', 'global batches')}"
@@ -87,10 +128,7 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
     if spec.map:
         yield "map", calls_in_words(spec.map)
     if spec.stage is not None:
-        yield (
-            "stage",
-            f"{spec.stage.call}, begun anew every {spec.stage.every:,} samples of a slot",
-        )
+        yield "stage", f"{spec.stage.call}, begun anew every {spec.stage.every:,} samples of a slot"
     yield from _code(spec)
     if spec.fields is not None:
         yield "fields", " ".join(spec.fields)
@@ -105,35 +143,6 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
     yield "memory", (held if explanation.held_bytes else "") + buffers + besides
 
 
-def _code(spec: Spec) -> Iterator[tuple[str, str]]:
-    """Where each module of the user's own would be imported from."""
-    names = [name for named in functions_of(spec).values() for name in named]
-    for module in dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in names):
-        file = file_of_module(module, spec.folder)
-        where = "found neither beside the spec, nor on Python's path, nor in the working directory"
-        yield (
-            "code",
-            f"`{module}`: {where if file is None else os.path.relpath(file) if _near(file) else file}",
-        )
-
-
-def _near(file: str) -> bool:
-    return os.path.isabs(file) and not os.path.relpath(file).startswith(os.pardir)
-
-
-def _epoch(explanation: Explanation) -> str:
-    plan = explanation.plan
-    if plan.epoch_batches is None:
-        return "endless (no `epoch`)"
-    steps = (
-        counted(plan.epoch_batches, "batch", "batches")
-        if plan.batching.batched
-        else counted(plan.epoch_batches * explanation.run.canonical_ranks, "sample")
-    )
-    over_all = ", over all ranks" if explanation.run.ranks > 1 else ""
-    return f"{steps} a rank = {counted(plan.epoch_samples or 0, 'sample')}{over_all}"
-
-
 def _schedule(explanation: Explanation) -> str:
     """When shares change; the table of sources has their means."""
     size, starts = explanation.plan.batching.global_size, [s.start for s in explanation.plan.schedule[1:]]
@@ -145,24 +154,33 @@ def _schedule(explanation: Explanation) -> str:
     return f"shares change at sample {shown}{more}; below, their means over {span}"
 
 
-def draw_in_words(plan: Plan) -> str:
-    """`even, one source a batch`."""
-    return plan.draw + (", one source a batch" if plan.unit == "batch" else "")
+def _code(spec: Spec) -> Iterator[Row]:
+    """Where each module with user functions would be imported from."""
+    names = [name for named in functions_of(spec).values() for name in named]
+    for module in dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in names):
+        where = file_of_module(module, spec.folder)
+        if where is None:
+            where = "found neither beside the spec, nor on Python's path, nor in the working directory"
+        elif os.path.isabs(where) and not os.path.relpath(where).startswith(os.pardir):
+            where = os.path.relpath(where)
+        yield "code", f"`{module}`: {where}"
 
 
 def _sources(explanation: Explanation) -> Table:
     per = "per epoch" if explanation.plan.epoch_samples else f"per {PER_UNENDING:,}"
 
     def read(cell: Callable[[ExplainedSource], str]) -> Callable[[ExplainedSource], str]:
-        return lambda each: "" if _is_off(each) else cell(each)
+        return lambda each: "" if each.is_off else cell(each)
 
     columns = {
-        "source": name_of,
-        "share>": lambda each: "off" if _is_off(each) else percent(each.share),
+        "source": lambda each: each.indented,
+        "share>": lambda each: "off" if each.is_off else percent(each.share),
         "shards>": read(lambda each: number(each.shards or 0)),
-        "samples>": read(samples_of),
+        "samples>": read(lambda each: each.samples_in_words),
         f"{per}>": read(lambda each: number(each.expected)),
-        "passes>": read(_passes),
+        "passes>": read(
+            lambda each: "?" if each.passes is None else f"{'~' * each.estimated}{each.passes:.3g}"
+        ),
         "held>": lambda each: "" if each.held is None else number(each.held),
         "in turn>": read(lambda each: "" if each.nested else number(each.interleave)),
         "order": lambda each: each.order,
@@ -171,30 +189,8 @@ def _sources(explanation: Explanation) -> Table:
         del columns["passes>"]
     if all(each.interleave == 1 for each in explanation.active):
         del columns["in turn>"]
-    faint = frozenset(row for row, each in enumerate(explanation.sources) if _is_off(each))
+    faint = frozenset(row for row, each in enumerate(explanation.sources) if each.is_off)
     return replace(table_of(explanation.sources, columns), faint=faint)
-
-
-def _is_off(source: ExplainedSource) -> bool:
-    return not source.share and source.held is None
-
-
-def name_of(source: ExplainedSource) -> str:
-    """The name of a source, further in the deeper it is nested."""
-    return "  " * len(source.path) + source.name
-
-
-def samples_of(source: ExplainedSource) -> str:
-    """Its samples: `1,797`, `~800` of an estimate, `?` where they are not known."""
-    if source.samples is None:
-        return "?"
-    return f"{'~' if source.estimated else ''}{round(source.samples):,}"
-
-
-def _passes(source: ExplainedSource) -> str:
-    if source.passes is None:
-        return "?"
-    return f"{'~' if source.estimated else ''}{source.passes:.3g}"
 
 
 def _fields(explanation: Explanation) -> Table:
@@ -213,50 +209,25 @@ def _slots(explanation: Explanation) -> Table:
     total, sources = explanation.plan.topology.slots, len(explanation.plan.sources)
     shown = len(explanation.slots) // sources
     more = f" (slots {shown} of {total:,}, see --slots)" if shown < total else ""
-    in_full = {
-        source.name for source in explanation.plan.sources if len(source.shards) > 1 and _alike(source.shards)
+    in_full = {  # the last parts of their URLs do not distinguish the shards
+        source.name
+        for source in explanation.plan.sources
+        if len(source.shards) > 1 and _file_name(source.shards[0].text) == _file_name(source.shards[-1].text)
     }
     rows: list[Row | None] = []
     for place, each in enumerate(explanation.slots):
         first = place % sources == 0
         if first and place and sources > 1:
             rows.append(None)
-        turns = ", ".join(_turn(turn, each.source in in_full) for turn in each.first)
+        turns = []
+        for turn in each.first:
+            name = turn.url if each.source in in_full else _file_name(turn.url)
+            turns.append(name if turn.parts == 1 else f"{name} [{turn.part + 1}/{turn.parts}]")
         rank, worker = (str(each.rank), str(each.worker)) if first else ("", "")
-        rows.append((rank, worker, each.source, turns))
+        rows.append((rank, worker, each.source, ", ".join(turns)))
     return Table(("rank", "worker", "source", f"first {TURNS} shards{more}"), rows)
 
 
-def _alike(shards: Sequence[ShardUrl]) -> bool:
-    """Whether the last parts of the URLs do not tell the shards apart."""
-    return _file_name(shards[0].text) == _file_name(shards[-1].text)
-
-
 def _file_name(url: str) -> str:
-    """The last part of what may be shown of a URL: cut first, a secret would no longer be told."""
+    """The last part of a URL, redacted first: in the part alone a secret would not be recognised."""
     return redacted_urls(url).rstrip("/").rpartition("/")[2]
-
-
-def _turn(turn: Turn, in_full: bool) -> str:
-    name = turn.url if in_full else _file_name(turn.url)
-    return name if turn.parts == 1 else f"{name} [{turn.part + 1}/{turn.parts}]"
-
-
-@click.command()
-@choosing
-@topology_options
-@click.option("--slots", type=click.IntRange(min=0), help="Slots whose first shards are shown.")
-def explain(choice: SpecChoice, form: str, ranks: int | None, workers: int | None, slots: int | None) -> int:
-    """Show what a spec means: shares, shards, samples and passes per epoch, batches, who reads what.
-
-    Lists globs, directories and @files, and reads the headers of the first shard of each source if it is local, to
-    estimate (~) how many samples there are, and looks whether local shards exist. Opens nothing else and runs no code
-    of yours, but for the command of an `@pipe:` list, which WDS_SECURE=1 forbids. Exit code: 1 if local shards are
-    missing.
-    """
-    explanation = explain_spec(choice.load(), ranks, workers, slots)
-    if form == "json":
-        print_json(as_json(explanation))
-    else:
-        show(*parts_of(explanation))
-    return 1 if explanation.lacks_shards else 0

@@ -21,7 +21,7 @@ from wdspec.formats.decompress import decompressed
 from wdspec.formats.suffixes import format_of
 from wdspec.formats.tar.keys import splitter
 from wdspec.formats.tar.members import iter_members
-from wdspec.shards.shards import ListedSpec
+from wdspec.shards.shards import Shards
 from wdspec.spec.language.decoder_options import split_decoder
 from wdspec.spec.language.decoders import BY_NAME, RAW
 from wdspec.spec.measurements import MeasuredSource
@@ -161,23 +161,24 @@ class Advice(NamedTuple):
         return f"{f'{where}: ' if where is not None and where.line else ''}{self.code} {self.text}"
 
 
-def advice_on_data(listing: ListedSpec, measures: Mapping[str, Measure]) -> Iterator[Advice]:
+def advice_on_data(spec: Spec, shards: Shards, measures: Mapping[str, Measure]) -> Iterator[Advice]:
     """Everything that is found about the sources that are read.
 
     Args:
-        listing: the spec with its shards.
+        spec: the spec.
+        shards: its shards.
         measures: what the first shards of the sources hold, by source, as far as it is known.
     """
     files: dict[str, tuple[str, int]] = {}
-    most = max(MOST_TRIED, min(MOST_LOOKED_AT, MOST_OF_ALL // max(1, len(listing.spec.sources))))
-    for source in listing.spec.sources:
-        shards, storage = listing.shards[source.name], listing.storages[source.name]
-        if shards:
-            yield from _about_files(source, shards, storage, files, most)
+    most = max(MOST_TRIED, min(MOST_LOOKED_AT, MOST_OF_ALL // max(1, len(spec.sources))))
+    for source in spec.sources:
+        urls, storage = shards.lists[source.name], shards.storages[source.name]
+        if urls:
+            yield from _about_files(source, urls, storage, files, most)
             if source.name in measures:
-                yield from _about_fields(listing.spec, source, measures[source.name].suffixes)
-            yield from _about_cluster(source, shards, storage)
-    yield from _about_rules(listing)
+                yield from _about_fields(spec, source, measures[source.name].suffixes)
+            yield from _about_cluster(source, urls, storage)
+    yield from _about_rules(shards)
 
 
 def advice_on_epoch(spec: Spec, samples: float | None) -> Iterator[Advice]:
@@ -305,12 +306,10 @@ def _about_cluster(source: Source, shards: UrlSequence, storage: Storage) -> Ite
         )
 
 
-def _about_rules(listing: ListedSpec) -> Iterator[Advice]:
+def _about_rules(shards: Shards) -> Iterator[Advice]:
     """Rules of WDS_REWRITE that change no shard."""
-    rules = next((storage.environment.rules for storage in listing.storages.values()), ())
-    urls = [
-        shards[index].text for shards in listing.shards.values() for index in _spread(len(shards), MOST_TRIED)
-    ]
+    rules = next((storage.environment.rules for storage in shards.storages.values()), ())
+    urls = [urls[index].text for urls in shards.lists.values() for index in _spread(len(urls), MOST_TRIED)]
     for rule in rules:
         if urls and not any(rule.apply(url) != url for url in urls):
             text = f"{rule.origin}: no shard begins with `{rule.pattern}`, so the rule changes nothing"

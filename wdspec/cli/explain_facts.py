@@ -1,8 +1,6 @@
-"""What a spec means on a topology: everything that `wdspec explain` says, as values.
+"""What a spec means on a topology, as values: its shards listed, planned, and one local shard of each source measured.
 
-Finds out what a spec means: lists its shards, plans, and looks at the headers of one local shard a source.
-
-What a source's keys say of its samples, in words: fields with files and decoders, then what is done to them.
+`explain_spec` makes an `Explanation`, which `explain`, `simulate`, `diff`, `preview` and `croissant` show.
 """
 
 from __future__ import annotations
@@ -28,17 +26,20 @@ from wdspec.fields.codecs.image_decoder import ImageDecoder
 from wdspec.fields.decode import DecodeRules, FieldDecoder, Unpacked
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.blocks import CHUNK
-from wdspec.planning.plan import Plan, SourcePlan
-from wdspec.planning.plan import choose_batching as batching
+from wdspec.planning.plan import Plan, SourcePlan, choose_batching, make_plan
 from wdspec.planning.topology import Seat, Topology, find_seat
-from wdspec.shards.shards import ListedSpec
+from wdspec.shards.shards import list_shards
 from wdspec.spec.language.functions import Call
-from wdspec.spec.language.steps import steps_in
 from wdspec.spec.measurements import Measurements
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.urls.urls import UrlSequence
+
+PER_UNENDING = 1000
+"""Samples for which the expected draws are given where the spec has no epoch."""
+TURNS = 3
+"""First shards named of each slot and source."""
 
 
 @dataclass(frozen=True)
@@ -54,92 +55,6 @@ class ExplainedField:
     def __str__(self) -> str:
         made_of = "" if self.files == (self.name,) else f" = {'|'.join(self.files)}"
         return f"{self.name}{made_of}" + ("" if self.decoder in self.files else f" ({self.decoder})")
-
-
-def explained_fields(source: Source, fields: SampleFields) -> list[ExplainedField]:
-    """The fields of a source by `extensions`, `rename` and `decode`.
-
-    Without `extensions` only the renamed ones are known: the others are whatever files a sample has.
-    """
-    entries = fields.naming.extensions.entries or ()
-    files = {
-        entry.name or str(entry): tuple(spelling.text for spelling in entry.spellings) for entry in entries
-    }
-    lowered = {name.lower(): name for name in files}
-    renamed: dict[str, tuple[str, ...]] = {}
-    used: set[str] = set()
-    for new, olds in source.rename.items():
-        found: list[str] = []
-        for old in olds:
-            name = lowered.get(old.lower())
-            found += (old,) if name is None else files[name]
-            used.add(name or old)
-        renamed[new] = tuple(found)
-    kept = {name: suffixes for name, suffixes in files.items() if name not in used}
-    return [
-        ExplainedField(name, tuple(dict.fromkeys(suffixes)), _decoders(name, suffixes, fields.rules))
-        for name, suffixes in {**renamed, **kept}.items()
-    ]
-
-
-def fields_in_words(source: Source, fields: SampleFields) -> str:
-    """`image = jpg|png (rgb8), label = cls`."""
-    known = [str(each) for each in explained_fields(source, fields)]
-    if source.extensions is None:
-        known.append("all other files under their suffixes" if known else "every file under its suffix")
-        image = _label(fields.rules.decoder_of("jpg", "jpg"))
-        known[-1] += f", images as {image}"
-    return ", ".join(known)
-
-
-def steps_in_words(source: Source) -> str:
-    """`scale 0.5 to 2 (0.3 of samples), select m:f, map m:g, tags {"a": 1}`."""
-    steps: list[str] = []
-    if source.scale is not None:
-        low, high = source.scale
-        factor = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-        steps.append(
-            f"scale {factor}" + ("" if source.scaleprob == 1 else f" ({source.scaleprob:.4g} of samples)")
-        )
-    if source.select is not None:
-        steps.append(f"select {source.select}")
-    if source.map:
-        steps.append(f"map {calls_in_words(source.map)}")
-    if source.tags:
-        steps.append(f"tags {json.dumps(without_secrets(source.tags), ensure_ascii=False, default=str)}")
-    if source.missing != "error":
-        steps.append(f"missing: {source.missing}")
-    return ", ".join(steps)
-
-
-def calls_in_words(calls: Iterable[Call]) -> str:
-    """`m:f, m:Class(side=16), text: m:Tokenizer(name='a').encode(limit=8)`."""
-    return ", ".join(
-        (f"{call.field}: " if call.field else "")
-        + f"{call.call}{_arguments(call.args)}"
-        + (f".{call.method}{_arguments(call.given)}" if call.method else "")
-        for call in calls
-    )
-
-
-def _arguments(named: dict[str, Any]) -> str:
-    return f"({', '.join(f'{k}={without_secrets(v)!r}' for k, v in named.items())})" if named else ""
-
-
-def _decoders(name: str, suffixes: Iterable[str], rules: DecodeRules) -> str:
-    labels = {_label(rules.decoder_of(name, suffix)): None for suffix in suffixes}
-    return "/".join(labels)
-
-
-def _label(decoder: FieldDecoder | None) -> str:
-    if decoder is None:
-        return "bytes"
-    decode = decoder.decode.inner if isinstance(decoder.decode, Unpacked) else decoder.decode
-    return decode.spec if isinstance(decode, ImageDecoder) else decoder.label
-
-
-PER_UNENDING = 1000
-"""Samples for which the expected draws are given where the spec has no epoch."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +90,25 @@ class ExplainedSource:
     steps: str = ""
     nested: bool = False
     """Whether it is a nested mix."""
+
+    def as_json(self) -> dict[str, Any]:
+        """All of this as values."""
+        return {**vars(self), "passes": self.passes}
+
+    @property
+    def is_off(self) -> bool:
+        """Whether it is not read."""
+        return not self.share and self.held is None
+
+    @property
+    def indented(self) -> str:
+        """The name, further in the deeper it is nested."""
+        return "  " * len(self.path) + self.name
+
+    @property
+    def samples_in_words(self) -> str:
+        """`1,797`, `~800` of an estimate, `?` where they are not known."""
+        return "?" if self.samples is None else f"{'~' * self.estimated}{round(self.samples):,}"
 
     @property
     def passes(self) -> float | None:
@@ -286,82 +220,46 @@ class Explanation:
         each_slot = sum(opened) if self.plan.finite is None else 1  # a pass is read source after source
         return each_slot * self.run.slots_per_worker * CHUNK
 
+    def warnings(self) -> Iterator[str]:
+        """What the user of this spec on this topology should think about."""
+        plan, spec = self.plan, self.spec
+        yield from map(str, self.found)
+        yield from map(str, advice_on_epoch(spec, self.samples))
+        asked = spec.epoch.samples if spec.epoch is not None else None
+        epoch = plan.epoch_samples
+        if asked and epoch and spec.limit is None and asked > epoch:
+            yield (
+                f"W511 epoch: {asked} is no whole number of batches of {plan.batching.global_size:,}; an epoch is "
+                f"{epoch:,} samples, and the next one goes on from there"
+            )
+        parts = [f"{each.name} in {each.parts_per_shard}" for each in self.active if each.parts_per_shard > 1]
+        if parts:
+            yield (
+                f"W512 fewer shards than the {plan.topology.slots:,} slots, so each shard is read in parts "
+                f"({listed(parts)}), every part by a walk through all of it; more and smaller shards read faster"
+            )
+        workers = self.run.workers
+        memory, held = memory_of_machine(), (self.held_bytes + self.buffer_bytes) * workers
+        if memory and held > memory / 4:
+            remedy = "`shuffle`" if self.held_bytes > self.buffer_bytes else "`interleave`, or run more ranks"
+            yield (
+                f"W513 the shuffling and the buffers of {counted(workers, 'worker')} hold {size(held)}, over a quarter "
+                f"of this machine's {size(memory)}; lower {remedy}"
+            )
 
-def warnings_of(explanation: Explanation) -> Iterator[str]:
-    """What the user of this spec on this topology should think about."""
-    plan, spec = explanation.plan, explanation.spec
-    yield from map(str, explanation.found)
-    yield from map(str, advice_on_epoch(spec, explanation.samples))
-    asked = spec.epoch.samples if spec.epoch is not None else None
-    epoch = plan.epoch_samples
-    if asked and epoch and spec.limit is None and asked > epoch:
-        yield (
-            f"W511 epoch: {asked} is no whole number of batches of {plan.batching.global_size:,}; an epoch is "
-            f"{epoch:,} samples, and the next one goes on from there"
-        )
-    parts = [
-        f"{each.name} in {each.parts_per_shard}" for each in explanation.active if each.parts_per_shard > 1
-    ]
-    if parts:
-        yield (
-            f"W512 fewer shards than the {plan.topology.slots:,} slots, so each shard is read in parts "
-            f"({listed(parts)}), every part by a walk through all of it; more and smaller shards read faster"
-        )
-    workers = explanation.run.workers
-    memory, held = memory_of_machine(), (explanation.held_bytes + explanation.buffer_bytes) * workers
-    if memory and held > memory / 4:
-        remedy = (
-            "`shuffle`"
-            if explanation.held_bytes > explanation.buffer_bytes
-            else "`interleave`, or run more ranks"
-        )
-        yield (
-            f"W513 the shuffling and the buffers of {counted(workers, 'worker')} hold {size(held)}, over a quarter of "
-            f"this machine's {size(memory)}; lower {remedy}"
-        )
-
-
-def heading_json(explanation: Explanation, **more: Any) -> dict[str, Any]:
-    """Where the JSON of a report begins: which spec it is about, how that draws (`more` too), on which topology."""
-    spec, topology = explanation.spec, explanation.plan.topology
-    return {
-        "name": spec.name,
-        "file": spec.file,
-        "split": spec.split,
-        "environment": spec.environment,
-        "seed": spec.seed,
-        "draw": explanation.plan.draw,
-        **more,
-        "topology": {**asdict(topology), "slots": topology.slots, "why": explanation.run.why},
-    }
-
-
-def as_json(explanation: Explanation) -> dict[str, Any]:
-    """The explanation as numbers and texts."""
-    plan = explanation.plan
-    batch = {
-        "per_rank": plan.batching.global_size // explanation.run.ranks,
-        "global": plan.batching.global_size,
-    }
-    return {
-        **heading_json(explanation),
-        "run": {"ranks": explanation.run.ranks, "workers": explanation.run.workers},
-        "batch": batch if plan.batching.batched else None,
-        "epoch": None
-        if plan.epoch_batches is None
-        else {"batches_per_rank": plan.epoch_batches, "samples": plan.epoch_samples},
-        "skip": [[first, stop - 1] for first, stop in steps_in(explanation.spec.skip).ranges],
-        "expected_of": plan.epoch_samples or PER_UNENDING,
-        "sources": [{**asdict(each), "passes": each.passes} for each in explanation.sources],
-        "slots": [asdict(each) for each in explanation.slots],
-        "held_bytes_per_worker": explanation.held_bytes,
-        "buffer_bytes_per_worker": explanation.buffer_bytes,
-        "warnings": list(warnings_of(explanation)),
-    }
-
-
-TURNS = 3
-"""First shards named of each slot and source."""
+    def heading(self, **more: Any) -> dict[str, Any]:
+        """The beginning of the JSON of a report: which spec this is, how it draws (`more` too), on which topology."""
+        spec, topology = self.spec, self.plan.topology
+        return {
+            "name": spec.name,
+            "file": spec.file,
+            "split": spec.split,
+            "environment": spec.environment,
+            "seed": spec.seed,
+            "draw": self.plan.draw,
+            **more,
+            "topology": {**asdict(topology), "slots": topology.slots, "why": self.run.why},
+        }
 
 
 def explain_spec(
@@ -389,8 +287,8 @@ def explain_spec(
         WdspecError: as planning and listing raise.
     """
     run = _run(spec, ranks, workers)
-    listed = ListedSpec.of(spec, storage_of=storage_of, frozen=frozen)
-    plan = listed.plan(run.topology)
+    shards = list_shards(spec, storage_of=storage_of, frozen=frozen)
+    plan = make_plan(spec, shards.lists, run.topology, shards.counts)
     planned = {source.name: source for source in plan.sources}
     advice: list[Advice] = []
     measures: dict[str, Measure] = {}
@@ -398,7 +296,7 @@ def explain_spec(
     leaves: dict[str, ExplainedSource] = {}
     for source in spec.sources:
         fields = SampleFields.of(
-            source, allow=spec.allow, secure=listed.storages[source.name].environment.secure
+            source, allow=spec.allow, secure=shards.storages[source.name].environment.secure
         )
         leaf = ExplainedSource(
             source.name,
@@ -409,8 +307,8 @@ def explain_spec(
             steps=steps_in_words(source),
         )
         if source.name in planned:
-            shards, storage = listed.shards[source.name], listed.storages[source.name]
-            measured = measure(source, shards, storage, fields.field_of) if probe else None
+            storage = shards.storages[source.name]
+            measured = measure(source, shards.lists[source.name], storage, fields.field_of) if probe else None
             if isinstance(measured, WdspecError):
                 if not isinstance(measured, MissingShardError):  # W501 says so of all that are missing
                     advice.append(Advice("W502", str(measured), source))
@@ -430,7 +328,7 @@ def explain_spec(
         run,
         tuple(_outline(spec.dataset, (), leaves)),
         tuple(_slots(plan, slots)),
-        (*advice, *(advice_on_data(listed, measures) if probe else ())),
+        (*advice, *(advice_on_data(spec, shards, measures) if probe else ())),
     )
 
 
@@ -456,7 +354,7 @@ def _run(spec: Spec, ranks: int | None, workers: int | None) -> PlannedRun:
     topology = Topology(elastic.ranks, elastic.workers)
     if ranks is None and seat.world_size == 1:
         seat = Seat(0, topology.ranks)
-    shared = batching(spec, topology.ranks).shared
+    shared = choose_batching(spec, topology.ranks).shared
     seat.places(topology, shared)
     own = topology.workers if workers is None else workers
     topology.check_workers(own)
@@ -527,3 +425,90 @@ def _slots(plan: Plan, most: int) -> Iterator[ExplainedSlot]:
             entries = [source.order.entry(slot, turn) for turn in range(TURNS)]
             turns = [Turn(source.shards[e.shard].text, e.residue, source.order.split) for e in entries]
             yield ExplainedSlot(rank, worker, source.name, tuple(turns))
+
+
+def explained_fields(source: Source, fields: SampleFields) -> list[ExplainedField]:
+    """The fields of a source by `extensions`, `rename` and `decode`.
+
+    Without `extensions` only the renamed ones are known: the others are whatever files a sample has.
+    """
+    entries = fields.naming.extensions.entries or ()
+    files = {
+        entry.name or str(entry): tuple(spelling.text for spelling in entry.spellings) for entry in entries
+    }
+    lowered = {name.lower(): name for name in files}
+    renamed: dict[str, tuple[str, ...]] = {}
+    used: set[str] = set()
+    for new, olds in source.rename.items():
+        found: list[str] = []
+        for old in olds:
+            name = lowered.get(old.lower())
+            found += (old,) if name is None else files[name]
+            used.add(name or old)
+        renamed[new] = tuple(found)
+    kept = {name: suffixes for name, suffixes in files.items() if name not in used}
+    return [
+        ExplainedField(name, tuple(dict.fromkeys(suffixes)), _decoders(name, suffixes, fields.rules))
+        for name, suffixes in {**renamed, **kept}.items()
+    ]
+
+
+def fields_in_words(source: Source, fields: SampleFields) -> str:
+    """`image = jpg|png (rgb8), label = cls`."""
+    known = [str(each) for each in explained_fields(source, fields)]
+    if source.extensions is None:
+        known.append("all other files under their suffixes" if known else "every file under its suffix")
+        image = _label(fields.rules.decoder_of("jpg", "jpg"))
+        known[-1] += f", images as {image}"
+    return ", ".join(known)
+
+
+def steps_in_words(source: Source) -> str:
+    """`scale 0.5 to 2 (0.3 of samples), select m:f, map m:g, tags {"a": 1}`."""
+    steps: list[str] = []
+    if source.scale is not None:
+        low, high = source.scale
+        factor = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        steps.append(
+            f"scale {factor}" + ("" if source.scaleprob == 1 else f" ({source.scaleprob:.4g} of samples)")
+        )
+    if source.select is not None:
+        steps.append(f"select {source.select}")
+    if source.map:
+        steps.append(f"map {calls_in_words(source.map)}")
+    if source.tags:
+        steps.append(f"tags {json.dumps(without_secrets(source.tags), ensure_ascii=False, default=str)}")
+    if source.missing != "error":
+        steps.append(f"missing: {source.missing}")
+    return ", ".join(steps)
+
+
+def calls_in_words(calls: Iterable[Call]) -> str:
+    """`m:f, m:Class(side=16), text: m:Tokenizer(name='a').encode(limit=8)`."""
+    return ", ".join(
+        (f"{call.field}: " if call.field else "")
+        + f"{call.call}{_arguments(call.args)}"
+        + (f".{call.method}{_arguments(call.given)}" if call.method else "")
+        for call in calls
+    )
+
+
+def _arguments(named: dict[str, Any]) -> str:
+    return f"({', '.join(f'{k}={without_secrets(v)!r}' for k, v in named.items())})" if named else ""
+
+
+def _decoders(name: str, suffixes: Iterable[str], rules: DecodeRules) -> str:
+    labels = {_label(rules.decoder_of(name, suffix)): None for suffix in suffixes}
+    return "/".join(labels)
+
+
+def _label(decoder: FieldDecoder | None) -> str:
+    if decoder is None:
+        return "bytes"
+    decode = decoder.decode.inner if isinstance(decoder.decode, Unpacked) else decoder.decode
+    return decode.spec if isinstance(decode, ImageDecoder) else decoder.label
+
+
+def draw_in_words(plan: Plan) -> str:
+    """`even, one source a batch`."""
+    return plan.draw + (", one source a batch" if plan.unit == "batch" else "")

@@ -9,7 +9,7 @@ from difflib import unified_diff
 import click
 
 from wdspec.base.redaction import masked, printable
-from wdspec.cli.lint_files import find_specs, lint_settings
+from wdspec.cli.lint_files import find_files
 from wdspec.cli.report import counted
 from wdspec.spec.files import STANDARD_INPUT, STANDARD_INPUT_NAME
 from wdspec.spec.format import formatted
@@ -30,12 +30,8 @@ def fmt(paths: tuple[str, ...], check: bool, show_diff: bool, exclude: tuple[str
     the same, which is checked before it is written. `-` formats standard input. Files are found as `wdspec validate`
     finds them. Exit code: 0, or with --check 1 if a file would change; 1 for files that are no YAML.
     """
-    settings = lint_settings()
-    paths = paths or tuple(os.path.relpath(os.path.join(settings.root, path)) for path in settings.paths)
-    if not paths:
-        raise click.UsageError("name the files or folders to format, or set `paths` in [tool.wdspec]")
     changed = failed = 0
-    for file in find_specs(paths, (*settings.exclude, *exclude), settings.root).specs:
+    for file in find_files(paths, exclude, "format")[1].specs:
         name = STANDARD_INPUT_NAME if file == STANDARD_INPUT else file
         text = _text(file)
         done = formatted(text, name)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from wdspec.cli.report import Row, Table, print_json, show
-from wdspec.cli.samples import columns_of, extent, first_samples, only_source, value_meaning
+from wdspec.cli.report import Block, Row, Table, show_report
+from wdspec.cli.samples import (
+    HEADINGS,
+    FieldValue,
+    describe_fields,
+    first_batch,
+    first_samples,
+    only_source,
+)
 from wdspec.cli.spec_options import SpecChoice, choosing
-from wdspec.spec.spec import Spec
 
 _ORIGIN = ("__key__", "__source__", "__url__")
 """Entries that say where a sample comes from."""
@@ -37,48 +45,60 @@ def head(
     if source is not None:
         spec = only_source(spec, source)
     if as_batch:
-        return _show_batch(spec, form)
-    samples: list[dict[str, Any]] = []
+        show_report(BatchHead(describe_fields(first_batch(spec))), form)
+        return
+    report = Head([])
     try:
         for sample in first_samples(spec, count, workers, drawn=True):
-            samples.append(sample)
+            report.samples.append(sample)
     finally:  # what came before an error helps to understand it
-        if form == "json":
-            print_json({"samples": [_as_json(n, s) for n, s in enumerate(samples)]})
-        elif samples:
-            show(_table(samples))
+        show_report(report, form)
 
 
-def _show_batch(spec: Spec, form: str) -> None:
-    columns = columns_of(spec)
-    if form == "json":
-        fields = [{"name": name, **value_meaning(part)._asdict(), **extent(part)} for name, part in columns]
-        print_json({"fields": fields})
-    else:
-        show(Table(("field", "type", "shape or size", "value"), [(n, *value_meaning(p)) for n, p in columns]))
+@dataclass(frozen=True)
+class BatchHead:
+    """The columns of a batch."""
+
+    fields: list[FieldValue]
+
+    def blocks(self) -> Iterator[Block]:
+        """What is shown of them."""
+        yield Table(HEADINGS, [field.row for field in self.fields])
 
 
-def _table(samples: list[dict[str, Any]]) -> Table:
-    rows: list[Row | None] = []
-    for number, sample in enumerate(samples):
-        if number:
-            rows.append(None)
-        origin = [(name, "", "", str(sample[name])) for name in _ORIGIN if name in sample]
-        fields = [(str(name), *value_meaning(value)) for name, value in sample.items() if name not in _ORIGIN]
-        for place, row in enumerate([*origin, *fields]):
-            rows.append(("" if place else str(number), *row))
-    return Table(("#", "field", "type", "shape or size", "value"), rows)
+@dataclass(frozen=True)
+class Head:
+    """Some samples."""
+
+    samples: list[dict[str, Any]]
+
+    def blocks(self) -> Iterator[Block]:
+        """What is shown of them."""
+        rows: list[Row | None] = []
+        for number, sample in enumerate(self.samples):
+            if number:
+                rows.append(None)
+            origin = [(name, "", "", str(sample[name])) for name in _ORIGIN if name in sample]
+            for place, row in enumerate([*origin, *(field.row for field in _fields(sample))]):
+                rows.append(("" if place else str(number), *row))
+        if rows:
+            yield Table(("#", *HEADINGS), rows)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values."""
+        return {
+            "samples": [
+                {
+                    "index": number,
+                    "key": sample.get("__key__"),
+                    "source": sample.get("__source__"),
+                    "url": sample.get("__url__"),
+                    "fields": _fields(sample),
+                }
+                for number, sample in enumerate(self.samples)
+            ]
+        }
 
 
-def _as_json(number: int, sample: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "index": number,
-        "key": sample.get("__key__"),
-        "source": sample.get("__source__"),
-        "url": sample.get("__url__"),
-        "fields": [
-            {"name": str(name), **value_meaning(value)._asdict(), **extent(value)}
-            for name, value in sample.items()
-            if name not in _ORIGIN
-        ],
-    }
+def _fields(sample: dict[str, Any]) -> list[FieldValue]:
+    return describe_fields((name, value) for name, value in sample.items() if name not in _ORIGIN)

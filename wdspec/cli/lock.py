@@ -1,20 +1,15 @@
-"""`wdspec lock`: what a spec comes to now, as a small file; and whether that still holds."""
+"""`wdspec lock`: write down the shards of a spec as they are now, or compare them with what was written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-
 import click
 
-from wdspec.base.errors import UsageError
-from wdspec.base.progress import with_progress
-from wdspec.base.redaction import printable
 from wdspec.cli.report import Table, counted, show, size
 from wdspec.cli.spec_options import SpecChoice, choosing_spec
-from wdspec.shards.lock import Lock, changes, lock_name, locked, locked_splits
+from wdspec.jobs.job import read_earlier
+from wdspec.jobs.lock import find_changes, lock_spec
+from wdspec.shards.lock import Lock, lock_name
 from wdspec.stores.outputs import save
-from wdspec.stores.store import ObjectStat
 
 
 @click.command()
@@ -26,12 +21,7 @@ from wdspec.stores.store import ObjectStat
 @click.option(
     "--check", is_flag=True, help="Write nothing; compare with the stores, and end with 1 if shards differ."
 )
-def lock(
-    choice: SpecChoice,
-    output: str | None,
-    update: bool,
-    check: bool,
-) -> int:
+def lock(choice: SpecChoice, output: str | None, update: bool, check: bool) -> int:
     """Write down what a spec comes to now: its shards, with the size of each and its ETag or time.
 
     Lists globs, directories and @files, and asks each store about each shard; nothing is read. Where there is a lock
@@ -39,49 +29,23 @@ def lock(
     whether a lock fits its spec, and `loader(…, lock=…)` reads just these shards. Without --split each split has a lock
     of its own.
     """
-    splits = locked_splits(choice.file, choice.split)
-    if output is not None and len(splits) > 1:
-        raise click.UsageError(f"each of {len(splits)} splits has a lock of its own; choose one with --split")
     differs = False
-    for name in splits:
-        spec = replace(choice, split=name).load()
-        path = output or lock_name(choice.file, name)
+    for split, spec in choice.load_splits(output, "lock"):
+        path = output or lock_name(choice.file, split)
         if check:
-            found = list(changes(Lock.read(path), spec, _shown))
-            differs = differs or bool(found)
-            if found:
-                show(
-                    Table(("source", "shard", "what"), [(each.source, each.url, each.what) for each in found])
-                )
-            said = f"{counted(len(found), 'shard')} not as locked" if found else "as locked"
-            click.echo(printable(f"{path}: {said}"))
-            continue
-        before = _before(path)
-        made = locked(spec, None if update else before, _shown)
-        save(path, made.text.encode())
-        shards = sum(len(each.objects) for each in made.sources.values())
-        sizes = [each.size for each in made.sources.values()]
-        total = sum(each for each in sizes if each is not None)
-        whole = size(total) if None not in sizes else f"at least {size(total)}"
-        click.echo(printable(f"{path}: {counted(shards, 'shard')}, {whole}, digest {made.digest}"))
+            changes = [(each.source, each.url, each.what) for each in find_changes(Lock.read(path), spec)]
+            differs = differs or bool(changes)
+            table = [Table(("source", "shard", "what"), changes)] if changes else []
+            said = f"{counted(len(changes), 'shard')} not as locked" if changes else "as locked"
+        else:
+            before, _ = read_earlier(path, b'"lock":', "lock", lambda text: Lock.of_text(text, "the lock"))
+            found = lock_spec(spec, None if update else before)
+            save(path, found.text.encode())
+            shards = sum(len(each.objects) for each in found.sources.values())
+            sizes = [each.size for each in found.sources.values()]
+            total = sum(each for each in sizes if each is not None)
+            whole = size(total) if None not in sizes else f"at least {size(total)}"
+            table, said = [], f"{counted(shards, 'shard')}, {whole}, digest {found.digest}"
+        show(*table)
+        show(f"{path}: {said}")
     return 1 if differs else 0
-
-
-def _before(path: str) -> Lock | None:
-    """The lock that is there; None for one that is damaged, which is to be written anew. Raises UsageError for what is
-    another file.
-    """
-    try:
-        return Lock.read(path)
-    except FileNotFoundError:
-        return None
-    except UsageError:
-        with open(path, "rb") as file:
-            text = file.read(100)
-        if text.strip() and b'"lock":' not in text:
-            raise UsageError(f"`{path}` is no file of `wdspec lock`; give another name") from None
-        return None
-
-
-def _shown(coming: Iterable[ObjectStat | None], count: int, source: str) -> Iterator[ObjectStat | None]:
-    return with_progress(coming, f"asking about {source}", total=count)

@@ -1,8 +1,7 @@
-"""`wdspec preview`: a page to look at: the mixture, and real samples of each source before and after its steps.
+"""`wdspec preview`: a page with the mixture, and real samples of each source before and after its steps.
 
-The page itself: one file of HTML with everything in it, which runs no script and loads nothing.
-
-The charts of a page: matplotlib's, as SVG that takes the page's colours, and the strip of an epoch as a picture.
+The page is one file of HTML with everything in it, which runs no script and loads nothing. Charts are drawn by
+matplotlib, as SVG in the colours of the page.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 import base64
 import io
 import os
-from collections.abc import Sequence
-from importlib.resources import files
+from collections.abc import Callable, Sequence
+from importlib.resources import files as resources
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,15 +20,27 @@ from wdspec.base.errors import UsageError
 from wdspec.base.progress import progress
 from wdspec.base.redaction import printable
 from wdspec.cli.explain_facts import ExplainedSource, explain_spec
-from wdspec.cli.preview_facts import Distribution, SpecPreview
+from wdspec.cli.preview_facts import MEDIA, Distribution, SpecPreview, preview_of
 from wdspec.cli.report import counted, size
 from wdspec.cli.simulate_draws import drawn_sources, simulate
-from wdspec.cli.spec_options import SpecChoice, env_option, set_option, topology_options, var_option
+from wdspec.cli.spec_options import SpecChoice, choosing_options, topology_options
 from wdspec.planning.plan import Plan
 from wdspec.stores.outputs import save
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+MOST_SOURCES = 40
+"""Sources of the mixture's chart, those with the largest shares."""
+MOST_DRAWN = 1 << 20
+"""Samples drawn to see what the shares come to."""
+STRIP = 2_048
+"""Samples of the strip at most."""
+_INK = "#0a0b0c"
+"""Stands for the page's own colour of text."""
+_PADDING = (128, 128, 128)
+_CLASSES = 20
+"""Bars of a chart of classes."""
 
 
 @click.command()
@@ -53,20 +64,14 @@ if TYPE_CHECKING:
     show_default=True,
     help="Samples read of each source, for the charts.",
 )
-@click.option("--split", metavar="NAME", help="Split of the specs; SPEC#NAME chooses one's own.")
-@env_option
-@var_option
-@set_option
+@choosing_options("Split of the specs; SPEC#NAME chooses one's own.")
 @topology_options
 def preview(
     files: tuple[str, ...],
     output: str,
     cards: int,
     count: int,
-    split: str | None,
-    env: str | None,
-    variables: tuple[str, ...],
-    overrides: tuple[str, ...],
+    choose: Callable[[str], SpecChoice],
     ranks: int | None,
     workers: int | None,
 ) -> None:
@@ -77,14 +82,10 @@ def preview(
     Everything is in the one file, which loads nothing and runs no script. Reads shards and runs the functions that the
     spec names (`map`, `select`, decoders); WDS_SECURE=1 forbids them. Needs `pip install 'wdspec[charts]'`.
     """
-    # REMOVED IMPORT
-    from wdspec.cli.preview_facts import MEDIA, preview_of
-
     if len(files) > 2:
         raise click.UsageError(f"a page shows one spec, or two side by side; here are {len(files)}")
     check_libraries()
-    choices = [SpecChoice(file, split, env, variables, overrides) for file in files]
-    found = [explain_spec(choice.load(), ranks, workers, 1) for choice in choices]
+    found = [explain_spec(choose(file).load(), ranks, workers, 1) for file in files]
     with progress("reading sources", sum(len(each.active) for each in found)) as bar:
         previews = [
             preview_of(file, each, count=count, cards=cards, media=MEDIA // len(found), advance=bar.advance)
@@ -97,17 +98,64 @@ def preview(
     click.echo(printable(f"{output}: {size(len(data))}, {said}; open {os.path.abspath(output)} in a browser"))
 
 
-MOST_SOURCES = 40
-"""Sources of the mixture's chart, those with the largest shares."""
-MOST_DRAWN = 1 << 20
-"""Samples drawn to see what the shares come to."""
-STRIP = 2_048
-"""Samples of the strip at most."""
-_INK = "#0a0b0c"
-"""Stands for the page's own colour of text."""
-_PADDING = (128, 128, 128)
-_CLASSES = 20
-"""Bars of a chart of classes."""
+def check_libraries() -> None:
+    """Raises UsageError where a library that draws pages is not installed."""
+    try:
+        import jinja2  # noqa: F401
+        import matplotlib  # noqa: F401
+        import PIL  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f"`wdspec preview` needs {error.name}: pip install 'wdspec[charts]'") from None
+
+
+def page(previews: Sequence[SpecPreview]) -> str:
+    """The previews of one or two specs, side by side."""
+    import jinja2
+
+    template = resources("wdspec.cli").joinpath("preview.html.jinja").read_text(encoding="utf-8")
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    return environment.from_string(template).render(previews=[_parts(preview) for preview in previews])
+
+
+def _parts(preview: SpecPreview) -> dict[str, Any]:
+    """What the template asks for of one spec."""
+    plan = preview.explanation.plan
+    picture, batches, width = strip(plan)
+    colours = dict(zip((source.name for source in plan.sources), palette(len(plan.sources)), strict=True))
+    unit = "batch" if plan.batching.batched else "step"
+    caption = f"The first {counted(batches, unit, 'batches' if unit == 'batch' else 'steps')}, a square for each sample"
+    if plan.batching.batched:
+        cut = f", of which the first {width:,} are shown" if width < plan.batching.global_size else ""
+        caption += f"; a column is a global batch of {plan.batching.global_size:,}{cut}"
+    samples = plan.epoch_samples
+    return {
+        "spec": preview,
+        "epoch": f"an epoch is {counted(samples, 'sample')}" if samples else "the stream has no end",
+        "mixture": mixture(plan),
+        "rows": [_row(each, colours) for each in preview.explanation.active],
+        "strip": picture,
+        "strip_rows": batches,
+        "strip_caption": f"{caption}.",
+        "charts": [
+            distributions(each.distributions) if each.distributions else "" for each in preview.sources
+        ],
+    }
+
+
+def _row(source: ExplainedSource, colours: dict[str, tuple[int, int, int]]) -> dict[str, str]:
+    about = "~" if source.estimated else ""
+    return {
+        "name": source.name,
+        "colour": "#{:02x}{:02x}{:02x}".format(*colours[source.name]),
+        "share": f"{100 * source.share:.2f} %",
+        "shards": f"{source.shards:,}" if source.shards is not None else "",
+        "samples": f"{about}{source.samples:,.0f}" if source.samples is not None else "unknown",
+        "passes": f"{about}{source.passes:.2f}" if source.passes is not None else "",
+        "fields": source.fields,
+        "steps": source.steps,
+    }
 
 
 def palette(count: int) -> list[tuple[int, int, int]]:
@@ -217,63 +265,3 @@ def _svg(figure: Figure, *axes: Any) -> str:
 
 def _hex(colour: tuple[int, int, int]) -> str:
     return "#{:02x}{:02x}{:02x}".format(*colour)
-
-
-def check_libraries() -> None:
-    """Raises UsageError where a library that draws pages is not installed."""
-    try:
-        import jinja2  # noqa: F401
-        import matplotlib  # noqa: F401
-        import PIL  # noqa: F401
-    except ImportError as error:
-        raise UsageError(f"`wdspec preview` needs {error.name}: pip install 'wdspec[charts]'") from None
-
-
-def page(previews: Sequence[SpecPreview]) -> str:
-    """The previews of one or two specs, side by side."""
-    import jinja2
-
-    template = files("wdspec.cli").joinpath("preview.html.jinja").read_text(encoding="utf-8")
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    return environment.from_string(template).render(previews=[_parts(preview) for preview in previews])
-
-
-def _parts(preview: SpecPreview) -> dict[str, Any]:
-    """What the template asks for of one spec."""
-    plan = preview.explanation.plan
-    picture, batches, width = strip(plan)
-    colours = dict(zip((source.name for source in plan.sources), palette(len(plan.sources)), strict=True))
-    unit = "batch" if plan.batching.batched else "step"
-    caption = f"The first {counted(batches, unit, 'batches' if unit == 'batch' else 'steps')}, a square for each sample"
-    if plan.batching.batched:
-        cut = f", of which the first {width:,} are shown" if width < plan.batching.global_size else ""
-        caption += f"; a column is a global batch of {plan.batching.global_size:,}{cut}"
-    samples = plan.epoch_samples
-    return {
-        "spec": preview,
-        "epoch": f"an epoch is {counted(samples, 'sample')}" if samples else "the stream has no end",
-        "mixture": mixture(plan),
-        "rows": [_row(each, colours) for each in preview.explanation.active],
-        "strip": picture,
-        "strip_rows": batches,
-        "strip_caption": f"{caption}.",
-        "charts": [
-            distributions(each.distributions) if each.distributions else "" for each in preview.sources
-        ],
-    }
-
-
-def _row(source: ExplainedSource, colours: dict[str, tuple[int, int, int]]) -> dict[str, str]:
-    about = "~" if source.estimated else ""
-    return {
-        "name": source.name,
-        "colour": "#{:02x}{:02x}{:02x}".format(*colours[source.name]),
-        "share": f"{100 * source.share:.2f} %",
-        "shards": f"{source.shards:,}" if source.shards is not None else "",
-        "samples": f"{about}{source.samples:,.0f}" if source.samples is not None else "unknown",
-        "passes": f"{about}{source.passes:.2f}" if source.passes is not None else "",
-        "fields": source.fields,
-        "steps": source.steps,
-    }

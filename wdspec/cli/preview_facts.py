@@ -10,12 +10,12 @@ from typing import Any
 
 from wdspec.base.errors import WdspecError
 from wdspec.base.redaction import redacted_urls
-from wdspec.cli.explain_facts import ExplainedSource, Explanation, warnings_of
+from wdspec.cli.explain_facts import ExplainedSource, Explanation
 from wdspec.cli.preview_media import MediaBudget, ShownValue, as_array, shown_values
 from wdspec.cli.samples import (
     ValueMeaning,
-    columns_of,
     files_of,
+    first_batch,
     first_samples,
     only_source,
     samples_of,
@@ -103,7 +103,7 @@ def preview_of(
 
     What cannot be read is among the problems, and the rest goes on.
     """
-    spec, problems = explanation.spec, [str(said) for said in warnings_of(explanation)]
+    spec, problems = explanation.spec, [str(said) for said in explanation.warnings()]
     sources = []
     for explained in explanation.active:
         budget = MediaBudget(media // len(explanation.active))
@@ -112,7 +112,7 @@ def preview_of(
     batch: list[tuple[str, ValueMeaning]] = []
     if spec.batch is not None:
         try:
-            batch = [(name, value_meaning(column)) for name, column in columns_of(spec)]
+            batch = [(name, value_meaning(column)) for name, column in first_batch(spec)]
         except WdspecError as error:
             problems.append(f"the first batch: {error}")
     return SpecPreview(title, explanation, sources, batch, [redacted_urls(each) for each in problems])

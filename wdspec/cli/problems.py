@@ -1,10 +1,6 @@
-"""A spec that was checked, with what was found: what reports are made of.
+"""Problems of specs and data, reported: as text, for GitHub Actions, as JSON, as SARIF and as JUnit XML.
 
-Reports of a line or a few for each problem, printed as files are checked: for people, and for GitHub Actions.
-
-Reports that are one document: JSON, SARIF for code scanning, JUnit for CI dashboards.
-
-The formats that problems can be reported in.
+Text and annotations are printed while files are checked; the others are one document.
 """
 
 from __future__ import annotations
@@ -22,9 +18,9 @@ from urllib.parse import quote
 import click
 
 import wdspec
+from wdspec.base.errors import did_you_mean
 from wdspec.cli.report import counted
 from wdspec.spec.problems import Problem
-from wdspec.spec.rules.code_pages import all_codes
 
 if TYPE_CHECKING:
     from junitparser import TestCase
@@ -45,21 +41,34 @@ class CheckedSpec(NamedTuple):
         return [problem for problem in self.problems if problem.is_error]
 
 
-Report = Callable[[Iterable[CheckedSpec]], Iterator[str]]
-"""Gives the lines of a report while files are checked."""
+def chosen_codes(codes: Iterable[str], is_chosen: Callable[[str], bool], of: str) -> frozenset[str]:
+    """The codes that `--ignore` names. Raises click.UsageError for one that is not chosen.
+
+    Args:
+        codes: as they are written.
+        is_chosen: whether a code may be ignored.
+        of: what such codes are about.
+    """
+    if not codes:
+        return frozenset()
+    from wdspec.spec.rules.code_pages import all_codes
+
+    known = list(filter(is_chosen, all_codes()))
+    for code in codes:
+        if code.upper() not in known:
+            hint = did_you_mean(code.upper(), known) or "`wdspec rule` lists all codes"
+            raise click.UsageError(f"cannot ignore {code}, which is no code of {of}; {hint}")
+    return frozenset(map(str.upper, codes))
 
 
-_COLOURS = {"error": "red", "warning": "yellow"}
-
-
-def text_report(checked: Iterable[CheckedSpec], noun: str = "file") -> Iterator[str]:
-    """Each problem with the line it stands in, in colour on a terminal; then how many there were."""
-    return _with_summary(checked, _styled, noun)
+def text_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
+    """Each problem with its line of the file, in colour on a terminal; then how many there were."""
+    return _with_summary(checked, styled)
 
 
 def github_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
-    """Workflow commands, which GitHub Actions shows beside the lines of a pull request; then how many there were."""
-    return _with_summary(checked, _annotation, "file")
+    """Workflow commands, which GitHub Actions shows next to the lines of a pull request; then how many there were."""
+    return _with_summary(checked, _annotation)
 
 
 def summary(files: int, severities: Mapping[str, int], noun: str = "file") -> str:
@@ -70,22 +79,22 @@ def summary(files: int, severities: Mapping[str, int], noun: str = "file") -> st
     return f"{counted(files, noun)} checked: {found or 'no problems'}"
 
 
-def _with_summary(checked: Iterable[CheckedSpec], show: Callable[[Problem], str], noun: str) -> Iterator[str]:
+def _with_summary(checked: Iterable[CheckedSpec], show: Callable[[Problem], str]) -> Iterator[str]:
     files = 0
     severities: Counter[str] = Counter()
     for spec in checked:
         yield from map(show, spec.problems)
         files += 1
         severities.update(problem.severity for problem in spec.problems)
-    yield summary(files, severities, noun)
+    yield summary(files, severities)
 
 
-def _styled(problem: Problem) -> str:
+def styled(problem: Problem) -> str:
     """The problem as text; in colour on a terminal, unless NO_COLOR is set."""
     text = str(problem)
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return text
-    colour = _COLOURS[problem.severity]
+    colour = "red" if problem.is_error else "yellow"
     first, *rest = text.split("\n")
     place, _, said = first.partition(f": {problem.code} ")
     lines = [f"{click.style(place, bold=True)}: {click.style(problem.code, fg=colour, bold=True)} {said}"]
@@ -167,6 +176,8 @@ def _problems(checked: Iterable[CheckedSpec]) -> Iterator[Problem]:
 def _sarif_rule(code: str) -> ReportingDescriptor:
     from sarif_pydantic import Message, ReportingConfiguration, ReportingDescriptor
 
+    from wdspec.spec.rules.code_pages import all_codes
+
     about = all_codes()[code]
     return ReportingDescriptor(
         id=code,
@@ -220,10 +231,11 @@ def _xml_text(text: str) -> str:
     return "".join(c if c in "\t\n" or (c.isprintable() and ord(c) < 0xFFFE) else "\ufffd" for c in text)
 
 
-REPORTS: dict[str, Report] = {
+REPORTS: dict[str, Callable[[Iterable[CheckedSpec]], Iterator[str]]] = {
     "text": text_report,
     "json": json_report,
     "github": github_report,
     "sarif": sarif_report,
     "junit": junit_report,
 }
+"""The formats: each makes the lines of a report while files are checked."""

@@ -1,21 +1,18 @@
-"""`wdspec process`: new shards of old ones, through a spec's own steps, in parallel, and again where it failed."""
+"""`wdspec process`: new shards from old ones, through a spec's own steps, in parallel, retried where it failed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 import click
 
-from wdspec.base.progress import progress
-from wdspec.cli.report import Row, Table, print_json, show
-from wdspec.cli.spec_options import EngineChoice, SpecChoice, choosing, choosing_engine
-
-if TYPE_CHECKING:
-    from wdspec.jobs.process import Job, Outcome, Report, ShardTask
+from wdspec.cli.report import Block, Row, Table, print_json, show, show_report
+from wdspec.cli.samples import read_like_training
+from wdspec.cli.spec_options import SpecChoice, choosing, choosing_engine
+from wdspec.jobs.engine import Engine
+from wdspec.jobs.process import ProcessJob, ProcessTask
 
 MOST_LISTED = 20
 """Failed shards that the text report lists; the JSON one has all."""
@@ -38,7 +35,7 @@ def process(
     choice: SpecChoice,
     form: str,
     output: str | None,
-    workers: EngineChoice,
+    start_engine: Callable[[], Engine],
     retries: int,
     force: bool,
     dry_run: bool,
@@ -49,88 +46,68 @@ def process(
     once, in order; `limit` is the most that is written of each. A shard appears when it is whole, and those that are
     there already are skipped, so the same command goes on after an interruption. Exits with 1 if a shard failed.
     """
-    from wdspec.cli.samples import read_like_training
-    from wdspec.jobs.process import job_of, run_job
-
     if output is not None:
         choice = replace(choice, overrides=(*choice.overrides, f"output={output}"))
     read_like_training()
-    job = job_of(choice.load())
+    job = ProcessJob.of(choice.load())
     if dry_run:
-        _list(job, form)
+        if form == "json":
+            print_json({"tasks": [_describe(task) for task in job.tasks]})
+        else:
+            rows = [(task.source, task.shard.text, task.output) for task in job.tasks]
+            show(Table(("source", "shard", "output"), rows))
         return
-    with _progress(len(job.tasks)) as told:
-        report = run_job(job, workers.make(), retries=retries, force=force, told=told)
-    if form == "json":
-        print_json(_as_json(report))
-    else:
-        show(*_parts(report))
-    if report.failed:
+    job.force = force
+    job.run(start_engine(), retries)
+    show_report(ProcessReport(job), form)
+    if job.failed:
         click.get_current_context().exit(1)
 
 
-def _list(job: Job, form: str) -> None:
-    if form == "json":
-        print_json({"tasks": [_about(task) for task in job.tasks]})
-    else:
-        show(Table(("source", "shard", "output"), [(t.source, t.shard.text, t.output) for t in job.tasks]))
+@dataclass(frozen=True)
+class ProcessReport:
+    """What became of the shards of a job."""
+
+    job: ProcessJob
+
+    def blocks(self) -> Iterator[Block]:
+        """What is shown of it."""
+        job = self.job
+        sources: dict[str, list[int]] = {}
+        for task, done in job.done:
+            row = sources.setdefault(task.source, [0] * 6)
+            for at, value in enumerate((1, done.written, done.dropped, done.skipped, done.size)):
+                row[at] += value
+        for task, _ in job.failed:
+            sources.setdefault(task.source, [0] * 6)[5] += 1
+        rows: list[Row] = [
+            (name, *(f"{count:,}" for count in counts), f"{size / 1e6:,.1f}", f"{failed:,}")
+            for name, (*counts, size, failed) in sources.items()
+        ]
+        if rows:
+            headings = ("source", "shards>", "samples>", "dropped>", "skipped>", "MB>", "failed>")
+            yield Table(headings, rows)
+        if job.there:
+            yield f"{len(job.there):,} shards were there already and were left as they are (--force does them again)"
+        if job.failed:
+            failures: list[Row] = [
+                (task.shard.text, failed.cause) for task, failed in job.failed[:MOST_LISTED]
+            ]
+            yield Table(("shard", "cause"), failures, title=f"failed: {len(job.failed):,}")
+            details = [failed.detail for _, failed in job.failed if failed.detail]
+            if details:
+                yield details[0].rstrip()
+            yield "the same command tries these again, and leaves the others as they are"
+
+    def as_json(self) -> dict[str, Any]:
+        """Every task, with what became of it."""
+        job = self.job
+        return {
+            "done": [_describe(task) | done._asdict() for task, done in job.done],
+            "there": [_describe(task) for task in job.there],
+            "failed": [_describe(task) | failed._asdict() for task, failed in job.failed],
+        }
 
 
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[ShardTask, Outcome | None, bool], None]]:
-    """A bar with the samples written, and a line for each failure."""
-    from wdspec.jobs.process import ShardFailed
-
-    written = skipped = 0
-    with progress("shards", total, samples=("{:,} samples", 0), skipped=("{:,} skipped", 0)) as bar:
-
-        def tell(task: ShardTask, outcome: Outcome | None, last: bool) -> None:
-            nonlocal written, skipped
-            if isinstance(outcome, ShardFailed):
-                again = "" if last else "; will be tried again"
-                bar.note(f"failed: {task.shard.text}: {outcome.cause}{again}")
-            elif outcome is not None:
-                written += outcome.written
-                skipped += outcome.skipped
-            bar.advance(1 if last else 0, samples=written, skipped=skipped)
-
-        yield tell
-
-
-def _parts(report: Report) -> Iterator[Table | str]:
-    sources: dict[str, list[int]] = {}
-    for task, done in report.done.items():
-        row = sources.setdefault(task.source, [0] * 6)
-        for at, value in enumerate((1, done.written, done.dropped, done.skipped, done.size)):
-            row[at] += value
-    for task in report.failed:
-        sources.setdefault(task.source, [0] * 6)[5] += 1
-    rows: list[Row] = [
-        (name, *(f"{count:,}" for count in counts), f"{size / 1e6:,.1f}", f"{failed:,}")
-        for name, (*counts, size, failed) in sources.items()
-    ]
-    if rows:
-        headings = ("source", "shards>", "samples>", "dropped>", "skipped>", "MB>", "failed>")
-        yield Table(headings, rows)
-    if report.there:
-        yield f"{len(report.there):,} shards were there already and were left as they are (--force does them again)"
-    if report.failed:
-        shown = islice(report.failed.items(), MOST_LISTED)
-        failures: list[Row] = [(task.shard.text, failed.cause) for task, failed in shown]
-        yield Table(("shard", "cause"), failures, title=f"failed: {len(report.failed):,}")
-        details = [failed.detail for failed in report.failed.values() if failed.detail]
-        if details:
-            yield details[0].rstrip()
-        yield "the same command tries these again, and leaves the others as they are"
-
-
-def _as_json(report: Report) -> dict[str, Any]:
-    return {
-        "done": [_about(task) | done._asdict() for task, done in report.done.items()],
-        "there": [_about(task) for task in report.there],
-        "failed": [_about(task) | failed._asdict() for task, failed in report.failed.items()],
-    }
-
-
-def _about(task: ShardTask) -> dict[str, str]:
+def _describe(task: ProcessTask) -> dict[str, str]:
     return {"source": task.source, "url": task.shard.text, "output": task.output}

@@ -1,17 +1,19 @@
-"""How commands show what they found: tables by rich on a terminal, plain aligned text in a pipe.
+"""Reports: what commands find out, as values that one renderer shows as text, tables or JSON.
 
-The JSON that commands print for other programs.
+A report is a value with `blocks()`: tables, warnings and lines, drawn by rich on a terminal, aligned as plain text in a
+pipe. Its JSON is made of its fields, or of what its `as_json()` returns.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
@@ -20,7 +22,7 @@ from wdspec.base.redaction import printable, redacted_urls
 if TYPE_CHECKING:
     from rich.console import Console
 
-
+_SPECIAL = re.compile(r"[\\|*_<>\[\]~]")
 Row = tuple[str, ...]
 T = TypeVar("T")
 
@@ -41,9 +43,17 @@ class Table:
     faint: frozenset[int] = frozenset()
     """Rows that matter less."""
 
+    @property
+    def columns(self) -> list[tuple[str, bool]]:
+        """The heading of each column as shown, and whether it is flush right."""
+        if self.headings:
+            return [(name.removesuffix(">"), name.endswith(">")) for name in self.headings]
+        width = next((len(row) for row in self.rows if row is not None), 0)
+        return [("", False)] * width
+
 
 def table_of(items: Iterable[T], columns: Mapping[str, Callable[[T], str]], title: str = "") -> Table:
-    """A table with a row for each item: under each heading what its function makes of the item."""
+    """A table with a row for each item, whose cells are made by the functions under the headings."""
     cells = list(columns.values())
     return Table(tuple(columns), [tuple(cell(item) for cell in cells) for item in items], title)
 
@@ -55,63 +65,80 @@ class Warning:
     text: str
 
 
-Part = Table | Warning | str
+Block = Table | Warning | str
 """What a report is made of; a `str` is a line or a paragraph."""
 
 
-def show(*parts: Part) -> None:
-    """Prints the parts with an empty line around each table."""
+class Report(Protocol):
+    """What a command found out."""
+
+    def blocks(self) -> Iterable[Block]:
+        """What is shown of it."""
+        ...
+
+
+def show_report(report: Report, form: str) -> None:
+    """Print a report as JSON, or as text."""
+    if form == "json":
+        print_json(report)
+    else:
+        show(*report.blocks())
+
+
+def show(*blocks: Block) -> None:
+    """Print blocks, with an empty line around each table."""
     console = None
     if sys.stdout.isatty():
         from rich.console import Console
 
         console = Console(highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto")
-    before: Part | None = None
-    for part in parts:
-        if before is not None and (isinstance(part, Table) or isinstance(before, Table)):
+    before: Block | None = None
+    for block in blocks:
+        if before is not None and (isinstance(block, Table) or isinstance(before, Table)):
             click.echo()
         if console is not None:
-            _draw(part, console)
+            _draw(block, console)
         else:
-            for line in _lines(part):
+            for line in _lines(block):
                 click.echo(line)
-        before = part
+        before = block
 
 
 def aligned(table: Table) -> list[str]:
     """The lines of a table as plain text: columns two blanks apart, nothing cut, no blanks at the end."""
     from rich.cells import cell_len
 
+    columns = table.columns
     rows = [row if row is None else tuple(map(printable, row)) for row in table.rows]
-    headings, flush_right = _columns(table)
-    everything = [row for row in (headings or None, *rows) if row is not None]
-    widths = [max(map(cell_len, column)) for column in zip(*everything, strict=True)]
+    if table.headings:
+        rows.insert(0, tuple(name for name, _ in columns))
+    widths = [max(map(cell_len, column)) for column in zip(*filter(None, rows), strict=True)]
     lines = [printable(table.title)] if table.title else []
-    for row in (headings, *rows) if headings else rows:
+    for row in rows:
         cells = []
-        for number, cell in enumerate(row or ()):
-            padding = " " * (widths[number] - cell_len(cell))
-            cells.append(padding + cell if flush_right[number] else cell + padding)
+        for cell, width, (_, flush_right) in zip(row or (), widths, columns, strict=False):
+            padding = " " * (width - cell_len(cell))
+            cells.append(padding + cell if flush_right else cell + padding)
         lines.append("  ".join(cells).rstrip())
     return lines
 
 
-def _lines(part: Part) -> list[str]:
-    if isinstance(part, Table):
-        return aligned(part)
-    text = f"warning: {part.text}" if isinstance(part, Warning) else part
+def _lines(block: Block) -> list[str]:
+    if isinstance(block, Table):
+        return aligned(block)
+    text = f"warning: {block.text}" if isinstance(block, Warning) else block
     return [printable(line) for line in text.split("\n")]
 
 
-def _draw(part: Part, console: Console) -> None:
+def _draw(block: Block, console: Console) -> None:
     from rich.text import Text
 
-    if isinstance(part, Table):
-        _draw_table(part, console)
-    elif isinstance(part, Warning):
-        console.print(Text.assemble(("warning: ", "yellow"), printable(part.text)))
+    if isinstance(block, Table):
+        _draw_table(block, console)
+    elif isinstance(block, Warning):
+        console.print(Text.assemble(("warning: ", "yellow"), printable(block.text)))
     else:
-        for line in _lines(part):
+        for line in _lines(block):
             console.print(Text(line))
 
 
@@ -120,25 +147,24 @@ def _draw_table(table: Table, console: Console) -> None:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    headings, flush_right = _columns(table)
+    has_headings = bool(table.headings)
     if table.title:
         console.print(Text(printable(table.title), style="bold"))
     drawn = RichTable(
-        box=box.SIMPLE_HEAD if headings else None,
-        show_header=bool(headings),
+        box=box.SIMPLE_HEAD if has_headings else None,
+        show_header=has_headings,
         show_edge=False,
         pad_edge=False,
         header_style="bold cyan",
-        padding=(0, 1 if headings else 2, 0, 0),
+        padding=(0, 1 if has_headings else 2, 0, 0),
     )
-    for number, right in enumerate(flush_right):
-        name = headings[number] if headings else ""
+    for number, (name, flush_right) in enumerate(table.columns):
         drawn.add_column(
             Text(name),
-            justify="right" if right else "left",
-            no_wrap=right,
+            justify="right" if flush_right else "left",
+            no_wrap=flush_right,
             overflow="fold",
-            style=None if headings or number else "bold",
+            style=None if has_headings or number else "bold",
         )
     for number, row in enumerate(table.rows):
         if row is None:
@@ -149,14 +175,66 @@ def _draw_table(table: Table, console: Console) -> None:
     console.print(drawn)
 
 
-def _columns(table: Table) -> tuple[Row, list[bool]]:
-    """The headings as shown, and for each column whether it is flush right."""
-    if table.headings:
-        return tuple(name.removesuffix(">") for name in table.headings), [
-            name.endswith(">") for name in table.headings
-        ]
-    width = next((len(row) for row in table.rows if row is not None), 0)
-    return (), [False] * width
+def to_markdown(blocks: Iterable[Block]) -> str:
+    """Blocks as GitHub shows them in a comment."""
+    return "\n\n".join(map(_in_markdown, blocks))
+
+
+def _in_markdown(block: Block) -> str:
+    if isinstance(block, Table):
+        if not block.headings:
+            return "\n".join(
+                [f"**{_escaped(block.title)}**", "", *(f"- {_escaped(row[0])}" for row in block.rows if row)]
+            )
+        lines = [f"**{_escaped(block.title)}**", ""] if block.title else []
+        lines.append("| " + " | ".join(heading.removesuffix(">") for heading in block.headings) + " |")
+        lines.append(
+            "|" + "|".join("--:" if heading.endswith(">") else "--" for heading in block.headings) + "|"
+        )
+        lines += ["| " + " | ".join(map(_escaped, row)) + " |" for row in block.rows if row is not None]
+        return "\n".join(lines)
+    return f"> ⚠ {_escaped(block.text)}" if isinstance(block, Warning) else _escaped(block)
+
+
+def _escaped(text: str) -> str:
+    """Text in which nothing is markup but what stands between backquotes, as names do in our messages."""
+    pieces = printable(text).split("`")
+    plain = [_SPECIAL.sub(r"\\\g<0>", piece) for piece in pieces[::2]]
+    code = [piece.replace("|", r"\|") for piece in pieces[1::2]]
+    pieces[::2], pieces[1::2] = plain, code
+    marked = "`".join(pieces)
+    return marked.replace("  ", "&nbsp;&nbsp;") if marked.startswith("  ") else marked
+
+
+def print_json(document: Any) -> None:
+    """Print a report, or other values, as JSON without the secrets of URLs: output of commands ends up in logs."""
+    click.echo(json.dumps(to_json(document), indent=2))
+
+
+def to_json(value: Any) -> Any:
+    """A value as JSON knows it: of dataclasses and named tuples their fields, or what their `as_json` returns."""
+    if hasattr(value, "as_json"):
+        return to_json(value.as_json())
+    if is_dataclass(value):
+        return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {name: to_json(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(each) for each in value]
+    return without_secrets(value)
+
+
+def without_secrets(value: Any) -> Any:
+    """The same with its texts redacted: before it is written as JSON or cut, which both hide where a secret ends."""
+    if isinstance(value, str):
+        return redacted_urls(value)
+    if isinstance(value, dict):
+        return {name: without_secrets(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(each) for each in value]
+    return value
 
 
 def number(value: float) -> str:
@@ -164,6 +242,11 @@ def number(value: float) -> str:
     if value == int(value) or abs(value) >= 1000:
         return f"{round(value):,}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def number_range(low: float, high: float) -> str:
+    """`12`, `900 to 1,000`."""
+    return number(low) if low == high else f"{number(low)} to {number(high)}"
 
 
 def percent(share: float) -> str:
@@ -190,19 +273,3 @@ def listed(names: Iterable[str], most: int = 4) -> str:
     rest = list(names)
     shown = ", ".join(islice(rest, most))
     return shown if len(rest) <= most else f"{shown} and {len(rest) - most} more"
-
-
-def print_json(document: Any) -> None:
-    """Prints a document, without the secrets of the URLs in it: what commands print ends up in logs."""
-    click.echo(json.dumps(without_secrets(document), indent=2))
-
-
-def without_secrets(value: Any) -> Any:
-    """The same with its texts redacted: before it is written as JSON or cut, since both hide where a secret ends."""
-    if isinstance(value, str):
-        return redacted_urls(value)
-    if isinstance(value, dict):
-        return {name: without_secrets(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [without_secrets(each) for each in value]
-    return value

@@ -73,6 +73,10 @@ class GitFiles:
         kind = None if name is None else _git(self.root, "cat-file", "-t", f"{self.commit}:{name}")
         return kind is not None and kind.strip() == b"blob"
 
+    def has_spec(self, path: str) -> bool:
+        """The same for a relative path, perhaps with a split."""
+        return self.has(os.path.abspath(path.partition("#")[0]))
+
     def _name(self, path: str) -> str | None:
         """The path within the repository; None for one outside it."""
         folder, name = os.path.split(path)

@@ -1,12 +1,7 @@
-"""The first samples of a spec, for commands that show them: read in this process, as training would.
+"""Samples for commands that show or time them: the first of a spec, read in this process, and values in a line.
 
-Reading runs the functions that the spec names, so it is prepared for them.
-
-Specs with parts of their work left out, for commands that show or time one part after the other.
-
-Columns of progress bars that count the samples which do not come, where a spec says that some may not.
-
-One value of a sample in a line: its type, its shape or size, and what it begins with.
+Reading runs the functions that the spec names. Variants of a spec leave out parts of its work, so that commands can
+show or time one part after the other.
 """
 
 from __future__ import annotations
@@ -14,7 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from wdspec.base.errors import UsageError, WdspecError
@@ -22,31 +18,17 @@ from wdspec.base.progress import progress
 from wdspec.base.redaction import redacted_urls
 from wdspec.cli.report import counted, size, without_secrets
 from wdspec.cli.spec_options import source_named
+from wdspec.jobs.job import LiveCount, lines_of_user_code, skip_columns
 from wdspec.spec.language.decoders import RAW
 from wdspec.spec.language.samples import Decode
 from wdspec.spec.spec import Source, Spec
 
-
-class LiveCount:
-    """A number that is looked up each time it is shown, for bars that move while nothing comes."""
-
-    def __init__(self, count: Callable[[], int]) -> None:
-        self._count = count
-
-    def __format__(self, form: str) -> str:
-        return format(self._count(), form)
-
-
-def skip_columns(
-    spec: Spec, skipped: int | LiveCount = 0, dropped: int | LiveCount = 0
-) -> dict[str, tuple[str, Any]]:
-    """The columns for `progress`: `skipped` where a source skips errors, `dropped` where one leaves samples out."""
-    columns: dict[str, tuple[str, Any]] = {}
-    if any(source.errors.skip for source in spec.sources):
-        columns["skipped"] = "{:,} skipped", skipped
-    if any(source.select is not None or source.missing == "skip" for source in spec.sources):
-        columns["dropped"] = "{:,} left out", dropped
-    return columns
+PREVIEW = 60
+"""Characters of a preview."""
+_MOST_ELEMENTS = 10_000_000
+_MOST_CHARACTERS = 10_000
+_NO_FUNCTIONS: dict[str, Any] = {"map": (), "select": None, "expect": None}
+_SINGLE: dict[str, Any] = {"batch": None, "fields": None, "to_tuple": None, "stage": None, "map": ()}
 
 
 def first_samples(
@@ -58,10 +40,10 @@ def first_samples(
         spec: the spec.
         count: how many.
         workers: of the topology, where `elastic` does not say.
-        drawn: whether to draw a bar where samples may be left out: else the first ones come at once.
+        drawn: whether to draw a progress bar if samples may be left out; otherwise the first ones come at once.
 
     Raises:
-        WdspecError: what training would raise. Errors of the user's own functions become one, too.
+        WdspecError: what training would raise. Errors of user functions become one, too.
     """
     from wdspec.api import sample_reader
 
@@ -76,25 +58,21 @@ def first_samples(
         LiveCount(lambda: sum(sum(list(budget.dropped.values())) for budget in budgets)),
     )
     try:
-        with progress("samples", count, drawn=drawn and bool(columns), **columns) as bar:
+        with user_errors(), progress("samples", count, drawn=drawn and bool(columns), **columns) as bar:
             for number in range(count if batches is None else min(count, batches)):
                 for sample in reader.batch(number):
                     yield sample
                     bar.advance()
-    except WdspecError:
-        raise
-    except Exception as error:
-        raise from_users_code(error) from error
     finally:
         reader.close()
 
 
 def first_batch(spec: Spec) -> list[tuple[str, Any]]:
-    """The first batch of rank 0, as the training loop gets it: (name of a field, its column), in order.
+    """The columns of the first batch of rank 0, in order: names and values, those of `pad` and other tuples by part.
 
     Raises:
         UsageError: the spec makes no batches.
-        WdspecError: what training would raise. Errors of the user's own functions become one, too.
+        WdspecError: what training would raise. Errors of user functions become one, too.
     """
     from wdspec.api import compile
 
@@ -105,49 +83,45 @@ def first_batch(spec: Spec) -> list[tuple[str, Any]]:
     read_like_training()
     pipeline = compile(spec, rank=0, world_size=spec.elastic.ranks if spec.elastic else 1)
     try:
-        batch = next(iter(pipeline))
-    except WdspecError:
-        raise
-    except Exception as error:
-        raise from_users_code(error) from error
+        with user_errors():
+            batch = next(iter(pipeline))
     finally:
         pipeline.close()
-    if isinstance(batch, dict):
-        return [(str(name), column) for name, column in batch.items()]
     names = [entry.split(";")[0] for entry in spec.to_tuple or ()]
-    return list(zip(names, batch, strict=True)) if isinstance(batch, tuple) and names else [("batch", batch)]
+    if isinstance(batch, dict):
+        columns = [(str(name), column) for name, column in batch.items()]
+    elif isinstance(batch, tuple) and names:
+        columns = list(zip(names, batch, strict=True))
+    else:
+        columns = [("batch", batch)]
+    return [part for field, column in columns for part in _split_tuples(field, column)]
 
 
-def columns_of(spec: Spec) -> list[tuple[str, Any]]:
-    """What the first batch holds: names and values, those of `pad` and other tuples part by part."""
-    return [part for field, column in first_batch(spec) for part in _parts_of(field, column)]
-
-
-def _parts_of(field: str, column: Any) -> list[tuple[str, Any]]:
+def _split_tuples(field: str, column: Any) -> list[tuple[str, Any]]:
     """A column by itself, or the parts of one that is a tuple: those of `pad` by their names."""
     if not isinstance(column, tuple):
         return [(field, column)]
     names = getattr(column, "_fields", range(len(column)))
     parts = zip(names, column, strict=True)
-    return [found for name, part in parts for found in _parts_of(f"{field}.{name}", part)]
+    return [found for name, part in parts for found in _split_tuples(f"{field}.{name}", part)]
 
 
 def read_like_training() -> None:
-    """Lets skipped errors be seen."""
+    """Show skipped errors."""
     logging.basicConfig(format="warning: %(message)s", level=logging.WARNING)
 
 
-def from_users_code(error: Exception) -> WdspecError:
-    """One error of a user's function, with the lines of their code that led to it."""
-    from wdspec.jobs.process import users_lines
-
-    notes = "\n".join(getattr(error, "__notes__", ()))
-    said = "\n".join(filter(None, (f"{type(error).__name__}: {error}", notes, users_lines(error))))
-    return WdspecError(f"a function that the spec names failed: {said}")
-
-
-_NO_FUNCTIONS: dict[str, Any] = {"map": (), "select": None, "expect": None}
-_SINGLE: dict[str, Any] = {"batch": None, "fields": None, "to_tuple": None, "stage": None, "map": ()}
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Make an error of a user function one of wdspec's, with the lines of user code that led to it."""
+    try:
+        yield
+    except WdspecError:
+        raise
+    except Exception as error:
+        notes = "\n".join(getattr(error, "__notes__", ()))
+        said = "\n".join(filter(None, (f"{type(error).__name__}: {error}", notes, lines_of_user_code(error))))
+        raise WdspecError(f"a function that the spec names failed: {said}") from error
 
 
 def only_source(spec: Spec, name: str) -> Spec:
@@ -192,10 +166,33 @@ def _source(source: Source, update: dict[str, Any]) -> Source:
     return source.model_copy(update={"dataset": tuple(_source(inner, update) for inner in source.dataset)})
 
 
-PREVIEW = 60
-"""Characters of a preview."""
-_MOST_ELEMENTS = 10_000_000
-_MOST_CHARACTERS = 10_000
+class FieldValue(NamedTuple):
+    """A field of a sample, or a column of a batch, in a line."""
+
+    name: str
+    type: str
+    size: str
+    preview: str
+    """As `ValueMeaning` has them."""
+    extent: dict[str, Any]
+    """The size as numbers."""
+
+    @property
+    def row(self) -> tuple[str, str, str, str]:
+        """Cells of a table under `HEADINGS`."""
+        return self[:4]
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values."""
+        return {**dict(zip(self._fields[:4], self.row, strict=True)), **self.extent}
+
+
+HEADINGS = ("field", "type", "shape or size", "value")
+
+
+def describe_fields(values: Iterable[tuple[Any, Any]]) -> list[FieldValue]:
+    """Describe fields and columns, given as pairs of name and value."""
+    return [FieldValue(str(name), *value_meaning(value), extent(value)) for name, value in values]
 
 
 class ValueMeaning(NamedTuple):

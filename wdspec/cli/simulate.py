@@ -1,28 +1,25 @@
-"""`wdspec simulate`: what a run draws, counted by drawing it.
-
-What simulating a spec found, as JSON values.
-"""
+"""`wdspec simulate`: what a run draws, counted by drawing it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from wdspec.cli.explain import draw_in_words, name_of, samples_of
-from wdspec.cli.explain_facts import explain_spec, heading_json
+from wdspec.cli.explain_facts import draw_in_words, explain_spec
 from wdspec.cli.report import (
-    Part,
+    Block,
     Row,
     Table,
     Warning,
     counted,
     listed,
     number,
+    number_range,
     percent,
-    print_json,
-    show,
+    show_report,
     size,
     table_of,
 )
@@ -30,76 +27,12 @@ from wdspec.cli.simulate_facts import (
     ENDLESS,
     MOST,
     Covered,
+    Ends,
     SimulatedSource,
     SimulationResult,
-    hints_of,
     simulation_result,
 )
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
-
-
-def as_json(result: SimulationResult) -> dict[str, Any]:
-    """The result as numbers and texts; keys are only ever added."""
-    explanation, simulation = result.explanation, result.simulation
-    plan, run = explanation.plan, explanation.run
-    return {
-        **heading_json(explanation, unit=plan.unit),
-        "run": {"ranks": run.ranks, "workers": run.workers, "slots_per_worker": run.slots_per_worker},
-        "batch": {
-            "batched": plan.batching.batched,
-            "per_slot": plan.batching.per_slot,
-            "per_rank": plan.batching.global_size // run.ranks,
-            "global": plan.batching.global_size,
-        },
-        "epoch": None
-        if plan.epoch_batches is None
-        else {"batches": plan.epoch_batches, "samples": plan.epoch_samples},
-        "drawn": {name: getattr(simulation, name) for name in ("batches", "samples", "padding", "epochs")},
-        "sources": [_source_json(each, result) for each in result.sources],
-        "held_per_worker": {"samples": result.held_samples, "bytes": result.held_bytes},
-        "open_per_worker": {
-            "shards": result.open_shards[0],
-            "different": result.open_shards[1],
-            "buffer_bytes": explanation.buffer_bytes,
-        },
-        "legal": {"ranks": result.legal_ranks, "workers": result.legal_workers},
-        "warnings": list(hints_of(result)),
-    }
-
-
-def _source_json(each: SimulatedSource, result: SimulationResult) -> dict[str, Any]:
-    simulation, slots = result.simulation, result.explanation.plan.topology.slots
-    explanation = each.explanation
-    return {
-        "name": explanation.name,
-        "path": explanation.path,
-        "nested": explanation.nested,
-        "share": each.share,
-        "shards": explanation.shards,
-        "samples": explanation.samples,
-        "estimated": explanation.estimated,
-        "per_batch": {
-            "expected": each.share * simulation.global_size,
-            "min": each.batch_least,
-            "mean": each.drawn / simulation.batches,
-            "max": each.batch_most,
-        },
-        "total": {"expected": each.expected, "drawn": each.drawn, "furthest_off": each.furthest},
-        "by_epoch": each.by_epoch,
-        "per_slot": {
-            "expected": each.expected / slots,
-            "min": min(each.by_slot),
-            "max": max(each.by_slot),
-            "shards": _range_json(each.slot_turns),
-            "passes_behind": _range_json(each.slot_passes),
-        },
-        "coverage": each.coverage and each.coverage._asdict(),
-    }
-
-
-def _range_json(ends: tuple[int, int] | None) -> dict[str, int] | None:
-    return ends and {"min": ends[0], "max": ends[1]}
-
 
 MOST_COLUMNS = 6
 """Numbers of workers that have a column of their own."""
@@ -140,30 +73,60 @@ def simulate(
     if epochs is not None and explanation.plan.epoch_batches is None:
         raise click.UsageError("the spec is endless (no `epoch`), so --epochs means nothing; give --batches")
     result = simulation_result(explanation, epochs, batches)
-    if form == "json":
-        print_json(as_json(result))
-    else:
-        show(*parts_of(result))
+    show_report(SimulateReport(result), form)
 
 
-def parts_of(result: SimulationResult) -> Iterator[Part]:
-    """The report."""
-    yield Table((), list(_summary(result)), title=_title(result))
-    if result.explanation.plan.finite is None:
-        yield _batches(result)
-        yield _totals(result)
-        if result.simulation.epochs > 1:
-            yield _epochs(result)
-        yield _slots(result)
-    if any(each.coverage for each in result.sources):
-        yield _coverage(result)
-    yield _runs(result)
-    yield from map(Warning, hints_of(result))
+@dataclass(frozen=True)
+class SimulateReport:
+    """What a run draws."""
 
+    result: SimulationResult
 
-def _title(result: SimulationResult) -> str:
-    spec = result.explanation.spec
-    return ", ".join(filter(None, (spec.name or spec.file or "spec", spec.split)))
+    def blocks(self) -> Iterator[Block]:
+        """What is shown of it."""
+        result, spec = self.result, self.result.explanation.spec
+        title = ", ".join(filter(None, (spec.name or spec.file or "spec", spec.split)))
+        yield Table((), list(_summary(result)), title)
+        if result.explanation.plan.finite is None:
+            yield _batches(result)
+            yield _totals(result)
+            if result.simulation.epochs > 1:
+                yield _epochs(result)
+            yield _slots(result)
+        if any(each.coverage for each in result.sources):
+            yield _coverage(result)
+        yield _runs(result)
+        yield from map(Warning, result.warnings())
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values; keys are only ever added."""
+        result, explanation, simulation = self.result, self.result.explanation, self.result.simulation
+        plan, run = explanation.plan, explanation.run
+        epoch = {"batches": plan.epoch_batches, "samples": plan.epoch_samples}
+        opened, different = result.open_shards
+        return {
+            **explanation.heading(unit=plan.unit),
+            "run": {"ranks": run.ranks, "workers": run.workers, "slots_per_worker": run.slots_per_worker},
+            "batch": {
+                "batched": plan.batching.batched,
+                "per_slot": plan.batching.per_slot,
+                "per_rank": plan.batching.global_size // run.ranks,
+                "global": plan.batching.global_size,
+            },
+            "epoch": None if plan.epoch_batches is None else epoch,
+            "drawn": {
+                name: getattr(simulation, name) for name in ("batches", "samples", "padding", "epochs")
+            },
+            "sources": result.sources,
+            "held_per_worker": {"samples": result.held_samples, "bytes": result.held_bytes},
+            "open_per_worker": {
+                "shards": opened,
+                "different": different,
+                "buffer_bytes": explanation.buffer_bytes,
+            },
+            "legal": {"ranks": result.legal_ranks, "workers": result.legal_workers},
+            "warnings": list(result.warnings()),
+        }
 
 
 def _summary(result: SimulationResult) -> Iterator[Row]:
@@ -187,7 +150,7 @@ def _summary(result: SimulationResult) -> Iterator[Row]:
     yield "drawn", f"{drawn} ({_extent(result)})"
     if plan.finite is not None:
         slots = [sum(own) for own in zip(*(each.by_slot for each in result.leaves), strict=True)]
-        yield "slots", f"{_range(min(slots), max(slots))} samples each"
+        yield "slots", f"{number_range(min(slots), max(slots))} samples each"
     held = f"{number(round(result.held_samples))} samples held for shuffling in a worker"
     known = f", about {size(result.held_bytes)}" if result.held_bytes is not None else ""
     buffers = f"{size(explanation.buffer_bytes)} in the buffers of its open shards"
@@ -207,14 +170,13 @@ def _extent(result: SimulationResult) -> str:
 
 
 def _batches(result: SimulationResult) -> Table:
-    simulation = result.simulation
     columns: Columns = {
-        "source": _name,
+        "source": lambda each: each.explanation.indented,
         "share>": lambda each: percent(each.share),
-        "expected>": lambda each: number(each.share * simulation.global_size),
-        "min>": lambda each: number(each.batch_least),
-        "mean>": lambda each: number(each.drawn / simulation.batches),
-        "max>": lambda each: number(each.batch_most),
+        "expected>": lambda each: number(each.per_batch.expected),
+        "min>": lambda each: number(each.per_batch.min),
+        "mean>": lambda each: number(each.per_batch.mean),
+        "max>": lambda each: number(each.per_batch.max),
     }
     step = "global batch" if result.explanation.plan.batching.batched else "global step"
     return table_of(result.sources, columns, f"samples in a {step}")
@@ -222,11 +184,11 @@ def _batches(result: SimulationResult) -> Table:
 
 def _totals(result: SimulationResult) -> Table:
     columns: Columns = {
-        "source": _name,
-        "expected>": lambda each: number(each.expected),
-        "drawn>": lambda each: number(each.drawn),
-        "off>": lambda each: f"{round(each.drawn - each.expected, 1) + 0.0:+.1f}",
-        "furthest off>": lambda each: f"{each.furthest:.1f}",
+        "source": lambda each: each.explanation.indented,
+        "expected>": lambda each: number(each.total.expected),
+        "drawn>": lambda each: number(each.total.drawn),
+        "off>": lambda each: f"{round(each.total.drawn - each.total.expected, 1) + 0.0:+.1f}",
+        "furthest off>": lambda each: f"{each.total.furthest_off:.1f}",
     }
     return table_of(result.sources, columns, "samples in all ranks together")
 
@@ -235,7 +197,7 @@ def _epochs(result: SimulationResult) -> Table:
     plan, simulation = result.explanation.plan, result.simulation
     complete = simulation.batches // (plan.epoch_batches or simulation.batches)
     columns: Columns = {
-        "source": _name,
+        "source": lambda each: each.explanation.indented,
         "expected>": lambda each: number(each.share * (plan.epoch_samples or 0)),
         "min>": lambda each: number(min(each.by_epoch[:complete])),
         "mean>": lambda each: number(sum(each.by_epoch[:complete]) / complete),
@@ -247,25 +209,21 @@ def _epochs(result: SimulationResult) -> Table:
 def _slots(result: SimulationResult) -> Table:
     slots = result.explanation.plan.topology.slots
 
-    def cell(each: SimulatedSource, ends: tuple[int, int] | None, first: int) -> str:
+    def cell(each: SimulatedSource, ends: Ends | None, first: int) -> str:
         if ends is None:
             return "?" if each.explanation.samples is None else ""
-        return _range(ends[0] + first, ends[1] + first)
+        return number_range(ends.min + first, ends.max + first)
 
     columns: Columns = {
-        "source": _name,
-        "expected>": lambda each: number(each.expected / slots),
-        "min>": lambda each: number(min(each.by_slot)),
-        "max>": lambda each: number(max(each.by_slot)),
-        "shards>": lambda each: cell(each, each.slot_turns, 0),
-        "in pass>": lambda each: cell(each, each.slot_passes, 1),
+        "source": lambda each: each.explanation.indented,
+        "expected>": lambda each: number(each.per_slot.expected),
+        "min>": lambda each: number(each.per_slot.min),
+        "max>": lambda each: number(each.per_slot.max),
+        "shards>": lambda each: cell(each, each.per_slot.shards, 0),
+        "in pass>": lambda each: cell(each, each.per_slot.passes_behind, 1),
     }
     which = "the slot" if slots == 1 else f"each of the {slots:,} slots"
     return table_of(result.sources, columns, f"samples of {which}")
-
-
-def _range(least: int, most: int) -> str:
-    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def _coverage(result: SimulationResult) -> Table:
@@ -273,8 +231,8 @@ def _coverage(result: SimulationResult) -> Table:
         return lambda each: "?" if each.coverage is None else cell(each.coverage)
 
     columns: Columns = {
-        "source": _name,
-        "samples>": lambda each: samples_of(each.explanation),
+        "source": lambda each: each.explanation.indented,
+        "samples>": lambda each: each.explanation.samples_in_words,
         "passes>": known(lambda found: f"{found.passes:.3g}"),
         "epoch 1>": known(lambda found: _fraction(found.first_seen)),
         "seen>": known(lambda found: _fraction(found.seen)),
@@ -310,7 +268,3 @@ def _runs(result: SimulationResult) -> Table:
     columns = [f"{workers}>" for workers in shown]
     columns[0] = f"0, {columns[0]}"
     return Table(("ranks>", "samples>", *columns), rows, title)
-
-
-def _name(source: SimulatedSource) -> str:
-    return name_of(source.explanation)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from wdspec.base.progress import progress
-from wdspec.cli.explain_facts import ExplainedSource, Explanation, warnings_of
+from wdspec.cli.explain_facts import ExplainedSource, Explanation
 from wdspec.cli.report import listed
 from wdspec.cli.simulate_draws import Simulation, coverage, legal_runs, simulate
 from wdspec.planning.plan import Plan, SourcePlan
@@ -40,26 +40,79 @@ class Covered(NamedTuple):
     shards_touched: float
 
 
+class Ends(NamedTuple):
+    """The least and the most of some numbers."""
+
+    min: int
+    max: int
+
+    @classmethod
+    def of(cls, values: npt.NDArray[np.int64]) -> Ends:
+        return cls(int(values.min()), int(values.max()))
+
+
+class PerBatch(NamedTuple):
+    """Samples in a global batch."""
+
+    expected: float
+    min: int
+    mean: float
+    max: int
+
+
+class Total(NamedTuple):
+    """Samples over all ranks."""
+
+    expected: float
+    drawn: int
+    furthest_off: float
+    """Largest distance from what the shares ask for, after any number of whole batches."""
+
+
+class PerSlot(NamedTuple):
+    """Samples in a slot."""
+
+    expected: float
+    min: int
+    max: int
+    shards: Ends | None = None
+    """Shards (or parts of shards) that a slot opened."""
+    passes_behind: Ends | None = None
+    """Passes that slots have finished; None for `order: resampled`, which has none."""
+
+
 @dataclass(frozen=True)
 class SimulatedSource:
     """What was drawn of one source with a share, or of a nested mix."""
 
     explanation: ExplainedSource
     share: float
-    """Asked for; with a schedule, the mean over all that was drawn."""
-    expected: float
-    drawn: int
-    furthest: float
-    batch_least: int
-    batch_most: int
+    """As the spec asks; with a schedule, the mean over all that was drawn."""
+    per_batch: PerBatch
+    total: Total
     by_epoch: tuple[int, ...]
     by_slot: tuple[int, ...]
+    per_slot: PerSlot
     coverage: Covered | None = None
     """None where the samples of the source are not known."""
-    slot_turns: tuple[int, int] | None = None
-    """Least and most shards (or parts of shards) that a slot opened."""
-    slot_passes: tuple[int, int] | None = None
-    """Least and most passes that slots have left behind; None for `order: resampled`, which has none."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values."""
+        known = self.explanation
+        return {
+            "name": known.name,
+            "path": known.path,
+            "nested": known.nested,
+            "share": self.share,
+            "shards": known.shards,
+            "samples": known.samples,
+            "estimated": known.estimated,
+            "per_batch": self.per_batch,
+            "total": self.total,
+            "by_epoch": self.by_epoch,
+            "per_slot": self.per_slot,
+            "coverage": self.coverage,
+        }
 
 
 @dataclass(frozen=True)
@@ -86,6 +139,31 @@ class SimulationResult:
     def leaves(self) -> list[SimulatedSource]:
         """The sources without the nested mixes."""
         return [each for each in self.sources if not each.explanation.nested]
+
+    def warnings(self) -> Iterator[str]:
+        """What the user should think about."""
+        yield from self.explanation.warnings()
+        simulation, plan = self.simulation, self.explanation.plan
+        unknown = [each.explanation.name for each in self.leaves if each.explanation.samples is None]
+        if unknown:
+            yield (
+                f"the size of {listed(unknown)} is not known, so neither are passes; declare `samples:`"
+                " or read headers with --probe"
+            )
+        if plan.epoch_batches is not None and simulation.batches < plan.epoch_batches:
+            yield (
+                f"only the first {simulation.batches:,} of the {plan.epoch_batches:,} batches of an epoch were drawn; "
+                "--epochs 1 draws them all"
+            )
+        if plan.finite is not None:
+            return
+        yield from _interleaves(self.explanation)
+        idle = [each.explanation.name for each in self.leaves if not each.per_slot.min]
+        if idle:
+            yield (
+                f"some slots draw no sample of {listed(idle)}: there are fewer draws than slots; a longer run, "
+                "a larger share or fewer slots would change that"
+            )
 
 
 def simulation_result(explanation: Explanation, epochs: int | None, batches: int | None) -> SimulationResult:
@@ -140,17 +218,18 @@ def _source(
     explanation: ExplainedSource, source: SourcePlan, plan: Plan, simulation: Simulation, column: int
 ) -> SimulatedSource:
     """What column of the simulation says of a leaf or a nested mix; `source` is the leaf, or the first in it."""
-    by_slot = simulation.by_slot[:, column]
+    by_slot, batches = simulation.by_slot[:, column], simulation.batches
+    expected, drawn = float(simulation.expected[column]), int(simulation.drawn[column])
+    share = expected / (simulation.samples - simulation.padding)
+    low, high = int(simulation.batch_least[column]), int(simulation.batch_most[column])
     result = SimulatedSource(
         explanation,
-        share=float(simulation.expected[column]) / (simulation.samples - simulation.padding),
-        expected=float(simulation.expected[column]),
-        drawn=int(simulation.drawn[column]),
-        furthest=float(simulation.furthest[column]),
-        batch_least=int(simulation.batch_least[column]),
-        batch_most=int(simulation.batch_most[column]),
-        by_epoch=tuple(simulation.by_epoch[:, column].tolist()),
-        by_slot=tuple(by_slot.tolist()),
+        share,
+        PerBatch(share * simulation.global_size, low, drawn / batches, high),
+        Total(expected, drawn, float(simulation.furthest[column])),
+        tuple(simulation.by_epoch[:, column].tolist()),
+        tuple(by_slot.tolist()),
+        PerSlot(expected / plan.topology.slots, *Ends.of(by_slot)),
     )
     if explanation.nested or not explanation.samples:
         return result
@@ -158,21 +237,16 @@ def _source(
     if plan.finite is not None:  # one walk through the source, passed on from slot to slot; each epoch afresh
         after = [np.array([simulation.by_epoch[0, column]])] * 2
     first, found = (
-        coverage(source.order, source.delays, drawn, explanation.samples, source.interleave)
-        for drawn in after
+        coverage(source.order, source.delays, samples, explanation.samples, source.interleave)
+        for samples in after
     )
-    repeats = max(0.0, round(result.drawn - found.seen * explanation.samples, 6))
-    passes = result.drawn / explanation.samples
-    return replace(
-        result,
-        coverage=Covered(passes, found.seen, first.seen, repeats, found.shards_touched),
-        slot_turns=None if plan.finite else _ends(found.slot_turns),
-        slot_passes=None if plan.finite or source.order.kind == "resampled" else _ends(found.slot_passes),
-    )
-
-
-def _ends(values: npt.NDArray[np.int64]) -> tuple[int, int]:
-    return int(values.min()), int(values.max())
+    repeats = max(0.0, round(drawn - found.seen * explanation.samples, 6))
+    covered = Covered(drawn / explanation.samples, found.seen, first.seen, repeats, found.shards_touched)
+    if plan.finite:
+        return replace(result, coverage=covered)
+    passes = None if source.order.kind == "resampled" else Ends.of(found.slot_passes)
+    per_slot = result.per_slot._replace(shards=Ends.of(found.slot_turns), passes_behind=passes)
+    return replace(result, coverage=covered, per_slot=per_slot)
 
 
 def _with_nested(sources: Sequence[SimulatedSource]) -> Iterator[SimulatedSource]:
@@ -188,7 +262,7 @@ def _with_nested(sources: Sequence[SimulatedSource]) -> Iterator[SimulatedSource
             continue
         samples = sum(size for _, size in covered)
         total = Covered(
-            passes=outer.drawn / samples,
+            passes=outer.total.drawn / samples,
             seen=sum(found.seen * size for found, size in covered) / samples,
             first_seen=sum(found.first_seen * size for found, size in covered) / samples,
             repeats=sum(found.repeats for found, _ in covered),
@@ -224,32 +298,6 @@ def _open_shards(explanation: Explanation) -> tuple[int, int]:
         ]
         most_opened, most_different = max(most_opened, len(opened)), max(most_different, len(set(opened)))
     return most_opened, most_different
-
-
-def hints_of(result: SimulationResult) -> Iterator[str]:
-    """What the user should think about."""
-    yield from warnings_of(result.explanation)
-    simulation, plan = result.simulation, result.explanation.plan
-    unknown = [each.explanation.name for each in result.leaves if each.explanation.samples is None]
-    if unknown:
-        yield (
-            f"the size of {listed(unknown)} is not known, so neither are passes; declare `samples:`"
-            " or read headers with --probe"
-        )
-    if plan.epoch_batches is not None and simulation.batches < plan.epoch_batches:
-        yield (
-            f"only the first {simulation.batches:,} of the {plan.epoch_batches:,} batches of an epoch were drawn; "
-            "--epochs 1 draws them all"
-        )
-    if plan.finite is not None:
-        return
-    yield from _interleaves(result.explanation)
-    idle = [each.explanation.name for each in result.leaves if not min(each.by_slot)]
-    if idle:
-        yield (
-            f"some slots draw no sample of {listed(idle)}: there are fewer draws than slots; a longer run, "
-            "a larger share or fewer slots would change that"
-        )
 
 
 def _interleaves(explanation: Explanation) -> Iterator[str]:

@@ -1,32 +1,27 @@
-"""The argument and options by which commands choose one spec: file, split, environment, variables, overrides.
-
-The options by which commands choose who works: processes of this machine, or a Dask cluster.
-"""
+"""The options that several commands share: which spec, which topology, how to report, and which engine works."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from wdspec.base.errors import UsageError
-from wdspec.base.process import cores
 
 if TYPE_CHECKING:
     from wdspec.jobs.engine import Engine
     from wdspec.spec.files import ReadFile
     from wdspec.spec.spec import Source, Spec
 
-
 SPEC_SUFFIXES = (".yaml", ".yml", ".json")
+Command = Callable[..., Any]
 
 form_option = click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
-
 env_option = click.option("--env", metavar="NAME", help="Environment of the spec (default: $WDSPEC_ENV).")
 var_option = click.option(
     "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of a ${variable}; repeatable."
@@ -36,8 +31,8 @@ set_option = click.option(
 )
 
 
-def topology_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command the options `--ranks` and `--workers`."""
+def topology_options(command: Command) -> Command:
+    """Give a command the options `--ranks` and `--workers`."""
     ranks = click.option(
         "--ranks",
         type=click.IntRange(min=1),
@@ -81,26 +76,104 @@ class SpecChoice:
             read=read,
         )
 
+    def load_splits(self, output: str | None, what: str) -> Iterator[tuple[str | None, Spec]]:
+        """The chosen split, or every split of the spec, for commands that write a file for each; None without splits.
 
-def choosing(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command the argument SPEC and the options around it, and passes them as ``choice``; and `--format`."""
+        Args:
+            output: the file named on the command line, which only one split can have.
+            what: the kind of file.
+        """
+        from wdspec.shards.lock import list_splits
+
+        splits = list_splits(self.file, self.split)
+        if output is not None and len(splits) > 1:
+            raise click.UsageError(
+                f"each of {len(splits)} splits has a {what} of its own; choose one with --split"
+            )
+        for name in splits:
+            yield name, replace(self, split=name).load()
+
+
+def choosing_options(
+    split_help: str = "Split of the spec; SPEC#NAME chooses it too.",
+) -> Callable[[Command], Command]:
+    """Give a command the options that choose a variant of a spec; passes ``choose``, from file to `SpecChoice`."""
+
+    def decorate(command: Command) -> Command:
+        @click.option("--split", metavar="NAME", help=split_help)
+        @env_option
+        @var_option
+        @set_option
+        @functools.wraps(command)
+        def with_options(
+            split: str | None,
+            env: str | None,
+            variables: tuple[str, ...],
+            overrides: tuple[str, ...],
+            **others: Any,
+        ) -> Any:
+            return command(choose=lambda file: SpecChoice(file, split, env, variables, overrides), **others)
+
+        return with_options
+
+    return decorate
+
+
+def choosing_spec(command: Command) -> Command:
+    """Give a command the argument SPEC and the options around it; passes ``choice``."""
+
+    @click.argument("file", metavar="SPEC")
+    @choosing_options()
+    @functools.wraps(command)
+    def with_choice(file: str, choose: Callable[[str], SpecChoice], **others: Any) -> Any:
+        return command(choice=choose(file), **others)
+
+    return with_choice
+
+
+def choosing(command: Command) -> Command:
+    """The same, and `--format`."""
     return form_option(choosing_spec(command))
 
 
-def choosing_spec(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The same without `--format`."""
+def choosing_engine(command: Command) -> Command:
+    """Give a command `--engine`, `--jobs` and `--scheduler`; passes ``start_engine``.
 
-    @click.argument("file", metavar="SPEC")
-    @click.option("--split", metavar="NAME", help="Split of the spec; SPEC#NAME chooses it too.")
-    @env_option
-    @var_option
-    @set_option
+    That function raises UsageError where Dask is not installed, or its scheduler does not answer.
+    """
+
+    @click.option(
+        "--engine",
+        "kind",
+        type=click.Choice(["local", "dask"]),
+        default="local",
+        show_default=True,
+        help="Who works.",
+    )
+    @click.option(
+        "--jobs",
+        type=click.IntRange(min=0),
+        help="Processes of the local engine (default: one a core); 0: this one.",
+    )
+    @click.option("--scheduler", metavar="ADDRESS", help="Of the Dask cluster: tcp://host:8786.")
     @functools.wraps(command)
-    def with_choice(**given: Any) -> Any:
-        choice = SpecChoice(**{field.name: given.pop(field.name) for field in fields(SpecChoice)})
-        return command(choice=choice, **given)
+    def with_engine(kind: str, jobs: int | None, scheduler: str | None, **others: Any) -> Any:
+        if (kind == "dask") != (scheduler is not None):
+            raise click.UsageError("--engine dask and --scheduler ADDRESS go together")
+        if kind == "dask" and jobs is not None:
+            raise click.UsageError("--jobs is for the local engine; the cluster has the workers that it has")
 
-    return with_choice
+        def start_engine() -> Engine:
+            from wdspec.base.process import cores
+            from wdspec.jobs.engine import DaskEngine, LocalEngine
+
+            if scheduler is not None:
+                return DaskEngine(scheduler)
+            return LocalEngine(cores() if jobs is None else jobs)
+
+        return command(start_engine=start_engine, **others)
+
+    return with_engine
 
 
 def read_bytes(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
@@ -111,7 +184,7 @@ def read_bytes(context: click.Context, option: click.Parameter, text: str | None
 
 
 def read_as_specs_do(reader: Callable[[str], Any], text: str) -> Any:
-    """What a reader of values in specs makes of an option's text. Raises click.BadParameter as it refuses it."""
+    """The value that a reader of values in specs makes of an option's text. Raises click.BadParameter if refused."""
     from pydantic_core import PydanticCustomError
 
     try:
@@ -144,53 +217,3 @@ def assigned(texts: Iterable[str], option: str) -> dict[str, str]:
             raise click.UsageError(f"{option} takes NAME=VALUE, but saw `{text}`")
         values[name] = value
     return values
-
-
-@dataclass(frozen=True)
-class EngineChoice:
-    """Who works."""
-
-    jobs: int | None
-    """Processes of this machine; 0: this one; None: as many as there are cores."""
-    scheduler: str | None
-    """Address of a Dask cluster."""
-
-    def make(self) -> Engine:
-        """The engine.
-
-        Raises:
-            UsageError: Dask is not installed, or its scheduler does not answer.
-        """
-        from wdspec.jobs.engine import DaskEngine, LocalEngine
-
-        if self.scheduler is not None:
-            return DaskEngine(self.scheduler)
-        return LocalEngine(cores() if self.jobs is None else self.jobs)
-
-
-def choosing_engine(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command `--engine`, `--jobs` and `--scheduler`, and passes them as ``workers``."""
-
-    @click.option(
-        "--engine",
-        "kind",
-        type=click.Choice(["local", "dask"]),
-        default="local",
-        show_default=True,
-        help="Who works.",
-    )
-    @click.option(
-        "--jobs",
-        type=click.IntRange(min=0),
-        help="Processes of the local engine (default: one a core); 0: this one.",
-    )
-    @click.option("--scheduler", metavar="ADDRESS", help="Of the Dask cluster: tcp://host:8786.")
-    @functools.wraps(command)
-    def with_engine(kind: str, jobs: int | None, scheduler: str | None, **given: Any) -> Any:
-        if (kind == "dask") != (scheduler is not None):
-            raise click.UsageError("--engine dask and --scheduler ADDRESS go together")
-        if kind == "dask" and jobs is not None:
-            raise click.UsageError("--jobs is for the local engine; the cluster has the workers that it has")
-        return command(workers=EngineChoice(jobs, scheduler), **given)
-
-    return with_engine

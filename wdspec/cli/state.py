@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from wdspec.cli.report import Part, Table, counted, number, print_json, show, table_of
+from wdspec.cli.report import Block, Table, counted, number, print_json, show, table_of
 from wdspec.cli.spec_options import form_option
 from wdspec.cli.state_files import described, states_in
 
@@ -29,7 +29,7 @@ def state(file: str, form: str) -> None:
         show(*_parts(f"{file}{each['at'] and ', ' + each['at']}", each))
 
 
-def _parts(title: str, told: dict[str, Any]) -> Iterator[Part]:
+def _parts(title: str, told: dict[str, Any]) -> Iterator[Block]:
     given, items = told["given_of_step"]
     skipped = sum(last - first + 1 for first, last in told["skipped"])
     epoch = "endless"

@@ -1,7 +1,4 @@
-"""`wdspec validate`: every problem of every file, with its place; nothing the specs name is opened or run.
-
-What `wdspec validate --locked` has to say: whether each spec has a lock, and whether that fits.
-"""
+"""`wdspec validate`: every problem of every file, with its place; nothing the specs name is opened or run."""
 
 from __future__ import annotations
 
@@ -11,40 +8,14 @@ from typing import Any
 
 import click
 
-from wdspec.base.errors import UsageError, did_you_mean
-from wdspec.cli.lint_files import find_specs, lint_settings
-from wdspec.cli.problems import REPORTS, CheckedSpec
+from wdspec.base.errors import UsageError
+from wdspec.cli.lint_files import find_files
+from wdspec.cli.problems import REPORTS, CheckedSpec, chosen_codes
 from wdspec.cli.report import counted
 from wdspec.cli.spec_options import assigned, set_option, var_option
+from wdspec.spec.codes import is_error
 from wdspec.spec.load import check, load
 from wdspec.spec.problems import Problem
-from wdspec.spec.rules.code_pages import all_codes
-
-_HINT = "`wdspec lock SPEC` writes it"
-
-
-def lock_problems(
-    file: str, split: str | None, env: str | None, vars: Mapping[str, Any], overrides: Sequence[str]
-) -> list[Problem]:
-    """The problems of the locks of a file that has no other errors; opens nothing but the locks."""
-    from wdspec.shards.lock import Lock, lock_name, locked_splits
-
-    found = []
-    for name in locked_splits(file, split):
-        path = lock_name(file, name)
-        of_split = f" of the split `{name}`" if name else ""
-        spec = load(file, split=name, env=env, vars=vars, overrides=overrides)
-        try:
-            misfits = list(Lock.read(path).misfits(spec))
-        except UsageError as error:
-            misfits = [error.message]
-        except OSError:
-            misfits = [f"there is no `{path}`"]
-        found += [
-            Problem("E403", f"the lock{of_split} does not fit: {each}", _HINT, file, 1, 1) for each in misfits
-        ]
-    return found
-
 
 ALL_ENVIRONMENTS = "all"
 
@@ -86,39 +57,50 @@ def validate(
     """
     # Looking for plugins costs as much as a file of 100 sources.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
-    settings = lint_settings()
-    paths = paths or tuple(os.path.relpath(os.path.join(settings.root, path)) for path in settings.paths)
-    if not paths:
-        raise click.UsageError("name the files or folders to check, or set `paths` in [tool.wdspec]")
-    found = find_specs(paths, (*settings.exclude, *exclude), settings.root)
-    ignored = _warnings((*settings.ignore, *ignore))
+    settings, found = find_files(paths, exclude, "check")
+    ignored = chosen_codes((*settings.ignore, *ignore), lambda code: not is_error(code), "a warning")
     env = env or settings.env
+    chosen = None if env == ALL_ENVIRONMENTS else env
     values = assigned(variables, "--var")
     assigned(overrides, "--set")
     failed = False
 
-    def checked() -> Iterator[CheckedSpec]:
+    def check_files() -> Iterator[CheckedSpec]:
         nonlocal failed
         for file in found.specs:
-            chosen = None if env == ALL_ENVIRONMENTS else env
             problems = check(file, split=split, env=chosen, vars=values, overrides=overrides)[1]
             if locked and not any(problem.is_error for problem in problems):
-                problems += lock_problems(file, split, chosen, values, overrides)
-            spec = CheckedSpec(file, [problem for problem in problems if problem.code not in ignored])
-            failed = failed or bool(spec.problems if strict or settings.strict else spec.errors)
-            yield spec
+                problems += _check_locks(file, split, chosen, values, overrides)
+            problems = [problem for problem in problems if problem.code not in ignored]
+            failed |= any(strict or settings.strict or problem.is_error for problem in problems)
+            yield CheckedSpec(file, problems)
 
-    for lines in REPORTS[form](checked()):
+    for lines in REPORTS[form](check_files()):
         click.echo(lines)
     if found.others and form == "text":
         click.echo(f"{counted(found.others, 'other YAML file')} without the key `wdspec:` left out")
-    return 1 if failed else 0
+    return int(failed)
 
 
-def _warnings(codes: Sequence[str]) -> frozenset[str]:
-    known = [code for code, about in all_codes().items() if not about.is_error]
-    for code in codes:
-        if code.upper() not in known:
-            hint = did_you_mean(code.upper(), known) or "`wdspec rule` lists all codes"
-            raise click.UsageError(f"cannot ignore {code}, which is no code of a warning; {hint}")
-    return frozenset(map(str.upper, codes))
+def _check_locks(
+    file: str, split: str | None, env: str | None, vars: Mapping[str, Any], overrides: Sequence[str]
+) -> list[Problem]:
+    """The problems of the locks of a file without other errors; opens nothing but the locks."""
+    from wdspec.shards.lock import Lock, list_splits, lock_name
+
+    found = []
+    for name in list_splits(file, split):
+        path = lock_name(file, name)
+        of_split = f" of the split `{name}`" if name else ""
+        spec = load(file, split=name, env=env, vars=vars, overrides=overrides)
+        try:
+            misfits = list(Lock.read(path).misfits(spec))
+        except UsageError as error:
+            misfits = [error.message]
+        except OSError:
+            misfits = [f"there is no `{path}`"]
+        hint = "`wdspec lock SPEC` writes it"
+        found += [
+            Problem("E403", f"the lock{of_split} does not fit: {each}", hint, file, 1, 1) for each in misfits
+        ]
+    return found

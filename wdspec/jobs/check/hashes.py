@@ -1,6 +1,6 @@
-"""Hashes of samples: of their keys, of their bytes, and of what their images look like.
+"""Hashes of samples, by which repeated ones are found: of keys, of bytes, and of what images look like.
 
-Hashes of very many samples, in a temporary file: which are alike is found in bounded memory.
+Hashes of very many samples lie in a temporary file, where equal ones are found in bounded memory.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b, shake_256
-from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +27,11 @@ _WIDTH = 2 * SPREAD + END
 _ROWS, _COLUMNS, _PATCH = 8, 9, 4
 _FACTORS = np.frombuffer(shake_256(b"wdspec check").digest(8 * (_WIDTH + 1)), np.uint64) | np.uint64(1)
 """Odd numbers of chance, the same for ever: reports keep hashes."""
+MOST_AT_ONCE = 1 << 24
+"""Hashes that are sorted at a time, about 400 MB with their positions; of more, those that begin alike."""
+_CHUNK = 1 << 22
+
+Positions = npt.NDArray[np.int64]
 
 
 def key_hashes(keys: Sequence[str | None]) -> Hashes:
@@ -104,13 +108,6 @@ def largest(sample: Mapping[str, Any]) -> str | None:
     return max(sizes, key=lambda name: sizes[name]) if sizes else None
 
 
-MOST_AT_ONCE = 1 << 24
-"""Hashes that are sorted at a time, about 400 MB with their positions; of more, those that begin alike."""
-_CHUNK = 1 << 22
-
-Positions = npt.NDArray[np.int64]
-
-
 class Alike(NamedTuple):
     """Pairs of samples with one hash, neighbours in the order of hash and position."""
 
@@ -126,19 +123,22 @@ class HashFile:
         self._file = tempfile.TemporaryFile(prefix="wdspec-check-")  # noqa: SIM115 - closed by __exit__
         self.count = 0
 
-    def __enter__(self) -> HashFile:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def add(self, hashes: Hashes) -> range:
-        """Adds the hashes of one shard; returns their positions."""
+        """Add the hashes of one shard; returns their positions."""
         self._file.write(hashes.tobytes())
         self.count += len(hashes)
         return range(self.count - len(hashes), self.count)
+
+    def _map(self) -> Hashes:
+        """All hashes, in the file."""
+        self._file.flush()
+        return np.memmap(self._file, np.uint64, "r", shape=(self.count,))
 
     def alike(self, most: int = MOST_AT_ONCE) -> Iterator[Alike]:
         """All neighbours with one hash; 0 is none. A hash of n samples gives n - 1 pairs.
@@ -148,8 +148,7 @@ class HashFile:
         """
         if not self.count:
             return
-        self._file.flush()
-        hashes = np.memmap(self._file, np.uint64, "r", shape=(self.count,))
+        hashes = self._map()
         parts = 1 << max(0, (-(-self.count // most) - 1).bit_length())
         shift = np.uint64(64 - (parts.bit_length() - 1))
         for part in range(parts):
@@ -170,36 +169,24 @@ class HashFile:
                 yield Alike(positions[same], positions[same + 1])
 
 
-class HashSpool:
-    """Keeps the hashes of shards in a temporary file until all are there. A context manager: the file goes with it."""
+class HashSpool(HashFile):
+    """Keeps the hashes of shards out of memory until all shards have been looked at."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="wdspec-check-")  # noqa: SIM115 - closed by __exit__
-        self._held: list[tuple[ShardFacts, str, int, int]] = []
-        self._count = 0
-
-    def __enter__(self) -> HashSpool:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        self._file.close()
+        super().__init__()
+        self._spooled: list[tuple[ShardFacts, str, range]] = []
 
     def take(self, facts: ShardFacts) -> None:
-        """Takes the hashes of a shard out of memory."""
+        """Move the hashes of a shard into the file."""
         for name in ("keys", "contents", "looks"):
             hashes = getattr(facts, name)
             if len(hashes):
-                self._file.write(hashes.tobytes())
-                self._held.append((facts, name, self._count, len(hashes)))
-                self._count += len(hashes)
+                self._spooled.append((facts, name, self.add(hashes)))
                 setattr(facts, name, hashes[:0].copy())
 
     def give_back(self) -> None:
-        """Gives every shard its hashes again, as parts of the file."""
-        if self._count:
-            self._file.flush()
-            stored = np.memmap(self._file, np.uint64, "r", shape=(self._count,))
-            for facts, name, start, count in self._held:
-                setattr(facts, name, stored[start : start + count])
+        """Give every shard its hashes again, as parts of the file."""
+        if self.count:
+            stored = self._map()
+            for facts, name, positions in self._spooled:
+                setattr(facts, name, stored[positions.start : positions.stop])

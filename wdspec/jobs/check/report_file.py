@@ -1,7 +1,4 @@
-"""What a check found, shard by shard, in a file: an ended check goes on from there, and a later one reads less.
-
-A lock in place of an earlier report: shards that are as it says are not looked at.
-"""
+"""What a check found in each shard, in a file: an interrupted check resumes from it, and later ones read less."""
 
 from __future__ import annotations
 
@@ -148,7 +145,5 @@ class LockedShards:
         return None if found is None or found.validator is None else (found.size, found.validator)
 
     def facts(self, look: ShardLook) -> ShardFacts:
-        """Of one that is as it was: nothing."""
-        facts = ShardFacts()
-        facts.is_unchanged = True
-        return facts
+        """Nothing, for a shard that is as it was."""
+        return ShardFacts(is_unchanged=True)

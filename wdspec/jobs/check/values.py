@@ -1,10 +1,6 @@
-"""Samples as they come from one shard: what they show is gathered, in columns, and hashes of each are kept.
+"""What the values of one shard show: gathered in columns of some hundred samples at a time, which costs little.
 
-What the values of one field show, looked at some hundred at a time, which costs little beside reading them.
-
-Large values in short, as soon as they are decoded: what is held to be looked at later would cost its memory.
-
-What the first and last bytes of an image file say: its mode and size, and whether it is whole. Decodes nothing.
+`SampleWatch` takes samples as they come; large values are held in short (`Brief`), as holding them would cost memory.
 """
 
 from __future__ import annotations

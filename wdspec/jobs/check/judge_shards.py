@@ -1,7 +1,4 @@
-"""D311, W512: shards that are much smaller than others, and fewer of them than slots.
-
-D307: shards whose neighbours have one class, so that what a slot holds for shuffling spans only a few.
-"""
+"""Judgements on whole shards: their number and size (D311, D214, D215, W512), and whether they are sorted (D307)."""
 
 from __future__ import annotations
 
@@ -10,17 +7,23 @@ from collections.abc import Iterator
 from fractions import Fraction
 from statistics import median
 
-from wdspec.jobs.check.data import CheckedData, CheckedSource
-from wdspec.jobs.check.facts import DataProblem, FieldFacts, Seen
+from wdspec.jobs.check.facts import CheckedData, CheckedSource, DataProblem, FieldFacts, Seen
 from wdspec.planning.delays import lanes_of, shuffle_size
 
 FEWEST = 4
-"""Shards of which one can be told to be small."""
+"""Shards from which on one can be called small."""
 SMALL = 0.1
+"""Part of the usual samples, below which a shard is small."""
+FEWEST_PAIRS = 50
+"""Neighbours from which on shards can be called sorted."""
+MUCH_MORE = 0.25
+"""Part of the neighbours with equal classes beyond chance."""
+FEW_CLASSES = 0.5
+"""Classes that a slot holds, as a part of all, below which batches are one-sided."""
 
 
 def small_shards(collection: CheckedData) -> Iterator[DataProblem]:
-    """Shards with less than a tenth of the samples of others; the last one of a source holds what is left."""
+    """Shards with less than a tenth of the samples of others; the last one of a source may hold a remainder."""
     for source in collection.own:
         counts = [(each, each.facts.samples.samples) for each in source.read if each.facts.samples]
         if len(counts) < FEWEST:
@@ -39,7 +42,7 @@ def small_shards(collection: CheckedData) -> Iterator[DataProblem]:
 
 
 def expected_counts(collection: CheckedData) -> Iterator[DataProblem]:
-    """Sources with more or fewer samples, or with more of them left out, than `expect` says."""
+    """Sources with more or fewer samples, or more samples left out, than `expect` says."""
     for source in collection.own:
         expect, facts = source.source.expect, source.facts
         if expect is None or not source.read:
@@ -72,16 +75,8 @@ def few_shards(collection: CheckedData) -> Iterator[DataProblem]:
             )
 
 
-FEWEST_PAIRS = 50
-"""Neighbours of which something can be said."""
-MUCH_MORE = 0.25
-"""Part of the neighbours that is alike beyond chance."""
-FEW_CLASSES = 0.5
-"""Classes that a slot holds, as a part of all, below which batches are one-sided."""
-
-
 def sorted_shards(collection: CheckedData) -> Iterator[DataProblem]:
-    """At most one for each source: of the field whose neighbours are most alike."""
+    """Shards with so many equal neighbours that a slot holds few classes: at most one problem for each source."""
     for source in collection.own:
         found = [
             (facts.alike / facts.pairs, name, facts, facts.classes)
@@ -89,10 +84,10 @@ def sorted_shards(collection: CheckedData) -> Iterator[DataProblem]:
             if facts.classes and len(facts.classes) > 1 and facts.pairs >= FEWEST_PAIRS
         ]
         for alike, name, facts, classes in sorted(found, key=lambda each: (-each[0], each[1]))[:1]:
-            yield from _judged(collection, source, name, alike, facts, classes)
+            yield from _judge_order(collection, source, name, alike, facts, classes)
 
 
-def _judged(
+def _judge_order(
     collection: CheckedData,
     source: CheckedSource,
     name: str,
@@ -123,13 +118,12 @@ def _judged(
         remedy += ", all of its shards, and shuffle the samples before they are packed: these are too few"
     elif setting > source.source.interleave:
         remedy += f" (it is {source.source.interleave})"
-    place = next(iter(classes.values())).first
     yield DataProblem(
         "D307",
         f"neighbours have the same `{name}` in {100 * alike:.0f} % of places, where chance would be "
         f"{100 * chance:.0f} %: the shards are sorted. The {held:,} samples held for shuffling, of {lanes} shards, "
         f"span about {spanned:.0f} of {kinds:.0f} classes; {remedy}",
         source.name,
-        place.shard,
+        next(iter(classes.values())).first.shard,
         field=name,
     )
