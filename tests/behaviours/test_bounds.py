@@ -16,7 +16,7 @@ from wdspec.fields import unpack as compressed_fields
 from wdspec.fields.codecs.arrays import read_numpy
 from wdspec.fields.codecs.text import read_integer, write_integer
 from wdspec.formats import compression as kinds
-from wdspec.planning.topology import batching
+from wdspec.planning.plan import choose_batching as batching
 from wdspec.spec.load import check
 from wdspec.urls.braces import Braces
 

@@ -26,7 +26,7 @@ from wdspec.read.budget import Budget
 from wdspec.shards import count as counting
 from wdspec.shards.shards import ListedSpec
 from wdspec.spec.measurements import LEVELS, MeasuredShard, Measurements
-from wdspec.storage.storage import Storage
+from wdspec.stores.local import LocalFiles
 from wdspec.urls.urls import ShardUrl
 
 SPEC = """\
@@ -66,11 +66,11 @@ def change(path):
 def opened(monkeypatch):
     """The shards that were opened."""
     names = []
-    opened = Storage.open
+    opened = LocalFiles.open
     monkeypatch.setattr(
-        Storage,
+        LocalFiles,
         "open",
-        lambda self, found: names.append(os.path.basename(found.location)) or opened(self, found),
+        lambda self, shard: names.append(os.path.basename(shard.text)) or opened(self, shard),
     )
     return names
 
@@ -121,7 +121,7 @@ class Counting(io.FileIO):
 def test_only_headers_are_read(folder, monkeypatch):
     write_shard(folder / "big-000.tar", [(f"k{n}", {"jpg": bytes(1_500_000), "txt": b"x"}) for n in range(9)])
     (folder / "big.yaml").write_text("wdspec: 1\ndataset: [{name: big, shards: big-000.tar}]\n")
-    monkeypatch.setattr(Storage, "open_location", lambda self, location: Counting(location))
+    monkeypatch.setattr("wdspec.stores.local.open_file", Counting)
     assert measure(spec="big.yaml")["sources"]["big"]["bytes"] == 9 * 1_500_001
     assert 0 < Counting.read_bytes < 0.4 * os.path.getsize(folder / "big-000.tar")
 

@@ -136,7 +136,7 @@ def test_sizes_that_change_again_and_again_repeat_and_lose_nothing(seed):
         taken = coming[: rng.randrange(1, 700)]
         given_out += taken
         first, last = min(set(range(total)) - set(given_out), default=total), taken[-1]
-        state = StreamState(0, first, last, 0, (), stretches).goes_on(1, delays, 1)
+        state = StreamState(0, first, last, 0, (), stretches).for_plan_with_other_sizes(1, delays, 1)
         assert all(stretch.until > max(given_out) for stretch in state.stretches[-1:])
         last, stretches = state.last, state.stretches
     assert sorted(given_out) == list(range(total))

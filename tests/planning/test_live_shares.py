@@ -15,7 +15,7 @@ from wdspec.planning.shares import (
     live_segments,
     shares_as_text,
     shares_from_text,
-    still_said,
+    current_shares,
 )
 from wdspec.planning.topology import Topology
 from wdspec.spec.load import load
@@ -97,14 +97,14 @@ def test_a_batch_does_not_depend_on_the_segments_that_are_over(kind, unit):
     live = [LiveShares(at, {"web": at + 1, "books": 10}) for at in (3, 5, 11, 20)]
     whole = live_plan(live, mix={"draw": kind, "unit": unit})
     for batch in range(25):
-        part = live_plan(still_said(live, batch), mix={"draw": kind, "unit": unit})
+        part = live_plan(current_shares(live, batch), mix={"draw": kind, "unit": unit})
         assert (counts(part, batch, batch + 1) == counts(whole, batch, batch + 1)).all()
 
 
 def test_states_name_the_shares_that_hold_and_those_that_will():
     live = [LiveShares(at, {"web": 1.0}) for at in (3, 5, 11)]
-    assert [len(still_said(live, batch)) for batch in (0, 3, 4, 5, 10, 11, 99)] == [3, 3, 3, 2, 2, 1, 1]
-    assert still_said([], 7) == ()
+    assert [len(current_shares(live, batch)) for batch in (0, 3, 4, 5, 10, 11, 99)] == [3, 3, 3, 2, 2, 1, 1]
+    assert current_shares([], 7) == ()
     assert shares_from_text(shares_as_text(live)) == tuple(live)
     one, other = ([LiveShares(1, dict(pairs))] for pairs in ([("a", 1), ("b", 2)], [("b", 2), ("a", 1)]))
     assert shares_as_text(one) == shares_as_text(other)

@@ -61,20 +61,25 @@ def test_a_state_of_thirty_two_open_shards_is_under_a_kilobyte():
 def test_what_was_begun_goes_on_with_the_numbers_it_was_begun_with():
     delays = Delays(1, "a", 100)
     state = StreamState(3, 1000, 1050, 0, ((2, 512, 1),))
-    until = delays.goes_on_at(delays.key(0), 1050)
-    once = state.goes_on(0, delays, 4)
+    until = delays.next_free(delays.key(0), 1050)
+    once = state.for_plan_with_other_sizes(0, delays, 4)
     assert until > 1050
     assert once.stretches == (Stretch(until, 100, 4),)
     # Changed again before a sample came out: only the newest numbers hold behind.
-    assert once.goes_on(0, Delays(1, "a", 30), 2).stretches == once.stretches
+    assert once.for_plan_with_other_sizes(0, Delays(1, "a", 30), 2).stretches == once.stretches
     later = once._replace(last=until + 50)
-    behind = Delays(1, "a", 30).goes_on_at(delays.key(0), until + 50)
-    assert later.goes_on(0, Delays(1, "a", 30), 2).stretches == (*once.stretches, Stretch(behind, 30, 2))
+    behind = Delays(1, "a", 30).next_free(delays.key(0), until + 50)
+    assert later.for_plan_with_other_sizes(0, Delays(1, "a", 30), 2).stretches == (
+        *once.stretches,
+        Stretch(behind, 30, 2),
+    )
 
 
 def test_where_nothing_came_out_yet_new_numbers_hold_at_once():
     delays = Delays(1, "a", 100)
-    assert StreamState().goes_on(0, delays, 4) == StreamState()
-    assert StreamState(4, 7, -1, 0, ((2, 0, 0), (3, 0, 0))).goes_on(0, delays, 2) == StreamState(2, 7)
+    assert StreamState().for_plan_with_other_sizes(0, delays, 4) == StreamState()
+    assert StreamState(4, 7, -1, 0, ((2, 0, 0), (3, 0, 0))).for_plan_with_other_sizes(
+        0, delays, 2
+    ) == StreamState(2, 7)
     under_way = StreamState(4, 7, -1, 0, ((2, 512, 1), (3, 0, 0)))
-    assert under_way.goes_on(0, delays, 2) == under_way
+    assert under_way.for_plan_with_other_sizes(0, delays, 2) == under_way

@@ -51,6 +51,9 @@ class Rotating:
         while ahead:
             yield pickle.loads(ahead.popleft())
 
+    def fail(self, error):
+        pass
+
     def samples(self, work):
         return None
 

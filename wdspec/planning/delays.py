@@ -5,14 +5,14 @@
     r(i):  3.2 1.4 7.9 3.1 6.8 …
     out:       1       3 0         4 2 …   in the order of r (of i, where equal)
 
-Who has read the samples before i may give all those with r < i: no later one comes out before. So
-- N samples are held on average; the first one is out after some √N; none waits for more than 3.6 N others;
-- what is out is { i : (r(i), i) ≤ (r(l), l) } for the last one, l: a position is where the oldest sample not yet out
-  lies, its ordinal, and l. Going on reads at most 3.6 N samples again;
-- samples that are dropped after they were read move no other.
+Once the samples before i are read, all those with r < i may be released: no later one comes out before them. So
+- N samples are held on average; the first one is out after about √N; none waits for more than 3.6 N others;
+- what is out is { i : (r(i), i) ≤ (r(l), l) } for the last one, l: a position is the place of the oldest sample that is
+  not yet out, its ordinal, and l. Resuming reads at most 3.6 N samples again;
+- samples that are dropped after they were read do not move any other.
 
-A reservoir of N has geometric delays of mean N, and shuffles as well; but what it holds depends on all that came
-before.
+A reservoir of N has geometric delays of mean N, and shuffles as well; but what it holds depends on everything that
+came before.
 
 Everything is integers, in units of 2⁻²⁰ samples, so that all machines agree: the logarithm is a table, between whose
 entries delays are drawn uniformly.
@@ -36,7 +36,7 @@ Releases = npt.NDArray[np.int64]
 
 SMALLEST = 16
 LARGEST = 1 << 40
-"""More samples than anybody holds; beyond, releases would not fit 64 bits."""
+"""More samples than anyone holds; beyond, releases would not fit into 64 bits."""
 _BITS = 20
 _PIECES = 256
 _CUT = 3
@@ -45,12 +45,12 @@ _TABLE = np.array(
     [round(-math.log1p(n / _PIECES * math.expm1(-_CUT)) / _MEAN * (1 << _BITS)) for n in range(_PIECES + 1)],
     dtype=np.int64,
 )
-"""Quantiles of the delay for N = 1; rounded, so that the last bits of a library's logarithm have no say."""
+"""Quantiles of the delay for N = 1; rounded, so that the last bits of a library's logarithm do not matter."""
 _STEPS = np.diff(_TABLE)
 
 
 class Stretch(NamedTuple):
-    """Samples that were under way when a source's numbers changed: they go on as they were begun."""
+    """Samples that were in progress when a source's numbers changed: they finish as they started."""
 
     until: int
     """Ordinal of the first sample with the next numbers."""
@@ -71,21 +71,21 @@ class Delays:
 
     @property
     def block(self) -> int:
-        """Samples read at a time: about N / 4, a power of two: caches like many of a lane in one go."""
+        """Samples read at a time: about N / 4, a power of two. Reading many of a lane in one go suits caches."""
         return max(SMALLEST, 1 << max(0, (self.size // 3).bit_length() - 1))
 
     @property
     def most_held(self) -> int:
-        """Samples held at most, but once in millions of blocks: N, a block, and five standard deviations."""
+        """Samples held at most, except once in millions of blocks: N, a block, and five standard deviations."""
         return 0 if self.size == 1 else self.size + self.block + math.ceil(5 * math.sqrt(self.size / 2))
 
     @property
     def longest(self) -> int:
-        """Most samples that a sample waits for, which is as many as going on reads again: 3.56 N."""
+        """Most samples that a sample waits for, which is also what resuming reads again: 3.56 N."""
         return 0 if self.size == 1 else (int(_TABLE[-1]) * self.size >> _BITS) + 1
 
     def held_after(self, read: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Samples held on average where so many were read since the pass began, any shape: up to N."""
+        """Samples held on average after `read` samples of the pass, any shape: up to N."""
         mean = self.size / _MEAN
         far = np.minimum(read, _CUT * mean)
         share: npt.NDArray[np.float64] = (
@@ -102,7 +102,7 @@ class Delays:
 
         Args:
             key: of the slot.
-            stretches: where other sizes hold, ascending.
+            stretches: where other sizes apply, ascending.
         """
         delays = _unit_delays(random64_array(key, first, count))
         sizes: Releases | int = _factor(self.size)
@@ -116,8 +116,8 @@ class Delays:
     def given(self, key: int, count: int, total: int) -> tuple[int, int]:
         """(ordinal of the oldest sample not yet out, that of the last one out) after `count` of `total` samples.
 
-        The last one is -1 where none is out. It comes out between count - 1 and count + 3.6 N, as all samples so long
-        before that are out, and none behind it is.
+        The last one is -1 where none is out. It comes out between count - 1 and count + 3.6 N: all samples further back
+        are out, and none after it is.
         """
         if not count:
             return 0, -1
@@ -128,14 +128,14 @@ class Delays:
         out, rest = order[: count - first], order[count - first :]
         return int(rest.min()) if len(rest) else count, int(out[-1])
 
-    def out_behind(self, slots: Sequence[int], first: Releases, last: Releases, end: Releases) -> Releases:
-        """How many samples from `first` on came out, of many slots at once, shape (slots,); no stretches.
+    def count_out(self, slots: Sequence[int], first: Releases, last: Releases, end: Releases) -> Releases:
+        """How many samples from `first` on came out, for many slots at once, shape (slots,); no stretches.
 
         Args:
             slots: their numbers.
-            first: ordinals that all before are out of, likewise.
+            first: for each slot, an ordinal before which all samples are out.
             last: ordinals of the samples that came out last, at least 0.
-            end: ordinals at which the slots' passes end; 0 where they do not yet.
+            end: ordinals at which the slots' passes end; 0 where they do not end yet.
 
         Raises:
             ValueError: `last` is further from `first` than samples are held.
@@ -155,20 +155,20 @@ class Delays:
             counts[at : at + rows] = is_out.sum(axis=1)
         return counts
 
-    def goes_on_at(self, key: int, last: int, stretches: Sequence[Stretch] = ()) -> int:
-        """The ordinal from which on delays may change after sample `last` came out: no sample from there on is out."""
+    def next_free(self, key: int, last: int, stretches: Sequence[Stretch] = ()) -> int:
+        """The first ordinal whose delay may still change after sample `last` came out: none from there on is out."""
         return int(self.releases(key, last, 1, stretches)[0] >> _BITS) + 1
 
 
 class ReleaseOrder:
-    """The samples of one slot in the order in which they come out, asked for as reading goes on.
+    """The samples of one slot in the order in which they come out, asked for as reading proceeds.
 
     Args:
         delays: of the source.
         key: of the slot's delays.
         first: ordinal of the first sample to be read.
         last: ordinal of the sample that came out last; -1: none did.
-        stretches: where other sizes hold, ascending.
+        stretches: where other sizes apply, ascending.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class ReleaseOrder:
     ) -> None:
         self._delays, self._key, self._stretches = delays, key, stretches
         self._computed = first
-        # Of the samples up to `_computed` that are not out yet: the next ones in order, and what comes behind these.
+        # Of the samples up to `_computed` that are not out yet: the next ones in order, and those after these.
         self._ordinals = self._releases = np.empty(0, dtype=np.int64)
         self._later = self._ordinals, self._releases
         self._at = 0
@@ -197,12 +197,12 @@ class ReleaseOrder:
         while self._computed < ordinal:
             self._compute()
         stop = int(self._releases.searchsorted(ordinal << _BITS))
-        begun, self._at = self._at, max(stop, self._at)
-        found: list[int] = self._ordinals[begun : self._at].tolist()
+        start, self._at = self._at, max(stop, self._at)
+        found: list[int] = self._ordinals[start : self._at].tolist()
         return found
 
     def rest(self, end: int) -> list[int]:
-        """All samples that are left where the one before the ordinal was the last to be read, in order."""
+        """All remaining samples, in order, where the one before the ordinal was the last to be read."""
         while self._computed < end:
             self._compute()
         ordinals = np.concatenate([self._ordinals[self._at :], self._later[0]])
@@ -213,7 +213,7 @@ class ReleaseOrder:
         return found
 
     def _compute(self) -> None:
-        """Orders what comes out up to the next ordinals, many at a time: numpy's cost per call is then small."""
+        """Order what comes out up to the next ordinals, many at a time: numpy's cost per call is then small."""
         first, count = self._computed, max(512, min(64 * self._delays.block, 1 << 14), self._delays.block)
         self._computed += count
         drawn = self._delays.releases(self._key, first, count, self._stretches)
@@ -222,7 +222,7 @@ class ReleaseOrder:
         self._sort(ordinals, releases)
 
     def _sort(self, ordinals: Releases, releases: Releases) -> None:
-        """Sorts those that come out before the first one not yet computed behind those that are sorted."""
+        """Append those that come out before the first one not yet computed to those that are sorted."""
         now = releases < self._computed << _BITS
         self._later = ordinals[~now], releases[~now]
         ordinals, releases = ordinals[now], releases[now]

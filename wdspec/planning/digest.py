@@ -1,9 +1,9 @@
 """What the order of a run depends on, written down so that a change is found and can be named.
 
-Covered is every key that declares, where it is defined, that it affects the order (`spec.language.effects`): most
-enter through what the plan makes of them, as listed in `IN_PLAN` and `IN_SOURCE`; any other is written down by its
-name where it is not the default, so that a new key leaves the digests of specs without it as they are. Keys that affect
-the samples alone (`decode`, `map`, …) go into a digest of their own: a change there is a warning.
+It covers every key that declares, where it is defined, that it affects the order (`spec.language.effects`). Most enter
+through what the plan makes of them, as listed in `IN_PLAN` and `IN_SOURCE`; any other is written down by name where it
+is not the default, so that a new key does not change the digests of specs without it. Keys that affect only the samples
+(`decode`, `map`, …) have a separate digest: a change there is a warning.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ IN_SOURCE = {
     "key.regex": "key",
     "interleave": "interleave",
 }
-"""Key of a source -> the entry of its description, likewise; the name is the key of that description."""
+"""Key of a source -> the entry of its description; the name is the key of that description."""
 
 GIVEN_ONLY = ("share", "shuffle", "interleave", "missing", "select", "rename", "fields", "to_tuple")
 """Entries of a source's description by which raw samples are drawn, held or left out, but not read in another order."""
@@ -165,7 +165,7 @@ def _finite(finite: Pass) -> dict[str, Any]:
 
 
 def _mixing(plan: Plan) -> dict[str, Any]:
-    """What `mix` says beside `draw`, where it says something: states of other specs keep their digest."""
+    """What `mix` says besides `draw`, if anything: states of other specs keep their digest."""
     said: dict[str, Any] = {} if plan.unit == "sample" else {"unit": plan.unit}
     if plan.schedule:
         names = [source.name for source in plan.sources]
@@ -193,7 +193,7 @@ def _choice_of_samples(source: Source, spec: Spec) -> dict[str, Any]:
 
 
 def _mixes(spec: Spec) -> dict[str, Any]:
-    """What nested mixes say that affects the order, beside what their sources' shares show."""
+    """What nested mixes say that affects the order, besides what their sources' shares show."""
     stated = {
         mix.name: stated_values(mix, "order", frozenset(IN_SOURCE))
         for each in spec.dataset

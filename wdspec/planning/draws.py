@@ -1,28 +1,27 @@
 r"""Draws: which source a slot takes its t-th sample from, as a pure function of (seed, slot, t).
 
-The slots (c, k) of one k read one sequence of draws, c·b apart, each from its own place on:
+The slots (c, k) of one k read one sequence of draws, c·b apart:
 
     slot (0,k):  d₀ d₁ d₂ d₃ | d₄ d₅ d₆ d₇ | …          batch m of slot (c,k) starts at draw (m + c)·b, so
     slot (1,k):  d₄ d₅ d₆ d₇ | d₈ …                     a global batch is N·b consecutive draws of one
                                                          sequence, and so is every slot.
 
 So where the sequence is even, slots and global batches are. Any run of its draws is off by less than β = 1 + p/p₁ +
-p/p₂ + … < 4 samples of a source (`planning.even` has the proof), hence
+p/p₂ + … < 4 samples of a source (the proof is below), hence
 - a slot after any number of whole batches, which is a run: by less than β (2.0 in sweeps over shares, N, K and b);
 - a global batch, which is a run: by less than β (2.4);
 - the job after any number of global batches, which is a run a slot: by less than β a slot (1.4);
 - a slot inside a batch of b with n samples of the source, as the batch is permuted: by less than β + n·(1 - n/b). Of
   the batch's first t samples at least n - (b - t), and at most t or n, are of the source; t·n/b is expected.
-A phase of its own for each c aliases: the draws of one global batch are then no run.
+A separate phase for each c would alias: the draws of a global batch would not be one run.
 
 With `unit: batch` one draw serves a whole global batch: batch J takes draw m = ⌊J/K⌋ of the sequence of k = J mod K.
 Every slot is then a run of one sequence (off by less than β batches), and the K batches of one m are within 4.6 of K
 shares in sweeps.
 
-The even sequence of `draw: even`: every source as regularly spaced as its share allows.
-
-The sources are the leaves of a binary tree (Huffman's: the two smallest shares join first). Each node deals what
-comes to it to its two children by the most even two-way sequence there is: of its first x draws ⌊x·q + φ⌋ go left.
+`EvenSequence` is the even sequence of `draw: even`: every source as regularly spaced as its share allows. The sources
+are the leaves of a binary tree (Huffman's: the two smallest shares join first). Each node deals its draws to its two
+children by the most even two-way sequence: of its first x draws ⌊x·q + φ⌋ go left.
 
           1            x:        0 1 2 3 4 5 6 7 8 9 …
         ⅖/ \⅗          root:     B A B A B B A B A B        q = ⅖
@@ -35,7 +34,7 @@ from x to y, a node sends ⌊y·q + φ⌋ - ⌊x·q + φ⌋ to the left, which i
 nodes of shares p₁, p₂, … (the root left out) is off by less than β = 1 + p/p₁ + p/p₂ + …: by its parent's own split, by
 what the parent gets too much or too few of, times the leaf's part of it, and so on. Huffman joins two nodes before any
 that is smaller than either, so the sibling of p₁ is no smaller than p or its sibling: p₂ > 2p, likewise p₃ > 2p₁, and
-β < 1 + (1 + ½ + ¼ + …) + (½ + ¼ + …) = 4 whatever the number of sources (in sweeps: 2.0 from the beginning, 2.4 in any
+β < 1 + (1 + ½ + ¼ + …) + (½ + ¼ + …) = 4 whatever the number of sources (in sweeps: 2.0 from the start, 2.4 in any
 run). Merging the due times j/p of all sources instead is off by half the number of sources, where many
 small ones fall due together; a Kronecker sequence by the golden ratio drifts to 4.7 in 10⁷ draws.
 """
@@ -135,8 +134,8 @@ class Draws:
         per_slot: b, the samples a slot gives to one global batch (1 without `batch`).
         kind: `even`, `random` or `round_robin`.
         unit: `sample`, or `batch`: all samples of a global batch come from one source.
-        start: the global batch J at which these draws begin; even draws and turns begin anew there.
-        offset: where in their sequence even draws and turns begin.
+        start: the global batch J at which these draws start; even draws and turns start over there.
+        offset: where in their sequence even draws and turns start.
     """
 
     def __init__(
@@ -162,7 +161,7 @@ class Draws:
         self.sources = len(drawn)
         """How many sources have a share above 0."""
         self.block = max(1024, min(128 * len(drawn), 16384))
-        """Draws worth computing at a time: numpy's cost per call and source is then small beside them."""
+        """Draws worth computing at a time: numpy's cost per call and source is then small."""
         self._drawn = np.array(drawn, dtype=np.intp)
         self._all = len(drawn) == len(shares)
         bounds, total = [], Fraction(0)
@@ -175,7 +174,7 @@ class Draws:
     def sequence(self, rank: int, worker: int, start: int, count: int) -> IntArray:
         """Sources (indices) of the draws start..start+count-1 of slot (rank, worker), shape (count,).
 
-        The slot's draws are counted from batch 0 of the run, at which these draws must begin too.
+        The slot's draws are counted from batch 0 of the run, where these draws must start too.
         """
         return self._named(self._sequence(rank, worker, start, count))
 
@@ -206,8 +205,8 @@ class Draws:
             return np.zeros(count, dtype=np.intp)
         if self.kind == "random":
             return self._pick(random64_array(key64(self.seed, "draw", rank, worker), start, count))
-        begun, worker = self._since_start(worker)
-        position = start - begun * self.per_slot + rank * self.per_slot + self.offset
+        first_batch, worker = self._since_start(worker)
+        position = start - first_batch * self.per_slot + rank * self.per_slot + self.offset
         if self.kind == "round_robin":
             return self._turns(position + worker, count)
         return self._even.take(worker, position, count)
@@ -222,19 +221,19 @@ class Draws:
             return self._pick(
                 mix64_array(arithmetic(self._batch_key + counter * GOLDEN, k_of * GOLDEN, count))
             )
-        begun, worker = self._since_start(worker)
-        position = first - begun + self.offset
+        first_batch, worker = self._since_start(worker)
+        position = first - first_batch + self.offset
         if self.kind == "round_robin":
             return self._turns(position + worker, count)
         return self._even.take(worker, position, count)
 
     def _since_start(self, worker: int) -> tuple[int, int]:
-        """(m₀, k'): the first batch m of canonical worker k since the start, and its place behind the start.
+        """(m₀, k'): the first batch m of canonical worker k since the start, and its place after the start.
 
-        Counted from the start, batch J is the batch (m - m₀)·K + k', so that draws begin as if it were J = 0.
+        Counted from the start, batch J is the batch (m - m₀)·K + k', so draws start as if it were J = 0.
         """
-        begun = -((worker - self.start) // self.topology.workers)
-        return begun, begun * self.topology.workers + worker - self.start
+        first = -((worker - self.start) // self.topology.workers)
+        return first, first * self.topology.workers + worker - self.start
 
     def _turns(self, position: int, count: int) -> IntArray:
         turns: IntArray = ((position + np.arange(count)) % self.sources).astype(np.intp)
@@ -248,7 +247,7 @@ class ScheduledDraws:
     """The draws of every slot where shares change: those of each segment's `Draws`, one after the other.
 
     Args:
-        parts: one for each segment, the first beginning at batch 0.
+        parts: one for each segment, the first one starting at batch 0.
     """
 
     def __init__(self, parts: Sequence[Draws]) -> None:

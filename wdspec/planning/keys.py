@@ -27,18 +27,18 @@ def key64(*parts: int | str) -> int:
     Args:
         parts: integers of any size and texts, e.g. ``key64(seed, "order", "archive", 3)``.
     """
-    return int.from_bytes(_hashed(parts).digest(), "little")
+    return int.from_bytes(_hash(parts).digest(), "little")
 
 
 def keys64(*parts: int | str, last: Iterable[int]) -> UInt64Array:
-    """`key64` of the parts and each of the integers behind them, shape (how many,)."""
-    begun = _hashed(parts)
-    keys = b"".join(_hashed([each], begun.copy()).digest() for each in last)
+    """`key64` of the parts followed by each of the integers, shape (number of integers,)."""
+    start = _hash(parts)
+    keys = b"".join(_hash([each], start.copy()).digest() for each in last)
     return np.frombuffer(keys, "<u8").astype(np.uint64)
 
 
-def _hashed(parts: Iterable[int | str], begun: hashlib.blake2b | None = None) -> hashlib.blake2b:
-    digest = hashlib.blake2b(digest_size=8) if begun is None else begun
+def _hash(parts: Iterable[int | str], start: hashlib.blake2b | None = None) -> hashlib.blake2b:
+    digest = hashlib.blake2b(digest_size=8) if start is None else start
     for part in parts:
         data = repr(part).encode("utf-8", "surrogatepass")
         digest.update(b"%d:" % len(data) + data)

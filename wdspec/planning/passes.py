@@ -6,7 +6,7 @@
 With M samples and global batches of G = N·b there are E = ⌈M/G⌉ batches (`pad`: the positions from M on hold
 padding) or ⌊M/G⌋ (`drop`: the positions from E·G on are not read). Batch j comes from the slots (c, j mod K), so
 slot (c, k) owns the b·⌈(E-k)/K⌉ positions of its batches. Nothing that happens to a sample moves another one:
-a sample that is lost leaves its position empty.
+a lost sample leaves its position empty.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from wdspec.planning.topology import Topology
 
 LARGE = 4096
 MOST_PADDED = 10
-"""A batch of more than `LARGE` samples a rank is not padded to more than so many times the samples of the pass: each
-one that is padding takes the memory of a sample once it is collated."""
+"""A batch of more than `LARGE` samples a rank is padded to at most this many times the samples of the pass: collated,
+padding takes as much memory as samples."""
 
 
 class ShardCount(NamedTuple):
     """What counting one shard found."""
 
     samples: int
-    """Positions it takes up; the samples among them that are damaged are in `lost`."""
+    """Positions it takes up, damaged samples (`lost`) included."""
     marks: tuple[tuple[int, int], ...] = ()
-    """(index, byte offset in the uncompressed shard) of some samples, ascending: reading may begin there."""
+    """(index, byte offset in the uncompressed shard) of some samples, ascending: reading may start there."""
     lost: frozenset[int] = frozenset()
     """Indices of damaged samples."""
 
@@ -44,7 +44,7 @@ class SourceCount:
     """The samples of one source, shard after shard in the order in which a pass reads them (its turns)."""
 
     ends: array[int]
-    """Samples of the shards up to and with that of each turn."""
+    """For each turn, the samples of its shard and all before it."""
     marks: Mapping[int, tuple[tuple[int, int], ...]]
     """By turn, where there are any."""
     lost: Mapping[int, frozenset[int]]
@@ -82,7 +82,7 @@ class SourceCount:
         return self.ends[turn - 1] if turn else 0
 
     def mark(self, turn: int, index: int) -> tuple[int, int]:
-        """(index, byte offset) of the last known place in a turn's shard that is not behind a sample."""
+        """(index, byte offset) of the last known place in a turn's shard that is not after a sample."""
         marks = self.marks.get(turn, ())
         at = bisect_right(marks, (index, 1 << 63))
         return marks[at - 1] if at else (0, 0)
@@ -134,7 +134,7 @@ class Pass:
 
 
 def pass_order(seed: int, source: str, shards: int, kind: str) -> ShardOrder:
-    """The order in which a pass reads the shards of a source: turn by turn, by whoever's turn it is."""
+    """The order in which a pass reads the shards of a source: turn by turn, whichever slot reads them."""
     return ShardOrder(seed, source, shards, 1, kind)
 
 
@@ -150,7 +150,7 @@ def plan_pass(
     Args:
         per_slot: b, samples that a slot gives to a batch.
         remainder: `pad` or `drop`: what becomes of the samples after the last whole global batch.
-        limit: the pass ends after so many samples.
+        limit: the most samples of the pass.
 
     Raises:
         UsageError: there are no samples, or with `drop` fewer than one global batch, or a large batch of hardly more

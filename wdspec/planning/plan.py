@@ -34,7 +34,7 @@ class Batching:
     batched: bool
     """False: the pipeline yields samples, one a canonical rank and step."""
     accumulated: bool = False
-    """Whether a rank gets the samples of each of its canonical ranks as a batch of their own."""
+    """Whether a rank gets the samples of each of its canonical ranks as a separate batch."""
 
     @property
     def shared(self) -> int:

@@ -4,7 +4,7 @@
     slots:     0 1 2 3 0 1 | 2 3 0 1 …      (seed, source, p); slot s takes the entries s, s+S, s+2S, …
 
 Every entry is dealt exactly once, so no shard of a pass is read twice or missed, whatever n and S are.
-The slots take turns in another order in each pass of `sequential`, or a slot would read the same shards for ever. With
+In each pass of `sequential` the slots take turns in another order, or a slot would read the same shards forever. With
 fewer shards than slots each shard counts as f = ⌈S/n⌉ *virtual shards*: the samples whose index in the
 shard is ≡ r (mod f). So no two slots ever read the same samples at the same time.
 
@@ -120,11 +120,11 @@ class ShardOrder:
         return turn if self._number(slot, turn) < end else turn - 1
 
     def passes_at(self, slot: int, turn: int) -> int:
-        """The pass that the slot's turn belongs to; with replacement all are of one, since nothing is complete."""
+        """The pass that the slot's turn belongs to; with replacement there is only one, as it never completes."""
         return 0 if self.kind == "resampled" else self._number(slot, turn) // self.per_pass
 
     def _number(self, slot: int, turn: int) -> int:
-        """The entry that the slot takes at a turn: in each round all slots take the next entries, one each."""
+        """The entry that the slot takes at a turn: in each round, the slots take the next entries, one each."""
         begin = turn * self.slots
         if self.kind == "sequential" and begin >= self.per_pass:
             # Any regular change could fall in step with the slots.

@@ -1,27 +1,27 @@
-"""Effective shares: what the YAML says of each source, multiplied out over nested mixes, as exact fractions.
+"""Shares: what the YAML says of each source, multiplied out over nested mixes, as exact fractions.
 
-Shares that change: `mix.schedule` as segments of the stream, each with even draws of its own.
+Shares that change (`mix.schedule`, or `set_shares` at run time) are segments of the stream, each with its even draws:
 
     at: 0          at: 1000                 at: 5000          global samples
-    |──────────────|────────────────────────|─────────        a segment begins at the first global batch at or
-    J: 0 1 2 … 15  16 17 …              78  79 …              behind its `at` (here with batches of 64)
+    |──────────────|────────────────────────|─────────        a segment starts at the first global batch at or
+    J: 0 1 2 … 15  16 17 …              78  79 …              after its `at` (here with batches of 64)
 
 With `ramp: linear` the stretch before a step is cut into `RAMP_PARTS` segments, each with the shares of its middle:
 
     at: 0 {a: 1}                            at: 4000 {a: 0, ramp: linear}
     |─ 31/32 ─|─ 29/32 ─|─ … ─|─ 1/32 ──────|─ 0 ────         share of a, here with 16 parts
 
-The even sequences of a segment begin at its first batch as if that were batch 0, so realised shares are as exact
+The even sequences of a segment start at its first batch as if that were batch 0, so realised shares are as exact
 within each segment as over a whole run. Which segment a batch lies in depends on J alone.
 
-Shares that a training loop sets while it runs: segments like those of `mix.schedule`, begun where it says.
+Shares that a training loop sets at run time are segments that start where it sets them:
 
     set at J = 40: {a: 1, b: 3}       set at J = 90: {a: 2, b: 1}
-    ──── spec's ────|──────────────────|────────────────────        what a state at J ≥ 90 has to say is the last one
+    ──── spec's ────|──────────────────|────────────────────        a state at J ≥ 90 only needs the last one
 
-Draws of a segment are counted from its first batch, so the segments before that where a run stands have no say any
-more. Unlike those of a schedule, segments may be one batch long; so each begins elsewhere in its even sequence, drawn
-from a key of its start: a share that one batch has less than a sample of is then right on average.
+Draws of a segment are counted from its first batch, so earlier segments no longer matter. Unlike those of a schedule,
+these segments may be one batch long. So each starts at another place of its even sequence, drawn from a key of its
+start: a share of less than one sample per batch is then right on average.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def effective_shares(
     together. Probabilities, which may miss 1 by 1e-6, are normalised too.
 
     Args:
-        given: the shares of this list by name, normalised, instead of what its sources say; one that is not
-            named has none.
+        given: the shares of this list by name, normalised, instead of those its sources state; a source that is
+            not named has none.
 
     Raises:
         UsageError: all shares are 0, or `mix.by` is `samples` or `bytes` and not known of a source, or `temperature`
@@ -137,14 +137,14 @@ _Steps = list[tuple[int, dict[str, Fraction]]]
 
 @dataclass(frozen=True)
 class ScheduleSegment:
-    """A part of the stream with shares of its own; it ends where the next one begins."""
+    """A part of the stream with constant shares; it ends where the next one starts."""
 
     start: int
     """J of its first global batch."""
     shares: tuple[Fraction, ...]
     """Effective shares, one for each source of the plan, summing to 1; some may be 0."""
     offset: int = 0
-    """Where in their sequence its even draws begin."""
+    """Where in their sequence its even draws start."""
 
 
 def scheduled_shares(spec: Spec, shard_count: Sizer) -> list[tuple[int, dict[str, Fraction]]]:
@@ -188,7 +188,7 @@ def largest_shares(spec: Spec, shard_count: Sizer) -> dict[str, Fraction]:
 def starting_batches(
     steps: Sequence[tuple[int, dict[str, Fraction]]], global_size: int
 ) -> dict[int, dict[str, Fraction]]:
-    """J of the first global batch at or behind each step -> its shares; of steps with one J the last.
+    """J of the first global batch at or after each step -> its shares; of steps with the same J the last.
 
     Args:
         steps: (at in global samples, share by leaf) from `scheduled_shares`, ascending.
@@ -203,7 +203,7 @@ class LiveShares(NamedTuple):
     start: int
     """J of the first batch that is drawn by them."""
     shares: Mapping[str, float]
-    """By name of the top list, as they were given; one that is not named has none."""
+    """By name of the top list, as given; a source that is not named has none."""
 
 
 def checked_shares(spec: Spec, shares: Any) -> dict[str, float]:
@@ -265,14 +265,14 @@ def live_segments(
     return tuple(segments)
 
 
-def still_said(live: Sequence[LiveShares], batch: int) -> tuple[LiveShares, ...]:
-    """Of ascending ones those that matter from batch J on."""
+def current_shares(live: Sequence[LiveShares], batch: int) -> tuple[LiveShares, ...]:
+    """Those that matter from batch J on; all ascend."""
     over = sum(each.start <= batch for each in live)
     return tuple(live[max(0, over - 1) :])
 
 
 def shares_as_text(live: Sequence[LiveShares]) -> str:
-    """Shares that were set as JSON text; the same for the same."""
+    """Shares that were set, as JSON text; equal shares give equal texts."""
     return json.dumps([[start, dict(sorted(shares.items()))] for start, shares in live])
 
 
@@ -280,7 +280,7 @@ def shares_from_text(text: str) -> tuple[LiveShares, ...]:
     """The inverse of `shares_as_text`.
 
     Raises:
-        ValueError: this is no such text.
+        ValueError: the text is not that of shares.
     """
     live = tuple(LiveShares(start, {**shares}) for start, shares in json.loads(text))
     starts = [each.start for each in live]

@@ -1,4 +1,4 @@
-"""How far one slot has read one source, and its layout in bytes. Counters only; no samples."""
+"""How far one slot has read one source, as counters, and their layout in bytes; no samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wdspec.planning.delays import Delays, ReleaseOrder, Stretch
 _LAYOUT = struct.Struct("<6q")
 _LAST = struct.Struct("<q")
 _LAST_AT = 2 * 8
-"""Where `last` lies."""
+"""Offset of `last`."""
 _TRIPLE = struct.Struct("<3q")
 SIZE = _LAYOUT.size
 """Bytes of one packed `StreamState` without lanes and stretches."""
@@ -22,28 +22,28 @@ SIZE = _LAYOUT.size
 Columns = npt.NDArray[np.int64]
 
 Lane = tuple[int, int, int]
-"""(turn, offset, sample) of an open shard: the slot's turn (`ShardOrder.entry`) that it is, the byte offset in the
-uncompressed shard of its next sample (0 is the shard's start), and that sample's index in the shard."""
+"""(turn, offset, sample) of an open shard: its turn in the slot (`ShardOrder.entry`), the byte offset of its next
+sample in the uncompressed shard (0 is the shard's start), and that sample's index in the shard."""
 
 
 class StreamState(NamedTuple):
-    """Where a slot stands in a source: what was read and did not come out yet is read again from here."""
+    """Where a slot is in a source: what was read and did not come out yet is read again from here."""
 
     turn: int = 0
-    """The slot's next turn to begin."""
+    """The slot's next turn to start."""
     ordinal: int = 0
-    """Raw samples the slot read from the source before this place; all of them came out, or were dropped."""
+    """Raw samples the slot read from the source before this point; all of them came out, or were dropped."""
     last: int = -1
     """Ordinal of the sample that came out last; -1: none of this pass, or all in the order of reading."""
     end: int = 0
-    """Ordinal at which the slot's pass ends, once it was read to its end and the rest of it comes out; else 0."""
+    """Ordinal at which the slot's pass ends, once it was read to its end and the rest comes out; else 0."""
     lanes: tuple[Lane, ...] = ()
-    """The shards under way, the one that is read next first."""
+    """The open shards, the one that is read next first."""
     stretches: tuple[Stretch, ...] = ()
-    """Where samples go by other numbers than the plan's, as they were begun, the last one out among them; ascending."""
+    """Where samples follow other numbers than the plan's, those they started with; ascending."""
 
     def given(self, slot: int, delays: Delays) -> int:
-        """Samples of the source that the slot has given, or left out."""
+        """Samples of the source that the slot has yielded, or left out."""
         out = ReleaseOrder(delays, delays.key(slot), self.ordinal, self.last, self.stretches).out
         return self.ordinal + sum(not self.end or ordinal < self.end for ordinal in out)
 
@@ -55,15 +55,15 @@ class StreamState(NamedTuple):
             numbers: the first five `numbers` of each slot, shape (slots, 5).
 
         Raises:
-            ValueError: no slot can stand there.
+            ValueError: no slot can be there.
         """
-        ordinal, told, end = numbers[:, 1], numbers[:, 2], numbers[:, 3]
-        last = np.where(told % 2, ordinal - (told + 1) // 2, ordinal + told // 2 - 1)
+        ordinal, coded, end = numbers[:, 1], numbers[:, 2], numbers[:, 3]
+        last = np.where(coded % 2, ordinal - (coded + 1) // 2, ordinal + coded // 2 - 1)
         ends = np.where(end, ordinal + end - 1, 0)
-        (held,) = np.nonzero(told)
+        (held,) = np.nonzero(coded)
         if len(held):
             ordinal = ordinal.copy()
-            ordinal[held] += delays.out_behind(
+            ordinal[held] += delays.count_out(
                 [slots[at] for at in held.tolist()], ordinal[held], last[held], ends[held]
             )
         return ordinal
@@ -76,17 +76,17 @@ class StreamState(NamedTuple):
     @classmethod
     def unpack(cls, data: bytes) -> StreamState:
         """The inverse of `pack`."""
-        (state,) = _unpacked(data)
+        (state,) = _unpack_all(data)
         return state
 
     def numbers(self) -> list[int]:
-        """The state as JSON has it: turn, ordinal, last, end, how many lanes; three numbers of each lane and stretch.
+        """The state as JSON has it: turn, ordinal, last, end, number of lanes; three numbers for each lane and stretch.
 
-        Numbers stay small: turns of lanes count back from `turn`, `last` from `ordinal`, behind (2, 4, …) or before it
-        (1, 3, …), and `end` from `ordinal`, 1 for the same; 0 stands for none.
+        Numbers stay small: turns of lanes count back from `turn`, `last` from `ordinal`, after it (2, 4, …) or before
+        it (1, 3, …), and `end` from `ordinal`, 1 for the same; 0 means none.
         """
-        behind = self.last - self.ordinal
-        last = 0 if self.last < 0 else 2 * behind + 2 if behind >= 0 else -2 * behind - 1
+        after = self.last - self.ordinal
+        last = 0 if self.last < 0 else 2 * after + 2 if after >= 0 else -2 * after - 1
         lanes = ((self.turn - turn, offset, sample) for turn, offset, sample in self.lanes)
         lists = (number for each in (*lanes, *self.stretches) for number in each)
         return [
@@ -103,7 +103,7 @@ class StreamState(NamedTuple):
         """The inverse of `numbers`.
 
         Raises:
-            ValueError: these are no numbers of a state.
+            ValueError: these are not the numbers of a state.
         """
         if not all(type(number) is int and 0 <= number < 1 << 63 for number in numbers) or len(numbers) < 5:
             raise ValueError(f"{str(numbers)[:60]} is no place in a source")
@@ -120,32 +120,32 @@ class StreamState(NamedTuple):
             tuple(Stretch(*each) for each in triples[lanes:]),
         )
 
-    def goes_on(self, slot: int, delays: Delays, lanes: int) -> StreamState:
-        """The state for a plan with other delays or lanes: what was begun by these here goes on by them.
+    def for_plan_with_other_sizes(self, slot: int, delays: Delays, lanes: int) -> StreamState:
+        """The state for a plan with other delays or lanes: what started with the given ones finishes with them.
 
-        The new ones hold from the first sample on that could not have come out yet, so none is lost or repeated.
+        The new ones apply from the first sample on that could not have come out yet, so none is lost or repeated.
         """
         if self.last < 0:
             if not any(offset or sample for _, offset, sample in self.lanes):  # none was read
                 return StreamState(min((lane[0] for lane in self.lanes), default=self.turn), self.ordinal)
             return self._replace(stretches=())
-        until = delays.goes_on_at(delays.key(slot), self.last, self.stretches)
-        if until <= self.ordinal:  # nothing is under way
+        until = delays.next_free(delays.key(slot), self.last, self.stretches)
+        if until <= self.ordinal:  # nothing is in progress
             return self._replace(last=-1, stretches=())
         kept = [stretch for stretch in self.stretches if stretch.until < until]
-        under_way = (
+        in_progress = (
             self.stretches[len(kept)] if len(kept) < len(self.stretches) else Stretch(0, delays.size, lanes)
         )
-        return self._replace(stretches=(*kept, under_way._replace(until=until)))
+        return self._replace(stretches=(*kept, in_progress._replace(until=until)))
 
-    def begun_anew(self) -> StreamState:
-        """The state for a source that is read in another way: at the start of the first shard under way."""
+    def restarted(self) -> StreamState:
+        """The state for a source that is read in another way: at the start of the first open shard."""
         turn = min((lane[0] for lane in self.lanes), default=self.turn)
         return StreamState(turn, max(self.ordinal, self.last + 1))
 
 
 def write_last(packed: bytearray, last: int) -> None:
-    """Moves a packed state on to the next sample that came out: all that changes from sample to sample."""
+    """Advance a packed state to the next sample that came out: all that changes from sample to sample."""
     _LAST.pack_into(packed, _LAST_AT, last)
 
 
@@ -156,15 +156,15 @@ def pack_slot(states: list[StreamState]) -> bytes:
 
 def unpack_slot(data: bytes) -> list[StreamState]:
     """The inverse of `pack_slot`."""
-    return list(_unpacked(data))
+    return list(_unpack_all(data))
 
 
-def _unpacked(data: bytes) -> Iterator[StreamState]:
+def _unpack_all(data: bytes) -> Iterator[StreamState]:
     at = 0
     while at < len(data):
         turn, ordinal, last, end, lanes, stretches = _LAYOUT.unpack_from(data, at)
         at += SIZE
-        begun, at = at, at + (lanes + stretches) * _TRIPLE.size
-        triples = list(_TRIPLE.iter_unpack(data[begun:at]))
+        start, at = at, at + (lanes + stretches) * _TRIPLE.size
+        triples = list(_TRIPLE.iter_unpack(data[start:at]))
         rest = tuple(Stretch(*each) for each in triples[lanes:])
         yield StreamState(turn, ordinal, last, end, tuple(triples[:lanes]), rest)

@@ -3,11 +3,11 @@
     turns of the slot:   0 1 2 3 4 | 5 …       pass ends at |, here with 3 lanes
 
     lanes:   0 ────────┐ 3 ─────── ·           a lane whose shard ends takes the next turn; at the end of the pass
-             1 ──┐ 2 ──── 4 ──┐ ·              it is given up, the others are read to their ends, and the next pass
-             …                                 begins with all lanes anew
+             1 ──┐ 2 ──── 4 ──┐ ·              it closes, the others are read to their ends, and the next pass
+             …                                 starts with all lanes again
 
 So every shard of a pass is read exactly once, and no sample comes twice before the pass of the slot is over. What a
-lane reads depends on the shards alone; a position is where each lane stands, and the next turn.
+lane reads depends on the shards alone; a position is where each lane is, and the next turn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from wdspec.read.shard import Piece
 from wdspec.read.transform import LiveSource
 
 EXPECTED = 2
-"""Shards beyond those being read that may be fetched meanwhile, at least."""
+"""Shards after those being read that may be fetched meanwhile, at least."""
 
 
 class Lanes:
@@ -34,10 +34,10 @@ class Lanes:
     Args:
         source: the source.
         slot: number of the slot.
-        turn: the next turn to begin.
-        positions: of the lanes under way, the one that is read next first.
+        turn: the next turn to start.
+        positions: of the lanes in progress, the one that is read next first.
         width: how many lanes to read.
-        ended: called with each turn that began here and ends, and whether it gave nothing at all; may raise.
+        on_end: called with each turn that started here and ends, and whether it had no samples at all; may raise.
     """
 
     def __init__(
@@ -47,37 +47,42 @@ class Lanes:
         turn: int,
         positions: Sequence[Lane],
         width: int,
-        ended: Callable[[int, bool], None],
+        on_end: Callable[[int, bool], None],
     ) -> None:
         self._order, self._shards = source.plan.order, source.plan.shards
         self._slot = slot
         self._open_shard = source.parts.open
         self._ahead = source.parts.open.ahead()
         self._budget = source.budget
-        self._ended = ended
+        self._on_end = on_end
         self._turn, self._width = turn, width
         self._pass = self._order.passes_at(slot, positions[0][0] if positions else turn)
         self._lanes = [_OpenLane(*position, is_new=False) for position in positions]
         """The one that is read next first."""
         self._run: Callable[[], Any | None] | None = None
-        """The next sample of the lane whose turn it is, after those of `run` that were read; None at its end."""
+        """The next sample of the lane that is next, after those of `run` that were read; None at its end."""
         self.widen(width)
 
     @property
+    def next_turn(self) -> int:
+        """The slot's next turn to start."""
+        return self._turn
+
+    @property
     def position(self) -> tuple[int, tuple[Lane, ...]]:
-        """The next turn to begin, and where the lanes under way stand, the one that is read next first."""
+        """The next turn to start, and where the lanes in progress are, the one that is read next first."""
         return self._turn, tuple(lane.position for lane in self._lanes)
 
     def widen(self, width: int) -> None:
-        """Reads so many shards in turn from here on; lanes that are too many end with their shards."""
+        """Read `width` shards in turn from here on; surplus lanes end with their shards."""
         self._width, self._run = width, None
         while len(self._lanes) < width and self._has_turns:
             self._lanes.append(self._new_lane())
 
     def read(self, most: int) -> list[Any]:
-        """The next raw samples, fewer than asked for only at the end of the slot's pass.
+        """The next raw samples, fewer than `most` only at the end of the slot's pass.
 
-        Each lane is read for its share in one go, which is faster, and what they give is put in turn.
+        Each lane is read for its share in one go, which is faster, and the results are interleaved.
         """
         taken: list[Any] = []
         while len(taken) < most and self._lanes:
@@ -97,14 +102,14 @@ class Lanes:
         return self._lanes[0].samples if len(self._lanes) == 1 else iter(self._run, None)
 
     def note_read(self, count: int) -> None:
-        """Says how many samples of the last run were read since it was asked for, or since this was called."""
+        """Note how many samples of the last run were read since it was returned, or since the last call."""
         width = len(self._lanes)
         for place, lane in enumerate(self._lanes):
-            lane.given += len(range(place, count, width))
+            lane.taken += len(range(place, count, width))
         self._rotate(count)
 
     def end_run(self) -> None:
-        """Says that the run has ended, and with it a shard."""
+        """Note that the run has ended, and with it a shard."""
         self._run = None
         if not self._replace(0):
             del self._lanes[0]
@@ -115,7 +120,7 @@ class Lanes:
                 self._open_lane(lane)
 
     def _in_turn(self, most: int) -> list[Any]:
-        """The next samples, fewer if lanes are given up."""
+        """The next samples, fewer if lanes close."""
         self._open_all()
         width = len(self._lanes)
         taken: list[Any] = [None] * most
@@ -123,61 +128,61 @@ class Lanes:
         """Places in `taken` at which a lane was found at its end; they are filled in that order."""
         for place in range(width):
             self._take(place, place, taken, width, ended)
-        given_up: list[int] = []
+        closed: list[int] = []
         while ended:
             at = heappop(ended)
             place = at % width
-            if self._replace(place, len(given_up)):
+            if self._replace(place, len(closed)):
                 self._take(place, at, taken, width, ended)
             else:
-                given_up.append(place)
-        if not given_up:
+                closed.append(place)
+        if not closed:
             self._rotate(most)
             return taken
         order = [
-            place for place in (*range(most % width, width), *range(most % width)) if place not in given_up
+            place for place in (*range(most % width, width), *range(most % width)) if place not in closed
         ]
         self._lanes = [self._lanes[place] for place in order]
         return [raw for raw in taken if raw is not None]
 
     def _take(self, place: int, at: int, taken: list[Any], width: int, ended: list[int]) -> None:
-        """Puts the samples of a lane into `taken` from a place on, one in `width`."""
+        """Put the samples of a lane into `taken` from a place on, at every `width`-th place."""
         lane = self._lanes[place]
         if lane.shard is None:
             self._open_lane(lane)
         wanted = len(range(at, len(taken), width))
         found = list(islice(lane.samples, wanted))
-        lane.given += len(found)
+        lane.taken += len(found)
         stop = at + len(found) * width
         taken[at:stop:width] = found
         if len(found) < wanted:
             heappush(ended, stop)
 
-    def _replace(self, place: int, given_up: int = 0) -> bool:
-        """Ends a lane: the next turn takes its place, if there is one; else the caller gives the place up.
+    def _replace(self, place: int, closed: int = 0) -> bool:
+        """End a lane; whether the next turn took its place. Else the caller removes the place.
 
         Args:
             place: of the lane.
-            given_up: places that the caller has given up and not removed yet.
+            closed: places that the caller has still to remove.
         """
         lane = self._lanes[place]
         assert lane.shard is not None, "what was never opened cannot have ended"
         lane.shard.close()
-        goes_on = len(self._lanes) - given_up <= self._width and self._has_turns
-        if goes_on:
+        is_replaced = len(self._lanes) - closed <= self._width and self._has_turns
+        if is_replaced:
             self._lanes[place] = self._new_lane()
-        if lane.is_new:  # others may have given samples before the state that this goes on from
-            self._ended(lane.turn, not lane.given)
-        return goes_on
+        if lane.is_new:  # others may have yielded samples before the state that this resumes from
+            self._on_end(lane.turn, not lane.taken)
+        return is_replaced
 
     def begin_pass(self, width: int) -> None:
-        """Goes on with the next pass, where this one has ended, and reads so many shards in turn."""
+        """Continue with the next pass, after this one has ended, and read `width` shards in turn."""
         self._budget.passes += 1
         self._pass = self._order.passes_at(self._slot, self._turn)
         self.widen(width)
 
     def close(self) -> None:
-        """Closes the open shards."""
+        """Close the open shards."""
         self._ahead.close()
         for lane in self._lanes:
             if lane.shard is not None:
@@ -185,11 +190,11 @@ class Lanes:
 
     @property
     def _has_turns(self) -> bool:
-        """Whether the pass has turns that nobody began."""
+        """Whether the pass has turns that were not started."""
         return self._order.passes_at(self._slot, self._turn) == self._pass
 
     def _rotate(self, count: int) -> None:
-        """Makes the lane that is read next, so many samples on, the first one."""
+        """Make the lane that is read next, `count` samples later, the first one."""
         at = count % len(self._lanes) if self._lanes else 0
         self._lanes = self._lanes[at:] + self._lanes[:at]
 
@@ -215,7 +220,7 @@ class Lanes:
         except ShardError as error:
             self._budget(error, "shard", url=shard.text)
             opened = _NoSamples(io.BytesIO())
-        # Shards of one length end together, so that as many as there are lanes may be wanted at once.
+        # Shards of equal length end together, so that one for each lane may be needed at once.
         self._ahead.expect(
             self._shards[self._order.entry(self._slot, self._turn + n).shard]
             for n in range(max(EXPECTED, self._width))
@@ -231,13 +236,13 @@ class Lanes:
 class _OpenLane:
     """One of the shards read in turn, opened or about to be."""
 
-    __slots__ = ("given", "is_new", "offset", "sample", "samples", "shard", "turn")
+    __slots__ = ("is_new", "offset", "sample", "samples", "shard", "taken", "turn")
 
     def __init__(self, turn: int, offset: int = 0, sample: int = 0, is_new: bool = True) -> None:
         self.turn, self.offset, self.sample = turn, offset, sample
         self.is_new = is_new
-        """Whether it began here, and not before the state that this goes on from."""
-        self.given = 0
+        """Whether it started here, and not before the state that this resumes from."""
+        self.taken = 0
         """Samples read from it."""
         self.shard: RawSamples | None = None
         self.samples: Iterator[Any] = iter(())

@@ -16,98 +16,101 @@ from wdspec.read.transform import LiveSource, Sample, build_skipping
 log = logging.getLogger("wdspec")
 
 FIRST = 16
-"""Samples read before the first ones are given; then twice as many at a time, up to a block."""
+"""Samples read before the first ones are yielded; then twice as many at a time, up to a block."""
 PATIENCE = 64
-"""Shards without a sample after which a warning says so; the error waits until all were tried."""
+"""Shards without a sample after which a warning is logged; the error waits until all were tried."""
+
+
+class RestartPoint(NamedTuple):
+    """A place from which reading can start again."""
+
+    ordinal: int
+    """Of the first raw sample that is read from there."""
+    turn: int
+    lanes: tuple[Lane, ...]
+    ends_pass: bool = False
+    """Whether a pass of the slot has ended there."""
 
 
 class SourceStream:
     """The samples of one source in the order of one slot.
 
-    Iterating gives finished samples forever. `state` describes the point after the last sample given; a stream
-    built from it gives the same rest. Samples that were read and had not come out are read again.
+    Iterating yields finished samples forever. `state` is the state after the last sample yielded; a stream built from
+    it yields the same rest. Samples that were read and not yielded yet are read again.
     """
 
     def __init__(self, source: LiveSource, slot: int, state: StreamState) -> None:
         plan = source.plan
-        self._plan, self._slot, self._budget = plan, slot, source.budget
+        self._source, self._plan = source, plan
         self._delays, self._key = plan.delays, plan.delays.key(slot)
-        self._finish = self._process = source.process(slot)
-        self._source = source
+        self._process = self._finish = source.process(slot)
         self._stretches = state.stretches
         width = next((each.lanes for each in state.stretches if each.until > state.ordinal), plan.interleave)
+        self._watch = _EmptyPassWatch(source, slot)
         self._lanes = Lanes(source, slot, state.turn, state.lanes, width, self._note_ended)
         self._read = state.ordinal
         """Raw samples read: the ordinal of the next one."""
         self._noted = self._read
-        """How many of them, where they come in order, the lanes were told of."""
+        """How many of them the lanes know of, where samples are yielded in the order of reading."""
         self._last, self._end = state.last, state.end
-        self._held: dict[int, Any] = {}
-        """The raw samples that did not come out yet, by ordinal, ascending."""
-        self._marks = deque([_Mark(state.ordinal, *self._lanes.position)])
-        """Where to begin to read again, ascending; the first one is that for the oldest sample held."""
-        self._packed: tuple[_Mark, bytearray] | None = None
-        self._gave = False
-        """Whether a sample was given since a shard last ended, or one was read again that was given before."""
-        self._fruitful = 0
-        """Turns before this one had begun when a sample was last given, which may have been theirs."""
-        self._ended: deque[tuple[int, int]] = deque()
-        """(ordinal, turn) of the shards that ended since a sample was given: their samples lie before the ordinal."""
-        self._barren: set[tuple[int, int]] = set()
-        """The parts of shards whose samples all came out, or were dropped, since a sample was given."""
+        self._buffer: dict[int, Any] = {}
+        """The raw samples that were not yielded yet, by ordinal, ascending."""
+        self._restarts = deque([RestartPoint(state.ordinal, *self._lanes.position)])
+        """Where reading can start again, ascending; the first one serves the oldest sample in the buffer."""
+        self._packed: tuple[RestartPoint, bytearray] | None = None
 
     @property
     def state(self) -> StreamState:
-        """The state after the last sample given, or dropped."""
+        """The state after the last sample yielded, or dropped."""
         if self._is_ordered:
             self._note_run()
             turn, lanes = self._lanes.position
             return StreamState(turn, self._read, lanes=lanes)
-        mark = self._mark()
-        if mark.ends_pass:
-            return StreamState(mark.turn, mark.ordinal, lanes=mark.lanes)
-        stretches = tuple(each for each in self._stretches if each.until > min(mark.ordinal, self._last))
-        return StreamState(mark.turn, mark.ordinal, self._last, self._end, mark.lanes, stretches)
+        restart = self._find_restart()
+        if restart.ends_pass:
+            return StreamState(restart.turn, restart.ordinal, lanes=restart.lanes)
+        stretches = tuple(each for each in self._stretches if each.until > min(restart.ordinal, self._last))
+        return StreamState(restart.turn, restart.ordinal, self._last, self._end, restart.lanes, stretches)
 
     def pack(self) -> bytes | bytearray:
-        """`state` in bytes, which hold until this is called again."""
+        """`state` in bytes, valid until the next call."""
         if self._is_ordered or self._stretches or self._end:
             return self.state.pack()
-        mark = self._mark()
-        if self._packed is None or self._packed[0] is not mark:
-            self._packed = mark, bytearray(self.state.pack())
-        elif not mark.ends_pass:
+        restart = self._find_restart()
+        if self._packed is None or self._packed[0] is not restart:
+            self._packed = restart, bytearray(self.state.pack())
+        elif not restart.ends_pass:
             write_last(self._packed[1], self._last)
         return self._packed[1]
 
     def __iter__(self) -> Iterator[Sample]:
-        return self._ordered() if self._is_ordered else self._shuffled()
+        return self._iterate_ordered() if self._is_ordered else self._iterate_shuffled()
 
     def set_skipping(self, skipping: bool) -> None:
-        """Whether the samples from here on belong to a step that is skipped, so that they need not be finished."""
+        """Whether the samples from here on belong to a step that is skipped, and need not be finished."""
         self._process = self._finish
         if skipping:
-            self._process = build_skipping(self._finish, self._budget, self._source.parts.chooses)
+            self._process = build_skipping(self._finish, self._source.budget, self._source.parts.chooses)
 
     def close(self) -> None:
-        """Closes the open shards."""
+        """Close the open shards."""
         self._lanes.close()
 
     @property
     def _is_ordered(self) -> bool:
-        """Whether samples come as they are read, and nothing that is held has to come out before."""
+        """Whether samples are yielded in the order of reading, and none in the buffer has to be yielded before."""
         return self._delays.size == 1 and self._last < 0
 
-    def _ordered(self) -> Iterator[Sample]:
-        """Nothing is held: each sample is given as it is read."""
-        lanes = self._lanes
+    def _iterate_ordered(self) -> Iterator[Sample]:
+        """Yield each sample as it is read."""
+        lanes, watch = self._lanes, self._watch
         while True:
             while (run := lanes.run()) is not None:
                 for raw in run:
                     self._read += 1
                     sample = self._process(raw, self._read)
                     if sample is not None:
-                        self._gave = True
+                        watch.has_sample = True
                         yield sample
                 self._note_run()
                 lanes.end_run()
@@ -117,54 +120,54 @@ class SourceStream:
         self._lanes.note_read(self._read - self._noted)
         self._noted = self._read
 
-    def _shuffled(self) -> Iterator[Sample]:
-        """Pass by pass of the slot; the last samples of each come out in the order of their releases."""
-        held, take = self._held, self._held.pop
+    def _iterate_shuffled(self) -> Iterator[Sample]:
+        """Yield pass by pass of the slot; the last samples of each pass in the order of their releases."""
+        buffer, take, watch = self._buffer, self._buffer.pop, self._watch
         while not self._is_ordered:
-            releasing = ReleaseOrder(self._delays, self._key, self._read, self._last, self._stretches)
-            begun = self._read
-            ended = False
+            releases = ReleaseOrder(self._delays, self._key, self._read, self._last, self._stretches)
+            start, ended = self._read, False
             while not ended:
-                wanted = self._block(self._read - begun)
+                wanted = self._plan_read(self._read - start)
                 raws = self._lanes.read(wanted)
                 first, self._read = self._read, self._read + len(raws)
                 ended = len(raws) < wanted
-                held.update(zip(range(first, self._read), raws, strict=True))
+                buffer.update(zip(range(first, self._read), raws, strict=True))
                 raws.clear()
-                if releasing.out:
-                    self._forget(releasing.out, first, ended)
-                self._check_delivers()
-                coming = releasing.upto(self._read)
-                for ordinal in self._with_rest(coming, releasing) if ended else coming:
+                if releases.out:
+                    self._forget(releases.out, first, ended)
+                if not watch.has_sample:
+                    watch.check(next(iter(buffer), self._read))
+                ordinals = releases.upto(self._read)
+                for ordinal in self._with_rest(ordinals, releases) if ended else ordinals:
                     self._last = ordinal
                     sample = self._process(take(ordinal), ordinal + 1)
                     if sample is not None:
-                        self._gave = True
-                        if ended and not held:
+                        watch.has_sample = True
+                        if ended and not buffer:
                             self._end_pass()
                         yield sample
-            if not self._marks[-1].ends_pass:
+            if not self._restarts[-1].ends_pass:
                 self._end_pass()
             self._last, self._end, self._stretches, self._noted = -1, 0, (), self._read
-            self._marks = deque([self._marks[-1]._replace(ends_pass=False)])
-        yield from self._ordered()
+            self._restarts = deque([self._restarts[-1]._replace(ends_pass=False)])
+        yield from self._iterate_ordered()
 
-    def _with_rest(self, coming: list[int], releasing: ReleaseOrder) -> Iterator[int]:
-        """The ordinals that come out now, and then those that do because the pass has ended."""
-        yield from coming
-        rest = releasing.rest(self._read)
+    def _with_rest(self, ordinals: list[int], releases: ReleaseOrder) -> Iterator[int]:
+        """Yield the ordinals that are due, and then those that are because the pass has ended."""
+        yield from ordinals
+        rest = releases.rest(self._read)
         self._end = self._read if rest else 0
         yield from rest
 
     def _end_pass(self) -> None:
-        """All is out: a state made from here on begins with the next pass."""
+        """Note that all samples of the pass were yielded: a state saved from here on starts with the next pass."""
         self._lanes.begin_pass(self._plan.interleave)
-        self._marks = deque([_Mark(self._read, *self._lanes.position, ends_pass=True)])
+        self._restarts = deque([RestartPoint(self._read, *self._lanes.position, ends_pass=True)])
 
-    def _block(self, far: int) -> int:
-        """How many samples to read next, `far` behind where reading began; notes the place, if it is one to begin at.
+    def _plan_read(self, far: int) -> int:
+        """How many samples to read next, `far` after where reading started; notes a restart point if this is one.
 
-        Such places are at multiples of a block, so that states do not depend on where reading began.
+        Restart points are at multiples of a block, so that states do not depend on where reading started.
         """
         block, at = self._delays.block, self._read
         wanted = min(block - at % block, max(FIRST, far))
@@ -175,55 +178,91 @@ class SourceStream:
             if at == stretch.until:
                 following = self._stretches[number + 1 :]
                 self._lanes.widen(following[0].lanes if following else self._plan.interleave)
-        if at % block == 0 and at > self._marks[-1].ordinal:
-            self._mark()  # drops those behind, or they would pile up where nobody asks for states
-            self._marks.append(_Mark(at, *self._lanes.position))
+        if at % block == 0 and at > self._restarts[-1].ordinal:
+            self._find_restart()  # drops old ones, which would pile up where no one asks for states
+            self._restarts.append(RestartPoint(at, *self._lanes.position))
         return wanted
 
-    def _mark(self) -> _Mark:
-        """The last place to begin at that is not behind a sample held."""
-        oldest, marks = next(iter(self._held), self._read), self._marks
-        while len(marks) > 1 and marks[1].ordinal <= oldest:
-            marks.popleft()
-        return marks[0]
+    def _find_restart(self) -> RestartPoint:
+        """The last restart point that is not after a sample in the buffer."""
+        oldest, restarts = next(iter(self._buffer), self._read), self._restarts
+        while len(restarts) > 1 and restarts[1].ordinal <= oldest:
+            restarts.popleft()
+        return restarts[0]
 
     def _forget(self, out: set[int], first: int, ended: bool) -> None:
-        """Drops what was read again but came out before the state was made."""
+        """Drop what was read again and had been yielded before the state was saved."""
         for ordinal in range(first, self._read):
             if ordinal in out:
                 out.remove(ordinal)
-                del self._held[ordinal]
-                self._gave = True
+                del self._buffer[ordinal]
+                self._watch.has_sample = True
         if ended and (self._last >= self._read or self._end not in (0, self._read)):
             raise ShardError(
                 f"sample {max(self._last, self._end - 1)} was read before the state was saved, and now a pass of the "
                 f"slot ends with sample {self._read - 1}: the shards have changed, so the run cannot go on exactly; "
                 "restore them or start afresh",
-                source=self._budget.source,
-                url=self._url(max(0, self._lanes.position[0] - 1)),
+                source=self._source.plan.name,
+                url=self._watch.url(max(0, self._lanes.next_turn - 1)),
             )
 
-    def _note_ended(self, turn: int, nothing_read: bool) -> None:
-        """Notes a shard that has ended; counts it at once if nothing of it can be held, as nobody else may come by."""
-        if self._gave:
-            self._gave = False
-            self._fruitful = self._lanes.position[0]
-            self._ended.clear()
+    def _note_ended(self, turn: int, was_empty: bool) -> None:
+        """Note a shard that has ended. May raise."""
+        is_out = was_empty or self._is_ordered
+        self._watch.note_ended(
+            turn, self._lanes.next_turn, None if is_out else self._read + self._delays.block
+        )
+
+
+class _EmptyPassWatch:
+    """Notices that a slot has read every part of every shard of a source without getting a sample.
+
+    A shard counts once none of its samples can be in the buffer any more.
+    """
+
+    def __init__(self, source: LiveSource, slot: int) -> None:
+        self._plan, self._budget, self._slot = source.plan, source.budget, slot
+        self.has_sample = False
+        """Whether a sample was yielded since a shard last ended, or one was read again that had been."""
+        self._fruitful = 0
+        """Turns before this one had started when a sample was last yielded, which may have been theirs."""
+        self._pending: deque[tuple[int, int]] = deque()
+        """(ordinal, turn) of shards that ended since then: their samples lie before the ordinal."""
+        self._barren: set[tuple[int, int]] = set()
+        """The parts of shards whose samples were all dropped since then."""
+
+    def note_ended(self, turn: int, next_turn: int, before: int | None) -> None:
+        """Note a shard that has ended.
+
+        Args:
+            next_turn: the slot's next turn to start.
+            before: the ordinal that its samples lie before; None where none is in the buffer.
+
+        Raises:
+            ShardError: nothing came in a whole pass.
+        """
+        if self.has_sample:
+            self.has_sample = False
+            self._fruitful = next_turn
+            self._pending.clear()
             self._barren.clear()
         if turn < self._fruitful:
             return
-        if nothing_read or self._is_ordered:
-            self._count_barren(turn)
+        if before is None:
+            self._count(turn)
         else:
-            self._ended.append((self._read + self._delays.block, turn))
+            self._pending.append((before, turn))
 
-    def _check_delivers(self) -> None:
-        """Raises when every part of every shard was read by this slot since it last gave a sample."""
-        oldest = next(iter(self._held), self._read)
-        while self._ended and self._ended[0][0] <= oldest and not self._gave:
-            self._count_barren(self._ended.popleft()[1])
+    def check(self, oldest: int) -> None:
+        """Count the shards whose samples all lie before the oldest one in the buffer. Raises as `note_ended`."""
+        while self._pending and self._pending[0][0] <= oldest:
+            self._count(self._pending.popleft()[1])
 
-    def _count_barren(self, turn: int) -> None:
+    def url(self, turn: int) -> str:
+        """The shard of a turn."""
+        return self._plan.shards[self._plan.order.entry(self._slot, turn).shard].text
+
+    def _count(self, turn: int) -> None:
         order, barren, budget = self._plan.order, self._barren, self._budget
         barren.add(order.entry(self._slot, turn)[1:])
         causes = {**budget.dropped, **budget.skipped}
@@ -233,7 +272,7 @@ class SourceStream:
                 f"the source delivered nothing in a whole pass ({order.per_pass} shards or parts of shards; left out: "
                 f"{why}); check `select`, `extensions`, `missing` and the shards",
                 source=budget.source,
-                url=self._url(turn),
+                url=self.url(turn),
             )
         if len(barren) == PATIENCE:
             log.warning(
@@ -243,15 +282,3 @@ class SourceStream:
                 order.per_pass,
                 why,
             )
-
-    def _url(self, turn: int) -> str:
-        return self._plan.shards[self._plan.order.entry(self._slot, turn).shard].text
-
-
-class _Mark(NamedTuple):
-    """A place to begin to read at."""
-
-    ordinal: int
-    turn: int
-    lanes: tuple[Lane, ...]
-    ends_pass: bool = False

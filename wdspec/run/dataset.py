@@ -117,10 +117,7 @@ class SpecDataset(Resumable, IterableDataset[Any]):
                 "workers of a DataLoader read this, each for itself, and nobody has the counts of all; use "
                 "wdspec.loader(spec, num_workers=…), whose stats() are those of all its workers"
             )
-        steps = self._stream.steps
-        steps.count()
-        stats = steps.tally.stats([source.name for source in self.plan.sources])
-        return replace(stats, waited=None)  # reading is all that this does, and no one measures it
+        return replace(self._stream.stats(), waited=None)  # reading is all that this does
 
     def _is_read_by_workers(self) -> bool:
         return get_worker_info() is not None or self._starts.any()

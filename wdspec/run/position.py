@@ -127,11 +127,11 @@ def _resume_source(
     """What turns the state of a source in a slot into that with which it goes on in a run with another order."""
     written = old["sources"].get(source.name)
     if written is None or not reads_alike(source.name, old, new):
-        return lambda slot, state: state.begun_anew()
+        return lambda slot, state: state.restarted()
     delays = replace(source.delays, size=written["shuffle"])
     if (delays, written["interleave"]) == (source.delays, source.interleave):
         return lambda slot, state: state
-    return lambda slot, state: state.goes_on(slot, delays, written["interleave"])
+    return lambda slot, state: state.for_plan_with_other_sizes(slot, delays, written["interleave"])
 
 
 def _keep(slot: int, state: StreamState) -> StreamState:

@@ -59,6 +59,10 @@ class Steps(Protocol):
         """The items of the steps, where each step is one sample and its state can be asked for later; else None."""
         ...
 
+    def fail(self, error: BaseException) -> None:
+        """Note that reading one of the `samples` has failed."""
+        ...
+
     def slots(self, noted: Mapping[int, bytes]) -> Mapping[int, bytes]:
         """Slot -> packed state, where the steps given so far were noted."""
         ...
@@ -150,20 +154,18 @@ class Here:
         if self._notes_states or work.skipped:
             return None
         reader = self._prepare(work)
-        return self._read_samples(reader, work) if reader.is_one_by_one else None
-
-    def _read_samples(self, reader: Reader, work: Work) -> Iterator[Any]:
+        if not reader.is_one_by_one:
+            return None
         entries = self._run.spec.to_tuple
-        most = None if work.end is None else len(range(work.first, work.end, work.stride))
-        try:
-            # `islice` keeps `yield from` from closing the stream of the slot, which is not over.
-            samples = islice(reader.one_by_one(work.first, work.stride), most)
-            yield from samples if entries is None else map(partial(as_tuple, entries=entries), samples)
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            reader.fail(error)
-            raise
+        samples: Iterator[Any] = reader.one_by_one(work.first, work.stride)
+        if entries is not None:
+            samples = map(partial(as_tuple, entries=entries), samples)
+        return samples if work.end is None else islice(samples, len(range(work.first, work.end, work.stride)))
+
+    def fail(self, error: BaseException) -> None:
+        """Note that reading a sample of `samples` has failed."""
+        assert self._reader is not None, "it has read"
+        self._reader.fail(error)
 
     def _prepare(self, work: Work) -> Reader:
         """The reader, at the first step of the work."""

@@ -29,11 +29,12 @@ from typing import Any
 from wdspec.base.errors import UsageError
 from wdspec.base.process import Owner, PerProcess
 from wdspec.planning.plan import Plan
-from wdspec.planning.shares import LiveShares, checked_shares, still_said
+from wdspec.planning.shares import LiveShares, checked_shares, current_shares
 from wdspec.run.position import Position
 from wdspec.run.ranks import check_shares_agree, check_skips_agree
 from wdspec.run.run import Run
 from wdspec.run.state import State
+from wdspec.run.stats import RunStats
 from wdspec.run.steps import Steps, Work
 from wdspec.spec.language.steps import StepRanges
 
@@ -71,6 +72,8 @@ class Stream:
         self.on_step: Callable[[], object] | None = None
         """Called with each step of the training loop."""
         self._stride = stride
+        self._counted: int | None = None
+        """Where the samples being yielded are counted up to, if they are yielded one by one."""
         self._is_restored = False
         """Whether a state was loaded and no iteration started since."""
         self._is_outdated = False
@@ -92,7 +95,7 @@ class Stream:
     @property
     def live_shares(self) -> tuple[LiveShares, ...]:
         """The shares that were set: those in effect, and later ones."""
-        return still_said(self._live, self.step) if self._live else ()
+        return current_shares(self._live, self.step) if self._live else ()
 
     @property
     def next_step(self) -> int:
@@ -173,18 +176,34 @@ class Stream:
 
     def read(self, iteration: int, end: int | None) -> Iterator[Any]:
         """Yield the items of the steps from here to `end`, and move with each of them."""
-        owner = Owner()
+        owner, stride = Owner(), self._stride
         while True:
             self._is_outdated = False
             skipped = self.skipped.within(self.step) if self.skipped else self.skipped
-            work = Work(self.step, end, self._stride, lambda: self.slots, self.segments, skipped)
+            work = Work(self.step, end, stride, lambda: self.slots, self.segments, skipped)
             samples = self.steps.samples(work)
             if samples is None:
                 yield from self._move_by_steps(work, iteration, owner)
-            else:
-                yield from self._move_by_samples(samples, iteration, owner)
-            if not self._is_outdated:
+                if self._is_outdated:
+                    continue
                 return
+            self._counted = self.step
+            try:
+                for sample in samples:
+                    self.step += stride
+                    yield sample
+                    if iteration != self.iterations:
+                        break
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                self.steps.fail(error)
+                raise
+            finally:
+                self._count_samples()
+                self._counted = None
+            self._check_newest(iteration, owner)
+            return
 
     def _move_by_steps(self, work: Work, iteration: int, owner: Owner) -> Iterator[Any]:
         tally = self.steps.tally
@@ -206,20 +225,22 @@ class Stream:
             if self._is_outdated:
                 return
 
-    def _move_by_samples(self, samples: Iterator[Any], iteration: int, owner: Owner) -> Iterator[Any]:
-        """As `_move_by_steps`, where every step is one sample and states are made when they are asked for."""
-        tally, stride = self.steps.tally, self._stride
-        for sample in samples:
-            self.step += stride
-            tally.batches += 1
-            yield sample
-            if iteration != self.iterations:
-                self._check_newest(iteration, owner)
-
     def _check_newest(self, iteration: int, owner: Owner) -> None:
         """Raise a UsageError unless the iteration is the newest one."""
         if iteration != self.iterations:
             raise UsageError(FORKED if owner.is_other else OLDER)
+
+    def _count_samples(self) -> None:
+        """Count the samples that were yielded one by one: to count each would take too long."""
+        if self._counted is not None:
+            self.steps.tally.batches += (self.step - self._counted) // self._stride
+            self._counted = self.step
+
+    def stats(self) -> RunStats:
+        """What was read so far."""
+        self._count_samples()
+        self.steps.count()
+        return self.steps.tally.stats([source.name for source in self.run.plan.sources])
 
     # What the training loop sets
 

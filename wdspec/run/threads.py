@@ -81,6 +81,9 @@ class Threads:
     def samples(self, work: Work) -> None:
         """None: states come with every step."""
 
+    def fail(self, error: BaseException) -> None:
+        """Do nothing: steps that fail raise."""
+
     def slots(self, noted: Mapping[int, bytes]) -> Mapping[int, bytes]:
         """As noted."""
         return noted
