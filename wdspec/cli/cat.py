@@ -8,18 +8,17 @@ from itertools import islice
 import click
 
 from wdspec.base.progress import with_progress
-from wdspec.cli.shard_files import ShardFiles, Target, decode_option, extensions_option, reading, writing
+from wdspec.cli.shard_files import ShardFiles, Target, fields_options, reading, writing
 
 
 @click.command()
 @reading
 @partial(writing, default="-")
-@extensions_option
+@fields_options
 @click.option(
     "--skip", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the first N samples."
 )
 @click.option("-n", "count", type=click.IntRange(min=0), metavar="N", help="At most N samples.")
-@decode_option
 def cat(
     files: ShardFiles, target: Target, extensions: str | None, skip: int, count: int | None, decode: bool
 ) -> None:
@@ -32,8 +31,6 @@ def cat(
     wdspec cat 'a-{000..003}.tar' -n 10 | tar tf -
     wdspec cat 'a-*.tar' -o all.tar.gz --extensions 'jpg cls'
     """
-    with target.open(files.key) as out:
-        samples = files.chosen_samples(extensions, decode)
-        end = None if count is None else skip + count
-        for sample in with_progress(islice(samples, skip, end), "samples"):
-            out.write(sample)
+    end = None if count is None else skip + count
+    samples = islice(files.chosen_samples(extensions, decode), skip, end)
+    target.write(with_progress(samples, "samples"), files.key)

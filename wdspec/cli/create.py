@@ -6,28 +6,19 @@ import os
 import random
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import Literal, TextIO
 
 import click
 
 from wdspec.base.errors import UsageError
 from wdspec.base.progress import with_progress
-from wdspec.cli.shard_files import (
-    Target,
-    check_several,
-    key_option,
-    maxcount_option,
-    maxsize_option,
-    next_shard,
-    os_errors_reported,
-    writing,
-)
+from wdspec.cli.shard_files import Target, key_option, limit_options, os_errors_reported, writing
 from wdspec.cli.spec_options import assigned
+from wdspec.formats.tar.writing import END
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-
-if TYPE_CHECKING:
-    from wdspec.write.recipes import Recipe
+from wdspec.write import recipes as sources
+from wdspec.write.shard_writer import by_count, by_size, check_limits, check_pattern
 
 Kind = Literal["folder", "recipe", "manifest"]
 
@@ -42,8 +33,7 @@ Kind = Literal["folder", "recipe", "manifest"]
     help="What it is (default: a folder is one; .csv, .tsv and .jsonl are manifests; all else is a recipe).",
 )
 @click.option("--shards", type=click.IntRange(min=1), metavar="N", help="Fill N shards.")
-@maxcount_option
-@maxsize_option
+@limit_options
 @click.option(
     "--by", type=click.Choice(["count", "size"]), help="With --shards: what is to be equal (default: count)."
 )
@@ -107,10 +97,6 @@ def create(
 
     Shards come out balanced: the limits say how many there must be, and the samples are spread evenly over them.
     """
-    from wdspec.formats.tar.writing import END
-    from wdspec.write.recipes import gathered, size_of
-    from wdspec.write.shard_writer import by_count, by_size, check_limits
-
     if run_pipes and Environment.read().secure:
         raise UsageError(
             "WDS_SECURE forbids running the commands of a recipe; unset it if you trust the recipe"
@@ -119,7 +105,7 @@ def create(
     if by is not None and shards is None:
         raise click.UsageError("--by goes with --shards")
     if (shards, maxcount, maxsize) != (None, None, None):
-        check_several(target.output)
+        target.check_several()
     with os_errors_reported():
         recipes = _recipes(what, kind, base, key, run_pipes, key_column, values, files, classes)
         if not recipes:
@@ -128,19 +114,11 @@ def create(
             random.Random(shuffle).shuffle(recipes)
         if maxsize is not None or by == "size":
             room = None if maxsize is None else max(1, maxsize - len(END))
-            counts = by_size([size_of(recipe) for recipe in recipes], shards=shards, most=room)
+            counts = by_size([sources.size_of(recipe) for recipe in recipes], shards=shards, most=room)
         else:
             counts = by_count(len(recipes), shards=shards, most=maxcount)
         _check_free(target, len(counts))
-    following = iter(counts)
-    left = next(following)
-    with target.open(key) as out:
-        for recipe in with_progress(recipes, "writing samples"):
-            if not left:
-                next_shard(out)
-                left = next(following)
-            out.write(gathered(recipe))
-            left -= 1
+    target.write(map(sources.gathered, with_progress(recipes, "writing samples")), key, counts=counts)
 
 
 def _recipes(
@@ -153,15 +131,7 @@ def _recipes(
     values: tuple[str, ...],
     files: tuple[str, ...],
     classes: bool,
-) -> list[Recipe]:
-    from wdspec.write.recipes import (
-        Columns,
-        looks_like_classes,
-        recipes_of_folder,
-        recipes_of_lines,
-        recipes_of_manifest,
-    )
-
+) -> list[sources.Recipe]:
     if kind is None:
         is_table = what.lower().endswith((".csv", ".tsv", ".jsonl", ".ndjson"))
         kind = "folder" if os.path.isdir(what) else "manifest" if is_table else "recipe"
@@ -170,15 +140,15 @@ def _recipes(
     if classes and kind != "folder":
         raise click.UsageError("--classes goes with a folder")
     if kind == "folder":
-        recipes = list(recipes_of_folder(what, rule, classes))
-        if not classes and looks_like_classes(recipes):
+        recipes = list(sources.recipes_of_folder(what, rule, classes))
+        if not classes and sources.looks_like_classes(recipes):
             click.echo("the folders look like classes; --classes gives each sample its own", err=True)
         return recipes
     with _lines(what) as lines:
         if kind == "recipe":
-            return list(recipes_of_lines(lines, what, base, rule, run_pipes))
-        columns = Columns(key_column, assigned(values, "--value"), assigned(files, "--file"))
-        return list(recipes_of_manifest(lines, what, columns, base))
+            return list(sources.recipes_of_lines(lines, what, base, rule, run_pipes))
+        columns = sources.Columns(key_column, assigned(values, "--value"), assigned(files, "--file"))
+        return list(sources.recipes_of_manifest(lines, what, columns, base))
 
 
 def _lines(path: str) -> AbstractContextManager[TextIO]:
@@ -196,8 +166,6 @@ def _check_free(target: Target, shards: int) -> None:
     if target.force or output == "-":
         return
     if "%" in output:
-        from wdspec.write.shard_writer import check_pattern
-
         check_pattern(output)
     storage = Storage.of(Environment.read())
     for number in range(shards):

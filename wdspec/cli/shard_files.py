@@ -1,13 +1,14 @@
-"""Shards named on the command line, as raw samples: with the spelling that their files have, and not decoded.
+"""Shards named on the command line: those that a command reads, as raw samples, and those that it writes.
 
-Where commands write shards: refused if it is there, whole or not at all, with a bar on a terminal.
+Raw samples have the spelling of their files and are not decoded. An output that is there is refused, and a shard appears
+when it is complete.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -39,9 +40,6 @@ key_option = click.option(
     show_default=True,
     help="Where names of files split into key and field.",
 )
-extensions_option = click.option(
-    "--extensions", metavar="TEXT", help="Only these fields, as `extensions` in a spec: 'jpg;png cls'."
-)
 
 
 def reading(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,11 +61,17 @@ def reading(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_files
 
 
-decode_option = click.option(
-    "--decode",
-    is_flag=True,
-    help="Decode fields by their extension first (not images); JSON lines need that.",
-)
+def fields_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options `--extensions` and `--decode`, which choose fields as `ShardFiles.chosen_samples` does."""
+    extensions = click.option(
+        "--extensions", metavar="TEXT", help="Only these fields, as `extensions` in a spec: 'jpg;png cls'."
+    )
+    decode = click.option(
+        "--decode",
+        is_flag=True,
+        help="Decode fields by their extension first (not images); JSON lines need that.",
+    )
+    return extensions(decode(command))
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class ShardFiles:
         """
         key = KeyRule(kind="last_dot" if self.key == "last_dot" else "first_dot")
         opener = ShardOpener("", self.storage, SampleFields(), key, lenient_end=False, format=self.format)
-        with closing(opener.samples(Piece(shard), fields, _raised, opener.ahead())) as samples:
+        with closing(opener.samples(Piece(shard), fields, _raise, opener.ahead())) as samples:
             yield from samples
 
     def opened(self, shard: ShardUrl) -> BinaryIO:
@@ -130,7 +134,7 @@ class ShardFiles:
             raise
 
 
-def _raised(error: ShardError) -> None:
+def _raise(error: ShardError) -> None:
     raise error
 
 
@@ -145,38 +149,57 @@ OUTPUT = (
 )
 _UNLIMITED = 1 << 62
 
-maxcount_option = click.option(
-    "--maxcount", type=click.IntRange(min=1), metavar="N", help="At most N samples in a shard."
-)
-maxsize_option = click.option(
-    "--maxsize", metavar="SIZE", callback=read_bytes, help="At most so many bytes in a shard, such as 1GB."
-)
+
+def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options `--maxcount` and `--maxsize`."""
+    maxcount = click.option(
+        "--maxcount", type=click.IntRange(min=1), metavar="N", help="At most N samples in a shard."
+    )
+    maxsize = click.option(
+        "--maxsize",
+        metavar="SIZE",
+        callback=read_bytes,
+        help="At most so many bytes in a shard, such as 1GB.",
+    )
+    return maxcount(maxsize(command))
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a command was told about where to write, and how to report it."""
+    """Where a command writes, and how it reports that."""
 
     output: str
     force: bool
     form: str
 
-    @contextmanager
-    def open(
-        self, key: str, maxcount: int | None = None, maxsize: int | None = None
-    ) -> Iterator[SampleWriter | ShardWriter]:
-        """What writes the shard, or the shards; says what was written when they are whole.
+    def check_several(self) -> None:
+        """Raises UsageError for an output that is one shard where there may be several."""
+        if "%" not in self.output:
+            raise UsageError(f"`{self.output}` is the name of one shard; put %06d where their numbers belong")
 
-        Left by an exception, it takes back what it has written so far, unless it may have replaced something.
+    def write(
+        self,
+        samples: Iterable[dict[str, Any]],
+        key: str,
+        *,
+        counts: Iterable[int] = (),
+        maxcount: int | None = None,
+        maxsize: int | None = None,
+    ) -> None:
+        """Write samples into the shard, or the shards, and report what was written.
+
+        Stopped by an exception, it deletes what it has written so far, unless it may have replaced something.
 
         Args:
+            samples: the samples.
             key: where names of members split; for tars only.
+            counts: samples of each shard; without them, limits alone decide.
             maxcount, maxsize: see `ShardWriter`; only for an output with a `%d`.
         """
         if self.output == "-" and sys.stdout.isatty():
             raise UsageError("a shard on a terminal is of no use; redirect the output, or give a path to -o")
         if maxcount is not None or maxsize is not None:
-            check_several(self.output)
+            self.check_several()
         options: dict[str, Any] = {"overwrite": self.force, **({} if key == "first_dot" else {"key": key})}
         writer: SampleWriter | ShardWriter
         with os_errors_reported():
@@ -187,7 +210,15 @@ class Target:
                 writer = open_writer(self.output, **options)
             try:
                 with writer:
-                    yield writer
+                    following = iter(counts)
+                    left = next(following, -1)
+                    for sample in samples:
+                        if left == 0:
+                            if isinstance(writer, ShardWriter):
+                                writer.next_stream()
+                            left = next(following, -1)
+                        writer.write(sample)
+                        left -= 1
             except BaseException:
                 if isinstance(writer, ShardWriter) and not self.force:
                     for shard in writer.shards:
@@ -197,19 +228,23 @@ class Target:
                             click.echo(f"{shard.name} stays there: {error}", err=True)
                 raise
         if isinstance(writer, ShardWriter):
-            tell(writer.shards, self.output, self.form)
+            self._report(writer.shards)
         else:
-            tell([Written(writer.name, writer.count, writer.size)], self.output, self.form)
+            self._report([Written(writer.name, writer.count, writer.size)])
 
-
-def next_shard(writer: SampleWriter | ShardWriter) -> None:
-    """The next sample begins a shard, where there may be several."""
-    if isinstance(writer, ShardWriter):
-        writer.next_stream()
+    def _report(self, shards: list[Written]) -> None:
+        """A line on standard error, or JSON on standard output."""
+        samples, total = sum(shard.samples for shard in shards), sum(shard.size for shard in shards)
+        if self.form == "json" and self.output != "-":
+            listed = [{"name": each.name, "samples": each.samples, "bytes": each.size} for each in shards]
+            print_json({"samples": samples, "bytes": total, "shards": listed})
+            return
+        what = counted(len(shards), "shard") if self.output != "-" else "standard output"
+        click.echo(f"wrote {counted(samples, 'sample')} ({size(total)}) to {what}", err=True)
 
 
 def writing(command: Callable[..., Any], default: str | None = None) -> Callable[..., Any]:
-    """Gives a command the options `-o`, `--force` and `--format`, and passes them as ``target``."""
+    """Give a command the options `-o`, `--force` and `--format`; passes ``target``."""
     wanted: dict[str, Any] = {"required": True} if default is None else {"default": default}
 
     @click.option("-o", "--output", metavar="PATH", help=OUTPUT, **wanted)
@@ -224,7 +259,7 @@ def writing(command: Callable[..., Any], default: str | None = None) -> Callable
 
 @contextmanager
 def os_errors_reported() -> Iterator[None]:
-    """What the operating system refuses (no space, no permission) becomes an error for users."""
+    """Make what the operating system refuses (no space, no permission) an error for users."""
     try:
         yield
     except (WdspecError, BrokenPipeError):
@@ -232,20 +267,3 @@ def os_errors_reported() -> Iterator[None]:
     except OSError as error:
         where = error.filename if isinstance(error.filename, str) else None
         raise WdspecError(f"cannot write: {error.strerror or error}", location=where) from error
-
-
-def tell(made: list[Written], output: str, form: str) -> None:
-    """Says what was written: a line on standard error, or JSON on standard output."""
-    samples, total = sum(shard.samples for shard in made), sum(shard.size for shard in made)
-    if form == "json" and output != "-":
-        shards = [{"name": s.name, "samples": s.samples, "bytes": s.size} for s in made]
-        print_json({"samples": samples, "bytes": total, "shards": shards})
-        return
-    what = counted(len(made), "shard") if output != "-" else "standard output"
-    click.echo(f"wrote {counted(samples, 'sample')} ({size(total)}) to {what}", err=True)
-
-
-def check_several(output: str) -> None:
-    """Raises UsageError for an output that is one shard where there may be several."""
-    if "%" not in output:
-        raise UsageError(f"`{output}` is the name of one shard; put %06d where their numbers belong")

@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from wdspec.base.progress import with_progress
-from wdspec.cli.shard_files import ShardFiles, Target, maxcount_option, maxsize_option, reading, writing
+from wdspec.cli.shard_files import ShardFiles, Target, limit_options, reading, writing
 from wdspec.cli.spec_options import read_bytes
+from wdspec.write.sort import sorted_samples
 
 _NUMBER = re.compile(r"(\d+)")
 
@@ -18,8 +19,7 @@ _NUMBER = re.compile(r"(\d+)")
 @click.command()
 @reading
 @writing
-@maxcount_option
-@maxsize_option
+@limit_options
 @click.option("--natural", is_flag=True, help="Count numbers in keys as numbers: a2 before a10.")
 @click.option("--reverse", is_flag=True, help="The largest key first.")
 @click.option(
@@ -46,13 +46,10 @@ def sort(
     \b
     wdspec sort 'unsorted-*.tar' -o 'sorted-%06d.tar' --maxcount 10000
     """
-    from wdspec.write.sort import sorted_samples
-
     order: Callable[[dict[str, Any]], Any] = _natural if natural else _plain
-    with target.open(files.key, maxcount=maxcount, maxsize=maxsize) as out:
-        samples = with_progress(files.samples(), "reading samples")
-        for sample in sorted_samples(samples, memory or 1, order, reverse):
-            out.write(sample)
+    samples = with_progress(files.samples(), "reading samples")
+    ordered = sorted_samples(samples, memory or 1, order, reverse)
+    target.write(ordered, files.key, maxcount=maxcount, maxsize=maxsize)
 
 
 def _plain(sample: dict[str, Any]) -> str:

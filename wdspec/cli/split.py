@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from wdspec.base.progress import with_progress
 from wdspec.cli.shard_files import (
     ShardFiles,
     Target,
-    check_several,
-    decode_option,
-    extensions_option,
-    maxcount_option,
-    maxsize_option,
-    next_shard,
+    fields_options,
+    limit_options,
     os_errors_reported,
     reading,
     writing,
 )
+from wdspec.write.shard_writer import by_count, check_limits
 
 
 @click.command()
@@ -26,10 +25,8 @@ from wdspec.cli.shard_files import (
 @click.option(
     "--shards", "number", type=click.IntRange(min=1), metavar="N", help="Fill N shards; reads twice."
 )
-@maxcount_option
-@maxsize_option
-@extensions_option
-@decode_option
+@limit_options
+@fields_options
 def split(
     files: ShardFiles,
     target: Target,
@@ -45,23 +42,14 @@ def split(
     wdspec split big.tar -o 'small-%06d.tar' --maxcount 1000
     wdspec split 'old-{000..999}.tar' -o 'new-%04d.tar' --maxsize 1GB
     """
-    from wdspec.write.shard_writer import by_count, check_limits
-
     check_limits(number, maxcount, maxsize)
     if (number, maxcount, maxsize) == (None, None, None):
         raise click.UsageError("give --shards, --maxcount or --maxsize; or use `wdspec cat` for one shard")
-    check_several(target.output)
-    counts: list[int] | None = None
+    target.check_several()
+    counts: Sequence[int] = ()
     if number is not None:
         with os_errors_reported():
             total = sum(1 for _ in with_progress(files.samples(lambda suffix: None), "counting samples"))
         counts = by_count(total, shards=number)
-    with target.open(files.key, maxcount=maxcount, maxsize=maxsize) as out:
-        left = iter(counts or ())
-        room = next(left, -1)
-        for sample in with_progress(files.chosen_samples(extensions, decode), "samples"):
-            if room == 0:
-                next_shard(out)
-                room = next(left, -1)
-            out.write(sample)
-            room -= 1
+    samples = with_progress(files.chosen_samples(extensions, decode), "samples")
+    target.write(samples, files.key, counts=counts, maxcount=maxcount, maxsize=maxsize)
