@@ -9,7 +9,7 @@ from shardmaking import write_source
 
 import wdspec
 from wdspec.base.process import cores
-from wdspec.cli.bench_trials import (
+from wdspec.cli.bench import (
     Bench,
     Measured,
     Trial,
@@ -51,7 +51,7 @@ def test_the_fewest_workers_are_recommended_that_are_nearly_as_fast_as_the_most(
 
 
 def test_workers_are_tried_up_to_the_cores(monkeypatch):
-    monkeypatch.setattr("wdspec.cli.bench_trials.cores", lambda: 6)
+    monkeypatch.setattr("wdspec.cli.bench.cores", lambda: 6)
     assert worker_counts((), 3) == [0, 1, 2, 3, 4, 6]
     assert worker_counts((5, 2, 5), 3) == [2, 5]
 
@@ -100,7 +100,7 @@ def test_a_trial_has_a_process_of_its_own(folder):
 @pytest.fixture
 def here(monkeypatch):
     """Trials in this process, which spares starting one for each."""
-    monkeypatch.setattr("wdspec.cli.bench_trials.measured", lambda trial: _timed(trial, trial.choice.load()))
+    monkeypatch.setattr("wdspec.cli.bench.measured", lambda trial: _timed(trial, trial.choice.load()))
 
 
 @pytest.mark.usefixtures("here")

@@ -12,10 +12,10 @@ from wdspec.planning.plan import make_plan
 from wdspec.planning.shares import (
     LiveShares,
     checked_shares,
+    current_shares,
     live_segments,
     shares_as_text,
     shares_from_text,
-    current_shares,
 )
 from wdspec.planning.topology import Topology
 from wdspec.spec.load import load

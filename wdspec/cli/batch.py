@@ -1,18 +1,42 @@
-"""`wdspec batch`: which samples a step of a run was made of, or will be."""
+"""`wdspec batch`: which samples a step of a run was made of, or will be.
+
+Which samples a step of a run was made of, or will be: found by reading headers, as the run itself reads.
+
+Sources read by their headers alone: which samples come, and when, without a byte of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import click
 
-from wdspec.cli.batch_trace import Trace, TracedSample, trace_step
+from wdspec.api import list_readable_shards
+from wdspec.base.errors import ShardError, UsageError
+from wdspec.base.progress import progress
 from wdspec.cli.report import Block, Table, show_report
-from wdspec.cli.samples import HEADINGS, FieldValue, describe_fields, read_like_training
+from wdspec.cli.samples import read_like_training
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
-from wdspec.cli.state_files import the_state_in
+from wdspec.cli.state import the_state_in
+from wdspec.cli.wording import HEADINGS, FieldValue, describe_fields
+from wdspec.planning.topology import Seat, Topology
+from wdspec.read.budget import Budget
+from wdspec.read.reader import Reader
+from wdspec.read.shard import Piece, ShardOpener
+from wdspec.read.transform import MapSteps, Process, SourceParts, Transform
+from wdspec.run.position import Position
+from wdspec.run.run import Run, make_run
+from wdspec.run.state import check_undamaged
+from wdspec.spec.language.options import Elastic
+from wdspec.spec.language.values import MASK
+from wdspec.spec.spec import Spec
+from wdspec.urls.urls import ShardUrl
+
+_ORIGIN = {"__source__", "__url__", "__key__"}
 
 
 @click.command()
@@ -51,6 +75,211 @@ def batch(
     if not samples:
         raise click.UsageError(f"there is no rank {rank}; there are {trace.samples[-1].rank + 1}")
     show_report(StepReport(trace._replace(samples=samples), decoded), form)
+
+
+def header_parts(spec: Spec, parts: Mapping[str, SourceParts]) -> dict[str, SourceParts]:
+    """The parts of the sources of a spec; those whose samples are left out only by what is in them stay as they
+    are."""
+    return {name: part if needs_samples(spec, part) else _by_headers(part) for name, part in parts.items()}
+
+
+def needs_samples(spec: Spec, parts: SourceParts) -> bool:
+    """Whether it takes the samples themselves to know which of them are left out."""
+    return spec.stage is not None or parts.chooses
+
+
+def _by_headers(parts: SourceParts) -> SourceParts:
+    return replace(parts, open=parts.open.headers, transform=_AsItIs(parts.transform.fields))
+
+
+@dataclass(frozen=True)
+class _AsItIs(Transform):
+    """Leaves samples as they are."""
+
+    def build(
+        self, budget: Budget, seed: int, slot: int, maps: MapSteps, shards: ShardOpener | None = None
+    ) -> Process:
+        def process(raw: dict[str, Any], ordinal: int) -> dict[str, Any]:
+            budget.delivered += 1
+            return raw
+
+        return process
+
+
+class TracedSample(NamedTuple):
+    """A sample of a global batch."""
+
+    rank: int
+    """Of the run that it came to."""
+    place: int
+    """In what that rank got of the batch, from 0."""
+    source: str
+    """Empty, as the others, of a sample that a `stage` has made."""
+    key: str
+    url: str
+    number: int | None
+    """Its index in the shard, and"""
+    offset: int | None
+    """byte offset there, uncompressed; None where the shard has no such sample any more."""
+    is_padding: bool
+    """Whether it only fills up the last batch of a pass."""
+    sample: dict[str, Any]
+    """As the run gets it, where that was asked for; else what its headers say."""
+
+
+class Trace(NamedTuple):
+    """A step, and its samples."""
+
+    batch: int
+    """J of the global batch, counted from the beginning of the run."""
+    epoch: int
+    samples: list[TracedSample]
+    is_skipped: bool
+    """Whether the run leaves it out, so that these come to nobody."""
+
+
+def trace_step(
+    spec: Spec,
+    step: int,
+    *,
+    epoch: int | None = None,
+    ranks: int | None = None,
+    workers: int | None = None,
+    state: Mapping[str, Any] | None = None,
+    decoded: bool = False,
+) -> Trace:
+    """The samples of a global batch, of all ranks.
+
+    Reads the headers of what comes before it in its slots (from the state on, if that is before it), and the samples
+    themselves of sources that leave some out by what is in them; a pass is gone into at once.
+
+    Args:
+        spec: the spec.
+        step: number of the global batch, from 0: of the run, or of the epoch that is given.
+        epoch: from 0.
+        ranks: those of the run; by default as many as the state, or `elastic`, has, else 1.
+        workers: of each rank; by default as the state, or `elastic`, has, else the spec's.
+        state: a state of the run, saved before or after the step.
+        decoded: whether samples are to be decoded, as the run gets them.
+
+    Raises:
+        UsageError: the epoch has no such step, or the spec no epochs; the topology or the state do not fit.
+        WdspecError: shards cannot be listed or read.
+    """
+    run_ranks, spec = _canonical(spec, ranks, workers, state)
+    run = make_run(spec, list_readable_shards(spec), Seat(0, 1), 1)
+    number = _number(run, step, epoch)
+    position = Position() if state is None else Position.from_state(state, run)
+    is_skipped = number in position.all_skipped(run)
+    if (
+        position.step > number
+    ):  # the step lies before the state: from the start, with the shares that were set since
+        position = Position(shares=position.shares)
+    segments = run.segments(position.shares)
+    reader = replace(run, parts=header_parts(spec, run.parts)).reader()
+    try:
+        reader.draw_by(segments)
+        reader.restore(position.slots)
+        _go_to(reader, run, position.step, number)
+        if decoded:
+            reader, scout = run.reader(), reader
+            reader.draw_by(segments)
+            reader.restore(scout.table())
+            scout.close()
+        samples = reader.batch(number)
+    finally:
+        reader.close()
+    seat = Seat(0, run_ranks)
+    seat.places(run.plan.topology, run.plan.batching.shared)
+    return Trace(number, run.epoch_of(number), list(_placed(samples, run_ranks, run)), is_skipped)
+
+
+def _canonical(
+    spec: Spec, ranks: int | None, workers: int | None, state: Mapping[str, Any] | None
+) -> tuple[int, Spec]:
+    """The ranks of the run, and the spec with the topology that its order is of."""
+    elastic = spec.elastic
+    if state is not None:
+        check_undamaged(state)
+        said = json.loads(state["order"])["elastic"]
+        elastic = elastic or Elastic(ranks=said["ranks"], workers=said["workers"])
+    if elastic is None:
+        elastic = Elastic(
+            ranks=ranks or 1, workers=max(1, spec.loader.workers if workers is None else workers)
+        )
+    topology = Topology(elastic.ranks, elastic.workers)
+    if workers is not None:
+        topology.check_workers(workers)
+    return ranks or topology.ranks, spec.model_copy(update={"elastic": elastic})
+
+
+def _number(run: Run, step: int, epoch: int | None) -> int:
+    length = run.plan.epoch_batches
+    if epoch is None:
+        return step
+    if length is None:
+        raise UsageError(
+            "the spec has no `epoch`, so that steps are counted from its beginning: leave out --epoch"
+        )
+    if step >= length:
+        raise UsageError(
+            f"an epoch has {length:,} steps, from 0 to {length - 1:,}; there is no step {step:,}"
+        )
+    return epoch * length + step
+
+
+def _go_to(reader: Reader, run: Run, begun: int, number: int) -> None:
+    """Reads what comes before the batch in its slots; others need not be read."""
+    if run.plan.finite is not None:
+        return
+    k_of = run.plan.topology.workers
+    before = range(begun + (number - begun) % k_of, number, k_of)
+    with progress("steps before", len(before), drawn=len(before) > 100) as bar:
+        for each in before:
+            reader.batch(each)
+            bar.advance()
+
+
+def _placed(samples: list[dict[str, Any]], ranks: int, run: Run) -> Iterable[TracedSample]:
+    each = len(samples) // ranks
+    wanted: dict[tuple[str, str], set[str]] = {}
+    for sample in samples:
+        if sample.keys() >= _ORIGIN:
+            wanted.setdefault((sample["__source__"], sample["__url__"]), set()).add(sample["__key__"])
+    found = {
+        (source, url): _offsets(run.parts[source], _shard(run, source, url), keys)
+        for (source, url), keys in wanted.items()
+    }
+    for place, sample in enumerate(samples):
+        source, url, key = (str(sample.get(name, "")) for name in ("__source__", "__url__", "__key__"))
+        index, offset = found.get((source, url), {}).get(key, (None, None))
+        is_padding = sample.get(MASK) is False
+        yield TracedSample(place // each, place % each, source, key, url, index, offset, is_padding, sample)
+
+
+def _shard(run: Run, source: str, url: str) -> ShardUrl:
+    return next(shard for shard in run.shards.lists[source] if shard.text == url)
+
+
+def _offsets(parts: SourceParts, shard: ShardUrl, keys: set[str]) -> dict[str, tuple[int, int]]:
+    """Index and offset of the samples with these keys."""
+    found: dict[str, tuple[int, int]] = {}
+    try:
+        with closing(parts.open.headers(Piece(shard), on_error=_ignore)) as headers:
+            offset = 0
+            for sample in headers:
+                if sample["__key__"] in keys:
+                    found.setdefault(sample["__key__"], (headers.next_index - 1, offset))
+                    if len(found) == len(keys):
+                        break
+                offset = headers.next_offset
+    except ShardError:
+        pass
+    return found
+
+
+def _ignore(error: Exception) -> None:
+    """Damage was told when the batch was read."""
 
 
 @dataclass(frozen=True)

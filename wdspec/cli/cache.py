@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wdspec.base.progress import progress
-from wdspec.cli.report import Row, Table, counted, print_json, show
+from wdspec.cli.report import Row, Table, print_json, show
 from wdspec.cli.spec_options import SpecChoice, choosing, form_option, is_a_spec, read_as_specs_do, read_bytes
+from wdspec.cli.wording import counted
 
 if TYPE_CHECKING:
     from wdspec.cache.index import Content, Entry, Index

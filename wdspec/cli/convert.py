@@ -26,32 +26,6 @@ from wdspec.spec.yaml import typed
 from wdspec.stores.outputs import save
 
 
-class _Dumper(yaml.SafeDumper):
-    """Writes what YAML 1.2 reads as the same: its numbers are not quite those of yaml's own YAML 1.1."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        super().increase_indent(flow, False)
-
-
-def _text(dumper: _Dumper, value: str) -> yaml.ScalarNode:
-    style = None if typed(value) == value else "'"
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
-
-
-_Dumper.add_representer(str, _text)
-
-
-def spec_text(spec: Mapping[str, Any], comments: Sequence[str] = ()) -> str:
-    """The text of a spec, its keys in the documented order, below comments."""
-    body = yaml.dump({"wdspec": 1, **spec}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
-    lines = [line for comment in comments for line in comment.splitlines()]
-    above = "".join(f"# {line}".rstrip() + "\n" for line in lines)
-    return above + formatted(body, "spec").text
-
-
 @click.command()
 @click.argument("source", metavar="[FILE|DIR|TEXT|-]", required=False)
 @click.option("--from", "dialect", metavar="NAME", help="What it is; by default seen by what stands in it.")
@@ -85,6 +59,32 @@ def convert(source: str | None, dialect: str | None, output: str | None, force: 
         click.echo(text, nl=False)
         return
     save(output, text.encode(), overwrite=force)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what YAML 1.2 reads as the same: its numbers are not quite those of yaml's own YAML 1.1."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+
+def _text(dumper: _Dumper, value: str) -> yaml.ScalarNode:
+    style = None if typed(value) == value else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def spec_text(spec: Mapping[str, Any], comments: Sequence[str] = ()) -> str:
+    """The text of a spec, its keys in the documented order, below comments."""
+    body = yaml.dump({"wdspec": 1, **spec}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    lines = [line for comment in comments for line in comment.splitlines()]
+    above = "".join(f"# {line}".rstrip() + "\n" for line in lines)
+    return above + formatted(body, "spec").text
 
 
 def _given(source: str) -> Given:

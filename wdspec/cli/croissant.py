@@ -51,7 +51,6 @@ _MIME = {
     "cls": "text/plain",
 }
 _SPDX = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
-
 CONTEXT: dict[str, Any] = {
     "@language": "en",
     "@vocab": "https://schema.org/",
@@ -96,6 +95,96 @@ CONTEXT: dict[str, Any] = {
     "transform": "cr:transform",
 }
 """The terms of Croissant 1.1, as its specification has them."""
+ONE = (
+    "dataCollection",
+    "dataCollectionMissingData",
+    "dataCollectionRawData",
+    "dataImputationProtocol",
+    "dataManipulationProtocol",
+    "annotationsPerItem",
+    "dataSocialImpact",
+    "dataReleaseMaintenancePlan",
+)
+MANY = (
+    "dataCollectionType",
+    "dataCollectionTimeframe",
+    "dataPreprocessingProtocol",
+    "dataAnnotationProtocol",
+    "dataAnnotationPlatform",
+    "dataAnnotationAnalysis",
+    "annotatorDemographics",
+    "machineAnnotationTools",
+    "dataBiases",
+    "dataUseCases",
+    "dataLimitations",
+    "personalSensitiveInformation",
+)
+REQUIRED = ("dataCollection", "dataBiases", "dataLimitations", "personalSensitiveInformation", "dataUseCases")
+"""What reviewers of data sets ask for, and no spec can say."""
+
+
+@click.command()
+@choosing_spec
+@click.option(
+    "--lock", "lock_file", metavar="FILE", help="Take the shards from a lock, instead of listing them."
+)
+@click.option(
+    "--rai", "rai_file", metavar="FILE", help="YAML with statements of the RAI vocabulary (dataBiases, …)."
+)
+@click.option("--url", help="Page of the data set; by default the first `homepage` of a source.")
+@click.option("--license", "licence", help="Licence of the whole; by default those of its sources.")
+@click.option("--creator", help="Who made it.")
+@click.option("--version", "revision", help="Its version, as 1.0.0.")
+@click.option("--date", "date_published", metavar="YYYY-MM-DD", help="When it was published.")
+@click.option("--cite-as", help="How to cite it, as BibTeX.")
+@click.option("--output", "-o", metavar="FILE", help="Where to write; by default standard output.")
+def croissant(
+    choice: SpecChoice,
+    lock_file: str | None,
+    rai_file: str | None,
+    url: str | None,
+    licence: str | None,
+    creator: str | None,
+    revision: str | None,
+    date_published: str | None,
+    cite_as: str | None,
+    output: str | None,
+) -> None:
+    """Describe a mixture in Croissant 1.1 (JSON-LD): its sources, shards, fields, licences and shares.
+
+    `name` and `description` of the spec and `license`, `homepage` and `revision` of its sources go into it; what only
+    people know, such as biases and personal data, is given by --rai. What is missing that catalogues or reviewers want
+    is said on standard error. Lists globs and directories as `wdspec explain` does; reads no samples.
+    """
+    spec = choice.load()
+    frozen = None if lock_file is None else Lock.read(lock_file).shards(spec, lock_file)
+    explanation = explain_spec(spec, None, None, 1, probe=False, frozen=frozen)
+    statements = {} if rai_file is None else read_statements(rai_file)
+    given = {
+        "url": url,
+        "license": licence,
+        "creator": creator,
+        "version": revision,
+        "date_published": date_published,
+        "cite_as": cite_as,
+    }
+    document = croissant_of(explanation, statements, given)
+    wanted = {
+        "url": "--url",
+        "license": "--license, or `license:` of the sources",
+        "datePublished": "--date",
+        "creator": "--creator",
+        "citeAs": "--cite-as",
+        **{f"rai:{name}": "--rai" for name in REQUIRED},
+    }
+    for key, where in wanted.items():
+        if key not in document:
+            click.echo(f"note: `{key}` is missing ({where})", err=True)
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    save(output, text.encode())
 
 
 def croissant_of(
@@ -285,34 +374,6 @@ def _distinct(texts: Any) -> list[str]:
     return list(dict.fromkeys(text for text in texts if text))
 
 
-ONE = (
-    "dataCollection",
-    "dataCollectionMissingData",
-    "dataCollectionRawData",
-    "dataImputationProtocol",
-    "dataManipulationProtocol",
-    "annotationsPerItem",
-    "dataSocialImpact",
-    "dataReleaseMaintenancePlan",
-)
-MANY = (
-    "dataCollectionType",
-    "dataCollectionTimeframe",
-    "dataPreprocessingProtocol",
-    "dataAnnotationProtocol",
-    "dataAnnotationPlatform",
-    "dataAnnotationAnalysis",
-    "annotatorDemographics",
-    "machineAnnotationTools",
-    "dataBiases",
-    "dataUseCases",
-    "dataLimitations",
-    "personalSensitiveInformation",
-)
-REQUIRED = ("dataCollection", "dataBiases", "dataLimitations", "personalSensitiveInformation", "dataUseCases")
-"""What reviewers of data sets ask for, and no spec can say."""
-
-
 def read_statements(path: str) -> dict[str, Any]:
     """The statements of a YAML or JSON file, by the names of the vocabulary.
 
@@ -340,67 +401,3 @@ def read_statements(path: str) -> dict[str, Any]:
             raise UsageError(f"`{key}` takes one text, not {len(texts)}", file=path)
         made[name] = texts[0] if name in ONE else texts
     return made
-
-
-@click.command()
-@choosing_spec
-@click.option(
-    "--lock", "lock_file", metavar="FILE", help="Take the shards from a lock, instead of listing them."
-)
-@click.option(
-    "--rai", "rai_file", metavar="FILE", help="YAML with statements of the RAI vocabulary (dataBiases, …)."
-)
-@click.option("--url", help="Page of the data set; by default the first `homepage` of a source.")
-@click.option("--license", "licence", help="Licence of the whole; by default those of its sources.")
-@click.option("--creator", help="Who made it.")
-@click.option("--version", "revision", help="Its version, as 1.0.0.")
-@click.option("--date", "date_published", metavar="YYYY-MM-DD", help="When it was published.")
-@click.option("--cite-as", help="How to cite it, as BibTeX.")
-@click.option("--output", "-o", metavar="FILE", help="Where to write; by default standard output.")
-def croissant(
-    choice: SpecChoice,
-    lock_file: str | None,
-    rai_file: str | None,
-    url: str | None,
-    licence: str | None,
-    creator: str | None,
-    revision: str | None,
-    date_published: str | None,
-    cite_as: str | None,
-    output: str | None,
-) -> None:
-    """Describe a mixture in Croissant 1.1 (JSON-LD): its sources, shards, fields, licences and shares.
-
-    `name` and `description` of the spec and `license`, `homepage` and `revision` of its sources go into it; what only
-    people know, such as biases and personal data, is given by --rai. What is missing that catalogues or reviewers want
-    is said on standard error. Lists globs and directories as `wdspec explain` does; reads no samples.
-    """
-    spec = choice.load()
-    frozen = None if lock_file is None else Lock.read(lock_file).shards(spec, lock_file)
-    explanation = explain_spec(spec, None, None, 1, probe=False, frozen=frozen)
-    statements = {} if rai_file is None else read_statements(rai_file)
-    given = {
-        "url": url,
-        "license": licence,
-        "creator": creator,
-        "version": revision,
-        "date_published": date_published,
-        "cite_as": cite_as,
-    }
-    document = croissant_of(explanation, statements, given)
-    wanted = {
-        "url": "--url",
-        "license": "--license, or `license:` of the sources",
-        "datePublished": "--date",
-        "creator": "--creator",
-        "citeAs": "--cite-as",
-        **{f"rai:{name}": "--rai" for name in REQUIRED},
-    }
-    for key, where in wanted.items():
-        if key not in document:
-            click.echo(f"note: `{key}` is missing ({where})", err=True)
-    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-    if output is None:
-        click.echo(text, nl=False)
-        return
-    save(output, text.encode())

@@ -21,8 +21,9 @@ from wdspec.base.progress import is_terminal, progress
 from wdspec.cli.explain import ExplainReport
 from wdspec.cli.explain_facts import Explanation, explain_spec
 from wdspec.cli.problems import summary
-from wdspec.cli.report import Row, Table, number, percent, show, size
+from wdspec.cli.report import Row, Table, show
 from wdspec.cli.samples import first_samples
+from wdspec.cli.wording import number, percent, size
 from wdspec.spec.load import check, load
 from wdspec.stores.outputs import LocalOutput, save
 from wdspec.write.tar_writer import TarWriter
@@ -40,7 +41,6 @@ _PAPER = (250, 248, 242)
 _SEGMENTS = ("abcdef", "bc", "abged", "abgcd", "fgbc", "afgcd", "afgedc", "abc", "abcdefg", "abcdfg")
 _SHAPES = ("circle", "square", "triangle")
 _PATTERNS = ("stripes", "checks", "rings")
-
 SPEC = """\
 # A mix of three small collections. See what it means:   wdspec explain spec.yaml
 wdspec: 1
@@ -67,6 +67,61 @@ batch: 32
 epoch: 2048                         # samples; the next epoch goes on where this one stops
 loader: {workers: 0}                # reading processes
 """
+MARK = ".wdspec-demo"
+"""A file that says that `wdspec demo` made the folder."""
+_NEXT = """\
+What to try next:
+  wdspec head {spec}
+  wdspec resolve {spec}
+  wdspec explain {spec} --ranks 2 --workers 4
+  wdspec explain {spec} --set 'epoch={{batches: 100}}'
+
+Train from it:
+  import wdspec
+  with wdspec.loader({spec!r}, num_workers=2) as loader:
+      for batch in loader: print(batch["image"].shape, batch["label"])"""
+
+
+@click.command()
+@click.argument("folder", default="wdspec-demo")
+@click.option("--force", is_flag=True, help="Write into the folder whatever is in it.")
+def demo(folder: str, force: bool) -> None:
+    """Write a small spec with shards into FOLDER (./wdspec-demo), check and explain it, and read an epoch.
+
+    Everything is drawn here; nothing is downloaded.
+    """
+    if not force:
+        _refuse_what_is_not_ours(folder)
+    os.environ.pop("WDSPEC_ENV", None)  # meant for another spec
+    os.makedirs(folder, exist_ok=True)
+    save(os.path.join(folder, MARK), b"`wdspec demo` made this folder, and may write it anew.\n")
+    shards, samples, written = write_project(folder)
+    file = os.path.join(folder, "spec.yaml")
+    show(f"wrote {folder}: spec.yaml and {shards} shards with {samples:,} samples, {size(written)}")
+
+    show("", f"$ wdspec validate {file}", summary(1, Counter(problem.severity for problem in check(file)[1])))
+    show("", f"$ wdspec explain {file}")
+    explanation = explain_spec(load(file), ranks=None, workers=None, slots=1)
+    show(*ExplainReport(explanation).blocks())
+
+    has_torch = importlib.util.find_spec("torch") is not None
+    show("", "reading an epoch" + ("" if has_torch else ", unbatched, since torch is not installed"))
+    total = explanation.plan.epoch_samples or 0
+    drawn: Counter[str] = Counter()
+    if has_torch:
+        import torch  # noqa: F401  # so that the clock measures reading alone
+    began = time.perf_counter()
+    for names in _with_progress(_batches(file) if has_torch else _singles(file, total), total):
+        drawn.update(names)
+    seconds = time.perf_counter() - began
+    click.echo()
+    show(
+        _realised(explanation, drawn),
+        f"{drawn.total():,} samples in {seconds:.2g} s: {number(drawn.total() / seconds)} samples/s",
+    )
+    show("", _NEXT.format(spec=file))
+    if not has_torch:
+        show("", "Batches need torch: pip install 'wdspec[torch]'")
 
 
 @dataclass(frozen=True)
@@ -161,64 +216,6 @@ COLLECTIONS = (
     Collection("shapes", 3, 200, _shape),
     Collection("patterns", 1, 120, _pattern),
 )
-
-
-MARK = ".wdspec-demo"
-"""A file that says that `wdspec demo` made the folder."""
-
-_NEXT = """\
-What to try next:
-  wdspec head {spec}
-  wdspec resolve {spec}
-  wdspec explain {spec} --ranks 2 --workers 4
-  wdspec explain {spec} --set 'epoch={{batches: 100}}'
-
-Train from it:
-  import wdspec
-  with wdspec.loader({spec!r}, num_workers=2) as loader:
-      for batch in loader: print(batch["image"].shape, batch["label"])"""
-
-
-@click.command()
-@click.argument("folder", default="wdspec-demo")
-@click.option("--force", is_flag=True, help="Write into the folder whatever is in it.")
-def demo(folder: str, force: bool) -> None:
-    """Write a small spec with shards into FOLDER (./wdspec-demo), check and explain it, and read an epoch.
-
-    Everything is drawn here; nothing is downloaded.
-    """
-    if not force:
-        _refuse_what_is_not_ours(folder)
-    os.environ.pop("WDSPEC_ENV", None)  # meant for another spec
-    os.makedirs(folder, exist_ok=True)
-    save(os.path.join(folder, MARK), b"`wdspec demo` made this folder, and may write it anew.\n")
-    shards, samples, written = write_project(folder)
-    file = os.path.join(folder, "spec.yaml")
-    show(f"wrote {folder}: spec.yaml and {shards} shards with {samples:,} samples, {size(written)}")
-
-    show("", f"$ wdspec validate {file}", summary(1, Counter(problem.severity for problem in check(file)[1])))
-    show("", f"$ wdspec explain {file}")
-    explanation = explain_spec(load(file), ranks=None, workers=None, slots=1)
-    show(*ExplainReport(explanation).blocks())
-
-    has_torch = importlib.util.find_spec("torch") is not None
-    show("", "reading an epoch" + ("" if has_torch else ", unbatched, since torch is not installed"))
-    total = explanation.plan.epoch_samples or 0
-    drawn: Counter[str] = Counter()
-    if has_torch:
-        import torch  # noqa: F401  # so that the clock measures reading alone
-    began = time.perf_counter()
-    for names in _with_progress(_batches(file) if has_torch else _singles(file, total), total):
-        drawn.update(names)
-    seconds = time.perf_counter() - began
-    click.echo()
-    show(
-        _realised(explanation, drawn),
-        f"{drawn.total():,} samples in {seconds:.2g} s: {number(drawn.total() / seconds)} samples/s",
-    )
-    show("", _NEXT.format(spec=file))
-    if not has_torch:
-        show("", "Batches need torch: pip install 'wdspec[torch]'")
 
 
 def _refuse_what_is_not_ours(folder: str) -> None:

@@ -20,20 +20,9 @@ from wdspec.cli.explain_facts import (
     draw_in_words,
     explain_spec,
 )
-from wdspec.cli.report import (
-    Block,
-    Row,
-    Table,
-    Warning,
-    counted,
-    listed,
-    number,
-    percent,
-    show_report,
-    size,
-    table_of,
-)
+from wdspec.cli.report import Block, Row, Table, Warning, show_report, table_of
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
+from wdspec.cli.wording import counted, listed, number, percent, size
 from wdspec.shards.shards import functions_of
 from wdspec.spec.language.steps import steps_in
 from wdspec.spec.spec import Spec

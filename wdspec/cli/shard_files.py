@@ -1,7 +1,7 @@
 """Shards named on the command line: those that a command reads, as raw samples, and those that it writes.
 
-Raw samples have the spelling of their files and are not decoded. An output that is there is refused, and a shard appears
-when it is complete.
+Raw samples have the spelling of their files and are not decoded. An output that is there is refused, and a shard
+appears when it is complete.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any, BinaryIO
 import click
 
 from wdspec.base.errors import ShardError, UsageError, WdspecError
-from wdspec.cli.report import counted, print_json, size
+from wdspec.cli.report import print_json
 from wdspec.cli.spec_options import form_option, read_bytes
+from wdspec.cli.wording import counted, size
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.decompress import decompressed
 from wdspec.read.shard import Piece, ShardOpener
@@ -62,7 +63,7 @@ def reading(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def fields_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options `--extensions` and `--decode`, which choose fields as `ShardFiles.chosen_samples` does."""
+    """Give a command the options `--extensions` and `--decode`, for `ShardFiles.chosen_samples`."""
     extensions = click.option(
         "--extensions", metavar="TEXT", help="Only these fields, as `extensions` in a spec: 'jpg;png cls'."
     )

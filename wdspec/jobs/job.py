@@ -1,10 +1,10 @@
 """The driver of all work over shards: `check`, `stats`, `lock` and `process` run on it.
 
-    spec ──list_tasks──▶ tasks, one per shard ──▶ engine (this process, others, a cluster) ──▶ outcomes ──▶ ShardJob
+    spec ──of_spec──▶ tasks, one per shard ──▶ engine (this process, others, a cluster) ──▶ outcomes ──▶ ShardJob
 
-A `ShardJob` knows which tasks need no work and collects the outcomes of the others. `run_job` does the rest: it shows
-progress, tries failed shards again, and however it ends, by an error or Ctrl-C, closes the engine and lets the job keep
-what it has found so far.
+A job knows which tasks need no work and collects the outcomes of the others. `ShardJob.run_tasks` does the rest: it
+shows progress, tries failed shards again, and however it ends, by an error or Ctrl-C, closes the engine and lets the
+job keep what it has found so far.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 from uuid import uuid4
 
 from wdspec.base.errors import UsageError, WdspecError
@@ -36,6 +36,20 @@ from wdspec.urls.urls import ShardUrl
 T = TypeVar("T", bound="ShardTask")
 R = TypeVar("R")
 V = TypeVar("V")
+
+
+class _MapsOfThread(threading.local):
+    """The user functions of the job that a thread works on."""
+
+    job = ""
+
+    def of(self, job: str) -> MapSteps:
+        if job != self.job:
+            self.job, self.maps = job, MapSteps(threading.current_thread() is threading.main_thread())
+        return self.maps
+
+
+_maps = PerProcess(_MapsOfThread)
 
 
 @dataclass(frozen=True)
@@ -60,8 +74,67 @@ class ReadTask(ShardTask):
     directory: str
     """Appended to `sys.path`: modules with user functions may be in it."""
 
+    @classmethod
+    def of_spec(
+        cls,
+        spec: Spec,
+        shards: Shards,
+        parts: Mapping[str, SourceParts],
+        choose: Callable[[Source, int, ShardUrl], Mapping[str, Any] | None],
+    ) -> list[Self]:
+        """A task for each shard of a spec, source by source.
 
-K = TypeVar("K", bound=ReadTask)
+        Args:
+            spec: the spec.
+            shards: its shards.
+            parts: how each source is read.
+            choose: from source, number and shard to the fields that a subclass adds; None for no task.
+        """
+        job, directory = uuid4().hex, os.getcwd()
+        return [
+            cls(
+                source.name,
+                number,
+                shard,
+                parts[source.name],
+                spec.seed,
+                job,
+                directory,
+                **more,
+            )
+            for source in spec.sources
+            for number, shard in enumerate(shards.lists[source.name])
+            if (more := choose(source, number, shard)) is not None
+        ]
+
+    def build_process(self, budget: Budget) -> tuple[Process, AbstractContextManager[object]]:
+        """The function that takes raw samples through the steps of the source, and the context to call it in.
+
+        A sample's random numbers depend on the seed, its source, its shard's number and its index, and not on the
+        process that works on it, or on earlier samples.
+        """
+        if self.directory not in sys.path:
+            sys.path.append(self.directory)
+        maps = _maps.value.of(self.job)
+        generators = maps.generators if self.parts.transform.has_functions else None
+        process = self.parts.transform.build(budget, self.seed, self.number, maps, self.parts.open)
+        return process, generators or nullcontext()
+
+    def samples(self, budget: Budget) -> Generator[dict[str, Any]]:
+        """The samples of the shard in order, through the steps of its source. Closing this closes the shard.
+
+        Args:
+            budget: what happens to errors.
+        """
+        process, lent = self.build_process(budget)
+        url = self.shard.text
+        opened = self.parts.open(Piece(self.shard), on_error=lambda error: budget(error, "shard", url=url))
+        with closing(opened):
+            for raw in opened:
+                with lent:
+                    sample = process(raw, opened.next_index - 1)
+                if sample is not None:
+                    yield sample
 
 
 class ShardFailed(NamedTuple):
@@ -95,51 +168,44 @@ class ShardJob(Generic[T, R]):
     def keep(self) -> None:
         """Save what was collected so far; called once, however the job ends."""
 
+    def run_tasks(
+        self, do: Callable[[T], R], tasks: Sequence[T], engine: Engine, *, retries: int = 0
+    ) -> None:
+        """Work on the shards of the job.
 
-def run_job(
-    job: ShardJob[T, R],
-    do: Callable[[T], R],
-    tasks: Sequence[T],
-    engine: Engine,
-    *,
-    retries: int = 0,
-) -> None:
-    """Work on the shards of a job.
-
-    Args:
-        job: takes the outcomes.
-        do: works on one shard; a function of a module, as other processes import it.
-        tasks: the shards.
-        engine: runs `do`; closed at the end.
-        retries: how often a failed shard is tried again, after all others.
-    """
-    with progress(job.title, len(tasks), drawn=bool(tasks), **job.columns()) as bar:
-        try:
-            left = []
-            for task in tasks:
-                if job.is_done(task):
-                    bar.advance()
-                else:
-                    left.append(task)
-            for tries_left in range(retries, -1, -1):
-                if not left:
-                    break
-                failed = []
-                with closing(engine.run(partial(_attempt, do), left, ShardFailed)) as outcomes:
-                    for task, outcome in outcomes:
-                        is_final = not (tries_left and isinstance(outcome, ShardFailed))
-                        if is_final:
-                            job.take(task, outcome)
-                        else:
-                            failed.append(task)
-                        if isinstance(outcome, ShardFailed) and job.reports_failures:
-                            again = "" if is_final else "; will be tried again"
-                            bar.note(f"failed: {task.shard.text}: {outcome.cause}{again}")
-                        bar.advance(int(is_final))
-                left = failed
-        finally:
-            engine.close()
-            job.keep()
+        Args:
+            do: works on one shard; a function of a module, as other processes import it.
+            tasks: the shards.
+            engine: runs `do`; closed at the end.
+            retries: how often a failed shard is tried again, after all others.
+        """
+        with progress(self.title, len(tasks), drawn=bool(tasks), **self.columns()) as bar:
+            try:
+                left = []
+                for task in tasks:
+                    if self.is_done(task):
+                        bar.advance()
+                    else:
+                        left.append(task)
+                for tries_left in range(retries, -1, -1):
+                    if not left:
+                        break
+                    failed = []
+                    with closing(engine.run(partial(_attempt, do), left, ShardFailed)) as outcomes:
+                        for task, outcome in outcomes:
+                            is_final = not (tries_left and isinstance(outcome, ShardFailed))
+                            if is_final:
+                                self.take(task, outcome)
+                            else:
+                                failed.append(task)
+                            if isinstance(outcome, ShardFailed) and self.reports_failures:
+                                again = "" if is_final else "; will be tried again"
+                                bar.note(f"failed: {task.shard.text}: {outcome.cause}{again}")
+                            bar.advance(int(is_final))
+                    left = failed
+            finally:
+                engine.close()
+                self.keep()
 
 
 class LiveCount:
@@ -191,40 +257,6 @@ def lines_of_user_code(error: Exception) -> str:
     return "".join(traceback.format_list(frames[-3:])).rstrip()
 
 
-def list_tasks(
-    kind: type[K],
-    spec: Spec,
-    shards: Shards,
-    parts: Mapping[str, SourceParts],
-    choose: Callable[[Source, int, ShardUrl], Mapping[str, Any] | None],
-) -> list[K]:
-    """A task for each shard of a spec, source by source.
-
-    Args:
-        kind: of the tasks.
-        spec: the spec.
-        shards: its shards.
-        parts: how each source is read.
-        choose: from source, number and shard to the fields that this kind of task has in addition; None for no task.
-    """
-    job, directory = uuid4().hex, os.getcwd()
-    return [
-        kind(
-            source.name,
-            number,
-            shard,
-            parts[source.name],
-            spec.seed,
-            job,
-            directory,
-            **more,
-        )
-        for source in spec.sources
-        for number, shard in enumerate(shards.lists[source.name])
-        if (more := choose(source, number, shard)) is not None
-    ]
-
-
 def read_earlier(path: str, mark: bytes, command: str, parse: Callable[[bytes], V]) -> tuple[V | None, bytes]:
     """What an earlier run of a command wrote to a file: its value and bytes.
 
@@ -251,50 +283,3 @@ def read_earlier(path: str, mark: bytes, command: str, parse: Callable[[bytes], 
         if text.strip() and mark not in text[:100]:
             raise UsageError(f"`{path}` is no file of `wdspec {command}`; give another name") from None
         return None, b""
-
-
-class _MapsOfThread(threading.local):
-    """The user functions of the job that a thread works on."""
-
-    job = ""
-
-    def of(self, job: str) -> MapSteps:
-        if job != self.job:
-            self.job, self.maps = job, MapSteps(threading.current_thread() is threading.main_thread())
-        return self.maps
-
-
-_maps = PerProcess(_MapsOfThread)
-
-
-def build_process(task: ReadTask, budget: Budget) -> tuple[Process, AbstractContextManager[object]]:
-    """The function that takes raw samples of a shard through the steps of its source, and the context to call it in.
-
-    A sample's random numbers depend on the seed, its source, its shard's number and its index, and not on the process
-    that works on it, or on earlier samples.
-    """
-    if task.directory not in sys.path:
-        sys.path.append(task.directory)
-    maps = _maps.value.of(task.job)
-    generators = maps.generators if task.parts.transform.has_functions else None
-    process = task.parts.transform.build(budget, task.seed, task.number, maps, task.parts.open)
-    return process, generators or nullcontext()
-
-
-def read_samples(task: ReadTask, budget: Budget) -> Generator[dict[str, Any]]:
-    """The samples of a shard in order, through the steps of its source. Closing this closes the shard.
-
-    Args:
-        task: names the shard.
-        budget: what happens to errors.
-    """
-    process, lent = build_process(task, budget)
-    opened = task.parts.open(
-        Piece(task.shard), on_error=lambda error: budget(error, "shard", url=task.shard.text)
-    )
-    with closing(opened):
-        for raw in opened:
-            with lent:
-                sample = process(raw, opened.next_index - 1)
-            if sample is not None:
-                yield sample

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from wdspec.base.errors import MissingShardError, WdspecError
 from wdspec.jobs.engine import ThreadEngine
-from wdspec.jobs.job import ShardFailed, ShardJob, ShardTask, run_job
+from wdspec.jobs.job import ShardFailed, ShardJob, ShardTask
 from wdspec.shards.listing import shards_of
 from wdspec.shards.lock import Lock, LockedSource, check_harmless, difference, place_of
 from wdspec.spec.spec import Source, Spec
@@ -120,5 +120,5 @@ def _ask_store(
 
     asking = _Asking(source.name, may_lack)
     tasks = [ShardTask(source.name, number, shard) for number, shard in enumerate(shards)]
-    run_job(asking, ask, tasks, ThreadEngine())
+    asking.run_tasks(ask, tasks, ThreadEngine())
     return asking.found

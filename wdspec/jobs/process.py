@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from wdspec.base.errors import UsageError, WdspecError
 from wdspec.jobs.engine import Engine
-from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob, list_tasks, read_samples, run_job
+from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob
 from wdspec.read.budget import Budget
 from wdspec.shards.shards import check_readable, list_shards
 from wdspec.spec.language.locations import OutputOptions
@@ -105,8 +105,7 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
             ais=AisCluster.of(environment.ais, environment.home, spec),
         )
         options = WriteOptions(spec.limit, "pickle" in spec.allow, outputs)
-        tasks = list_tasks(
-            ProcessTask,
+        tasks = ProcessTask.of_spec(
             spec,
             shards,
             shards.parts(spec),
@@ -122,7 +121,7 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
             engine: runs the work; closed at the end.
             retries: how often a failed shard is tried again, after all others.
         """
-        run_job(self, process_shard, self.tasks, engine, retries=retries)
+        self.run_tasks(process_shard, self.tasks, engine, retries=retries)
 
     def columns(self) -> Mapping[str, tuple[str, Any]]:
         return {
@@ -155,7 +154,7 @@ def process_shard(task: ProcessTask) -> ShardDone:
     started = time.monotonic()
     budget, options = Budget(task.parts.errors, task.source), task.options
     try:
-        with closing(read_samples(task, budget)) as samples:
+        with closing(task.samples(budget)) as samples:
             output = options.outputs.output(task.output)
             with open_writer(output, name=task.output, allow_pickle=options.allow_pickle) as writer:
                 for sample in samples:

@@ -21,17 +21,7 @@ from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.progress import with_progress
 from wdspec.formats.samples import Unread
 from wdspec.jobs.engine import Engine
-from wdspec.jobs.job import (
-    LiveCount,
-    ReadTask,
-    ShardFailed,
-    ShardJob,
-    list_tasks,
-    measure_rate,
-    read_earlier,
-    read_samples,
-    run_job,
-)
+from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob, measure_rate, read_earlier
 from wdspec.read.budget import Budget
 from wdspec.shards.count import count_shard
 from wdspec.shards.lock import check_harmless, place_of, still_measured
@@ -102,8 +92,7 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
             self._recall(source, None if update else before, lengths)
         self.unchanged = sum(map(len, self._known.values()))
         """Shards that are as they were when they were measured."""
-        tasks = list_tasks(
-            MeasureTask,
+        tasks = MeasureTask.of_spec(
             spec,
             self._shards,
             self._shards.parts(spec),
@@ -139,7 +128,7 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         """Measure the tasks, and write the file from time to time and at the end. Closes the engine."""
         self._samples = self._bytes = 0
         self._saved = time.monotonic()
-        run_job(self, measure_shard, self.tasks, engine)
+        self.run_tasks(measure_shard, self.tasks, engine)
         self.faults.sort()
 
     def columns(self) -> Mapping[str, tuple[str, Any]]:
@@ -267,7 +256,7 @@ def _measure_lengths(task: MeasureTask) -> dict[str, Spread]:
     columns, budget = _Columns(), Budget(task.parts.errors, task.source).without_log()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about what the spec allows
-        for sample in read_samples(task, budget):
+        for sample in task.samples(budget):
             for name, value in sample.items():
                 if not name.startswith("__"):
                     for part, length in lengths_of(name, value):

@@ -18,13 +18,21 @@ from wdspec.jobs.check.facts import (
     ShardFacts,
 )
 from wdspec.jobs.check.hashes import HashSpool
-from wdspec.jobs.check.judge_fields import lone_classes, mixed_fields, odd_images, unstackable_values
 from wdspec.jobs.check.judge_samples import repeated_contents, repeated_keys, similar_images
-from wdspec.jobs.check.judge_shards import expected_counts, few_shards, small_shards, sorted_shards
+from wdspec.jobs.check.judge_sources import (
+    expected_counts,
+    few_shards,
+    lone_classes,
+    mixed_fields,
+    odd_images,
+    small_shards,
+    sorted_shards,
+    unstackable_values,
+)
 from wdspec.jobs.check.look import ShardLook, look_at
 from wdspec.jobs.check.report_file import LockedShards, ReportFile
 from wdspec.jobs.engine import Engine
-from wdspec.jobs.job import LiveCount, ShardFailed, ShardJob, list_tasks, measure_rate, run_job, skip_columns
+from wdspec.jobs.job import LiveCount, ShardFailed, ShardJob, measure_rate, skip_columns
 from wdspec.planning.plan import Plan, make_plan
 from wdspec.planning.topology import Topology
 from wdspec.shards.lock import check_harmless
@@ -104,7 +112,7 @@ def check_data(
                 check_harmless(name, urls.parts, "the report")
         if other is not None:
             job.add(other, _list_shards(other), most, looks=True, is_other=True)
-        run_job(job, look_at, [job.remind(look) for look in job.looks], engine)
+        job.run_tasks(look_at, [job.remind(look) for look in job.looks], engine)
         spool.give_back()
         plan = None if shards is None or problems else _make_plan(listed, shards)
         collection = CheckedData(spec, plan, list(job.sources.values()))
@@ -168,7 +176,7 @@ class CheckJob(ShardJob[ShardLook, ShardFacts]):
             self.sources[source.name, is_other] = CheckedSource(source, parts[source.name], is_other)
             if self._files:
                 self._readings[source.name, is_other] = reading_of(spec, source)
-        for look in list_tasks(ShardLook, spec, shards, thorough, choose):
+        for look in ShardLook.of_spec(spec, shards, thorough, choose):
             self.sources[look.source, is_other].awaited.append(look.number)
             self.looks.append(look)
 

@@ -20,7 +20,7 @@ from wdspec.formats.tar.keys import splitter
 from wdspec.formats.tar.members import member_at
 from wdspec.jobs.check.facts import DataProblem, SampleFacts, SamplePlace, ShardFacts
 from wdspec.jobs.check.values import SampleWatch
-from wdspec.jobs.job import ReadTask, build_process
+from wdspec.jobs.job import ReadTask
 from wdspec.read.budget import Budget, is_mistake
 from wdspec.read.shard import Piece
 from wdspec.read.transform import Process
@@ -154,7 +154,7 @@ class _Reading:
         look, open = self.look, self.look.parts.open
         process: Process | None = None
         try:
-            process, self._lent = build_process(look, budget)
+            process, self._lent = look.build_process(budget)
         except Exception as error:
             self._add_mistake(error)
         piece, resumed, torn = Piece(look.shard), 0, False
