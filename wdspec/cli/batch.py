@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -77,19 +77,9 @@ def batch(
     show_report(StepReport(trace._replace(samples=samples), decoded), form)
 
 
-def header_parts(spec: Spec, parts: Mapping[str, SourceParts]) -> dict[str, SourceParts]:
-    """The parts of the sources of a spec; those whose samples are left out only by what is in them stay as they
-    are."""
-    return {name: part if needs_samples(spec, part) else _by_headers(part) for name, part in parts.items()}
-
-
 def needs_samples(spec: Spec, parts: SourceParts) -> bool:
     """Whether it takes the samples themselves to know which of them are left out."""
     return spec.stage is not None or parts.chooses
-
-
-def _by_headers(parts: SourceParts) -> SourceParts:
-    return replace(parts, open=parts.open.headers, transform=_AsItIs(parts.transform.fields))
 
 
 @dataclass(frozen=True)
@@ -171,12 +161,16 @@ def trace_step(
     number = _number(run, step, epoch)
     position = Position() if state is None else Position.from_state(state, run)
     is_skipped = number in position.all_skipped(run)
-    if (
-        position.step > number
-    ):  # the step lies before the state: from the start, with the shares that were set since
+    if position.step > number:  # from the start, with the shares that were set since
         position = Position(shares=position.shares)
     segments = run.segments(position.shares)
-    reader = replace(run, parts=header_parts(spec, run.parts)).reader()
+    scouting = {
+        name: each
+        if needs_samples(spec, each)
+        else replace(each, open=each.open.headers, transform=_AsItIs(each.transform.fields))
+        for name, each in run.parts.items()
+    }
+    reader = replace(run, parts=scouting).reader()
     try:
         reader.draw_by(segments)
         reader.restore(position.slots)
@@ -246,10 +240,10 @@ def _placed(samples: list[dict[str, Any]], ranks: int, run: Run) -> Iterable[Tra
     for sample in samples:
         if sample.keys() >= _ORIGIN:
             wanted.setdefault((sample["__source__"], sample["__url__"]), set()).add(sample["__key__"])
-    found = {
-        (source, url): _offsets(run.parts[source], _shard(run, source, url), keys)
-        for (source, url), keys in wanted.items()
-    }
+    found = {}
+    for (source, url), keys in wanted.items():
+        shard = next(shard for shard in run.shards.lists[source] if shard.text == url)
+        found[source, url] = _offsets(run.parts[source], shard, keys)
     for place, sample in enumerate(samples):
         source, url, key = (str(sample.get(name, "")) for name in ("__source__", "__url__", "__key__"))
         index, offset = found.get((source, url), {}).get(key, (None, None))
@@ -257,29 +251,22 @@ def _placed(samples: list[dict[str, Any]], ranks: int, run: Run) -> Iterable[Tra
         yield TracedSample(place // each, place % each, source, key, url, index, offset, is_padding, sample)
 
 
-def _shard(run: Run, source: str, url: str) -> ShardUrl:
-    return next(shard for shard in run.shards.lists[source] if shard.text == url)
-
-
 def _offsets(parts: SourceParts, shard: ShardUrl, keys: set[str]) -> dict[str, tuple[int, int]]:
     """Index and offset of the samples with these keys."""
     found: dict[str, tuple[int, int]] = {}
-    try:
-        with closing(parts.open.headers(Piece(shard), on_error=_ignore)) as headers:
-            offset = 0
-            for sample in headers:
-                if sample["__key__"] in keys:
-                    found.setdefault(sample["__key__"], (headers.next_index - 1, offset))
-                    if len(found) == len(keys):
-                        break
-                offset = headers.next_offset
-    except ShardError:
-        pass
+    # Damage was reported when the batch was read.
+    with (
+        suppress(ShardError),
+        closing(parts.open.headers(Piece(shard), on_error=lambda error: None)) as headers,
+    ):
+        offset = 0
+        for sample in headers:
+            if sample["__key__"] in keys:
+                found.setdefault(sample["__key__"], (headers.next_index - 1, offset))
+                if len(found) == len(keys):
+                    break
+            offset = headers.next_offset
     return found
-
-
-def _ignore(error: Exception) -> None:
-    """Damage was told when the batch was read."""
 
 
 @dataclass(frozen=True)

@@ -7,20 +7,29 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from wdspec.base.errors import MissingShardError, WdspecError
 from wdspec.base.progress import progress
-from wdspec.cli.report import Row, Table, print_json, show
+from wdspec.cache.index import Content, Entry, Index
+from wdspec.cli.report import Table, print_json, show
 from wdspec.cli.spec_options import SpecChoice, choosing, form_option, is_a_spec, read_as_specs_do, read_bytes
 from wdspec.cli.wording import counted
-
-if TYPE_CHECKING:
-    from wdspec.cache.index import Content, Entry, Index
-    from wdspec.storage.prefetch import Prefetched
+from wdspec.formats.decompress import decompressed
+from wdspec.formats.suffixes import TAR_SUFFIXES, format_of
+from wdspec.formats.tar.reader import count_samples
+from wdspec.shards.shards import list_shards
+from wdspec.spec.language.values import read_duration
+from wdspec.spec.load import load
+from wdspec.storage.environment import Environment
+from wdspec.storage.prefetch import Prefetched
+from wdspec.storage.prefetch import prefetch as fetch_all
+from wdspec.storage.storage import GONE, CacheSettings, Storage, change_since
 
 _PIECE = 1024 * 1024
 _WHERE = click.argument("where", metavar="[DIR|SPEC]", required=False)
@@ -28,8 +37,6 @@ _WHERE = click.argument("where", metavar="[DIR|SPEC]", required=False)
 
 def _duration(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
     """Seconds; days too, which the spec language has no use for."""
-    from wdspec.spec.language.values import read_duration
-
     if text is not None and text.endswith("d") and text[:-1].isdigit():
         return int(text[:-1]) * 86_400.0
     return None if text is None else float(read_as_specs_do(read_duration, text))
@@ -48,16 +55,13 @@ def cache() -> None:
 @form_option
 def ls(where: str | None, form: str) -> None:
     """List the copies, those used last at the end."""
-    found = [(index, *each) for index in _indexes(where) for each in _listed(index)]
+    copies = [copy for index in _indexes(where) for copy in _list_copies(index)]
     if form == "json":
-        print_json({"copies": [_as_json(*each) for each in found]})
+        print_json({"copies": copies})
         return
-    rows: list[Row | None] = [
-        (_when(entry), _megabytes(entry.size), os.path.join(index.directory, content.name))
-        for index, entry, content in found
-    ]
-    total = sum(entry.size for _, entry, _ in found)
-    summary = f"{counted(len(found), 'copy', 'copies')}, {_megabytes(total)} MB"
+    rows = [(copy.used, _megabytes(copy.entry.size), copy.path) for copy in copies]
+    total = sum(copy.entry.size for copy in copies)
+    summary = f"{counted(len(copies), 'copy', 'copies')}, {_megabytes(total)} MB"
     show(*([Table(("used", "MB>", "copy"), rows)] if rows else []), summary)
 
 
@@ -77,19 +81,18 @@ def verify(where: str | None, remove: bool, store: bool) -> None:
     bad = good = 0
     change_of = _changes(where) if store else {}
     for index in _indexes(where):
-        listed = _listed(index)
-        with progress("checking copies", len(listed)) as bar:
-            for entry, content in listed:
-                path = os.path.join(index.directory, content.name)
-                problem = _problem(path, entry, content.url)
-                if problem is None and path in change_of:
-                    problem = change_of[path](entry, content)
+        copies = _list_copies(index)
+        with progress("checking copies", len(copies)) as bar:
+            for copy in copies:
+                problem = copy.find_problem()
+                if problem is None and copy.path in change_of:
+                    problem = change_of[copy.path](copy)
                 bad, good = bad + bool(problem), good + (problem is None)
                 bar.advance()
                 if problem:
-                    bar.note(f"{path}: {problem}")
+                    bar.note(f"{copy.path}: {problem}")
                     if remove:
-                        index.delete(entry)
+                        index.delete(copy.entry)
     what = "damaged or changed" if store else "damaged"
     show(f"{good:,} whole, {bad:,} {what}{' and deleted' if bad and remove else ''}")
     if bad:
@@ -133,9 +136,6 @@ def prune(where: str | None, size: int | None, older_than: float | None) -> None
 )
 def prefetch(choice: SpecChoice, form: str, jobs: int) -> None:
     """Fetch all shards of a spec into its cache. Exits with 1 if one cannot be fetched."""
-    from wdspec.shards.shards import list_shards
-    from wdspec.storage.prefetch import prefetch as fetch_all
-
     shards = list_shards(choice.load(), counts_samples=False)
     if all(storage.cache is None for storage in shards.storages.values()):
         raise click.UsageError("the spec has no cache; add `cache: DIR` to it, or set WDS_CACHE")
@@ -146,36 +146,37 @@ def prefetch(choice: SpecChoice, form: str, jobs: int) -> None:
     }
     with progress("fetching shards", len(wanted)) as bar:
 
-        def tell(each: Prefetched) -> None:
+        def report(each: Prefetched) -> None:
             bar.advance()
             if each.error:
                 bar.note(f"{each.url}: {each.error}")
 
-        done = fetch_all(wanted.values(), jobs, tell)
+        done = fetch_all(wanted.values(), jobs, report)
     if form == "json":
-        print_json({"shards": [each._asdict() for each in done]})
+        print_json({"shards": done})
     else:
-        show(_summary(done))
+        counts = Counter(each.outcome for each in done)
+        size = _megabytes(sum(each.size for each in done))
+        said = [f"{counts['fetched']:,} fetched ({size} MB)", f"{counts['there']:,} there already"]
+        said += [f"{counts[name]:,} {name}" for name in ("not cached", "not kept", "failed") if counts[name]]
+        show(", ".join(said))
     if any(each.outcome == "failed" for each in done):
         click.get_current_context().exit(1)
 
 
-def _summary(done: list[Prefetched]) -> str:
-    counts = Counter(each.outcome for each in done)
-    size = _megabytes(sum(each.size for each in done))
-    said = [f"{counts['fetched']:,} fetched ({size} MB)", f"{counts['there']:,} there already"]
-    said += [f"{counts[name]:,} {name}" for name in ("not cached", "not kept", "failed") if counts[name]]
-    return ", ".join(said)
-
-
 def _indexes(where: str | None) -> list[Index]:
     """The marked cache directories that an argument stands for."""
-    from wdspec.cache.index import Index
-
     where = where or os.environ.get("WDS_CACHE")
     if not where:
         raise click.UsageError("name a cache directory or a spec, or set WDS_CACHE")
-    indexes = [Index(directory) for directory in _directories(where)]
+    directories = [os.path.abspath(os.path.expanduser(where))]
+    if is_a_spec(where):
+        spec, environment = load(where), Environment.read()
+        settings = [CacheSettings.of(environment, spec, source) for source in spec.sources]
+        directories = list(dict.fromkeys(each.directory for each in settings if each is not None))
+        if not directories:
+            raise click.UsageError(f"{where} has no cache; add `cache: DIR` to it, or set WDS_CACHE")
+    indexes = list(map(Index, directories))
     for index in indexes:
         if not index.is_marked:
             raise click.UsageError(
@@ -184,46 +185,68 @@ def _indexes(where: str | None) -> list[Index]:
     return indexes
 
 
-def _directories(where: str) -> list[str]:
-    from wdspec.storage.environment import Environment
-    from wdspec.storage.storage import CacheSettings
+@dataclass(frozen=True)
+class Copy:
+    """A copy in a cache directory."""
 
-    if not is_a_spec(where):
-        return [os.path.abspath(os.path.expanduser(where))]
-    from wdspec.spec.load import load
+    index: Index
+    entry: Entry
+    content: Content
 
-    spec = load(where)
-    environment = Environment.read()
-    settings = [CacheSettings.of(environment, spec, source) for source in spec.sources]
-    directories = list(dict.fromkeys(each.directory for each in settings if each is not None))
-    if not directories:
-        raise click.UsageError(f"{where} has no cache; add `cache: DIR` to it, or set WDS_CACHE")
-    return directories
+    @property
+    def path(self) -> str:
+        """Of its file."""
+        return os.path.join(self.index.directory, self.content.name)
+
+    @property
+    def used(self) -> str:
+        """When it was last used."""
+        return datetime.fromtimestamp(self.entry.used / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values."""
+        return {"copy": self.path, "url": self.content.url, "bytes": self.entry.size, "used": self.used}
+
+    def find_problem(self) -> str | None:
+        """What is wrong with it. A missing end marker is not: such a copy was only kept where the spec allows it."""
+        try:
+            size = os.path.getsize(self.path)
+            if size != self.entry.size:
+                return f"{size:,} bytes, where {self.entry.size:,} were fetched"
+            with open(self.path, "rb", buffering=0) as raw, warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                file = decompressed(raw)
+                # A URL that was rewritten may say nothing of the format; what it says by its end holds.
+                url = self.content.url
+                if format_of(url) == "tar" and (
+                    url.lower().endswith(TAR_SUFFIXES) or _begins_as_tar(self.path)
+                ):
+                    count_samples(file, lenient_end=True, may_be_empty=True)
+                while file.read(_PIECE):  # decompresses the rest
+                    pass
+        except (WdspecError, OSError) as error:
+            return str(error)
+        return None
 
 
-def _listed(index: Index) -> list[tuple[Entry, Content]]:
+def _list_copies(index: Index) -> list[Copy]:
     """The copies with a file, by last use."""
     return [
-        (entry, content)
+        copy
         for entry in index.entries.by_use()
         if (content := index.entries.content(entry.key, entry.path)) is not None
-        and os.path.exists(os.path.join(index.directory, content.name))
+        and os.path.exists((copy := Copy(index, entry, content)).path)
     ]
 
 
-def _changes(where: str | None) -> dict[str, Callable[[Entry, Content], str | None]]:
+def _changes(where: str | None) -> dict[str, Callable[[Copy], str | None]]:
     """By the path of a copy: says what has changed of its object, by what the store says of it."""
-    from wdspec.base.errors import MissingShardError
-    from wdspec.shards.shards import list_shards
-    from wdspec.spec.load import load
-    from wdspec.storage.storage import GONE, Storage, change_since
-
     if not where or not is_a_spec(where):
         raise click.UsageError("--store goes by the sources of a spec; name one")
 
-    def change(storage: Storage, location: str, entry: Entry, content: Content) -> str | None:
+    def change(storage: Storage, location: str, copy: Copy) -> str | None:
         try:
-            seen = change_since(content.made_of, entry.size, storage.stat_location(location))
+            seen = change_since(copy.content.made_of, copy.entry.size, storage.stat_location(location))
         except MissingShardError:
             seen = GONE
         return seen and f"the object has changed: {seen}"
@@ -238,52 +261,13 @@ def _changes(where: str | None) -> dict[str, Callable[[Entry, Content], str | No
     }
 
 
-def _problem(path: str, entry: Entry, url: str) -> str | None:
-    """What is wrong with a copy; a missing end marker is not, as such a one was only kept where the spec allows it."""
-    from wdspec.base.errors import WdspecError
-    from wdspec.formats.decompress import decompressed
-    from wdspec.formats.suffixes import TAR_SUFFIXES, format_of
-    from wdspec.formats.tar.reader import count_samples
-
-    try:
-        size = os.path.getsize(path)
-        if size != entry.size:
-            return f"{size:,} bytes, where {entry.size:,} were fetched"
-        with open(path, "rb", buffering=0) as raw, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            file = decompressed(raw)
-            # A URL that was rewritten may say nothing of the format; what it says by its end holds.
-            if format_of(url) == "tar" and (url.lower().endswith(TAR_SUFFIXES) or _begins_as_tar(path)):
-                count_samples(file, lenient_end=True, may_be_empty=True)
-            while file.read(_PIECE):  # decompresses the rest
-                pass
-    except (WdspecError, OSError) as error:
-        return str(error)
-    return None
-
-
 def _begins_as_tar(path: str) -> bool:
-    from wdspec.formats.decompress import decompressed
-
     with open(path, "rb", buffering=0) as raw:
         file = decompressed(raw)
         start = b""
         while len(start) < 262 and (piece := file.read(262 - len(start))):
             start += piece
     return start[257:262] == b"ustar"
-
-
-def _as_json(index: Index, entry: Entry, content: Content) -> dict[str, Any]:
-    return {
-        "copy": os.path.join(index.directory, content.name),
-        "url": content.url,
-        "bytes": entry.size,
-        "used": _when(entry),
-    }
-
-
-def _when(entry: Entry) -> str:
-    return datetime.fromtimestamp(entry.used / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _megabytes(size: int) -> str:

@@ -51,51 +51,29 @@ _MIME = {
     "cls": "text/plain",
 }
 _SPDX = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
+_TERMS = """
+    arrayShape citeAs column containedIn equivalentProperty extract field fileObject fileProperty
+    fileSet format includes isArray isLiveDataset jsonPath key md5 parentField path recordSet
+    references regex repeated replace samplingRate separator source subField transform
+"""
 CONTEXT: dict[str, Any] = {
     "@language": "en",
     "@vocab": "https://schema.org/",
-    "arrayShape": "cr:arrayShape",
-    "citeAs": "cr:citeAs",
-    "column": "cr:column",
     "conformsTo": "dct:conformsTo",
-    "containedIn": "cr:containedIn",
     "cr": "http://mlcommons.org/croissant/",
     "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
     "dct": "http://purl.org/dc/terms/",
     "description": {"@container": "@language"},
-    "equivalentProperty": "cr:equivalentProperty",
     "examples": {"@id": "cr:examples", "@type": "@json"},
-    "extract": "cr:extract",
-    "field": "cr:field",
-    "fileObject": "cr:fileObject",
-    "fileProperty": "cr:fileProperty",
-    "fileSet": "cr:fileSet",
-    "format": "cr:format",
-    "includes": "cr:includes",
-    "isArray": "cr:isArray",
-    "isLiveDataset": "cr:isLiveDataset",
-    "jsonPath": "cr:jsonPath",
-    "key": "cr:key",
-    "md5": "cr:md5",
     "name": {"@container": "@language"},
-    "parentField": "cr:parentField",
-    "path": "cr:path",
     "rai": "http://mlcommons.org/croissant/RAI/",
-    "recordSet": "cr:recordSet",
-    "references": "cr:references",
-    "regex": "cr:regex",
-    "repeated": "cr:repeated",
-    "replace": "cr:replace",
-    "samplingRate": "cr:samplingRate",
     "sc": "https://schema.org/",
-    "separator": "cr:separator",
-    "source": "cr:source",
-    "subField": "cr:subField",
-    "transform": "cr:transform",
+    **{name: f"cr:{name}" for name in _TERMS.split()},
 }
+CONTEXT = dict(sorted(CONTEXT.items()))
 """The terms of Croissant 1.1, as its specification has them."""
-ONE = (
+ONE = [
     "dataCollection",
     "dataCollectionMissingData",
     "dataCollectionRawData",
@@ -104,8 +82,9 @@ ONE = (
     "annotationsPerItem",
     "dataSocialImpact",
     "dataReleaseMaintenancePlan",
-)
-MANY = (
+]
+"""Statements of the RAI vocabulary that are one text."""
+MANY = [
     "dataCollectionType",
     "dataCollectionTimeframe",
     "dataPreprocessingProtocol",
@@ -118,7 +97,8 @@ MANY = (
     "dataUseCases",
     "dataLimitations",
     "personalSensitiveInformation",
-)
+]
+"""Those that may be several."""
 REQUIRED = ("dataCollection", "dataBiases", "dataLimitations", "personalSensitiveInformation", "dataUseCases")
 """What reviewers of data sets ask for, and no spec can say."""
 
@@ -132,9 +112,9 @@ REQUIRED = ("dataCollection", "dataBiases", "dataLimitations", "personalSensitiv
     "--rai", "rai_file", metavar="FILE", help="YAML with statements of the RAI vocabulary (dataBiases, …)."
 )
 @click.option("--url", help="Page of the data set; by default the first `homepage` of a source.")
-@click.option("--license", "licence", help="Licence of the whole; by default those of its sources.")
+@click.option("--license", help="Licence of the whole; by default those of its sources.")
 @click.option("--creator", help="Who made it.")
-@click.option("--version", "revision", help="Its version, as 1.0.0.")
+@click.option("--version", help="Its version, as 1.0.0.")
 @click.option("--date", "date_published", metavar="YYYY-MM-DD", help="When it was published.")
 @click.option("--cite-as", help="How to cite it, as BibTeX.")
 @click.option("--output", "-o", metavar="FILE", help="Where to write; by default standard output.")
@@ -142,13 +122,8 @@ def croissant(
     choice: SpecChoice,
     lock_file: str | None,
     rai_file: str | None,
-    url: str | None,
-    licence: str | None,
-    creator: str | None,
-    revision: str | None,
-    date_published: str | None,
-    cite_as: str | None,
     output: str | None,
+    **given: str | None,
 ) -> None:
     """Describe a mixture in Croissant 1.1 (JSON-LD): its sources, shards, fields, licences and shares.
 
@@ -160,14 +135,6 @@ def croissant(
     frozen = None if lock_file is None else Lock.read(lock_file).shards(spec, lock_file)
     explanation = explain_spec(spec, None, None, 1, probe=False, frozen=frozen)
     statements = {} if rai_file is None else read_statements(rai_file)
-    given = {
-        "url": url,
-        "license": licence,
-        "creator": creator,
-        "version": revision,
-        "date_published": date_published,
-        "cite_as": cite_as,
-    }
     document = croissant_of(explanation, statements, given)
     wanted = {
         "url": "--url",

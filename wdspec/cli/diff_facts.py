@@ -19,7 +19,7 @@ from wdspec.cli.state import described, the_state_in
 from wdspec.cli.wording import without_secrets
 from wdspec.planning.digest import EXPAND_UP_TO, describe_order, describe_samples, differences, reads_alike
 from wdspec.shards.lock import Lock, difference
-from wdspec.spec.spec import Source
+from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import UrlSequence
 
 _SHOWN_ELSEWHERE = {"dataset", "file", "split", "environment", "base", "where", "shards", "name"}
@@ -73,14 +73,21 @@ class Side:
     label: str
     explanation: Explanation
     lock: Lock | None = None
-    """What the spec came to then, where that was written down."""
+    """The lock of the spec at that time, if there is one."""
     stale: str = ""
     """Why the lock that is there was not used."""
 
+    @property
+    def spec(self) -> Spec:
+        """The spec."""
+        return self.explanation.spec
+
     @cached_property
-    def order(self) -> dict[str, Any]:
-        """What its order depends on; see `order_digest.describe_order`."""
-        described: dict[str, Any] = describe_order(self.explanation.spec, self.explanation.plan)
+    def order(self) -> Mapping[str, Any]:
+        """What its order depends on, as a state has it: as JSON values."""
+        described: Mapping[str, Any] = json.loads(
+            json.dumps(describe_order(self.spec, self.explanation.plan))
+        )
         return described
 
     @cached_property
@@ -88,37 +95,46 @@ class Side:
         """By name, nested mixes too."""
         return {each.name: each for each in self.explanation.sources}
 
+    @cached_property
+    def keys(self) -> Mapping[str, Source]:
+        """The keys of each source, and nested mix, by name."""
+        everything = [*self.spec.sources, *(mix for source in self.spec.dataset for mix in source.mixes)]
+        return {each.name: each for each in everything}
+
+    def shards(self, name: str) -> UrlSequence:
+        """The shards of a source; none of one that is not read."""
+        for source in self.explanation.plan.sources:
+            if source.name == name and isinstance(source.shards, UrlSequence):
+                return source.shards
+        return UrlSequence(())
+
 
 @dataclass(frozen=True)
 class SpecDiff:
-    """Everything that `wdspec diff` tells."""
+    """Everything that `wdspec diff` reports."""
 
     old: Side
     new: Side
 
     @cached_property
-    def settings(self) -> tuple[KeyChange, ...]:
+    def settings(self) -> list[KeyChange]:
         """Keys at the top whose values differ."""
-        return tuple(_changed_keys(self.old.explanation.spec, self.new.explanation.spec))
+        return list(_changed_keys(self.old.spec, self.new.spec))
 
     @cached_property
-    def sources(self) -> tuple[SourceChange, ...]:
+    def sources(self) -> list[SourceChange]:
         """In the order of the new spec, those that it lacks last."""
-        names = [*self.new.sources, *(name for name in self.old.sources if name not in self.new.sources)]
-        return tuple(map(self._source, names))
+        return [self._source(name) for name in dict.fromkeys((*self.new.sources, *self.old.sources))]
 
     @cached_property
-    def order_changes(self) -> tuple[str, ...]:
-        """One line for each thing that changes the order; none: both give the same samples in the same order."""
-        # As in a state, which holds the description as JSON.
-        sides = (json.loads(json.dumps(side.order)) for side in (self.old, self.new))
-        return tuple(differences(*sides))
+    def order_changes(self) -> list[str]:
+        """One line for each thing that changes the order; none if both give the same samples in the same order."""
+        return list(differences(self.old.order, self.new.order))
 
     @cached_property
     def samples_change(self) -> bool:
         """Whether decoding or another step makes other samples of the same bytes."""
-        specs = (side.explanation.spec for side in (self.old, self.new))
-        return len({describe_samples(spec) for spec in specs}) > 1
+        return describe_samples(self.old.spec) != describe_samples(self.new.spec)
 
     @property
     def is_empty(self) -> bool:
@@ -132,52 +148,32 @@ class SpecDiff:
 
     def renamed(self) -> Iterator[tuple[str, str]]:
         """Removed and added sources with the same shards: old and new name."""
-        gone = {_shards(self.old, each.name): each.name for each in self.sources if each.change == "removed"}
-        for each in self.sources:
-            shards = _shards(self.new, each.name)
-            if each.change == "added" and shards is not None and shards in gone:
-                yield gone[shards], each.name
+        old, new = self.old.order["sources"], self.new.order["sources"]
+        changes = {each.name: each.change for each in self.sources}
+        gone = {old[name]["shards"]: name for name in changes if changes[name] == "removed" and name in old}
+        for name, change in changes.items():
+            if change == "added" and name in new and new[name]["shards"] in gone:
+                yield gone[new[name]["shards"]], name
 
     def _source(self, name: str) -> SourceChange:
-        old, new = (side.sources.get(name) for side in (self.old, self.new))
-        added, removed = _moved(*(_urls(side, name) for side in (self.old, self.new)))
+        old, new = self.old.sources.get(name), self.new.sources.get(name)
         keys: tuple[KeyChange, ...] = ()
         if old is not None and new is not None:
-            holders = [_source_of(side, name) for side in (self.old, self.new)]
-            keys = tuple(_changed_keys(*holders))
-        return SourceChange(name, old, new, added, removed, _rewritten(self.old, self.new, name), keys)
+            keys = tuple(_changed_keys(self.old.keys[name], self.new.keys[name]))
+        added, removed = _moved(self.old.shards(name), self.new.shards(name))
+        return SourceChange(name, old, new, added, removed, self._rewritten(name), keys)
 
-
-def _rewritten(old: Side, new: Side, name: str) -> int | None:
-    """How many shards of a source that both sides have are not the same bytes, by their locks."""
-    if old.lock is None or new.lock is None:
-        return None
-    before, now = (side.lock.sources.get(name) for side in (old, new) if side.lock is not None)
-    if before is None or now is None:
-        return None
-    moved = before.via != now.via
-    known = dict(zip(before.shards("").texts(), before.objects, strict=True))
-    pairs = zip(now.shards("").texts(), now.objects, strict=True)
-    return sum(text in known and difference(known[text], seen, moved) is not None for text, seen in pairs)
-
-
-def _urls(side: Side, name: str) -> UrlSequence:
-    for source in side.explanation.plan.sources:
-        if source.name == name and isinstance(source.shards, UrlSequence):
-            return source.shards
-    return UrlSequence(())
-
-
-def _shards(side: Side, name: str) -> str | None:
-    source = side.order["sources"].get(name)
-    return None if source is None else source["shards"]
-
-
-def _source_of(side: Side, name: str) -> Source:
-    """The source, or nested mix, of that name."""
-    spec = side.explanation.spec
-    everything = [*spec.sources, *(mix for source in spec.dataset for mix in source.mixes)]
-    return next(each for each in everything if each.name == name)
+    def _rewritten(self, name: str) -> int | None:
+        """How many shards of a source that both sides have are not the same bytes, by their locks."""
+        if self.old.lock is None or self.new.lock is None:
+            return None
+        before, now = self.old.lock.sources.get(name), self.new.lock.sources.get(name)
+        if before is None or now is None:
+            return None
+        moved = before.via != now.via
+        known = dict(zip(before.shards("").texts(), before.objects, strict=True))
+        pairs = zip(now.shards("").texts(), now.objects, strict=True)
+        return sum(text in known and difference(known[text], seen, moved) is not None for text, seen in pairs)
 
 
 def _moved(old: UrlSequence, new: UrlSequence) -> tuple[int | None, int | None]:
@@ -227,27 +223,26 @@ def fate_of_state(diff: SpecDiff, file: str | None = None) -> StateFate:
     Raises:
         UsageError: the file holds no state, or more than one, or a damaged one.
     """
-    saved = None if file is None else the_state_in(file)
-    before = json.loads(json.dumps(diff.old.order)) if saved is None else json.loads(saved["order"])
-    now = json.loads(json.dumps(diff.new.order))
-    samples = describe_samples(diff.old.explanation.spec) if saved is None else saved["samples"]
-    says = None if saved is None else described(saved)
+    before, now, says = diff.old.order, diff.new.order, None
+    samples = describe_samples(diff.old.spec)
+    if file is not None:
+        saved = the_state_in(file)
+        before, samples, says = json.loads(saved["order"]), saved["samples"], described(saved)
     if before["elastic"] != now["elastic"]:
         was = "`elastic: {{ranks: {ranks}, workers: {workers}}}`".format(**before["elastic"])
-        return StateFate(
-            "no", f"the canonical topology differs: write {was} in the new spec, or --ranks", {}, says
-        )
+        why = f"the canonical topology differs: write {was} in the new spec, or --ranks"
+        return StateFate("no", why, {}, says)
     if not any(differences(before, now)):
-        if samples == describe_samples(diff.new.explanation.spec):
+        if samples == describe_samples(diff.new.spec):
             return StateFate("exactly", "same order, same samples", {}, says)
         return StateFate("other samples", "same order, but decoding or a step makes other samples", {}, says)
-    names = [*now["sources"], *(name for name in before["sources"] if name not in now["sources"])]
+    names = dict.fromkeys((*now["sources"], *before["sources"]))
     fates = {name: _fate(name, before, now) for name in names}
     return StateFate("if allowed", "the order differs", fates, says)
 
 
 def _fate(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What `allow_changed` does to one source; see `running.states.run_state.read_state`."""
+    """What `allow_changed` does to one source; see `Position.from_state`."""
     if name not in before["sources"]:
         return "begins at its first sample"
     if name not in now["sources"]:

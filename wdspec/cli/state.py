@@ -12,10 +12,14 @@ from typing import Any
 
 import click
 
+from wdspec.api import require_torch
 from wdspec.base.errors import UsageError
-from wdspec.cli.report import Block, Table, print_json, show, table_of
+from wdspec.cli.report import Block, Row, Table, print_json, show, table_of
 from wdspec.cli.spec_options import form_option
-from wdspec.cli.wording import counted, number
+from wdspec.cli.wording import counted, number, number_range
+from wdspec.planning.topology import legal_workers, legal_world_sizes
+from wdspec.run.state import FORMAT, check_undamaged, merge_states, ranks_of, skipped_steps
+from wdspec.run.stats import samples_given
 from wdspec.spec.language.steps import StepRanges
 
 
@@ -33,7 +37,7 @@ def state(file: str, form: str) -> None:
         print_json(told)
         return
     for each in told:
-        show(*_parts(f"{file}{each['at'] and ', ' + each['at']}", each))
+        show(*_blocks(f"{file}{each['at'] and ', ' + each['at']}", each))
 
 
 def states_in(file: str) -> list[tuple[str, Mapping[str, Any]]]:
@@ -56,8 +60,6 @@ def the_state_in(file: str) -> Mapping[str, Any]:
     Raises:
         UsageError: as `states_in`; or damaged states, or those of several runs.
     """
-    from wdspec.run.state import check_undamaged, merge_states
-
     found = [state for _, state in states_in(file)]
     for state in found:
         check_undamaged(state)
@@ -70,10 +72,6 @@ def described(saved: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UsageError: it is damaged, or of another version.
     """
-    from wdspec.planning.topology import legal_workers, legal_world_sizes
-    from wdspec.run.state import check_undamaged, ranks_of, skipped_steps
-    from wdspec.run.stats import samples_given
-
     check_undamaged(saved)
     order, ranks, batch = json.loads(saved["order"]), ranks_of(saved), saved["batch"]
     topology, per_slot = order["elastic"], order["batch"] or 1
@@ -134,12 +132,6 @@ def _read(file: str) -> Any:
     except (ValueError, RecursionError) as error:
         if not data.startswith(b"PK"):
             raise UsageError(f"{file} is no JSON, and no checkpoint of torch: {error}") from None
-    return _tensors(file)
-
-
-def _tensors(file: str) -> Any:
-    from wdspec.api import require_torch
-
     require_torch("reading a checkpoint of torch")
     import torch
 
@@ -155,8 +147,6 @@ def _tensors(file: str) -> Any:
 
 def _states(value: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The states anywhere in a checkpoint, each with its place."""
-    from wdspec.run.state import FORMAT
-
     if isinstance(value, Mapping):
         if value.get("format") == FORMAT:
             yield place, value
@@ -170,41 +160,8 @@ def _states(value: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield from _states(each, f"{place}.{name}" if place else str(name))
 
 
-def _parts(title: str, told: dict[str, Any]) -> Iterator[Block]:
-    given, items = told["given_of_step"]
-    skipped = sum(last - first + 1 for first, last in told["skipped"])
-    epoch = "endless"
-    if told["epoch_batches"]:
-        epoch = f"{told['epoch']}, {told['epoch_batch']:,} of its {counted(told['epoch_batches'], 'batch', 'batches')}"
-    held, all_ranks = told["ranks"], told["elastic"]["ranks"]
-    has_all = held == list(range(all_ranks))
-    usual = [ranks for ranks in told["legal_ranks"] if ranks <= 2 * all_ranks]
-    more = f" (up to {told['legal_ranks'][-1]:,})" if usual != told["legal_ranks"] else ""
-    goes_on = f"{_shown(usual)} ranks{more}, with {_shown(told['legal_workers'])} workers each"
-    rows = [
-        ("version", str(told["version"])),
-        (
-            "batch",
-            f"{told['batch'] - skipped:,} global batches were given, {counted(told['samples'], 'sample')}",
-        ),
-        *([("skipped", f"{skipped:,} besides: {_steps(told['skipped'])}")] if skipped else []),
-        *(
-            [("to be skipped", f"{_steps(told['to_skip'])}, as the training loop said")]
-            if told["to_skip"]
-            else []
-        ),
-        *([("inside a step", f"{given} of a rank's {items} items of the next one, too")] if given else []),
-        ("epoch", epoch),
-        ("topology", f"{all_ranks} ranks x {told['elastic']['workers']} workers"),
-        ("holds", "all canonical ranks" if has_all else f"canonical ranks {_shown(held)}"),
-        ("goes on with", goes_on if has_all else f"{goes_on}, once the states of all ranks are merged"),
-        *[
-            ("shares set", f"from global batch {each['batch']:,} on: {_shares(each['shares'])}")
-            for each in told["shares"]
-        ],
-        ("order", f"seed {told['seed']}, digest {told['digest']}"),
-    ]
-    yield Table((), rows, title=title)
+def _blocks(title: str, told: dict[str, Any]) -> Iterator[Block]:
+    yield Table((), list(_summary(told)), title)
     if told["is_pass"]:
         yield "Slots of a pass have no state of their own: where they stand follows from the batch."
         return
@@ -219,14 +176,39 @@ def _parts(title: str, told: dict[str, Any]) -> Iterator[Block]:
     yield table_of(told["sources"], columns, "what the sources have given")
 
 
+def _summary(told: dict[str, Any]) -> Iterator[Row]:
+    given, items = told["given_of_step"]
+    skipped = sum(last - first + 1 for first, last in told["skipped"])
+    held, all_ranks = told["ranks"], told["elastic"]["ranks"]
+    has_all = held == list(range(all_ranks))
+    usual = [ranks for ranks in told["legal_ranks"] if ranks <= 2 * all_ranks]
+    more = f" (up to {told['legal_ranks'][-1]:,})" if usual != told["legal_ranks"] else ""
+    goes_on = f"{_numbers(usual)} ranks{more}, with {_numbers(told['legal_workers'])} workers each"
+    yield "version", str(told["version"])
+    samples = counted(told["samples"], "sample")
+    yield "batch", f"{told['batch'] - skipped:,} global batches were given, {samples}"
+    if skipped:
+        yield "skipped", f"{skipped:,} besides: {_steps(told['skipped'])}"
+    if told["to_skip"]:
+        yield "to be skipped", f"{_steps(told['to_skip'])}, as the training loop said"
+    if given:
+        yield "inside a step", f"{given} of a rank's {items} items of the next one, too"
+    length = counted(told["epoch_batches"] or 0, "batch", "batches")
+    inside = f"{told['epoch']}, {told['epoch_batch']:,} of its {length}"
+    yield "epoch", inside if told["epoch_batches"] else "endless"
+    yield "topology", f"{all_ranks} ranks x {told['elastic']['workers']} workers"
+    yield "holds", "all canonical ranks" if has_all else f"canonical ranks {_numbers(held)}"
+    yield "goes on with", goes_on if has_all else f"{goes_on}, once the states of all ranks are merged"
+    for each in told["shares"]:
+        shares = ", ".join(f"{name} {share:g}" for name, share in each["shares"].items())
+        yield "shares set", f"from global batch {each['batch']:,} on: {shares}"
+    yield "order", f"seed {told['seed']}, digest {told['digest']}"
+
+
 def _steps(ranges: list[list[int]]) -> str:
-    return ", ".join(f"{first:,} to {last:,}" if first < last else f"{first:,}" for first, last in ranges)
+    return ", ".join(number_range(first, last) for first, last in ranges)
 
 
-def _shares(shares: dict[str, float]) -> str:
-    return ", ".join(f"{name} {share:g}" for name, share in shares.items())
-
-
-def _shown(numbers: list[int]) -> str:
+def _numbers(numbers: list[int]) -> str:
     shown = ", ".join(map(str, numbers[:12]))
     return shown if len(numbers) <= 12 else f"{shown}, … {numbers[-1]}"
