@@ -22,13 +22,13 @@ from decoding import picture
 from material import brace_pattern, facts, text_sample, write_shards
 
 import wdspec
-from wdspec.checking.check_job import listed_for_check
-from wdspec.checking.run_check import check_data
-from wdspec.offline.engines import LocalEngine
+from wdspec.jobs.check.job import check_data
+from wdspec.jobs.engine import LocalEngine
 from wdspec.read.budget import Budget
 from wdspec.read.shard import Piece
 from wdspec.read.transform import MapSteps
-from wdspec.shards.shards import ListedSpec
+from wdspec.shards.shards import Shards, list_shards
+from wdspec.spec.spec import Spec
 
 PICTURE = picture(224, 224)
 
@@ -45,13 +45,13 @@ CASES = {
 }
 
 
-def read(listed: ListedSpec) -> int:
+def read(spec: Spec, shards: Shards) -> int:
     """Reads and decodes all samples."""
     count = 0
-    for source in listed.spec.sources:
-        parts = listed.parts[source.name]
+    for source in spec.sources:
+        parts = shards.parts(spec)[source.name]
         process = parts.transform.build(Budget(parts.errors, source.name), 0, 0, MapSteps(), parts.open)
-        for shard in listed.shards[source.name]:
+        for shard in shards.lists[source.name]:
             with closing(parts.open(Piece(shard), on_error=print)) as opened:
                 for raw in opened:
                     count += process(raw, opened.next_index) is not None
@@ -77,10 +77,10 @@ def main() -> None:
             write_shards(Path(folder), f"case{number}", make, megabytes, shards)
             source = {"shards": brace_pattern(Path(folder), f"case{number}", shards), "decode": decode}
             spec = wdspec.load({"dataset": [source]})
-            listed = listed_for_check(spec)
-            samples = read(listed)
+            listed = list_shards(spec)
+            samples = read(spec, listed)
             sides: tuple[list[float], list[float]] = ([], [])
-            runs = (lambda: read(listed), lambda: check_data(spec, LocalEngine(0), most=None))  # noqa: B023
+            runs = (lambda: read(spec, listed), lambda: check_data(spec, LocalEngine(0), most=None))  # noqa: B023
             for run in runs:
                 run()
             for turn in range(turns):

@@ -8,8 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from wdspec.cli.spec_commands.head import columns_of
-from wdspec.cli.support.value_summary import value_meaning
+from wdspec.cli.samples import first_batch
+from wdspec.cli.wording import value_meaning
 from wdspec.spec.load import load
 
 COOKBOOK = Path(__file__).parents[1] / "docs" / "cookbook"
@@ -46,7 +46,7 @@ def table(folder):
     """What the first batch holds: a table of its fields, their types and shapes."""
     path = Path(folder) / "recipe.yaml"
     split = "train" if "splits:" in path.read_text() else None
-    rows = [(name, *value_meaning(value)[:2]) for name, value in columns_of(load(path, split=split))]
+    rows = [(name, *value_meaning(value)[:2]) for name, value in first_batch(load(path, split=split))]
     lines = [f"| `{name}` | {kind} | {size} |" for name, kind, size in rows if not name.startswith("__")]
     return "\n".join(["| field | type | shape or size |", "|--|--|--|", *lines])
 

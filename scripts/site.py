@@ -71,10 +71,10 @@ def pages() -> dict[str, str]:
 
 def command_pages() -> Iterator[tuple[str, str]]:
     """A page for each command, of its help."""
-    from wdspec.cli.main import GROUPS, cli, commands_in
+    from wdspec.cli.main import GROUPS, cli
 
-    for group, heading in GROUPS.items():
-        for name in commands_in(group):
+    for heading, commands in GROUPS.items():
+        for name in commands:
             command = cli.get_command(click.Context(cli), name)
             assert command is not None
             context = click.Context(command, info_name=f"wdspec {name}", max_content_width=100)

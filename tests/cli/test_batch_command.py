@@ -10,8 +10,8 @@ from runs import Listed
 from shardmaking import UNEVEN, write_shard, write_uneven_sources
 
 import wdspec
-from wdspec.cli.trace import header_parts
-from wdspec.cli.trace.step_trace import trace_step
+from wdspec.cli import batch as header_parts
+from wdspec.cli.batch import trace_step
 from wdspec.fields.samples import SampleFields
 
 

@@ -9,9 +9,18 @@ from shardmaking import write_source
 
 import wdspec
 from wdspec.base.process import cores
-from wdspec.cli.bench.spec_bench import Bench, parts_of, trial_count, tries_threads, worker_counts
-from wdspec.cli.bench.trial import Measured, Trial, _timed, measured
-from wdspec.cli.support.spec_options import SpecChoice
+from wdspec.cli.bench import (
+    Bench,
+    Measured,
+    Trial,
+    _timed,
+    measured,
+    parts_of,
+    trial_count,
+    tries_threads,
+    worker_counts,
+)
+from wdspec.cli.spec_options import SpecChoice
 
 
 def figures(rate, own=0.5, bytes=0):
@@ -42,7 +51,7 @@ def test_the_fewest_workers_are_recommended_that_are_nearly_as_fast_as_the_most(
 
 
 def test_workers_are_tried_up_to_the_cores(monkeypatch):
-    monkeypatch.setattr("wdspec.cli.bench.spec_bench.cores", lambda: 6)
+    monkeypatch.setattr("wdspec.cli.bench.cores", lambda: 6)
     assert worker_counts((), 3) == [0, 1, 2, 3, 4, 6]
     assert worker_counts((5, 2, 5), 3) == [2, 5]
 
@@ -91,9 +100,7 @@ def test_a_trial_has_a_process_of_its_own(folder):
 @pytest.fixture
 def here(monkeypatch):
     """Trials in this process, which spares starting one for each."""
-    monkeypatch.setattr(
-        "wdspec.cli.bench.spec_bench.measured", lambda trial: _timed(trial, trial.choice.load())
-    )
+    monkeypatch.setattr("wdspec.cli.bench.measured", lambda trial: _timed(trial, trial.choice.load()))
 
 
 @pytest.mark.usefixtures("here")

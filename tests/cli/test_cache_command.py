@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from commandline import within
 from servers.counting import CountingServer
 
-from wdspec.cli.shard_commands.cache import cache
+from wdspec.cli.cache import cache
 
 
 @pytest.fixture

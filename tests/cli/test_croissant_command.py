@@ -7,8 +7,7 @@ import pytest
 from commandline import within as wdspec
 from shardmaking import write_source
 
-from wdspec.cli.croissant.croissant_document import CONTEXT
-from wdspec.cli.croissant.responsible_ai import MANY, ONE, REQUIRED
+from wdspec.cli.croissant import CONTEXT, MANY, ONE, REQUIRED
 
 SPEC = """
 wdspec: 1

@@ -8,8 +8,7 @@ from click.testing import CliRunner
 from commandline import NO_TORCH, on_terminal, wdspec
 
 import wdspec as library
-from wdspec.cli.spec_commands.demo import demo
-from wdspec.cli.support.demo_project import COLLECTIONS, write_project
+from wdspec.cli.demo import COLLECTIONS, demo, write_project
 
 
 def contents(folder):

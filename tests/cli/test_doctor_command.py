@@ -7,8 +7,7 @@ import pytest
 from commandline import NO_TORCH, wdspec, within
 from shardmaking import write_source
 
-from wdspec.cli.doctor.machine import limits
-from wdspec.cli.doctor.variable_advice import MEANINGS, set_variables
+from wdspec.cli.doctor import MEANINGS, limits, set_variables
 
 
 @pytest.fixture

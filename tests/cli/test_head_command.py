@@ -11,8 +11,8 @@ from commandline import NO_TORCH, on_terminal, wdspec
 from PIL import Image
 from shardmaking import write_shard, write_source
 
-from wdspec.cli.spec_commands.head import head
-from wdspec.cli.support.value_summary import PREVIEW, value_meaning
+from wdspec.cli.head import head
+from wdspec.cli.wording import PREVIEW, value_meaning
 
 SPEC = """\
 dataset:

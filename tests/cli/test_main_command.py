@@ -12,8 +12,8 @@ import pytest
 from commandline import NO_TORCH, PROGRAM, environment, on_terminal, wdspec, within
 from shardmaking import write_source
 
-from wdspec.cli import spec_commands
-from wdspec.cli.main import GROUPS, commands_in
+from wdspec import cli
+from wdspec.cli.main import GROUPS
 
 
 @pytest.fixture(autouse=True)
@@ -217,25 +217,25 @@ def test_a_closed_standard_output_is_none(folder):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_command_is_one_file(tmp_path, monkeypatch):
+def test_a_command_is_one_file_and_one_row(tmp_path, monkeypatch):
     (tmp_path / "twice.py").write_text(
-        '"""`wdspec twice`: an example."""\n\nimport click\n\nSUMMARY = "Say a word twice."\n\n\n'
+        '"""`wdspec twice`: an example."""\n\nimport click\n\n\n'
         "@click.command()\n@click.argument('word')\ndef twice(word):\n    click.echo(word + word)\n"
     )
-    monkeypatch.setattr(spec_commands, "__path__", [*spec_commands.__path__, str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "wdspec.cli.spec_commands.twice", raising=False)
+    monkeypatch.setattr(cli, "__path__", [*cli.__path__, str(tmp_path)])
+    monkeypatch.setitem(GROUPS["About specs"], "twice", "Say a word twice.")
+    monkeypatch.delitem(sys.modules, "wdspec.cli.twice", raising=False)
     assert within("twice", "ho")[0] == "hoho\n"
     assert "twice     Say a word twice." in within("--help")[0]
     assert "did you mean `twice`" in within("twise", code=2)[1]
 
 
 def test_every_command_has_a_line_of_help():
-    for group in GROUPS:
-        commands = commands_in(group)
+    for commands in GROUPS.values():
         assert 5 <= len(commands) <= 15
-        for name in commands:
-            module = importlib.import_module(f"wdspec.cli.{group}.{name}")
-            assert 10 < len(module.SUMMARY) < 80
+        for name, summary in commands.items():
+            module = importlib.import_module(f"wdspec.cli.{name}")
+            assert 10 < len(summary) < 80
             assert isinstance(getattr(module, name), click.Command)
 
 

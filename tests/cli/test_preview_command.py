@@ -13,7 +13,7 @@ from commandline import within
 from PIL import Image
 
 import wdspec
-from wdspec.cli.preview.value_media import MediaBudget, shown_values
+from wdspec.cli.preview_media import MediaBudget, shown_values
 
 SPEC = """\
 name: two
@@ -139,7 +139,7 @@ def test_secure_mode_runs_no_function_of_the_spec(folder):
 
 def test_no_secret_of_a_url_is_on_the_page(folder, monkeypatch):
     urls = [("__url__", ["http://me:s3cret@host/a.tar"])]
-    monkeypatch.setattr("wdspec.cli.preview.spec_preview.columns_of", lambda spec: urls)
+    monkeypatch.setattr("wdspec.cli.preview.first_batch", lambda spec: urls)
     page(folder, "spec.yaml", "-n", "0", "--samples", "2")
     text = (folder / "preview.html").read_text()
     assert "host/a.tar" in text

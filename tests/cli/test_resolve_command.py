@@ -6,7 +6,7 @@ import os
 import pytest
 from click.testing import CliRunner
 
-from wdspec.cli.spec_commands.resolve import resolve
+from wdspec.cli.resolve import resolve
 from wdspec.stores import users as registry
 
 SPEC = """\

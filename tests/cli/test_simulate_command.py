@@ -10,8 +10,8 @@ from commandline import on_terminal, wdspec
 from shardmaking import reference, write_source
 
 from wdspec import load
-from wdspec.cli.simulate import results as outcome
-from wdspec.cli.spec_commands.simulate import simulate
+from wdspec.cli import simulate_facts as outcome
+from wdspec.cli.simulate import simulate
 
 NESTED = """\
 name: pages
@@ -197,7 +197,7 @@ def test_no_shard_is_opened_unless_a_probe_is_asked_for(folder, monkeypatch):
     assert (told["sources"][0]["samples"], told["sources"][0]["coverage"]["passes"]) == (40, 2)
     assert told["held_per_worker"]["samples"] == 40
     assert told["held_per_worker"]["bytes"] > 40
-    monkeypatch.setattr("wdspec.cli.explain.sample_sizes.open_file", lambda location: pytest.fail(location))
+    monkeypatch.setattr("wdspec.cli.explain_data.open_file", lambda location: pytest.fail(location))
     told = simulation_result("local.yaml")
     assert told["sources"][0]["coverage"] is None
     assert told["held_per_worker"] == {"samples": 1000, "bytes": None}

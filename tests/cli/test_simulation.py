@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wdspec import load
-from wdspec.cli.simulate import simulation
-from wdspec.cli.simulate.coverage import coverage
-from wdspec.cli.simulate.simulation import legal_runs, simulate
+from wdspec.cli import simulate_draws as simulation
+from wdspec.cli.simulate_draws import coverage, legal_runs, simulate
 from wdspec.planning.delays import Delays
 from wdspec.planning.passes import ShardCount, SourceCount
 from wdspec.planning.plan import make_plan

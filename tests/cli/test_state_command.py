@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from shardmaking import write_source
 
 import wdspec
-from wdspec.cli.spec_commands.state import state as command
-from wdspec.cli.support.state_files import described
+from wdspec.cli.state import described
+from wdspec.cli.state import state as command
 from wdspec.run.state import read_entry
 from wdspec.run.stats import samples_given
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from wdspec.cli.main import cli
-from wdspec.cli.spec_commands.validate import validate
+from wdspec.cli.validate import validate
 
 GOOD = "dataset:\n  - shards: gs://bucket/a-{000..099}.tar\n"
 BAD = "dataset:\n  - shards: a.tar\n    extension: jpg\n"

@@ -12,7 +12,7 @@ from documentblocks import blocks_of
 from documentstores import OPENIMAGES_KEYS
 
 import wdspec as wds
-from wdspec.cli.spec_commands.process import process
+from wdspec.cli.process import process
 
 
 def test_every_block_has_its_test():

@@ -52,7 +52,7 @@ if __name__ == "__main__":
 """
 PROCESS = """
 import time
-from wdspec.offline import engines
+from wdspec.jobs import engine as engines
 
 def begin(work):
     print("begun", flush=True)

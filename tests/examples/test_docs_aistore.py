@@ -7,7 +7,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from wdspec.cli.spec_commands.resolve import resolve
+from wdspec.cli.resolve import resolve
 from wdspec.spec.language.locations import AIStore
 from wdspec.spec.load import check
 from wdspec.spec.validation import keys_of

@@ -8,7 +8,7 @@ from shardmaking import write_source
 
 import wdspec
 from wdspec.base.errors import SpecError, UsageError
-from wdspec.offline.job import job_of
+from wdspec.jobs.process import ProcessJob
 from wdspec.testing import assert_resumable
 
 CODE = """
@@ -167,4 +167,4 @@ def test_the_loops_own_draws_are_unharmed(tmp_path):
 def test_shards_are_not_processed_by_a_stage(tmp_path):
     document = spec(tmp_path, stage("drawn"), output=str(tmp_path / "out"))
     with pytest.raises(UsageError, match="`process` takes each by itself"):
-        job_of(wdspec.load(document))
+        ProcessJob.of(wdspec.load(document))

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from wdspec.base.errors import SpecError
-from wdspec.cli.reports.checked_spec import CheckedSpec
-from wdspec.cli.reports.report_formats import REPORTS
+from wdspec.cli.problems import REPORTS, CheckedSpec
 from wdspec.spec.load import check, load
 from wdspec.spec.problems import LINE_WIDTH, Problem
 from wdspec.spec.rules import all_codes

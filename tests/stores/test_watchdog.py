@@ -19,7 +19,7 @@ from shardmaking import write_source
 import wdspec
 from wdspec.api import sample_reader
 from wdspec.base.errors import ShardError
-from wdspec.cli.support.shard_files import ShardFiles
+from wdspec.cli.shard_files import ShardFiles
 from wdspec.spec.load import load
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage

@@ -23,10 +23,10 @@ import torch
 from PIL import Image
 from shardmaking import write_shard
 from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
-from wdspec.filters import _shuffle
-from wdspec.tariterators import base_plus_ext, tar_file_expander, url_opener, valid_sample
 
 import wdspec as wds
+from wdspec.webdataset.shuffling import _shuffle
+from wdspec.webdataset.tariterators import base_plus_ext, tar_file_expander, url_opener, valid_sample
 
 SHARDS, SAMPLES, WORKERS = 4, 6, 2
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import sys
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,25 +15,41 @@ from wdspec.base.errors import WdspecError, did_you_mean
 from wdspec.base.redaction import printable
 
 GROUPS = {
-    "spec_commands": "About specs",
-    "team_commands": "Specs in a team",
-    "shard_commands": "About shards",
+    "About specs": {
+        "batch": "Show the samples of any step: keys, shards, offsets.",
+        "bench": "Time a spec: rates, where time goes, how many workers pay.",
+        "check": "Look at the data: every shard, and what is in them.",
+        "demo": "Write a small spec with shards, and read an epoch of it.",
+        "doctor": "Show versions, limits, variables, and whether stores answer.",
+        "explain": "Show what a spec means: shares, passes, who reads what.",
+        "head": "Show the first samples: keys, types, shapes, sizes.",
+        "preview": "Write a page with the mixture and real samples of each source.",
+        "process": "Make new shards of old ones, through the spec's own steps.",
+        "resolve": "Show step by step how URLs are opened.",
+        "simulate": "Show what a run draws: shares, passes, coverage, legal runs.",
+        "state": "Show a saved state: epoch, batch, what each source has given.",
+        "stats": "Measure the shards of a spec: samples, bytes, sizes of fields.",
+        "validate": "Check specs: every problem, with file, line and column.",
+    },
+    "Specs in a team": {
+        "convert": "Write the mixture of another tool as a spec.",
+        "croissant": "Describe a mixture in MLCommons' Croissant format.",
+        "diff": "Show what a change to a spec does to mixture and order.",
+        "fmt": "Put the keys of specs in the documented order.",
+        "lock": "Write down the shards of a spec, their sizes and ETags.",
+        "rule": "Explain the code of a problem, such as E302.",
+        "schema": "Print the JSON Schema of the spec language.",
+    },
+    "About shards": {
+        "cache": "List, check, trim and fill directories with copies of remote shards.",
+        "cat": "Write the samples of shards into one.",
+        "create": "Write shards of a folder, a recipe or a manifest.",
+        "ls": "List the samples or members of shards, with sizes.",
+        "sort": "Write the samples of shards in the order of their keys.",
+        "split": "Write the samples of shards into shards of another size.",
+    },
 }
-"""Folders with a file for each command -> the heading of these commands in `wdspec --help`."""
-
-_SUMMARY = re.compile(r'^SUMMARY = "(.*)"$', re.MULTILINE)
-
-
-def commands_in(group: str) -> dict[str, Path]:
-    """The commands in a folder: name -> the file. A file `NAME.py` defines the command `NAME` and its `SUMMARY`."""
-    folders = importlib.import_module(f"wdspec.cli.{group}").__path__
-    return {file.stem: file for folder in folders for file in sorted(Path(folder).glob("[!_]*.py"))}
-
-
-def _summary(file: Path) -> str:
-    """The line of a command in `wdspec --help`, from its text: the help imports no command."""
-    match = _SUMMARY.search(file.read_text(encoding="utf-8"))
-    return match[1] if match else ""
+"""Headings of `wdspec --help`, with a row for each command: `NAME.py` in this folder defines the command `NAME`."""
 
 
 class _PipeClosedError(Exception):
@@ -43,17 +57,16 @@ class _PipeClosedError(Exception):
 
 
 class _Commands(click.Group):
-    """Imports the file of a command only when it is called: `validate` must start in a third of a second."""
+    """Imports the file of a command only when it is called, so that `wdspec validate` starts fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for group in GROUPS for name in commands_in(group)]
+        return [name for commands in GROUPS.values() for name in commands]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        for group in GROUPS:
-            if name in commands_in(group):
-                command: click.Command = getattr(importlib.import_module(f"wdspec.cli.{group}.{name}"), name)
-                return command
-        return None
+        if name not in self.list_commands(ctx):
+            return None
+        command: click.Command = getattr(importlib.import_module(f"wdspec.cli.{name}"), name)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -65,9 +78,9 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for group, heading in GROUPS.items():
+        for heading, commands in GROUPS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name, _summary(file)) for name, file in commands_in(group).items()])
+                formatter.write_dl(list(commands.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -1,8 +1,7 @@
-"""The lock of a spec as a value and as JSON, and whether it fits a spec.
+"""Locks: the shards of a spec with their sizes and ETags as a value and as JSON, and whether they are still the same.
 
-Looking at the shards of a spec: what stores say of them, for a lock, and against one.
-
-Which shards are as they were when they were measured.
+`wdspec lock` writes them (`wdspec.jobs.lock`), `loader(…, lock=…)` reads them; `wdspec stats` compares shards in the
+same way.
 """
 
 from __future__ import annotations
@@ -11,19 +10,17 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
-from wdspec.base.errors import MissingShardError, ShardError, UrlError, UsageError, WdspecError
+from wdspec.base.errors import ShardError, UrlError, UsageError
 from wdspec.base.redaction import redacted_urls
-from wdspec.shards.listing import shards_of
 from wdspec.spec.load import split_names
 from wdspec.spec.measurements import MeasuredShard, Measurements
 from wdspec.spec.spec import Source, Spec
-from wdspec.storage.environment import Environment
 from wdspec.storage.prefetch import side_by_side
 from wdspec.storage.storage import Storage
 from wdspec.stores.store import ObjectStat
@@ -177,7 +174,7 @@ class Lock:
         return {source.name: self.sources[source.name].shards(source.base) for source in spec.sources}
 
 
-def locked_splits(spec: str, split: str | None) -> list[str | None]:
+def list_splits(spec: str, split: str | None) -> list[str | None]:
     """The splits of a spec that have a lock each, the chosen one or all; None stands for a spec without any."""
     return [split] if split or "#" in spec else [*split_names(spec)] or [None]
 
@@ -224,99 +221,6 @@ def _run_as_json(run: ShardRun) -> dict[str, Any]:
 def _run_of_json(said: Mapping[str, Any]) -> ShardRun:
     texts = Braces(said["braces"]) if "braces" in said else tuple(map(str, said["names"]))
     return ShardRun(texts, str(said.get("prefix", "")), "")
-
-
-Shown = Callable[[Iterable[ObjectStat | None], int, str], Iterator[ObjectStat | None]]
-"""Passes on what comes while somebody watches: what comes, how many, of what."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """A shard that is not what it was."""
-
-    source: str
-    url: str
-    what: str
-    """In words: what it was, and what it is."""
-
-
-def locked(spec: Spec, before: Lock | None = None, shown: Shown | None = None) -> Lock:
-    """What a spec comes to now.
-
-    Args:
-        before: a lock whose sources are taken as they are where the spec asks for the same at the same place.
-        shown: shows progress.
-
-    Raises:
-        UsageError: URLs that hold a secret.
-        WdspecError: shards that cannot be listed, or of which a store says that they are not there.
-    """
-    environment = Environment.read()
-    sources = {}
-    for source in spec.sources:
-        storage = Storage.of(environment, spec, source)
-        old = None if before is None else before.sources.get(source.name)
-        via = place_of(source, storage)
-        if old is not None and (old.asked, old.via) == (tuple(source.shards or ()), via):
-            runs, objects = old.runs, old.objects
-        else:
-            shards = shards_of(source, storage)
-            runs = tuple(run._replace(base="") for run in shards.parts)
-            check_harmless(source.name, runs)
-            looked = _asked(shards, storage, source.name, may_lack=False)
-            objects = tuple(each or ObjectStat() for each in _watched(looked, len(shards), source, shown))
-        asked = tuple(source.shards or ())
-        about = (source.samples, source.license, source.homepage, source.revision)
-        sources[source.name] = LockedSource(asked, via, runs, objects, *about)
-    return Lock(sources, spec.split, spec.environment)
-
-
-def changes(lock: Lock, spec: Spec, shown: Shown | None = None) -> Iterator[Change]:
-    """What is not as a lock says: shards that are gone or new, or have other bytes.
-
-    Raises:
-        UsageError: the lock is not of this spec.
-        WdspecError: shards that cannot be listed, or a store that does not say.
-    """
-    then = lock.shards(spec)
-    environment = Environment.read()
-    for source in spec.sources:
-        storage, old = Storage.of(environment, spec, source), lock.sources[source.name]
-        texts, now = then[source.name].texts(), shards_of(source, storage).texts()
-        known = set(texts)
-        yield from (Change(source.name, text, "new") for text in now if text not in known)
-        moved = place_of(source, storage) != old.via
-        looked = _asked(then[source.name], storage, source.name, may_lack=True)
-        for text, was, seen in zip(
-            texts, old.objects, _watched(looked, len(texts), source, shown), strict=True
-        ):
-            if (what := difference(was, seen, moved)) is not None:
-                yield Change(source.name, text, what)
-
-
-def _watched(
-    looked: Iterator[ObjectStat | None], count: int, source: Source, shown: Shown | None
-) -> Iterator[ObjectStat | None]:
-    return looked if shown is None else shown(looked, count, source.name)
-
-
-def _asked(
-    shards: Sequence[ShardUrl], storage: Storage, source: str, *, may_lack: bool
-) -> Iterator[ObjectStat | None]:
-    """What stores say of shards, in order; None of one that is not there."""
-
-    def ask(shard: ShardUrl) -> ObjectStat | None:
-        try:
-            return storage.stat(shard)
-        except MissingShardError as error:
-            if may_lack:
-                return None
-            raise error.at(url=shard.text) from None
-
-    try:
-        yield from side_by_side(ask, shards)
-    except WdspecError as error:
-        raise error.at(source=source) from None
 
 
 def difference(was: ObjectStat, seen: ObjectStat | None, moved: bool) -> str | None:

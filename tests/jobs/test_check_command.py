@@ -1,0 +1,454 @@
+"""`wdspec check`: what it reads, how it reports, and what it says when shards are compared."""
+
+import io
+import json
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commandline import within
+from PIL import Image
+from shardmaking import write_shard, write_source
+
+import wdspec
+from wdspec.jobs.check import job as run_check
+from wdspec.jobs.engine import LocalEngine
+from wdspec.spec.rules import all_codes
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_source(tmp_path, "a", shards=6, samples=20)
+    (tmp_path / "s.yaml").write_text('wdspec: 1\ndataset:\n  - {name: a, shards: "a-{000..005}.tar"}\n')
+    return tmp_path
+
+
+def found(folder, *arguments, code=1, file="s.yaml", **variables):
+    out, _ = within(
+        "check", file, "--jobs", "0", "--format", "json", *arguments, folder=folder, code=code, **variables
+    )
+    return json.loads(out)
+
+
+def codes(report):
+    return sorted({problem["code"] for problem in report["problems"]})
+
+
+def spec(folder, dataset, **top):
+    keys = "".join(f"{key}: {json.dumps(value)}\n" for key, value in top.items())
+    (folder / "s.yaml").write_text(f"wdspec: 1\n{keys}dataset: {json.dumps(dataset)}\n")
+
+
+def picture(seed, quality=95, size=32):
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(coarse).resize((size, size), Image.Resampling.BICUBIC).save(
+        buffer, "jpeg", quality=quality
+    )
+    return buffer.getvalue()
+
+
+def test_a_report_keeps_no_secret(folder):
+    spec(folder, [{"name": "a", "shards": "http://me:s3cret@127.0.0.1:9/a.tar"}])
+    _, said = within("check", "s.yaml", "--jobs", "0", "--report", "r.db", folder=folder, code=1)
+    assert "its URLs hold a secret, which the report would keep" in said
+    assert b"s3cret" not in (folder / "r.db").read_bytes()
+
+
+def test_what_is_not_listed_is_counted_and_sources_are_no_shards(folder):
+    expect = {"samples": 150, "fields": {"cls": {"classes": 1}}}
+    spec(folder, [{"name": "a", "shards": "a-{000..003}.tar", "expect": expect}])
+    out, _ = within("check", "s.yaml", "--all", "--jobs", "0", folder=folder, code=1)
+    *_, summary = out.splitlines()
+    listed = sum(" D213 " in line for line in out.splitlines())
+    hidden = [line for line in out.splitlines() if "more of D213 are not listed" in line]
+    more = int(hidden[0].split()[0]) if hidden else 0
+    assert "D214" in out
+    assert summary == f"4 shards checked: {listed + more + 1} errors"
+
+
+def test_what_is_missing_in_the_environment_is_looked_at_again(folder):
+    source = {"name": "a", "shards": "a-{000..001}.tar", "map": "of_reports:keep"}
+    spec(folder, [source])
+    assert codes(found(folder, "--report", "r.db")) == ["D211"]
+    (folder / "of_reports.py").write_text("def keep(sample):\n    return sample\n")
+    assert codes(found(folder, "--report", "r.db", code=0)) == []
+
+
+def test_what_is_ignored_is_not_counted_either(folder):
+    expect = {"fields": {"cls": {"classes": 1}}}
+    spec(folder, [{"name": "a", "shards": "a-{000..003}.tar", "expect": expect}])
+    arguments = ("check", "s.yaml", "--all", "--jobs", "0", "--ignore", "D213")
+    out, _ = within(*arguments, folder=folder, code=0)
+    assert out == "4 shards checked: no problems\n"
+
+
+def test_every_code_of_data_is_reported_somewhere_and_has_a_page():
+    root = Path(wdspec.__file__).parent
+    tables = root / "spec" / "problems"
+    texts = [path.read_text(encoding="utf-8") for path in root.rglob("*.py") if path.parent != tables]
+    used = {code for text in texts for code in re.findall(r'"(D\d{3})"', text)}
+    assert used == {code for code in all_codes() if code.startswith("D")}
+
+
+def test_good_shards_have_no_problems(folder):
+    report = found(folder, "--all", code=0)
+    assert report["problems"] == []
+    about = report["sources"]["a"]
+    assert (about["shards"], about["read"], about["samples"], about["delivered"]) == (6, 6, 120, 120)
+    assert about["fields"]["cls"]["types"] == {"int": 120}
+
+
+def test_some_shards_are_read_and_the_others_looked_for(folder):
+    (folder / "a-001.tar").unlink()
+    (folder / "a-004.tar").write_bytes(b"<html>")
+    report = found(folder, "--sample", "2")
+    assert [(each["code"], each["shard"]) for each in report["problems"]] == [("D101", "a-001.tar")]
+    assert report["sources"]["a"]["read"] == 2
+    assert codes(found(folder, "--all")) == ["D101", "D106"]
+
+
+def test_reading_goes_on_behind_damage(folder):
+    data = bytearray((folder / "a-002.tar").read_bytes())
+    data[2048 + 3] ^= 1
+    data[20_480 + 5] ^= 1
+    (folder / "a-002.tar").write_bytes(data)
+    report = found(folder, "--all")
+    assert [(each["code"], each["offset"]) for each in report["problems"]] == [
+        ("D108", 2048),
+        ("D108", 20_480),
+    ]
+    assert report["sources"]["a"]["delivered"] >= 120 - 4
+
+
+def test_text_names_shard_code_and_place(folder):
+    (folder / "a-003.tar").write_bytes((folder / "a-003.tar").read_bytes()[:3000])
+    out, _ = within("check", "s.yaml", "--all", "--jobs", "0", folder=folder, code=1)
+    first, last = out.splitlines()
+    assert first.startswith("a-003.tar: D107 truncated: the shard ends at byte 3000")
+    assert first.endswith("[member a0030001.txt, key a0030001, byte 2048]")
+    assert last == "6 shards checked: 1 error"
+
+
+def test_github_points_at_the_source_and_junit_has_a_case_for_each_shard(folder):
+    (folder / "a-003.tar").unlink()
+    out, _ = within("check", "s.yaml", "--jobs", "0", "--format", "github", folder=folder, code=1)
+    assert out.startswith("::error file=s.yaml,line=3,col=5,")
+    assert "title=D101::a-003.tar: no such file" in out
+    out, _ = within("check", "s.yaml", "--jobs", "0", "--format", "junit", folder=folder, code=1)
+    cases = ElementTree.fromstring(out).findall(".//testcase")
+    assert [case.get("name") for case in cases] == [f"a-00{n}.tar" for n in range(6)]
+    assert [case.get("name") for case in cases if case.find("failure") is not None] == ["a-003.tar"]
+
+
+def test_warnings_fail_only_with_strict_and_can_be_ignored(folder):
+    (folder / "a-005.tar").rename(folder / "a-005.tar.gz")
+    spec(folder, [{"name": "a", "shards": ["a-{000..004}.tar", "a-005.tar.gz"]}])
+    assert codes(found(folder, "--all", code=0)) == ["D309"]
+    found(folder, "--all", "--strict", code=1)
+    assert codes(found(folder, "--all", "--strict", "--ignore", "d309", code=0)) == []
+    _, said = within("check", "s.yaml", "--ignore", "D999", folder=folder, code=2)
+    assert "no code of data" in said
+
+
+def test_processes_find_what_one_does(folder):
+    (folder / "a-001.tar").write_bytes(b"")
+    alone = found(folder, "--all")
+    out, _ = within("check", "s.yaml", "--all", "--jobs", "2", "--format", "json", folder=folder, code=1)
+    assert json.loads(out) == alone
+
+
+def test_sorted_shards_are_told_what_to_interleave(folder):
+    for shard in range(10):
+        samples = [(f"s{shard}{n:03d}", {"cls": b"%d" % shard, "txt": b"%d" % n}) for n in range(60)]
+        write_shard(folder / f"sorted-{shard}.tar", samples)
+    source = {"name": "s", "shards": "sorted-{0..9}.tar", "interleave": 2, "shuffle": 30}
+    spec(folder, [source])
+    (problem,) = found(folder, "--all", code=0)["problems"]
+    assert problem["code"] == "D307"
+    assert "set `interleave: 10`" in problem["message"]
+    spec(folder, [source | {"interleave": 10}])
+    assert found(folder, "--all", code=0)["problems"] == []
+
+
+def test_mixed_shards_are_not_called_sorted(folder):
+    for shard in range(4):
+        samples = [(f"s{shard}{n:03d}", {"cls": b"%d" % (n * 7 % 10)}) for n in range(60)]
+        write_shard(folder / f"mixed-{shard}.tar", samples)
+    spec(folder, [{"name": "s", "shards": "mixed-{0..3}.tar", "interleave": 1, "shuffle": 2}])
+    assert found(folder, "--all", code=0)["problems"] == []
+
+
+def test_a_key_in_two_shards_is_named_with_what_it_is(folder):
+    write_shard(folder / "b-0.tar", [("one", {"txt": b"1" * 90, "cls": b"1"}), ("half", {"txt": b"h"})])
+    write_shard(folder / "b-1.tar", [("half", {"cls": b"2"}), ("one", {"txt": b"1" * 90, "cls": b"1"})])
+    write_shard(folder / "b-2.tar", [("one", {"txt": b"another", "cls": b"3"})])
+    spec(folder, [{"name": "b", "shards": "b-{0..2}.tar"}])
+    said = {
+        (each["shard"], each["key"]): each["message"]
+        for each in found(folder, "--all", code=0)["problems"]
+        if each["code"] == "D301"
+    }
+    assert "split over two shards" in said["b-1.tar", "half"]
+    assert "the same sample is in `b-0.tar`" in said["b-1.tar", "one"]
+    assert "another sample with this key is in `b-1.tar`" in said["b-2.tar", "one"]
+
+
+def test_keys_that_two_sources_share_mean_nothing_but_bytes_do(folder):
+    write_shard(folder / "b-0.tar", [("000", {"txt": b"b" * 90}), ("001", {"txt": b"x" * 90})])
+    write_shard(folder / "c-0.tar", [("000", {"txt": b"c" * 90}), ("007", {"txt": b"x" * 90})])
+    spec(folder, [{"name": "b", "shards": "b-0.tar"}, {"name": "c", "shards": "c-0.tar"}])
+    (problem,) = found(folder, "--all", code=0)["problems"]
+    assert (problem["code"], problem["source"], problem["key"]) == ("D302", "c", "007")
+    assert "`b-0.tar` has it as `001`" in problem["message"]
+
+
+def test_what_training_shares_with_validation_is_found_by_bytes_and_by_looks(folder):
+    write_shard(folder / "t.tar", [(f"t{n}", {"jpg": picture(n)}) for n in range(20)])
+    write_shard(
+        folder / "v.tar",
+        [("v0", {"jpg": picture(3)}), ("v1", {"jpg": picture(5, quality=70)}), ("v2", {"jpg": picture(99)})],
+    )
+    (folder / "m.yaml").write_text(
+        "wdspec: 1\ndefaults: {decode: rgb8}\nsplits:\n  train: {dataset: [{name: t, shards: t.tar}]}\n"
+        "  val: {dataset: [{name: v, shards: v.tar}]}\n"
+    )
+    report = found(folder, "--all", "--against", "m.yaml#val", file="m.yaml#train", code=0)
+    assert {(each["code"], each["key"]) for each in report["problems"]} == {("D308", "t3"), ("D308", "t5")}
+    assert found(folder, "--all", file="m.yaml#train", code=0)["problems"] == []
+
+
+def test_fields_that_differ_are_counted(folder):
+    samples = [(f"k{n:02d}", {"txt": b"t"} | ({"cls": b"1"} if n != 7 else {})) for n in range(20)]
+    write_shard(folder / "b-0.tar", samples)
+    spec(folder, [{"name": "b", "shards": "b-0.tar"}])
+    (problem,) = found(folder, "--all", code=0)["problems"]
+    assert (problem["code"], problem["key"]) == ("D303", "k07")
+    assert "1 of 20 samples lack `cls`" in problem["message"]
+
+
+def test_more_slots_than_shards_are_told(folder):
+    spec(folder, [{"name": "a", "shards": "a-{000..005}.tar"}], elastic={"ranks": 4, "workers": 4}, batch=4)
+    assert codes(found(folder, code=0)) == ["W512"]
+
+
+def test_functions_of_the_spec_run_and_their_errors_are_named(folder, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (folder / "steps_of_check.py").write_text(
+        "def odd(sample):\n    if sample['cls'] == 3:\n        raise KeyError('three')\n    return sample\n"
+    )
+    spec(folder, [{"name": "a", "shards": "a-{000..005}.tar", "map": "steps_of_check:odd"}])
+    (problem,) = found(folder, "--all")["problems"]
+    assert (problem["code"], problem["key"]) == ("D203", "a0000003")
+    assert problem["offset"] == 6 * 1024
+
+
+def test_a_function_that_is_not_there_is_one_problem_and_shards_are_still_read(folder):
+    spec(folder, [{"name": "a", "shards": "a-{000..005}.tar", "map": "nowhere:f"}])
+    (folder / "a-002.tar").write_bytes(b"")
+    assert [each["code"] for each in found(folder, "--all")["problems"]] == ["D211", "D103"]
+
+
+def test_secure_mode_forbids_functions(folder):
+    spec(folder, [{"name": "a", "shards": "a-{000..005}.tar", "map": "os:getcwd"}])
+    _, said = within("check", "s.yaml", "--jobs", "0", folder=folder, code=1, WDS_SECURE="1")
+    assert "WDS_SECURE" in said
+
+
+def test_many_problems_of_one_kind_are_counted(folder):
+    write_shard(folder / "b-0.tar", [(f"k{n:03d}", {"json": b"{"}) for n in range(50)])
+    spec(folder, [{"name": "b", "shards": "b-0.tar"}])
+    report = found(folder, "--all")
+    assert len(report["problems"]) == 20
+    assert report["hidden"] == {"D202": 30}
+
+
+def test_no_secret_is_shown(folder):
+    spec(
+        folder, [{"name": "h", "shards": "http://user:hunter2@localhost:1/a.tar", "errors": {"retry": "1ms"}}]
+    )
+    out, said = within("check", "s.yaml", "--all", "--jobs", "0", folder=folder, code=1)
+    assert "hunter2" not in out + said
+    assert "D102" in out
+
+
+def test_one_source_can_be_chosen(folder):
+    write_source(folder, "b", shards=1)
+    spec(folder, [{"name": "a", "shards": "a-{000..005}.tar"}, {"name": "b", "shards": "b-000.tar"}])
+    assert list(found(folder, "--source", "b", code=0)["sources"]) == ["b"]
+    _, said = within("check", "s.yaml", "--source", "c", folder=folder, code=1)
+    assert "no source `c`" in said
+
+
+def test_engines_have_one_way_to_be_chosen(folder):
+    _, said = within("check", "s.yaml", "--engine", "dask", folder=folder, code=2)
+    assert "go together" in said
+
+
+def test_a_report_spares_what_did_not_change(folder, monkeypatch):
+    (folder / "a-001.tar").write_bytes(b"")
+    first = found(folder, "--all", "--report", "seen.db")
+    read = []
+    look = run_check.look_at
+    monkeypatch.setattr(run_check, "look_at", lambda task: read.append(facts := look(task)) or facts)
+    write_source(folder, "a", shards=1, samples=3)
+    again = found(folder, "--all", "--report", "seen.db")
+    assert sum(not facts.is_unchanged for facts in read) == 1
+    assert again["problems"] == first["problems"]
+    assert again["sources"]["a"]["samples"] == first["sources"]["a"]["samples"] - 17
+    read.clear()
+    spec(folder, [{"name": "a", "shards": "a-{000..005}.tar", "extensions": "txt"}])
+    found(folder, "--all", "--changed", "seen.db")
+    assert sum(not facts.is_unchanged for facts in read) == 6, "the fields are others now"
+    assert [each["code"] for each in found(folder, "--all", "--report", "seen.db")["problems"]] == ["D103"]
+
+
+def test_against_a_lock_only_shards_that_are_not_as_it_says_are_looked_at(folder):
+    (folder / "a-001.tar").write_bytes(b"")
+    within("lock", "s.yaml", folder=folder)
+    shown, _ = within("check", "s.yaml", "--all", "--jobs", "0", "--changed", "s.lock.json", folder=folder)
+    assert shown.splitlines() == ["6 shards as locked, and not looked at", "0 shards checked: no problems"]
+    (folder / "a-002.tar").write_bytes(bytes(50_000))
+    (folder / "a-004.tar").unlink()
+    write_source(folder, "a-more", shards=1, samples=7)
+    text = (
+        (folder / "s.yaml").read_text().replace('"a-{000..005}.tar"', '["a-{000..005}.tar", a-more-000.tar]')
+    )
+    (folder / "s.yaml").write_text(text + "  - {name: new, shards: a-more-000.tar}\n")
+    report = found(folder, "--all", "--changed", "s.lock.json", "--report", "seen.db")
+    about = report["sources"]["a"]
+    assert (about["as_locked"], about["read"], about["samples"]) == (4, 2, 7)
+    assert report["sources"]["new"]["samples"] == 7
+    named = {(problem["shard"], problem["code"]) for problem in report["problems"] if problem["code"] < "D2"}
+    assert named == {("a-002.tar", "D104"), ("a-004.tar", "D101")}
+    # The report knows nothing of what was not looked at.
+    whole = found(folder, "--all", "--report", "seen.db")
+    assert (whole["sources"]["a"]["as_locked"], whole["sources"]["a"]["samples"]) == (0, 67)
+    (folder / "cut.json").write_text((folder / "s.lock.json").read_text()[:-20])
+    said = within("check", "s.yaml", "--changed", "cut.json", folder=folder, code=1)[1]
+    assert "this is no lock that `wdspec lock` has written" in said
+
+
+def test_a_check_that_was_ended_goes_on(folder, monkeypatch):
+    look, read = run_check.look_at, []
+
+    def interrupted(task):
+        if len(read) == 3:
+            raise KeyboardInterrupt
+        read.append(task.shard.text)
+        return look(task)
+
+    monkeypatch.setattr(run_check, "look_at", interrupted)
+    within("check", "s.yaml", "--all", "--jobs", "0", "--report", "seen.db", folder=folder, code=130)
+    monkeypatch.setattr(run_check, "look_at", lambda task: read.append(task.known is None) or look(task))
+    assert found(folder, "--all", "--report", "seen.db", code=0)["sources"]["a"]["samples"] == 120
+    assert read[3:] == [False] * 3 + [True] * 3
+
+
+def test_what_is_no_report_is_left_alone(folder):
+    (folder / "text").write_text("no database at all, but a text of some length")
+    for option, file in (("--changed", "nowhere.db"), ("--changed", "text"), ("--report", "text")):
+        _, said = within("check", "s.yaml", "--jobs", "0", option, file, folder=folder, code=1)
+        assert file in said
+    assert (folder / "text").read_text().startswith("no database")
+    assert not (folder / "nowhere.db").exists()
+
+
+def test_the_commands_of_the_page_run(folder):
+    page = (Path(__file__).parents[2] / "docs" / "checking.md").read_text(encoding="utf-8")
+    commands = [
+        line for block in re.findall(r"^```bash\n(.*?)^```", page, re.M | re.S) for line in block.splitlines()
+    ]
+    (folder / "train.yaml").write_text(f"{(folder / 's.yaml').read_text()}batch: 4\nepoch: 100\n")
+    (folder / "data.yaml").write_text(
+        'wdspec: 1\nsplits:\n  train: {dataset: [{name: t, shards: "a-{000..002}.tar"}]}\n'
+        '  val: {dataset: [{name: v, shards: "a-{003..005}.tar"}]}\n'
+    )
+    for command in commands:
+        program, *arguments = command.replace("--jobs 16", "--jobs 0").replace("1200", "12").split()
+        assert program == "wdspec"
+        more = ["--jobs", "0"] if arguments[0] == "check" and "--jobs" not in arguments else []
+        within(*arguments, *more, folder=folder)
+    assert len(commands) >= 7
+
+
+def test_a_source_that_cannot_be_listed_leaves_the_others_to_be_looked_at(folder):
+    (folder / "a-002.tar").write_bytes(b"")
+    good = {"name": "a", "shards": "a-{000..005}.tar", "weight": 2}
+    spec(folder, [{"name": "g", "shards": "nothing-*.tar", "weight": 1}, good])
+    report = found(folder, "--all")
+    assert [(each["code"], each["source"]) for each in report["problems"]] == [("D101", "g"), ("D103", "a")]
+    spec(folder, [{"name": "g", "shards": "nothing-*.tar"}])
+    assert codes(found(folder)) == ["D101"]
+
+
+def test_a_source_with_a_probability_can_be_looked_at_alone(folder):
+    shards = {"shards": "a-{000..005}.tar"}
+    spec(folder, [{"name": "a", "probability": 0.7} | shards, {"name": "b", "probability": 0.3} | shards])
+    assert found(folder, "--source", "b", code=0)["sources"]["b"]["read"] == 4
+
+
+def test_a_shard_that_stands_twice_is_told_once(folder):
+    spec(folder, [{"name": "a", "shards": ["a-{000..005}.tar", "a-001.tar"]}])
+    (problem,) = [
+        each for each in found(folder, "--all", code=0)["problems"] if "named" not in each["message"]
+    ]
+    assert (problem["code"], problem["shard"]) == ("D301", "a-001.tar")
+
+
+def test_looking_for_a_shard_forgets_nothing_that_was_read(folder):
+    found(folder, "--all", "--report", "seen.db", code=0)
+    assert found(folder, "--sample", "1", "--report", "seen.db", code=0)["sources"]["a"]["read"] == 6
+    assert found(folder, "--all", "--changed", "seen.db", code=0)["sources"]["a"]["samples"] == 120
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_remote_shards_are_looked_for_and_read_as_local_ones(folder, nginx, cache):
+    write_source(nginx.root, "check", shards=4, samples=20)
+    (nginx.root / "check-001.tar").write_bytes((nginx.root / "check-001.tar").read_bytes()[:3000])
+    (nginx.root / "check-002.tar").unlink()
+    write_shard(nginx.root / "check-003.tar", [("bad", {"txt": b"t", "json": b"{"})])
+    shards = f"{nginx.url}/check-{{000..003}}.tar"
+    spec(
+        folder,
+        [
+            {"name": "h", "shards": shards, "errors": {"retry": "1ms"}}
+            | ({"cache": "copies"} if cache else {})
+        ],
+    )
+    problems = found(folder, "--all")["problems"]
+    told = [(each["code"], each["shard"][-7:], each["member"], each["offset"]) for each in problems]
+    cut = "D109" if cache else "D107"  # whoever makes a copy sees that its end is missing
+    assert (cut, "001.tar", "check0010001.txt", 2048) in told
+    assert ("D101", "002.tar", None, None) in told
+    assert ("D202", "003.tar", "bad.json", 1024) in told
+    assert {code for code, *_ in told} == {"D101", cut, "D202"}
+    assert [each["code"] for each in found(folder, "--sample", "1")["problems"]] == ["D101"]
+
+
+def test_little_is_held_of_each_shard(folder):
+    checked = wdspec.load(str(folder / "s.yaml"))
+    report = run_check.check_data(checked, LocalEngine(0), most=None)
+    (source,) = report.collection.own
+    assert source.facts.layouts["txt cls"].times == 120
+    assert source.facts.fields["cls"].kinds["int"].first.shard == "a-000.tar"
+    for looked in source.shards:
+        assert looked.facts.samples.samples == 20
+        assert not looked.facts.samples.fields
+        assert isinstance(looked.facts.keys, np.memmap)
+
+
+def test_a_shard_whose_process_was_killed_is_named(folder, monkeypatch):
+    class Killed(LocalEngine):
+        def run(self, do, works, lost):
+            for work in works:
+                yield work, lost("killed") if work.number == 2 else do(work)
+
+    report = run_check.check_data(wdspec.load(str(folder / "s.yaml")), Killed(0), most=None)
+    assert [(each.code, each.source, each.shard, each.message) for each in report.problems] == [
+        ("D102", "a", "a-002.tar", "killed")
+    ]

@@ -1,0 +1,593 @@
+"""`wdspec stats`: what it measures, what it reads again, and what specs make of its numbers."""
+
+import io
+import json
+import os
+import pickle
+import re
+import shutil
+import tarfile
+import warnings
+from pathlib import Path
+
+import damage
+import numpy as np
+import pytest
+from commandline import within
+from PIL import Image
+from runs import Listed
+from shardmaking import write_shard, write_source
+
+import wdspec
+from wdspec.base.errors import UsageError
+from wdspec.jobs import stats as measure_job
+from wdspec.jobs.engine import LocalEngine
+from wdspec.read.budget import Budget
+from wdspec.shards import count as counting
+from wdspec.shards.shards import ListedSpec
+from wdspec.spec.measurements import LEVELS, MeasuredShard, Measurements
+from wdspec.stores.local import LocalFiles
+from wdspec.urls.urls import ShardUrl
+
+SPEC = """\
+wdspec: 1
+stats: s.stats.json
+dataset:
+  - {name: a, shards: "a-*.tar"}
+  - {name: b, shards: "b-{000..001}.tar"}
+mix: {by: samples}
+batch: 2
+epoch: 40
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_source(tmp_path, "a", shards=3, samples=20)
+    write_source(tmp_path, "b", shards=2, samples=10)
+    (tmp_path / "s.yaml").write_text(SPEC)
+    return tmp_path
+
+
+def measure(*arguments, code=0, spec="s.yaml"):
+    out, _ = within("stats", spec, "--jobs", "0", "--format", "json", *arguments, code=code)
+    (found,) = json.loads(out)["files"]
+    return found
+
+
+def change(path):
+    """Other bytes of the same size, later."""
+    found = os.stat(path)
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + 10**9))
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The shards that were opened."""
+    names = []
+    opened = LocalFiles.open
+    monkeypatch.setattr(
+        LocalFiles,
+        "open",
+        lambda self, shard: names.append(os.path.basename(shard.text)) or opened(self, shard),
+    )
+    return names
+
+
+def shares(spec="s.yaml"):
+    return {source.name: float(source.share) for source in wdspec.plan(spec).sources}
+
+
+def test_samples_bytes_and_quantiles_are_those_of_the_files(folder):
+    rng = np.random.default_rng(1)
+    made = {}
+    for number in range(3):
+        sizes = np.exp(rng.normal(9, 1.5, 60)).astype(int)
+        texts = rng.integers(0, 900, 60)
+        made[f"a-{number:03d}.tar"] = {"jpg": sizes, "txt": texts}
+        fields = [{"JPG": bytes(one), "txt": bytes(two)} for one, two in zip(sizes, texts, strict=True)]
+        write_shard(folder / f"a-{number:03d}.tar", [(f"k{n}", each) for n, each in enumerate(fields)])
+    found = measure()["sources"]["a"]
+    shards = json.loads((folder / "s.stats.json").read_text())["shards"]["a"]
+    for name, fields in made.items():
+        assert shards[name]["samples"] == 60
+        assert shards[name]["bytes"] == sum(int(sizes.sum()) for sizes in fields.values())
+        assert shards[name]["size"] == os.path.getsize(folder / name)
+        for field, sizes in fields.items():
+            expected = [int(each) for each in np.quantile(sizes, LEVELS, method="inverted_cdf")]
+            assert shards[name]["fields"][field]["quantiles"] == expected
+            assert shards[name]["fields"][field]["mean"] == pytest.approx(sizes.mean(), abs=0.06)
+    every = np.concatenate([fields["jpg"] for fields in made.values()])
+    spread = found["fields"]["jpg"]
+    assert (found["samples"], spread["count"]) == (180, 180)
+    assert spread["mean"] == pytest.approx(every.mean(), rel=1e-3)
+    for level, value in zip(LEVELS, spread["quantiles"], strict=True):
+        below, upto = (every < value).mean(), (every <= value).mean()
+        assert below - 0.06 <= level <= upto + 0.06
+
+
+class Counting(io.FileIO):
+    """A file that notes how much of it is read."""
+
+    read_bytes = 0
+
+    def read(self, size=-1):
+        data = super().read(size)
+        Counting.read_bytes += len(data)
+        return data
+
+
+def test_only_headers_are_read(folder, monkeypatch):
+    write_shard(folder / "big-000.tar", [(f"k{n}", {"jpg": bytes(1_500_000), "txt": b"x"}) for n in range(9)])
+    (folder / "big.yaml").write_text("wdspec: 1\ndataset: [{name: big, shards: big-000.tar}]\n")
+    monkeypatch.setattr("wdspec.stores.local.open_file", Counting)
+    assert measure(spec="big.yaml")["sources"]["big"]["bytes"] == 9 * 1_500_001
+    assert 0 < Counting.read_bytes < 0.4 * os.path.getsize(folder / "big-000.tar")
+
+
+def test_whatever_is_wrong_with_a_shard_its_samples_are_those_that_a_pass_counts(folder):
+    spec = wdspec.load({"dataset": [{"name": "a", "shards": "a-000.tar", "errors": "skip"}]})
+    parts = ListedSpec.of(spec).parts["a"]
+    kinds = damage.damaged(0)
+    for kind, (data, _, suffix) in kinds.items():
+        if data is None:
+            continue
+        (folder / f"x{suffix}").write_bytes(data)
+        found = []
+        for seen in (None, lambda sample: None):
+            shard = ShardUrl(f"x{suffix}", str(folder))
+            found.append(counting.count_shard(parts.open, shard, Budget(parts.errors, "a"), seen))
+        assert found[0] == found[1], kind
+    assert len(kinds) > 30
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "tar.gz"])
+def test_other_formats_are_measured_too(folder, kind):
+    if kind == "jsonl":
+        (folder / "c.jsonl").write_text("".join(f'{{"txt": "{"ä" * n}", "n": {n}}}\n' for n in range(1, 5)))
+    else:
+        with tarfile.open(folder / "c.tar.gz", "w:gz") as tar:
+            for n in range(1, 5):
+                info = tarfile.TarInfo(f"{n}.txt")
+                info.size = 2 * n
+                tar.addfile(info, io.BytesIO(bytes(2 * n)))
+    (folder / "c.yaml").write_text(f"wdspec: 1\ndataset: [{{name: c, shards: c.{kind}}}]\n")
+    found = measure(spec="c.yaml")["sources"]["c"]
+    assert (found["samples"], found["bytes"]) == (4, 20)
+    assert found["fields"]["txt"]["quantiles"] == [2, 2, 2, 2, 4, 6, 8, 8, 8]
+
+
+def test_unchanged_shards_are_not_read_again_and_those_that_are_gone_are_forgotten(folder, opened):
+    first = measure()
+    assert (first["read"], sorted(opened)) == (
+        5,
+        ["a-000.tar", "a-001.tar", "a-002.tar", "b-000.tar", "b-001.tar"],
+    )
+    opened.clear()
+    written = (folder / "s.stats.json").stat()
+    assert measure()["unchanged"] == 5
+    assert opened == []
+    assert (folder / "s.stats.json").stat() == written
+    change(folder / "a-001.tar")
+    (folder / "a-000.tar").unlink()
+    write_shard(folder / "a-new.tar", [("k", {"txt": b"x"})])
+    out, _ = within("stats", "s.yaml", "--check", code=1)
+    assert [line.split()[:2] for line in out.splitlines()[1:4]] == [
+        ["a", "a-001.tar"],
+        ["a", "a-new.tar"],
+        ["a", "a-000.tar"],
+    ]
+    assert opened == []
+    found = measure()
+    assert (found["read"], opened) == (2, ["a-001.tar", "a-new.tar"])
+    assert list(json.loads((folder / "s.stats.json").read_text())["shards"]["a"]) == [
+        "a-001.tar",
+        "a-002.tar",
+        "a-new.tar",
+    ]
+    assert found["sources"]["a"]["samples"] == 41
+    assert "as measured" in within("stats", "s.yaml", "--check")[0]
+    opened.clear()
+    assert measure("--update")["read"] == len(opened) == 5
+    assert "give one of them" in within("stats", "s.yaml", "--update", "--check", code=2)[1]
+
+
+def test_another_way_to_read_shards_measures_them_again(folder, opened):
+    measure()
+    opened.clear()
+    (folder / "s.yaml").write_text(SPEC.replace('"a-*.tar"', '"a-*.tar", key: last_dot'))
+    assert measure()["read"] == len(opened) == 3
+    (folder / "s.yaml").write_text(
+        SPEC.replace('"a-*.tar"', '"a-*.tar", key: last_dot, decode: raw, shuffle: 9')
+    )
+    assert measure()["read"] == 0
+
+
+def test_a_shard_that_cannot_be_measured_is_named_and_its_source_has_no_numbers(folder):
+    whole = (folder / "a-001.tar").read_bytes()
+    (folder / "a-001.tar").write_bytes(whole[:5000])
+    (folder / "b-001.tar").unlink()
+    out, _ = within("stats", "s.yaml", "--jobs", "0", code=1)
+    assert "a-001.tar" in out
+    assert "truncated" in out
+    assert "b-001.tar" in out
+    assert "warning: the numbers of a, b are not used" in out
+    assert "s.stats.json: 3 shards read" in out
+    said, _ = within("validate", "s.yaml")
+    assert "W104 not all shards could be measured: `a`, `b`" in said
+    with pytest.raises(
+        UsageError, match="needs the size of every source; `wdspec stats SPEC` measures it into"
+    ):
+        wdspec.plan("s.yaml")
+    (folder / "a-001.tar").write_bytes(whole)
+    write_source(folder, "b", shards=2, samples=10)
+    assert measure()["read"] == 3  # that of b is new, too
+    assert shares() == {"a": 0.75, "b": 0.25}
+
+
+def test_damage_that_is_skipped_is_counted_as_reading_does(folder):
+    (folder / "s.yaml").write_text(SPEC + "errors: skip\n")
+    with tarfile.open(folder / "a-001.tar", "w") as tar:
+        for name in ("k1.txt", "k1.txt", "k2.txt"):
+            tar.addfile(tarfile.TarInfo(name))
+    measure()
+    shard = json.loads((folder / "s.stats.json").read_text())["shards"]["a"]["a-001.tar"]
+    assert (shard["samples"], shard["lost"]) == (2, [0])
+    (folder / "b-001.tar").unlink()
+    found = measure()
+    assert (found["read"], found["sources"]["b"]["samples"]) == (1, 10)
+    assert measure()["read"] == 1, "nobody says that it is gone for good"
+
+
+def test_an_ended_run_keeps_what_was_measured(folder, monkeypatch, opened):
+    def interrupted(task):
+        if task.shard.text == "a-002.tar":
+            raise KeyboardInterrupt
+        return measure_shard(task)
+
+    measure_shard = measure_job.measure_shard
+    monkeypatch.setattr(measure_job, "measure_shard", interrupted)
+    within("stats", "s.yaml", "--jobs", "0", code=130)
+    monkeypatch.setattr(measure_job, "measure_shard", measure_shard)
+    opened.clear()
+    assert measure()["unchanged"] == 2
+    assert sorted(opened) == ["a-002.tar", "b-000.tar", "b-001.tar"]
+
+
+def test_tasks_and_what_comes_of_them_travel_between_processes(folder):
+    measure()
+    job = measure_job.StatsJob(wdspec.load("s.yaml"))
+    job.tasks = pickle.loads(pickle.dumps(job.tasks))
+
+    class Pickling(LocalEngine):
+        def run(self, do, works, lost):
+            for work in works:
+                yield work, pickle.loads(pickle.dumps(do(work)))
+
+    job.run(Pickling(0))
+    assert (job.measurements().text, job.faults) == ((folder / "s.stats.json").read_bytes(), [])
+
+
+def test_shares_go_by_what_was_measured_and_states_are_bound_to_it(folder):
+    measure()
+    declared = SPEC.replace("stats: s.stats.json\n", "").replace('a-*.tar"', 'a-*.tar", samples: 60')
+    (folder / "declared.yaml").write_text(
+        declared.replace('b-{000..001}.tar"', 'b-{000..001}.tar", samples: 20')
+    )
+    assert shares() == shares("declared.yaml") == {"a": 0.75, "b": 0.25}
+    with wdspec.loader("s.yaml") as loader, wdspec.loader("declared.yaml") as other:
+        next(iter(loader))
+        state = loader.state_dict()
+        assert state["digest"] == other.state_dict()["digest"]
+    out, _ = within("explain", "s.yaml", "--format", "json")
+    assert [(each["samples"], each["passes"], each["estimated"]) for each in json.loads(out)["sources"]] == [
+        (60, 0.5, False),
+        (20, 0.5, False),
+    ]
+    write_source(folder, "b", shards=2, samples=30)
+    measure()
+    assert shares() == {"a": 0.5, "b": 0.5}
+    with (
+        wdspec.loader("s.yaml") as loader,
+        pytest.raises(UsageError, match=r'sources\.a\.share: was "3/4", now "1/2"'),
+    ):
+        loader.load_state_dict(state)
+
+
+def test_explain_knows_the_sizes_and_fields_of_remote_shards(folder, monkeypatch):
+    measure()
+    monkeypatch.setattr("wdspec.cli.explain_facts.measure", lambda *of_source: None)  # as of remote shards
+    (folder / "s.yaml").write_text(SPEC.replace('a-*.tar"', 'a-*.tar", decode: {png: rgb8}'))
+    said = json.loads(within("explain", "s.yaml", "--format", "json")[0])
+    a, b = said["sources"]
+    assert (a["held_bytes"], b["held_bytes"]) == pytest.approx((60 * 440 / 60, 20 * 130 / 20), rel=0.01)
+    assert any("W504 `decode: {png: rgb8}` decodes nothing" in warning for warning in said["warnings"])
+
+
+def test_explain_gets_along_with_samples_of_no_shards(folder, monkeypatch):
+    measure()
+    text = (folder / "s.stats.json").read_text()
+    (folder / "s.stats.json").write_text(re.sub(r'"(listed|measured)": \d+', r'"\1": 0', text))
+    monkeypatch.setattr("wdspec.cli.explain_facts.measure", lambda *of_source: None)
+    assert "75.00 %" in within("explain", "s.yaml")[0]
+
+
+def test_a_lock_holds_when_shards_are_measured_later(folder):
+    (folder / "s.yaml").write_text(SPEC.replace("mix: {by: samples}\n", ""))
+    within("lock", "s.yaml")
+    measure()
+    assert wdspec.load("s.yaml").sources[0].samples == 60
+    wdspec.plan("s.yaml", lock="s.lock.json")
+    within("validate", "s.yaml", "--locked")
+
+
+def test_shares_go_by_bytes_and_temperature(folder):
+    (folder / "s.yaml").write_text(SPEC.replace("by: samples", "by: bytes, temperature: 2"))
+    found = measure()["sources"]
+    roots = {name: source["bytes"] ** 0.5 for name, source in found.items()}
+    assert shares() == pytest.approx({name: root / sum(roots.values()) for name, root in roots.items()})
+
+
+def test_w342_knows_the_samples_that_were_measured(folder):
+    text = SPEC.replace("mix: {by: samples}\n", "").replace('.tar"}', '.tar", weight: 1}')
+    (folder / "s.yaml").write_text(text.replace("epoch: 40", "epoch: 4000"))
+    measure()
+    assert "W342 an epoch takes 100 passes over the 20 samples of `b`" in within("validate", "s.yaml")[0]
+
+
+def test_shares_by_the_size_of_other_shards_are_warned_of(folder):
+    measure()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        wdspec.plan("s.yaml")
+    write_shard(folder / "a-003.tar", [("k", {"txt": b"x"})])
+    with pytest.warns(UserWarning, match="1 shards have come, and 0 gone; `wdspec stats SPEC` measures them"):
+        wdspec.plan("s.yaml")
+
+
+PASS = SPEC.replace("mix: {by: samples}\n", "").replace("epoch: 40", "epoch: pass")
+
+
+def test_a_pass_opens_no_shard_that_was_measured_to_count_it(folder, opened):
+    (folder / "s.yaml").write_text(PASS)
+    (folder / "plain.yaml").write_text(PASS.replace("stats: s.stats.json\n", ""))
+    expected = Listed.of(wdspec.load("plain.yaml")).counts
+    measure()
+    opened.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Listed.of(wdspec.load("s.yaml")).counts == expected
+        assert opened == []
+        pipeline = wdspec.compile("s.yaml")
+        assert len(pipeline) == 40
+        assert len(list(pipeline)) == 40
+    write_source(folder, "b", shards=1, samples=12)
+    opened.clear()
+    with pytest.warns(
+        UserWarning, match="1 of 2 shards of `b` are not as `stats` has them, and were counted again"
+    ):
+        counts = Listed.of(wdspec.load("s.yaml")).counts
+    assert opened == ["b-000.tar"]
+    assert (counts["a"], counts["b"].samples) == (expected["a"], 22)
+
+
+def test_a_pass_with_a_limit_asks_about_no_more_shards_than_it_needs_and_marks_are_kept(folder, monkeypatch):
+    monkeypatch.setattr(counting, "MARK_EVERY", 4096)
+    (folder / "s.yaml").write_text(PASS + "limit: 6\n")
+    expected = ListedSpec.of(wdspec.load("s.yaml", overrides={"stats": None})).counts
+    measure()
+    assert ListedSpec.of(wdspec.load("s.yaml")).counts == expected
+    assert expected["a"].marks
+
+
+def test_a_pass_counts_by_itself_where_the_file_is_gone(folder):
+    (folder / "s.yaml").write_text(PASS)
+    with pytest.warns(
+        UserWarning, match="`stats` of the spec cannot be used, .*; `wdspec stats SPEC` writes it"
+    ):
+        assert len(wdspec.compile("s.yaml")) == 40
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("name: b", "name: c", "sources that were not measured: `c`"),
+        ("a-*.tar", "a-0*.tar", "other shards are asked for than were measured: `a`"),
+        (
+            "{name: b",
+            "{name: b, tar: {end: lenient}",
+            "another `key`, `format`, `tar`, `empty`, `errors` or `etl` than they were measured with: `b`",
+        ),
+        (
+            "s.stats",
+            "t.stats",
+            "nothing was measured that could be used in t.stats.json: there is no such file",
+        ),
+        ("s.stats.json", "s.yaml", "in s.yaml: it is no file that `wdspec stats` has written"),
+        ("s.stats.json", "old.json", "in old.json: it was written by another wdspec, in format 9"),
+        ("s.stats.json", "below.json", "in below.json: it is no file that `wdspec stats` has written"),
+        ("s.stats.json", "flag.json", "in flag.json: it is no file that `wdspec stats` has written"),
+        ("s.stats.json", "endless.json", "in endless.json: it is no file that `wdspec stats` has written"),
+        ("s.stats.json", "nan.json", "in nan.json: it is no file that `wdspec stats` has written"),
+        ("s.stats.json", "cut.json", "in cut.json: it is no file that `wdspec stats` has written"),
+        ("s.stats.json", "deep.json", "in deep.json: it is no file"),
+        ("s.stats.json", ".", "nothing was measured that could be used in .: is a directory"),
+    ],
+)
+def test_what_the_file_does_not_give_is_warned_of(folder, old, new, says):
+    measure()
+    text = (folder / "s.stats.json").read_text()
+    (folder / "old.json").write_text(text.replace('"stats": 1', '"stats": 9'))
+    for name, number in (("below", "-60"), ("flag", "true"), ("endless", "1e999")):
+        (folder / f"{name}.json").write_text(text.replace('"samples": 60', f'"samples": {number}'))
+    (folder / "nan.json").write_text(re.sub('"mean": [0-9.]+', '"mean": NaN', text))
+    (folder / "cut.json").write_text(text[:-40])
+    (folder / "deep.json").write_text("[" * 100_000)
+    (folder / "s.yaml").write_text(SPEC.replace(old, new))
+    out, _ = within("validate", "s.yaml")
+    assert f"W104 {says}" in out or f"W104 nothing was measured that could be used {says}" in out
+    assert "`wdspec stats SPEC` measures it" in out
+
+
+def test_a_mistake_in_the_key_is_told_once(folder):
+    for value, code in (("[x]", "E202"), ("https://example.org/s.json", "E102"), ("3", "E202")):
+        (folder / "s.yaml").write_text(SPEC.replace("s.stats.json", value))
+        out, _ = within("validate", "s.yaml", code=1)
+        assert out.count(f" {code} ") == 1
+        assert "1 error" in out
+    (folder / "s.yaml").write_text(SPEC.replace("stats: s.stats.json\n", ""))
+    out, _ = within("validate", "s.yaml", code=1)
+    assert out.count("E206 `mix.by: samples` needs the number of samples of each source") == 2
+    assert "name a file that `wdspec stats SPEC` writes, `stats: FILE`, or add `samples: n`" in out
+
+
+def test_each_split_has_a_file_of_its_own(folder):
+    train, val = "{name: a, shards: a-*.tar}", "{shards: b-000.tar}"
+    splits = f"wdspec: 1\nsplits:\n  train: {{dataset: [{train}]}}\n  val: {{dataset: [{val}]}}\n"
+    (folder / "s.yaml").write_text(splits)
+    out, _ = within("stats", "s.yaml", "--jobs", "0", "--format", "json")
+    assert [each["file"] for each in json.loads(out)["files"]] == ["s.train.stats.json", "s.val.stats.json"]
+    assert "each of 2 splits" in within("stats", "s.yaml", "-o", "x", code=2)[1]
+    within("stats", "s.yaml#val", "--jobs", "0", "-o", "x.json")
+    assert Measurements.read("x.json").split == "val"
+    (folder / "s.yaml").write_text(splits.replace("wdspec: 1", "wdspec: 1\nstats: x.json"))
+    assert (
+        "W104 nothing was measured that could be used in x.json: it is of the split `val`"
+        in within("validate", "s.yaml")[0]
+    )
+    assert "the splits `train` and `val` name one file" in within("stats", "s.yaml", "--jobs", "0", code=2)[1]
+    said = within("stats", "s.yaml#train", "--jobs", "0", code=1)[1]
+    assert "`x.json` is of the split `val`, and each split has a file of its own" in said
+    assert Measurements.read("x.json").split == "val"
+
+
+def test_no_other_file_is_overwritten_but_one_that_is_damaged(folder):
+    for name, text in (("s.yaml", SPEC), ("data.json", '{"a": 1}')):
+        (folder / name).write_text(text)
+        said = within("stats", "s.yaml", "--jobs", "0", "-o", name, "--update", code=1)[1]
+        assert f"`{name}` is no file of `wdspec stats`; give another name" in said
+        assert (folder / name).read_text() == text
+    measure()
+    (folder / "s.stats.json").write_text((folder / "s.stats.json").read_text()[:-100])
+    assert measure()["read"] == 5
+    (folder / "s.stats.json").write_text("")
+    assert measure()["read"] == 5
+
+
+def test_a_pipe_or_device_is_no_file_of_measurements(folder):
+    os.mkfifo(folder / "pipe.json")
+    said = within("stats", "s.yaml", "--jobs", "0", "-o", "pipe.json", code=1)[1]
+    assert "`pipe.json` cannot be read: it is not a regular file; give another name" in said
+    with pytest.raises(OSError, match="not a regular file"):
+        Measurements.read("pipe.json")
+
+
+def test_validating_parses_no_shard_and_a_file_that_was_laid_out_anew_is_read_too(folder, monkeypatch):
+    measure()
+    said = json.loads((folder / "s.stats.json").read_text())
+    of_json = MeasuredShard.of_json
+    monkeypatch.setattr(MeasuredShard, "of_json", lambda said: pytest.fail("a shard was parsed"))
+    assert [source.samples for source in wdspec.load("s.yaml").sources] == [60, 20]
+    monkeypatch.setattr(MeasuredShard, "of_json", of_json)
+    (folder / "s.stats.json").write_text(json.dumps(said, indent=4))
+    assert [source.samples for source in wdspec.load("s.yaml").sources] == [60, 20]
+    assert measure()["read"] == 0
+
+
+def test_shards_of_a_server_are_known_by_their_etag(folder, nginx, opened):
+    write_source(nginx.root, "far", shards=2, samples=5)
+    (folder / "s.yaml").write_text(
+        f"wdspec: 1\ndataset: [{{name: far, shards: '{nginx.url}/far-{{000..001}}.tar'}}]\n"
+    )
+    assert measure()["sources"]["far"]["samples"] == 10
+    shards = json.loads((folder / "s.stats.json").read_text())["shards"]["far"]
+    assert all(shard["validator"].strip() and shard["size"] for shard in shards.values())
+    opened.clear()
+    assert measure()["unchanged"] == 2
+    assert opened == []
+    write_shard(nginx.root / "far-001.tar", [("k", {"txt": b"x"})])
+    found = measure()
+    assert (found["read"], found["sources"]["far"]["samples"]) == (1, 6)
+
+
+def test_copies_elsewhere_are_the_same_by_their_size(folder, opened):
+    measure()
+    opened.clear()
+    os.mkdir("copies")
+    for name in sorted(os.listdir()):
+        if name.endswith(".tar"):
+            shutil.copyfile(name, f"copies/{name}")
+    rule = {"WDS_REWRITE": f"{folder}/([ab]-)={folder}/copies/\\1"}
+    text = SPEC.replace('"a-*.tar"', f'"{folder}/a-{{000..002}}.tar"').replace('"b-', f'"{folder}/b-')
+    (folder / "s.yaml").write_text(text)
+    assert measure()["read"] == 5
+    opened.clear()
+    out, _ = within("stats", "s.yaml", "--jobs", "0", **rule)
+    assert "0 shards read, 5 as they were" in out
+    with open("copies/a-000.tar", "ab") as file:
+        file.write(bytes(512))
+    assert "1 shard read, 4 as they were" in within("stats", "s.yaml", "--jobs", "0", **rule)[0]
+
+
+def picture(height, width):
+    buffer = io.BytesIO()
+    Image.new("RGB", (width, height)).save(buffer, "png")
+    return buffer.getvalue()
+
+
+def test_lengths_are_those_of_decoded_values_and_stay_measured(folder, opened):
+    samples = [
+        (f"k{n}", {"txt": "ä".encode() * n, "png": picture(4 + n, 7), "json": json.dumps([0] * n).encode()})
+        for n in range(1, 5)
+    ]
+    write_shard(folder / "a-000.tar", samples)
+    write_shard(folder / "a-001.tar", samples[:2])
+    source = '{name: a, shards: "a-{000..001}.tar", extensions: txt png json cls, missing: none, decode: {png: rgb8}}'
+    (folder / "s.yaml").write_text(f"wdspec: 1\ndataset:\n  - {source}\n")
+    assert "lengths" not in measure()["sources"]["a"]
+    found = measure("--lengths")
+    assert found["read"] == 2
+    lengths = {
+        name: (each["count"], each["quantiles"][-1])
+        for name, each in found["sources"]["a"]["lengths"].items()
+    }
+    assert lengths == {"json": (6, 4), "png[0]": (6, 8), "png[1]": (6, 7), "png[2]": (6, 3), "txt": (6, 4)}
+    assert found["sources"]["a"]["fields"]["txt"]["quantiles"][-1] == 8
+    shard = json.loads((folder / "s.stats.json").read_text())["shards"]["a"]["a-000.tar"]
+    assert shard["lengths"]["txt"]["mean"] == 2.5
+    opened.clear()
+    assert (measure()["read"], measure("--lengths")["read"], opened) == (0, 0, [])
+    write_shard(folder / "a-001.tar", samples[:3])
+    assert measure()["sources"]["a"]["lengths"]["txt"]["count"] == 7
+    assert "png[0]" in within("stats", "s.yaml", "--jobs", "0")[0]
+    shutil.copytree(folder, folder / "elsewhere")
+    shown = within("stats", "elsewhere/s.yaml", "--jobs", "0")[0]
+    assert "0 shards read, 2 as they were" in shown
+    assert "png[0]" in shown
+    (folder / "s.yaml").write_text((folder / "s.yaml").read_text().replace("rgb8", "l8"))
+    found = measure()
+    assert (found["read"], "lengths" in found["sources"]["a"]) == (0, False)
+    assert measure("--lengths")["read"] == 2
+
+
+def test_what_cannot_be_decoded_is_a_fault_and_functions_are_found_beside_the_spec(folder):
+    (folder / "of_stats.py").write_text("def twice(sample):\n    return {'txt': sample['txt'] * 2}\n")
+    text = 'wdspec: 1\ndataset: [{name: a, shards: "a-*.tar", map: of_stats:twice}]\n'
+    (folder / "s.yaml").write_text(text)
+    assert list(measure("--lengths")["sources"]["a"]["lengths"]) == ["txt"]
+    write_shard(folder / "a-001.tar", [("k", {"txt": b"\xff"})])
+    (fault,) = measure("--lengths", code=1)["faults"]
+    assert (fault["shard"], "cannot decode as txt" in fault["why"]) == ("a-001.tar", True)
+    (folder / "s.yaml").write_text(text.replace("twice", "thrice"))
+    assert "of_stats" in measure("--lengths", code=1)["faults"][0]["why"]
+    _, said = within("stats", "s.yaml", "--lengths", "--jobs", "0", code=1, WDS_SECURE="1")
+    assert "which WDS_SECURE=1 forbids" in said
+
+
+def test_no_secret_is_kept(folder):
+    (folder / "s.yaml").write_text(SPEC.replace("a-*.tar", "http://me:s3cret@127.0.0.1:9/a.tar"))
+    _, said = within("stats", "s.yaml", "--jobs", "0", code=1)
+    assert "its URLs hold a secret, which the file would keep" in said
+    assert "s3cret" not in said
+    assert not Path("s.stats.json").exists()

@@ -1,1 +1,0 @@
-"""One shard looked at: a `ShardLook` goes in, `ShardFacts` with its problems come out. Read `shard_look.py` first."""

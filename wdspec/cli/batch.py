@@ -1,0 +1,339 @@
+"""`wdspec batch`: which samples a step of a run was made of, or will be.
+
+Which samples a step of a run was made of, or will be: found by reading headers, as the run itself reads.
+
+Sources read by their headers alone: which samples come, and when, without a byte of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import click
+
+from wdspec.base.errors import ShardError, UsageError
+from wdspec.base.progress import progress
+from wdspec.cli.report import Block, Table, show_report
+from wdspec.cli.samples import read_like_training
+from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
+from wdspec.cli.state import the_state_in
+from wdspec.cli.wording import HEADINGS, FieldValue, describe_fields
+from wdspec.planning.topology import Seat, Topology
+from wdspec.read.budget import Budget
+from wdspec.read.reader import Reader
+from wdspec.read.shard import Piece, ShardOpener
+from wdspec.read.transform import MapSteps, Process, SourceParts, Transform
+from wdspec.run.position import Position
+from wdspec.run.run import Run, make_run
+from wdspec.run.state import check_undamaged
+from wdspec.shards.shards import list_readable_shards
+from wdspec.spec.language.options import Elastic
+from wdspec.spec.language.values import MASK
+from wdspec.spec.spec import Spec
+from wdspec.urls.urls import ShardUrl
+
+_ORIGIN = {"__source__", "__url__", "__key__"}
+
+
+@click.command()
+@choosing
+@click.option("--step", type=click.IntRange(min=0), required=True, help="Global batch, from 0.")
+@click.option("--epoch", type=click.IntRange(min=0), help="Count the step in this epoch, from 0.")
+@topology_options
+@click.option("--rank", type=click.IntRange(min=0), help="Only what this rank gets.")
+@click.option(
+    "--state", "saved", metavar="FILE", help="A saved state of the run: its topology, and where to begin."
+)
+@click.option("--samples", "decoded", is_flag=True, help="Decode the samples, and show their fields.")
+def batch(
+    choice: SpecChoice,
+    form: str,
+    step: int,
+    epoch: int | None,
+    ranks: int | None,
+    workers: int | None,
+    rank: int | None,
+    saved: str | None,
+    decoded: bool,
+) -> None:
+    """Show which samples a step of a run was made of, or will be: source, key, shard, index and byte offset of each.
+
+    Reads the headers of what comes before the step in its slots, or, with `epoch: pass`, nothing. A source that leaves
+    samples out by what is in them (`select`, `missing: skip`, `errors: skip`) is read and decoded up to there.
+    --state goes on from a state that was saved before the step, and knows the topology of the run.
+    """
+    read_like_training()
+    state = None if saved is None else the_state_in(saved)
+    trace = trace_step(
+        choice.load(), step, epoch=epoch, ranks=ranks, workers=workers, state=state, decoded=decoded
+    )
+    samples = [sample for sample in trace.samples if rank is None or sample.rank == rank]
+    if not samples:
+        raise click.UsageError(f"there is no rank {rank}; there are {trace.samples[-1].rank + 1}")
+    show_report(StepReport(trace._replace(samples=samples), decoded), form)
+
+
+def needs_samples(spec: Spec, parts: SourceParts) -> bool:
+    """Whether it takes the samples themselves to know which of them are left out."""
+    return spec.stage is not None or parts.chooses
+
+
+@dataclass(frozen=True)
+class _AsItIs(Transform):
+    """Leaves samples as they are."""
+
+    def build(
+        self, budget: Budget, seed: int, slot: int, maps: MapSteps, shards: ShardOpener | None = None
+    ) -> Process:
+        def process(raw: dict[str, Any], ordinal: int) -> dict[str, Any]:
+            budget.delivered += 1
+            return raw
+
+        return process
+
+
+class TracedSample(NamedTuple):
+    """A sample of a global batch."""
+
+    rank: int
+    """Of the run that it came to."""
+    place: int
+    """In what that rank got of the batch, from 0."""
+    source: str
+    """Empty, as the others, of a sample that a `stage` has made."""
+    key: str
+    url: str
+    number: int | None
+    """Its index in the shard, and"""
+    offset: int | None
+    """byte offset there, uncompressed; None where the shard has no such sample any more."""
+    is_padding: bool
+    """Whether it only fills up the last batch of a pass."""
+    sample: dict[str, Any]
+    """As the run gets it, where that was asked for; else what its headers say."""
+
+
+class Trace(NamedTuple):
+    """A step, and its samples."""
+
+    batch: int
+    """J of the global batch, counted from the beginning of the run."""
+    epoch: int
+    samples: list[TracedSample]
+    is_skipped: bool
+    """Whether the run leaves it out, so that these come to nobody."""
+
+
+def trace_step(
+    spec: Spec,
+    step: int,
+    *,
+    epoch: int | None = None,
+    ranks: int | None = None,
+    workers: int | None = None,
+    state: Mapping[str, Any] | None = None,
+    decoded: bool = False,
+) -> Trace:
+    """The samples of a global batch, of all ranks.
+
+    Reads the headers of what comes before it in its slots (from the state on, if that is before it), and the samples
+    themselves of sources that leave some out by what is in them; a pass is gone into at once.
+
+    Args:
+        spec: the spec.
+        step: number of the global batch, from 0: of the run, or of the epoch that is given.
+        epoch: from 0.
+        ranks: those of the run; by default as many as the state, or `elastic`, has, else 1.
+        workers: of each rank; by default as the state, or `elastic`, has, else the spec's.
+        state: a state of the run, saved before or after the step.
+        decoded: whether samples are to be decoded, as the run gets them.
+
+    Raises:
+        UsageError: the epoch has no such step, or the spec no epochs; the topology or the state do not fit.
+        WdspecError: shards cannot be listed or read.
+    """
+    run_ranks, spec = _canonical(spec, ranks, workers, state)
+    run = make_run(spec, list_readable_shards(spec), Seat(0, 1), 1)
+    number = _number(run, step, epoch)
+    position = Position() if state is None else Position.from_state(state, run)
+    is_skipped = number in position.all_skipped(run)
+    if position.step > number:  # from the start, with the shares that were set since
+        position = Position(shares=position.shares)
+    segments = run.segments(position.shares)
+    scouting = {
+        name: each
+        if needs_samples(spec, each)
+        else replace(each, open=each.open.headers, transform=_AsItIs(each.transform.fields))
+        for name, each in run.parts.items()
+    }
+    reader = replace(run, parts=scouting).reader()
+    try:
+        reader.draw_by(segments)
+        reader.restore(position.slots)
+        _go_to(reader, run, position.step, number)
+        if decoded:
+            reader, scout = run.reader(), reader
+            reader.draw_by(segments)
+            reader.restore(scout.table())
+            scout.close()
+        samples = reader.batch(number)
+    finally:
+        reader.close()
+    seat = Seat(0, run_ranks)
+    seat.places(run.plan.topology, run.plan.batching.shared)
+    return Trace(number, run.epoch_of(number), list(_placed(samples, run_ranks, run)), is_skipped)
+
+
+def _canonical(
+    spec: Spec, ranks: int | None, workers: int | None, state: Mapping[str, Any] | None
+) -> tuple[int, Spec]:
+    """The ranks of the run, and the spec with the topology that its order is of."""
+    elastic = spec.elastic
+    if state is not None:
+        check_undamaged(state)
+        said = json.loads(state["order"])["elastic"]
+        elastic = elastic or Elastic(ranks=said["ranks"], workers=said["workers"])
+    if elastic is None:
+        elastic = Elastic(
+            ranks=ranks or 1, workers=max(1, spec.loader.workers if workers is None else workers)
+        )
+    topology = Topology(elastic.ranks, elastic.workers)
+    if workers is not None:
+        topology.check_workers(workers)
+    return ranks or topology.ranks, spec.model_copy(update={"elastic": elastic})
+
+
+def _number(run: Run, step: int, epoch: int | None) -> int:
+    length = run.plan.epoch_batches
+    if epoch is None:
+        return step
+    if length is None:
+        raise UsageError(
+            "the spec has no `epoch`, so that steps are counted from its beginning: leave out --epoch"
+        )
+    if step >= length:
+        raise UsageError(
+            f"an epoch has {length:,} steps, from 0 to {length - 1:,}; there is no step {step:,}"
+        )
+    return epoch * length + step
+
+
+def _go_to(reader: Reader, run: Run, begun: int, number: int) -> None:
+    """Reads what comes before the batch in its slots; others need not be read."""
+    if run.plan.finite is not None:
+        return
+    k_of = run.plan.topology.workers
+    before = range(begun + (number - begun) % k_of, number, k_of)
+    with progress("steps before", len(before), drawn=len(before) > 100) as bar:
+        for each in before:
+            reader.batch(each)
+            bar.advance()
+
+
+def _placed(samples: list[dict[str, Any]], ranks: int, run: Run) -> Iterable[TracedSample]:
+    each = len(samples) // ranks
+    wanted: dict[tuple[str, str], set[str]] = {}
+    for sample in samples:
+        if sample.keys() >= _ORIGIN:
+            wanted.setdefault((sample["__source__"], sample["__url__"]), set()).add(sample["__key__"])
+    found = {}
+    for (source, url), keys in wanted.items():
+        shard = next(shard for shard in run.shards.lists[source] if shard.text == url)
+        found[source, url] = _offsets(run.parts[source], shard, keys)
+    for place, sample in enumerate(samples):
+        source, url, key = (str(sample.get(name, "")) for name in ("__source__", "__url__", "__key__"))
+        index, offset = found.get((source, url), {}).get(key, (None, None))
+        is_padding = sample.get(MASK) is False
+        yield TracedSample(place // each, place % each, source, key, url, index, offset, is_padding, sample)
+
+
+def _offsets(parts: SourceParts, shard: ShardUrl, keys: set[str]) -> dict[str, tuple[int, int]]:
+    """Index and offset of the samples with these keys."""
+    found: dict[str, tuple[int, int]] = {}
+    # Damage was reported when the batch was read.
+    with (
+        suppress(ShardError),
+        closing(parts.open.headers(Piece(shard), on_error=lambda error: None)) as headers,
+    ):
+        offset = 0
+        for sample in headers:
+            if sample["__key__"] in keys:
+                found.setdefault(sample["__key__"], (headers.next_index - 1, offset))
+                if len(found) == len(keys):
+                    break
+            offset = headers.next_offset
+    return found
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """The samples of a step."""
+
+    trace: Trace
+    decoded: bool
+    """Whether to show their fields."""
+
+    def blocks(self) -> Iterator[Block]:
+        """What is shown of them."""
+        trace = self.trace
+        rows = [
+            (
+                str(each.rank),
+                str(each.place),
+                each.source,
+                each.key,
+                each.url or "made by `stage`",
+                _text(each, each.number),
+                _text(each, each.offset),
+            )
+            for each in trace.samples
+        ]
+        headings = ("rank>", "#>", "source", "key", "shard", "index>", "byte>")
+        yield Table(headings, rows, title=f"step {trace.batch:,}, epoch {trace.epoch:,}")
+        if trace.is_skipped:
+            yield "this step is skipped (`skip`): nobody gets these samples"
+        padding = sum(each.is_padding for each in trace.samples)
+        if padding:
+            yield f"{padding:,} of these only fill up the batch (`__mask__` is false)"
+        if self.decoded:
+            fields = [
+                (str(each.rank), str(each.place), *field.row)
+                for each in trace.samples
+                for field in _fields(each)
+            ]
+            yield Table(("rank>", "#>", *HEADINGS), fields)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values."""
+        samples = [
+            {
+                "rank": each.rank,
+                "place": each.place,
+                "source": each.source,
+                "key": each.key,
+                "shard": each.url,
+                "index": each.number,
+                "offset": each.offset,
+                "padding": each.is_padding,
+                **({"fields": _fields(each)} if self.decoded else {}),
+            }
+            for each in self.trace.samples
+        ]
+        trace = self.trace
+        return {"step": trace.batch, "epoch": trace.epoch, "skipped": trace.is_skipped, "samples": samples}
+
+
+def _fields(sample: TracedSample) -> list[FieldValue]:
+    return describe_fields(
+        (name, value) for name, value in sample.sample.items() if not name.startswith("__")
+    )
+
+
+def _text(sample: TracedSample, number: int | None) -> str:
+    if number is not None:
+        return f"{number:,}"
+    return "gone" if sample.url else ""

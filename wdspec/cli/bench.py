@@ -1,0 +1,473 @@
+"""`wdspec bench`: how fast a spec reads here, where the time goes, and how many workers pay.
+
+Which trials a spec is timed by, and what their figures say: where time goes, how many workers pay.
+
+One trial: reads a spec, or a part of its work, for some seconds in a process of its own, and counts.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from multiprocessing import get_context, get_start_method, set_start_method
+from typing import Any, Literal
+
+import click
+
+from wdspec.base.errors import UsageError
+from wdspec.base.process import cores
+from wdspec.base.progress import progress
+from wdspec.cli.report import Block, Table, Warning, show_report, to_json
+from wdspec.cli.samples import decoded, files_of, samples_of, user_errors
+from wdspec.cli.spec_options import SpecChoice, choosing
+from wdspec.cli.wording import counted
+from wdspec.spec.spec import Spec
+
+Part = Literal["read", "decode", "map", "batch", "loader", "webdataset"]
+"""How far a trial goes: files as bytes; decoded; through the user's functions; batches; handed over by workers. And the
+files as webdataset reads them."""
+_ITEMS = 2
+"""Items that are always read."""
+ENOUGH = 0.95
+"""Of the best rate, from which on fewer workers are recommended."""
+_PARTS: tuple[Part, ...] = ("read", "decode", "map", "batch")
+
+
+@click.command()
+@choosing
+@click.option(
+    "--seconds", type=click.FloatRange(0.1, 3600), default=3.0, show_default=True, help="Of each trial."
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(0, 1024),
+    multiple=True,
+    help="Workers to try; repeatable (default: none, 1, 2, 4, … up to the cores, and the spec's).",
+)
+@click.option(
+    "--compare", type=click.Choice(["webdataset"]), help="Also read the same files by this library."
+)
+@click.option(
+    "--profile", metavar="FILE", help="Also write a flame graph: FILE.html, or FILE.json for speedscope."
+)
+def bench(
+    choice: SpecChoice,
+    form: str,
+    seconds: float,
+    workers: tuple[int, ...],
+    compare: str | None,
+    profile: str | None,
+) -> None:
+    """Time a spec on this machine: samples and bytes a second, the time to the first batch, what reading, decoding,
+    functions, batches and the hand-over from workers take, and how many workers pay.
+
+    Every trial reads for some seconds in a process of its own. Nothing else should run meanwhile. It runs the functions
+    that the spec names; WDS_SECURE=1 forbids them.
+    """
+    spec = choice.load()
+    _check(compare, profile)
+    tried = worker_counts(workers, spec.loader.workers)
+    with user_errors(), progress("trials", trial_count(spec, tried, compare is not None)) as bar:
+        found = bench_of(choice, spec, seconds, tried, webdataset=compare is not None, advance=bar.advance)
+        if profile is not None:
+            profiled(choice, seconds, profile)
+    show_report(BenchReport(found, seconds), form)
+    if profile is not None and form == "text":
+        click.echo(f"{profile}: a profile of the loop without workers")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is to be timed."""
+
+    choice: SpecChoice
+    part: Part
+    seconds: float
+    workers: int = 0
+    threads: int | None = None
+    """Of torch, in the process that reads; None leaves them as they are."""
+    profile: str | None = None
+    """A file for the profile."""
+    start_method: str = field(default_factory=get_start_method)
+    """How workers start, which the process of the trial would say otherwise."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was counted, from the first item to the last."""
+
+    samples: int
+    bytes: int
+    """Of the fields that are bytes."""
+    wall: float
+    """Seconds."""
+    cpu: float
+    """Seconds of processor time of this process and its workers, with their start and end."""
+    first: float
+    """Seconds from opening the spec to the first item."""
+    own: float
+    """Seconds of processor time of this process alone, from the first item to the last."""
+
+    @property
+    def rate(self) -> float:
+        """Samples a second."""
+        return self.samples / self.wall if self.wall else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values."""
+        return {**asdict(self), "rate": self.rate}
+
+
+def measured(trial: Trial) -> Measured:
+    """Runs a trial in a fresh process.
+
+    Raises:
+        WdspecError: what reading raises.
+        Exception: what the user's functions raise.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+        return pool.submit(run, trial).result()
+
+
+def run(trial: Trial) -> Measured:
+    """Runs a trial here, in a process of its own."""
+    set_start_method(trial.start_method, force=True)
+    if trial.threads is not None:
+        import torch
+
+        torch.set_num_threads(trial.threads)
+    spec = trial.choice.load()
+    if spec.epoch is None or spec.epoch.remainder is None:
+        spec = spec.model_copy(update={"epoch": None, "limit": None})
+    if trial.part in ("batch", "loader"):
+        import wdspec.run.loader  # noqa: F401  importing torch is no part of what is timed
+    if trial.profile is None:
+        return _timed(trial, spec)
+    from pyinstrument import Profiler
+    from pyinstrument.renderers import HTMLRenderer, SpeedscopeRenderer
+
+    from wdspec.stores.outputs import save
+
+    profiler = Profiler(interval=0.001)
+    with profiler:
+        found = _timed(trial, spec)
+    renderer = HTMLRenderer() if trial.profile.endswith(".html") else SpeedscopeRenderer()
+    save(trial.profile, profiler.output(renderer).encode())
+    return found
+
+
+def _timed(trial: Trial, spec: Spec) -> Measured:
+    began, cpu = time.perf_counter(), _processor_time()
+    items = _items(trial, spec)
+    samples, size = next(items)
+    first = begin = time.perf_counter()
+    own = time.process_time()
+    samples = size = number = 0
+    for number, (count, length) in enumerate(items, 1):
+        samples, size = samples + count, size + length
+        if number >= _ITEMS and time.perf_counter() - begin >= trial.seconds:
+            break
+    end, own = time.perf_counter(), time.process_time() - own
+    items.close()
+    return Measured(samples, size, end - begin, _processor_time() - cpu, first - began, own)
+
+
+def _processor_time() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def _items(trial: Trial, spec: Spec) -> Any:
+    if trial.part == "webdataset":
+        return _of_webdataset(spec)
+    if trial.part in ("batch", "loader"):
+        return _batches(spec, trial.workers)
+    return _samples({"read": files_of, "decode": decoded, "map": samples_of}[trial.part](spec))
+
+
+def _samples(spec: Spec) -> Iterator[tuple[int, int]]:
+    """One sample at a time: 1, and the bytes that it holds; from the beginning again where a pass ends."""
+    from wdspec.api import sample_reader
+
+    while True:
+        reader = sample_reader(spec)
+        try:
+            number = 0
+            while reader.plan.epoch_batches is None or number < reader.plan.epoch_batches:
+                for sample in reader.batch(number):
+                    yield 1, sum(len(value) for value in sample.values() if isinstance(value, bytes))
+                number += 1
+        finally:
+            reader.close()
+
+
+def _batches(spec: Spec, workers: int) -> Iterator[tuple[int, int]]:
+    """What the loop gets of rank 0: as many samples as a slot gives to a batch, or 1; bytes are not counted."""
+    from wdspec.api import loader
+
+    options: dict[str, Any] = {} if workers == spec.loader.workers else {"num_workers": workers}
+    elastic = spec.elastic
+    if elastic is not None and workers and elastic.workers % workers:
+        spec = spec.model_copy(update={"elastic": None})  # rates do not depend on the order
+    world = spec.elastic.ranks if spec.elastic else 1
+    with loader(spec, rank=0, world_size=world, **options) as batches:
+        count = batches.plan.batching.per_slot
+        while True:
+            for _ in batches:
+                yield count, 0
+
+
+def _of_webdataset(spec: Spec) -> Iterator[tuple[int, int]]:
+    """The same shards by webdataset: the files of each sample as bytes, shuffled by its usual buffers."""
+    import webdataset
+
+    from wdspec.shards.shards import check_readable, list_shards
+
+    check_readable(spec)
+    listed = list_shards(spec, counts_samples=False)
+    urls = [
+        listed.storages[name].resolve(shard).location
+        for name, shards in listed.lists.items()
+        for shard in shards
+    ]
+    samples = webdataset.WebDataset(urls, resampled=True, shardshuffle=False).shuffle(1000)
+    for sample in samples:
+        yield 1, sum(len(value) for value in sample.values() if isinstance(value, bytes))
+
+
+@dataclass(frozen=True)
+class StageTime:
+    """What one part of the work takes."""
+
+    part: Part
+    microseconds: float
+    """A sample, in one process."""
+    of_all: float
+    """Its part of the whole, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The figures of a spec."""
+
+    cores: int
+    parts: dict[Part, Measured]
+    """In one process, each with all that comes before it."""
+    loaders: dict[int, Measured]
+    """What the training loop gets, by workers."""
+    one_thread: Measured | None = None
+    """Without workers and with one thread of torch's, where that was tried."""
+    webdataset: Measured | None = None
+    """The same files by webdataset."""
+
+    @property
+    def bytes_per_sample(self) -> float:
+        """Of the files that are wanted."""
+        read = self.parts["read"]
+        return read.bytes / read.samples if read.samples else 0.0
+
+    @property
+    def stages(self) -> list[StageTime]:
+        """What each part adds, in the order of the work; what it would take less than nothing is 0."""
+        times = {part: 1e6 / found.rate for part, found in self.parts.items() if found.rate}
+        added, before = {}, 0.0
+        for part, took in times.items():
+            added[part] = max(0.0, took - before)
+            before = max(before, took)
+        return [StageTime(part, took, took / before if before else 0.0) for part, took in added.items()]
+
+    @property
+    def recommended(self) -> int:
+        """The fewest workers whose rate is nearly the best."""
+        best = max(found.rate for found in self.loaders.values())
+        return min(workers for workers, found in self.loaders.items() if found.rate >= ENOUGH * best)
+
+    @property
+    def waiting(self) -> float:
+        """Microseconds a sample that reading alone waits, for disks and stores, in one process."""
+        read = self.parts["read"]
+        return 1e6 * max(0.0, read.wall - read.own) / read.samples if read.samples else 0.0
+
+    @property
+    def hand_over(self) -> float | None:
+        """Microseconds a sample of the loop's own process that it takes to get batches from workers."""
+        workers = max((count for count, found in self.loaders.items() if found.samples), default=0)
+        return 1e6 * self.loaders[workers].own / self.loaders[workers].samples if workers else None
+
+    @property
+    def reading_limit(self) -> float:
+        """Samples a second that reading alone would give, over as many processes as are recommended or cores are."""
+        return self.parts["read"].rate * max(1, min(self.recommended, self.cores))
+
+
+def worker_counts(asked: tuple[int, ...], own: int) -> list[int]:
+    """The numbers of workers to try: those asked for, else none, 1, 2, 4, … up to the cores, and the spec's own."""
+    if asked:
+        return sorted(set(asked))
+    counts = {0, own, cores()}
+    power = 1
+    while power <= cores():
+        counts.add(power)
+        power *= 2
+    return sorted(counts)
+
+
+def bench_of(
+    choice: SpecChoice,
+    spec: Spec,
+    seconds: float,
+    workers: list[int],
+    *,
+    webdataset: bool = False,
+    advance: Callable[[], Any] = lambda: None,
+) -> Bench:
+    """Times a spec, each trial in a fresh process, one after the other.
+
+    Raises:
+        WdspecError: what reading raises.
+    """
+
+    def timed(trial: Trial) -> Measured:
+        found = measured(trial)
+        advance()
+        return found
+
+    parts = {part: timed(Trial(choice, part, seconds)) for part in parts_of(spec)}
+    loaders = {count: timed(Trial(choice, "loader", seconds, count)) for count in workers}
+    one_thread = timed(Trial(choice, "loader", seconds, threads=1)) if tries_threads(spec, workers) else None
+    other = timed(Trial(choice, "webdataset", seconds)) if webdataset else None
+    return Bench(cores(), parts, loaders, one_thread, other)
+
+
+def parts_of(spec: Spec) -> list[Part]:
+    """The parts that there are to be timed."""
+    has_functions = bool(spec.map) or any(source.map or source.select for source in spec.sources)
+    there = {"map": has_functions, "batch": spec.batch is not None}
+    return [part for part in _PARTS if there.get(part, True)]
+
+
+def tries_threads(spec: Spec, workers: list[int]) -> bool:
+    """Whether torch's threads may matter: functions of the user's in the process of the loop."""
+    return "map" in parts_of(spec) and 0 in workers and cores() > 1
+
+
+def trial_count(spec: Spec, workers: list[int], webdataset: bool) -> int:
+    """How many trials `bench_of` makes."""
+    return len(parts_of(spec)) + len(workers) + tries_threads(spec, workers) + webdataset
+
+
+def profiled(choice: SpecChoice, seconds: float, file: str) -> None:
+    """Writes a profile of the loop without workers: an interactive page, or a file for speedscope."""
+    measured(replace(Trial(choice, "loader", seconds), profile=file))
+
+
+def _check(compare: str | None, profile: str | None) -> None:
+    if compare is not None:
+        try:
+            import webdataset  # noqa: F401
+        except ImportError:
+            raise UsageError("--compare webdataset needs it: pip install webdataset") from None
+    if profile is not None:
+        if not profile.endswith((".html", ".json")):
+            raise UsageError(f"--profile writes FILE.html or FILE.json, not {profile}")
+        try:
+            import pyinstrument  # noqa: F401
+        except ImportError:
+            raise UsageError("--profile needs pyinstrument: pip install 'wdspec[bench]'") from None
+
+
+@dataclass(frozen=True)
+class BenchReport:
+    """The figures of a spec."""
+
+    bench: Bench
+    seconds: float
+    """Of each trial."""
+
+    def blocks(self) -> Iterator[Block]:
+        """What is shown of them."""
+        bench = self.bench
+        best = max(each.rate for each in bench.loaders.values())
+        yield Table(
+            ("workers>", "samples/s>", "MB/s>", "per CPU-second>", "first batch>", "of the best>"),
+            [
+                (
+                    str(workers),
+                    f"{found.rate:,.0f}",
+                    f"{found.rate * bench.bytes_per_sample / 1e6:,.1f}",
+                    f"{found.samples / found.cpu:,.0f}" if found.cpu else "",
+                    f"{found.first:.2f} s",
+                    f"{found.rate / best:.0%}",
+                )
+                for workers, found in bench.loaders.items()
+            ],
+            f"What the training loop gets ({counted(bench.cores, 'core')}, {self.seconds:g} s each):",
+        )
+        yield Table(
+            ("part", "us a sample>", "of all>", "samples/s so far>"),
+            [
+                (
+                    each.part,
+                    f"{each.microseconds:,.1f}",
+                    f"{each.of_all:.0%}",
+                    f"{bench.parts[each.part].rate:,.0f}",
+                )
+                for each in bench.stages
+            ],
+            "Where the time goes, in one process:",
+        )
+        yield from _advice(bench)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values."""
+        bench = self.bench
+        return {
+            "cores": bench.cores,
+            "waiting_us": bench.waiting,
+            "hand_over_us": bench.hand_over,
+            "bytes_per_sample": bench.bytes_per_sample,
+            "workers": [{"workers": count, **found.as_json()} for count, found in bench.loaders.items()],
+            "parts": [{**to_json(each), "rate": bench.parts[each.part].rate} for each in bench.stages],
+            "recommended_workers": bench.recommended,
+            "one_thread": bench.one_thread,
+            "webdataset": bench.webdataset,
+        }
+
+
+def _advice(bench: Bench) -> Iterator[Block]:
+    best = bench.recommended
+    rate = bench.loaders[best].rate
+    yield f"waiting for disks or stores, in one process: {bench.waiting:,.1f} us a sample"
+    if bench.hand_over is not None:
+        yield f"hand-over from workers, in the process of the loop: {bench.hand_over:,.1f} us a sample"
+    yield (
+        f"recommended: loader: {{workers: {best}}}, {rate:,.0f} samples/s; more give at most {1 / ENOUGH - 1:.0%} more"
+    )
+    yield (
+        f"headspace: reading alone, without decoding, would give about {bench.reading_limit:,.0f} samples/s over as "
+        "many processes"
+    )
+    one = bench.one_thread
+    if one is not None and one.rate > 1.2 * bench.loaders[0].rate:
+        yield Warning(
+            f"without workers, one thread of torch's gives {one.rate:,.0f} samples/s instead of "
+            f"{bench.loaders[0].rate:,.0f}: call torch.set_num_threads(1), or use workers, where it is 1"
+        )
+    if bench.webdataset is not None:
+        read = bench.parts["read"].rate
+        yield (
+            f"the same files, as bytes and shuffled, in one process: wdspec {read:,.0f} samples/s, webdataset "
+            f"{bench.webdataset.rate:,.0f} ({read / bench.webdataset.rate:.1f} x)"
+        )
+    yield _about_pinning()
+
+
+def _about_pinning() -> str:
+    import torch
+
+    if not torch.cuda.is_available():
+        return "pin_memory: there is no GPU here to say whether it pays"
+    return "pin_memory: `loader: {pin_memory: true}` pays where batches are tensors that go to the GPU"

@@ -1,0 +1,274 @@
+"""`wdspec cache`: what a cache directory holds, whether it is whole, making room in it, and filling it beforehand."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import click
+
+from wdspec.base.errors import MissingShardError, WdspecError
+from wdspec.base.progress import progress
+from wdspec.cache.index import Content, Entry, Index
+from wdspec.cli.report import Table, print_json, show
+from wdspec.cli.spec_options import SpecChoice, choosing, form_option, is_a_spec, read_as_specs_do, read_bytes
+from wdspec.cli.wording import counted
+from wdspec.formats.compression import TAR_SUFFIXES, format_of
+from wdspec.formats.decompress import decompressed
+from wdspec.formats.tar.reader import count_samples
+from wdspec.shards.shards import list_shards
+from wdspec.spec.language.values import read_duration
+from wdspec.spec.load import load
+from wdspec.storage.environment import Environment
+from wdspec.storage.prefetch import Prefetched
+from wdspec.storage.prefetch import prefetch as fetch_all
+from wdspec.storage.storage import GONE, CacheSettings, Storage, change_since
+
+_PIECE = 1024 * 1024
+_WHERE = click.argument("where", metavar="[DIR|SPEC]", required=False)
+
+
+def _duration(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    """Seconds; days too, which the spec language has no use for."""
+    if text is not None and text.endswith("d") and text[:-1].isdigit():
+        return int(text[:-1]) * 86_400.0
+    return None if text is None else float(read_as_specs_do(read_duration, text))
+
+
+@click.group()
+def cache() -> None:
+    """Look at, check, trim and fill directories with copies of remote shards.
+
+    DIR is such a directory; with a SPEC those of its sources are meant, and by default the one of WDS_CACHE.
+    """
+
+
+@cache.command()
+@_WHERE
+@form_option
+def ls(where: str | None, form: str) -> None:
+    """List the copies, those used last at the end."""
+    copies = [copy for index in _indexes(where) for copy in _list_copies(index)]
+    if form == "json":
+        print_json({"copies": copies})
+        return
+    rows = [(copy.used, _megabytes(copy.entry.size), copy.path) for copy in copies]
+    total = sum(copy.entry.size for copy in copies)
+    summary = f"{counted(len(copies), 'copy', 'copies')}, {_megabytes(total)} MB"
+    show(*([Table(("used", "MB>", "copy"), rows)] if rows else []), summary)
+
+
+@cache.command()
+@_WHERE
+@click.option(
+    "--remove", is_flag=True, help="Delete the copies that are damaged, or whose objects have changed."
+)
+@click.option(
+    "--store", is_flag=True, help="Ask the stores of a SPEC, too, whether their objects are still the same."
+)
+def verify(where: str | None, remove: bool, store: bool) -> None:
+    """Read all copies again: their length, and their structure from the first header to the end marker.
+
+    Exits with 1 if one is damaged. The bytes of files in a tar have no checksum, so changes there are not seen.
+    """
+    bad = good = 0
+    change_of = _changes(where) if store else {}
+    for index in _indexes(where):
+        copies = _list_copies(index)
+        with progress("checking copies", len(copies)) as bar:
+            for copy in copies:
+                problem = copy.find_problem()
+                if problem is None and copy.path in change_of:
+                    problem = change_of[copy.path](copy)
+                bad, good = bad + bool(problem), good + (problem is None)
+                bar.advance()
+                if problem:
+                    bar.note(f"{copy.path}: {problem}")
+                    if remove:
+                        index.delete(copy.entry)
+    what = "damaged or changed" if store else "damaged"
+    show(f"{good:,} whole, {bad:,} {what}{' and deleted' if bad and remove else ''}")
+    if bad:
+        click.get_current_context().exit(1)
+
+
+@cache.command()
+@_WHERE
+@click.option(
+    "--size",
+    metavar="SIZE",
+    callback=read_bytes,
+    help="Delete what was unused longest, down to so many bytes.",
+)
+@click.option(
+    "--older-than",
+    metavar="TIME",
+    callback=_duration,
+    help="Delete what was not used for so long: 12h, 30d.",
+)
+def prune(where: str | None, size: int | None, older_than: float | None) -> None:
+    """Delete copies that wdspec made, and what killed processes left; never others, nor what is being read."""
+    if size is None and older_than is None:
+        raise click.UsageError("say what may stay: --size 100GB, or --older-than 30d")
+    before = after = 0
+    for index in _indexes(where):
+        index.sweep()
+        before += sum(entry.size for entry in index.entries.by_use())
+        if older_than is not None:
+            index.delete_unused(time.time_ns() - int(older_than * 1e9))
+        if size is not None:
+            index.make_room(size)
+        after += sum(entry.size for entry in index.entries.by_use())
+    show(f"{_megabytes(before - after)} MB deleted, {_megabytes(after)} MB left")
+
+
+@cache.command()
+@choosing
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=4, show_default=True, help="Shards fetched at a time."
+)
+def prefetch(choice: SpecChoice, form: str, jobs: int) -> None:
+    """Fetch all shards of a spec into its cache. Exits with 1 if one cannot be fetched."""
+    shards = list_shards(choice.load(), counts_samples=False)
+    if all(storage.cache is None for storage in shards.storages.values()):
+        raise click.UsageError("the spec has no cache; add `cache: DIR` to it, or set WDS_CACHE")
+    wanted = {
+        resolution.location: (storage, resolution)
+        for name, storage in shards.storages.items()
+        for resolution in map(storage.resolve, shards.lists[name])
+    }
+    with progress("fetching shards", len(wanted)) as bar:
+
+        def report(each: Prefetched) -> None:
+            bar.advance()
+            if each.error:
+                bar.note(f"{each.url}: {each.error}")
+
+        done = fetch_all(wanted.values(), jobs, report)
+    if form == "json":
+        print_json({"shards": done})
+    else:
+        counts = Counter(each.outcome for each in done)
+        size = _megabytes(sum(each.size for each in done))
+        said = [f"{counts['fetched']:,} fetched ({size} MB)", f"{counts['there']:,} there already"]
+        said += [f"{counts[name]:,} {name}" for name in ("not cached", "not kept", "failed") if counts[name]]
+        show(", ".join(said))
+    if any(each.outcome == "failed" for each in done):
+        click.get_current_context().exit(1)
+
+
+def _indexes(where: str | None) -> list[Index]:
+    """The marked cache directories that an argument stands for."""
+    where = where or os.environ.get("WDS_CACHE")
+    if not where:
+        raise click.UsageError("name a cache directory or a spec, or set WDS_CACHE")
+    directories = [os.path.abspath(os.path.expanduser(where))]
+    if is_a_spec(where):
+        spec, environment = load(where), Environment.read()
+        settings = [CacheSettings.of(environment, spec, source) for source in spec.sources]
+        directories = list(dict.fromkeys(each.directory for each in settings if each is not None))
+        if not directories:
+            raise click.UsageError(f"{where} has no cache; add `cache: DIR` to it, or set WDS_CACHE")
+    indexes = list(map(Index, directories))
+    for index in indexes:
+        if not index.is_marked:
+            raise click.UsageError(
+                f"{index.directory} is no cache that wdspec filled: it has no folder .wdspec/index"
+            )
+    return indexes
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy in a cache directory."""
+
+    index: Index
+    entry: Entry
+    content: Content
+
+    @property
+    def path(self) -> str:
+        """Of its file."""
+        return os.path.join(self.index.directory, self.content.name)
+
+    @property
+    def used(self) -> str:
+        """When it was last used."""
+        return datetime.fromtimestamp(self.entry.used / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values."""
+        return {"copy": self.path, "url": self.content.url, "bytes": self.entry.size, "used": self.used}
+
+    def find_problem(self) -> str | None:
+        """What is wrong with it. A missing end marker is not: such a copy was only kept where the spec allows it."""
+        try:
+            size = os.path.getsize(self.path)
+            if size != self.entry.size:
+                return f"{size:,} bytes, where {self.entry.size:,} were fetched"
+            with open(self.path, "rb", buffering=0) as raw, warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                file = decompressed(raw)
+                # A URL that was rewritten may say nothing of the format; what it says by its end holds.
+                url = self.content.url
+                if format_of(url) == "tar" and (
+                    url.lower().endswith(TAR_SUFFIXES) or _begins_as_tar(self.path)
+                ):
+                    count_samples(file, lenient_end=True, may_be_empty=True)
+                while file.read(_PIECE):  # decompresses the rest
+                    pass
+        except (WdspecError, OSError) as error:
+            return str(error)
+        return None
+
+
+def _list_copies(index: Index) -> list[Copy]:
+    """The copies with a file, by last use."""
+    return [
+        copy
+        for entry in index.entries.by_use()
+        if (content := index.entries.content(entry.key, entry.path)) is not None
+        and os.path.exists((copy := Copy(index, entry, content)).path)
+    ]
+
+
+def _changes(where: str | None) -> dict[str, Callable[[Copy], str | None]]:
+    """By the path of a copy: says what has changed of its object, by what the store says of it."""
+    if not where or not is_a_spec(where):
+        raise click.UsageError("--store goes by the sources of a spec; name one")
+
+    def change(storage: Storage, location: str, copy: Copy) -> str | None:
+        try:
+            seen = change_since(copy.content.made_of, copy.entry.size, storage.stat_location(location))
+        except MissingShardError:
+            seen = GONE
+        return seen and f"the object has changed: {seen}"
+
+    shards = list_shards(load(where), counts_samples=False)
+    return {
+        resolution.copies.path: partial(change, storage, resolution.location)
+        for name, storage in shards.storages.items()
+        if storage.tells_changes
+        for resolution in map(storage.resolve, shards.lists[name])
+        if resolution.copies is not None
+    }
+
+
+def _begins_as_tar(path: str) -> bool:
+    with open(path, "rb", buffering=0) as raw:
+        file = decompressed(raw)
+        start = b""
+        while len(start) < 262 and (piece := file.read(262 - len(start))):
+            start += piece
+    return start[257:262] == b"ustar"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f}"

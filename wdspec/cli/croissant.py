@@ -1,0 +1,370 @@
+"""`wdspec croissant`: a spec as metadata for catalogues and reviewers, in MLCommons' Croissant 1.1.
+
+A spec as a Croissant document: what its sources are made of, under what licence, and in what shares.
+
+What a data set's people say of how it came to be, in the words of Croissant's RAI vocabulary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import click
+import yaml
+
+from wdspec.base.errors import UsageError, did_you_mean
+from wdspec.base.redaction import redacted_urls
+from wdspec.cli.explain_facts import ExplainedField, ExplainedSource, Explanation, explain_spec
+from wdspec.cli.spec_options import SpecChoice, choosing_spec
+from wdspec.shards.lock import Lock
+from wdspec.spec.spec import Source
+from wdspec.stores.outputs import save
+from wdspec.urls.urls import UrlSequence, scheme_of
+
+VERSION = "http://mlcommons.org/croissant/1.1"
+_MOST_NAMES = 1000
+"""Shards that are named one by one; of more the patterns are given."""
+_NOT = re.compile(r"[^\w./-]+")
+_KINDS = {
+    "sc:ImageObject": ("jpg", "jpeg", "png", "webp", "gif", "tif", "tiff", "bmp", "ppm", "pgm"),
+    "sc:AudioObject": ("wav", "flac", "mp3", "ogg", "m4a"),
+    "sc:VideoObject": ("mp4", "avi", "mov", "mkv", "webm"),
+    "sc:Integer": ("cls", "index"),
+}
+_MIME = {
+    "jpg": "image/jpeg",
+    "jpeg": "image/jpeg",
+    "png": "image/png",
+    "webp": "image/webp",
+    "gif": "image/gif",
+    "wav": "audio/wav",
+    "flac": "audio/flac",
+    "mp3": "audio/mpeg",
+    "mp4": "video/mp4",
+    "json": "application/json",
+    "txt": "text/plain",
+    "cls": "text/plain",
+}
+_SPDX = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
+_TERMS = """
+    arrayShape citeAs column containedIn equivalentProperty extract field fileObject fileProperty
+    fileSet format includes isArray isLiveDataset jsonPath key md5 parentField path recordSet
+    references regex repeated replace samplingRate separator source subField transform
+"""
+CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "description": {"@container": "@language"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "name": {"@container": "@language"},
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "sc": "https://schema.org/",
+    **{name: f"cr:{name}" for name in _TERMS.split()},
+}
+CONTEXT = dict(sorted(CONTEXT.items()))
+"""The terms of Croissant 1.1, as its specification has them."""
+ONE = [
+    "dataCollection",
+    "dataCollectionMissingData",
+    "dataCollectionRawData",
+    "dataImputationProtocol",
+    "dataManipulationProtocol",
+    "annotationsPerItem",
+    "dataSocialImpact",
+    "dataReleaseMaintenancePlan",
+]
+"""Statements of the RAI vocabulary that are one text."""
+MANY = [
+    "dataCollectionType",
+    "dataCollectionTimeframe",
+    "dataPreprocessingProtocol",
+    "dataAnnotationProtocol",
+    "dataAnnotationPlatform",
+    "dataAnnotationAnalysis",
+    "annotatorDemographics",
+    "machineAnnotationTools",
+    "dataBiases",
+    "dataUseCases",
+    "dataLimitations",
+    "personalSensitiveInformation",
+]
+"""Those that may be several."""
+REQUIRED = ("dataCollection", "dataBiases", "dataLimitations", "personalSensitiveInformation", "dataUseCases")
+"""What reviewers of data sets ask for, and no spec can say."""
+
+
+@click.command()
+@choosing_spec
+@click.option(
+    "--lock", "lock_file", metavar="FILE", help="Take the shards from a lock, instead of listing them."
+)
+@click.option(
+    "--rai", "rai_file", metavar="FILE", help="YAML with statements of the RAI vocabulary (dataBiases, …)."
+)
+@click.option("--url", help="Page of the data set; by default the first `homepage` of a source.")
+@click.option("--license", help="Licence of the whole; by default those of its sources.")
+@click.option("--creator", help="Who made it.")
+@click.option("--version", help="Its version, as 1.0.0.")
+@click.option("--date", "date_published", metavar="YYYY-MM-DD", help="When it was published.")
+@click.option("--cite-as", help="How to cite it, as BibTeX.")
+@click.option("--output", "-o", metavar="FILE", help="Where to write; by default standard output.")
+def croissant(
+    choice: SpecChoice,
+    lock_file: str | None,
+    rai_file: str | None,
+    output: str | None,
+    **given: str | None,
+) -> None:
+    """Describe a mixture in Croissant 1.1 (JSON-LD): its sources, shards, fields, licences and shares.
+
+    `name` and `description` of the spec and `license`, `homepage` and `revision` of its sources go into it; what only
+    people know, such as biases and personal data, is given by --rai. What is missing that catalogues or reviewers want
+    is said on standard error. Lists globs and directories as `wdspec explain` does; reads no samples.
+    """
+    spec = choice.load()
+    frozen = None if lock_file is None else Lock.read(lock_file).shards(spec, lock_file)
+    explanation = explain_spec(spec, None, None, 1, probe=False, frozen=frozen)
+    statements = {} if rai_file is None else read_statements(rai_file)
+    document = croissant_of(explanation, statements, given)
+    wanted = {
+        "url": "--url",
+        "license": "--license, or `license:` of the sources",
+        "datePublished": "--date",
+        "creator": "--creator",
+        "citeAs": "--cite-as",
+        **{f"rai:{name}": "--rai" for name in REQUIRED},
+    }
+    for key, where in wanted.items():
+        if key not in document:
+            click.echo(f"note: `{key}` is missing ({where})", err=True)
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    save(output, text.encode())
+
+
+def croissant_of(
+    explanation: Explanation, statements: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The document.
+
+    Args:
+        statements: of the RAI vocabulary.
+        given: `url`, `license`, `creator`, `version`, `date_published`, `cite_as`, where they are known.
+    """
+    spec = explanation.spec
+    leaves = {source.name: source for source in spec.sources}
+    shown = [each for each in explanation.sources if each.name in leaves and each.shards]
+    sources = [(leaves[each.name], each) for each in shown]
+    licenses = (
+        [given["license"]] if given.get("license") else _distinct(source.license for source, _ in sources)
+    )
+    shards = {planned.name: planned.shards for planned in explanation.plan.sources}
+    distribution, tables = [], [_mixture(sources)]
+    for source, each in sources:
+        distribution += _distribution(source, each.field_list or (), shards[source.name])
+        tables += _records(source, each.field_list or ())
+    steps = [f"{source.name}: {each.steps}" for source, each in sources if each.steps]
+    said = {"dataPreprocessingProtocol": steps} if steps else {}
+    document: dict[str, Any] = {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "name": _name(spec.name or "mixture"),
+        "description": spec.description or f"A mixture of {len(sources)} sources: {', '.join(leaves)}.",
+        "conformsTo": VERSION,
+        "url": given.get("url") or next((source.homepage for source, _ in sources if source.homepage), None),
+        "license": [_license(each) for each in licenses],
+        "version": given.get("version") or "1.0.0",
+        "datePublished": given.get("date_published"),
+        "creator": {"@type": "sc:Organization", "name": given["creator"]} if given.get("creator") else None,
+        "citeAs": given.get("cite_as"),
+        **{f"rai:{key}": value for key, value in {**said, **statements}.items()},
+        "distribution": distribution,
+        "recordSet": tables,
+    }
+    return {key: value for key, value in document.items() if value not in (None, [])}
+
+
+def _distribution(
+    source: Source, fields: Sequence[ExplainedField], shards: Sequence[Any]
+) -> list[dict[str, Any]]:
+    """The place of a source, its shards in there, and the files of each field in the shards."""
+    texts = [each.text for each in islice(shards, _MOST_NAMES + 1)]
+    place = _place([redacted_urls(text) for text in texts])
+    name = _name(source.name)
+    if len(texts) > _MOST_NAMES and isinstance(shards, UrlSequence):
+        texts = [run.prefix + getattr(run.texts, "pattern", run.texts[0]) for run in shards.parts]
+    shown = [redacted_urls(text) for text in texts]
+    listing = hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
+    about = f"; revision {source.revision}" if source.revision else ""
+    origin = {
+        "@type": "cr:FileObject",
+        "@id": name,
+        "name": name,
+        "description": f"Where the shards of `{source.name}` are{about}. The checksum is of the list of their names.",
+        "contentUrl": place,
+        "encodingFormat": "application/x-directory",
+        "sha256": listing,
+    }
+    within = {
+        "@type": "cr:FileSet",
+        "@id": f"{name}/shards",
+        "name": f"{name}/shards",
+        "description": f"{len(shards):,} shards",
+        "containedIn": {"@id": name},
+        "encodingFormat": "application/x-tar",
+        "includes": [text[len(place) :] for text in shown],
+    }
+    files = [
+        {
+            "@type": "cr:FileSet",
+            "@id": f"{name}/files/{_name(field.name)}",
+            "name": f"{name}/files/{_name(field.name)}",
+            "description": f"The files of the field `{field.name}`.",
+            "containedIn": {"@id": f"{name}/shards"},
+            "encodingFormat": _MIME.get(
+                field.files[0].rpartition(".")[2].lower(), "application/octet-stream"
+            ),
+            "includes": [f"*.{suffix}" for suffix in field.files],
+        }
+        for field in fields
+    ]
+    return [origin, within, *files]
+
+
+def _records(source: Source, fields: Sequence[ExplainedField]) -> list[dict[str, Any]]:
+    """A table of key and content for each field; those of one sample have one key."""
+    made: list[dict[str, Any]] = []
+    first = None
+    for field in fields:
+        table = f"{_name(source.name)}/{_name(field.name)}"
+        files = {"fileSet": {"@id": f"{_name(source.name)}/files/{_name(field.name)}"}}
+        key: dict[str, Any] = {
+            "@type": "cr:Field",
+            "@id": f"{table}/key",
+            "name": f"{table}/key",
+            "description": "The key of the sample that the file belongs to.",
+            "dataType": "sc:Text",
+            "source": {
+                **files,
+                "extract": {"fileProperty": "filename"},
+                "transform": {"regex": r"^([^.]*)\..*$"},
+            },
+        }
+        if first is not None:
+            key["references"] = {"field": {"@id": first}}
+        first = first or f"{table}/key"
+        content = {
+            "@type": "cr:Field",
+            "@id": f"{table}/content",
+            "name": f"{table}/content",
+            "description": f"The field `{field.name}`, as {field.decoder}.",
+            "dataType": _kind(field),
+            "source": {**files, "extract": {"fileProperty": "content"}},
+        }
+        count = f"{source.samples:,} samples" if source.samples else "samples"
+        made.append(
+            {
+                "@type": "cr:RecordSet",
+                "@id": table,
+                "name": table,
+                "description": f"The field `{field.name}` of the {count} of `{source.name}`.",
+                "key": {"@id": f"{table}/key"},
+                "field": [key, content],
+            }
+        )
+    return made
+
+
+def _mixture(sources: Sequence[tuple[Source, ExplainedSource]]) -> dict[str, Any]:
+    """The shares of the sources, as records that stand in the document."""
+    columns = {"source": "sc:Text", "share": "sc:Float", "shards": "sc:Integer", "license": "sc:Text"}
+    return {
+        "@type": "cr:RecordSet",
+        "@id": "mixture",
+        "name": "mixture",
+        "description": "What part of the samples comes from each source.",
+        "key": {"@id": "mixture/source"},
+        "field": [
+            {"@type": "cr:Field", "@id": f"mixture/{key}", "name": f"mixture/{key}", "dataType": kind}
+            for key, kind in columns.items()
+        ],
+        "data": [
+            {
+                "mixture/source": source.name,
+                "mixture/share": round(float(each.share), 9),
+                "mixture/shards": each.shards or 0,
+                "mixture/license": source.license or "",
+            }
+            for source, each in sources
+        ],
+    }
+
+
+def _place(texts: Sequence[str]) -> str:
+    """What the URLs of a source have in common, to its last slash."""
+    if not texts or scheme_of(texts[0]) == "pipe":
+        return ""
+    first, last = min(texts), max(texts)
+    same = next(
+        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last))
+    )
+    return first[: first.rfind("/", 0, same) + 1] or "./"
+
+
+def _license(text: str) -> str:
+    return f"https://spdx.org/licenses/{text}.html" if _SPDX.fullmatch(text) and ":" not in text else text
+
+
+def _kind(field: ExplainedField) -> str:
+    suffix = field.files[0].rpartition(".")[2].lower()
+    return next((kind for kind, suffixes in _KINDS.items() if suffix in suffixes), "sc:Text")
+
+
+def _name(text: str) -> str:
+    """A name as Croissant may have it, also in an `@id`."""
+    return _NOT.sub("-", text).strip("-/") or "source"
+
+
+def _distinct(texts: Any) -> list[str]:
+    return list(dict.fromkeys(text for text in texts if text))
+
+
+def read_statements(path: str) -> dict[str, Any]:
+    """The statements of a YAML or JSON file, by the names of the vocabulary.
+
+    Raises:
+        UsageError: the file is no map of them, or has others.
+        OSError: it cannot be read.
+    """
+    with open(path, encoding="utf-8") as file:
+        try:
+            said = yaml.safe_load(file)
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise UsageError(f"this is no YAML: {error}", file=path) from None
+    if not isinstance(said, dict):
+        raise UsageError("this is no map of statements, such as `dataBiases: [...]`", file=path)
+    made: dict[str, Any] = {}
+    for key, value in said.items():
+        name = str(key).removeprefix("rai:")
+        if name not in (*ONE, *MANY):
+            hint = did_you_mean(name, (*ONE, *MANY)) or f"there are {', '.join((*ONE, *MANY))}"
+            raise UsageError(f"`{key}` is no statement of Croissant's RAI vocabulary; {hint}", file=path)
+        texts = [value] if isinstance(value, str) else value
+        if not isinstance(texts, list) or not texts or not all(isinstance(each, str) for each in texts):
+            raise UsageError(f"`{key}` takes a text, or a list of texts", file=path)
+        if name in ONE and len(texts) > 1:
+            raise UsageError(f"`{key}` takes one text, not {len(texts)}", file=path)
+        made[name] = texts[0] if name in ONE else texts
+    return made

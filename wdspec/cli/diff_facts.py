@@ -1,0 +1,252 @@
+"""Two specs, planned, and all in which they differ: settings, sources, order.
+
+What becomes of a run that was begun with the older spec: whether its state goes on, and each source with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pydantic import BaseModel
+
+from wdspec.cli.explain_facts import ExplainedSource, Explanation
+from wdspec.cli.state import described, the_state_in
+from wdspec.cli.wording import without_secrets
+from wdspec.planning.digest import EXPAND_UP_TO, describe_order, describe_samples, differences, reads_alike
+from wdspec.shards.lock import Lock, difference
+from wdspec.spec.spec import Source, Spec
+from wdspec.urls.urls import UrlSequence
+
+_SHOWN_ELSEWHERE = {"dataset", "file", "split", "environment", "base", "where", "shards", "name"}
+
+
+@dataclass(frozen=True)
+class KeyChange:
+    """A key whose value differs; None where a side has no such key."""
+
+    key: str
+    old: str | None
+    new: str | None
+
+
+@dataclass(frozen=True)
+class SourceChange:
+    """A source, or a nested mix, on both sides."""
+
+    name: str
+    old: ExplainedSource | None
+    new: ExplainedSource | None
+    added_shards: int | None = None
+    """Shards that the new side alone has; None where there are too many to compare one by one."""
+    removed_shards: int | None = None
+    rewritten_shards: int | None = None
+    """Shards that have other bytes than before; None where there are no locks to tell."""
+    keys: tuple[KeyChange, ...] = ()
+
+    @property
+    def either(self) -> ExplainedSource:
+        """The source on the new side, or the old one if it is only there."""
+        source = self.new or self.old
+        assert source is not None, "it is on one side at least"
+        return source
+
+    @property
+    def change(self) -> str:
+        """`added`, `removed`, `changed` or `same`."""
+        if self.old is None or self.new is None:
+            return "added" if self.old is None else "removed"
+        mixture = [(each.share, each.shards, each.samples) for each in (self.old, self.new)]
+        moved = self.added_shards != 0 or self.removed_shards != 0
+        differs = self.keys or moved or self.rewritten_shards or mixture[0] != mixture[1]
+        return "changed" if differs else "same"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two specs."""
+
+    label: str
+    explanation: Explanation
+    lock: Lock | None = None
+    """The lock of the spec at that time, if there is one."""
+    stale: str = ""
+    """Why the lock that is there was not used."""
+
+    @property
+    def spec(self) -> Spec:
+        """The spec."""
+        return self.explanation.spec
+
+    @cached_property
+    def order(self) -> Mapping[str, Any]:
+        """What its order depends on, as a state has it: as JSON values."""
+        described: Mapping[str, Any] = json.loads(
+            json.dumps(describe_order(self.spec, self.explanation.plan))
+        )
+        return described
+
+    @cached_property
+    def sources(self) -> Mapping[str, ExplainedSource]:
+        """By name, nested mixes too."""
+        return {each.name: each for each in self.explanation.sources}
+
+    @cached_property
+    def keys(self) -> Mapping[str, Source]:
+        """The keys of each source, and nested mix, by name."""
+        everything = [*self.spec.sources, *(mix for source in self.spec.dataset for mix in source.mixes)]
+        return {each.name: each for each in everything}
+
+    def shards(self, name: str) -> UrlSequence:
+        """The shards of a source; none of one that is not read."""
+        for source in self.explanation.plan.sources:
+            if source.name == name and isinstance(source.shards, UrlSequence):
+                return source.shards
+        return UrlSequence(())
+
+
+@dataclass(frozen=True)
+class SpecDiff:
+    """Everything that `wdspec diff` reports."""
+
+    old: Side
+    new: Side
+
+    @cached_property
+    def settings(self) -> list[KeyChange]:
+        """Keys at the top whose values differ."""
+        return list(_changed_keys(self.old.spec, self.new.spec))
+
+    @cached_property
+    def sources(self) -> list[SourceChange]:
+        """In the order of the new spec, those that it lacks last."""
+        return [self._source(name) for name in dict.fromkeys((*self.new.sources, *self.old.sources))]
+
+    @cached_property
+    def order_changes(self) -> list[str]:
+        """One line for each thing that changes the order; none if both give the same samples in the same order."""
+        return list(differences(self.old.order, self.new.order))
+
+    @cached_property
+    def samples_change(self) -> bool:
+        """Whether decoding or another step makes other samples of the same bytes."""
+        return describe_samples(self.old.spec) != describe_samples(self.new.spec)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all differs."""
+        return not (
+            self.settings
+            or self.order_changes
+            or self.samples_change
+            or any(each.change != "same" for each in self.sources)
+        )
+
+    def renamed(self) -> Iterator[tuple[str, str]]:
+        """Removed and added sources with the same shards: old and new name."""
+        old, new = self.old.order["sources"], self.new.order["sources"]
+        changes = {each.name: each.change for each in self.sources}
+        gone = {old[name]["shards"]: name for name in changes if changes[name] == "removed" and name in old}
+        for name, change in changes.items():
+            if change == "added" and name in new and new[name]["shards"] in gone:
+                yield gone[new[name]["shards"]], name
+
+    def _source(self, name: str) -> SourceChange:
+        old, new = self.old.sources.get(name), self.new.sources.get(name)
+        keys: tuple[KeyChange, ...] = ()
+        if old is not None and new is not None:
+            keys = tuple(_changed_keys(self.old.keys[name], self.new.keys[name]))
+        added, removed = _moved(self.old.shards(name), self.new.shards(name))
+        return SourceChange(name, old, new, added, removed, self._rewritten(name), keys)
+
+    def _rewritten(self, name: str) -> int | None:
+        """How many shards of a source that both sides have are not the same bytes, by their locks."""
+        if self.old.lock is None or self.new.lock is None:
+            return None
+        before, now = self.old.lock.sources.get(name), self.new.lock.sources.get(name)
+        if before is None or now is None:
+            return None
+        moved = before.via != now.via
+        known = dict(zip(before.shards("").texts(), before.objects, strict=True))
+        pairs = zip(now.shards("").texts(), now.objects, strict=True)
+        return sum(text in known and difference(known[text], seen, moved) is not None for text, seen in pairs)
+
+
+def _moved(old: UrlSequence, new: UrlSequence) -> tuple[int | None, int | None]:
+    """How many shards were added and removed; None where there are too many to count."""
+    if old == new:
+        return 0, 0
+    if max(len(old), len(new)) > 16 * EXPAND_UP_TO:
+        return None, None
+    before, after = Counter(old.texts()), Counter(new.texts())
+    return (after - before).total(), (before - after).total()
+
+
+def _changed_keys(old: BaseModel, new: BaseModel) -> Iterator[KeyChange]:
+    before, after = (_flat(each.model_dump(mode="json", exclude=_SHOWN_ELSEWHERE)) for each in (old, new))
+    for key in [*after, *(key for key in before if key not in after)]:
+        if before.get(key) != after.get(key):
+            yield KeyChange(key, before.get(key), after.get(key))
+
+
+def _flat(value: Any, key: str = "") -> dict[str, str]:
+    """The values of a dumped model as texts, by dotted key; without those that are empty or null."""
+    if isinstance(value, dict):
+        parts = (_flat(each, f"{key}.{name}" if key else name) for name, each in value.items())
+        return {name: text for part in parts for name, text in part.items()}
+    if value is None or value == []:
+        return {}
+    value = without_secrets(value)
+    return {key: value if isinstance(value, str) else json.dumps(value)}
+
+
+@dataclass(frozen=True)
+class StateFate:
+    """Whether a state goes on with the new spec, and how."""
+
+    goes_on: str
+    """`exactly`; `other samples`: in the same order; `if allowed`: with `allow_changed=True`; `no`."""
+    why: str
+    sources: Mapping[str, str]
+    """What becomes of each source; empty where all go on exactly, or none does."""
+    state: Mapping[str, Any] | None = None
+    """What the saved state says of itself, if one was given."""
+
+
+def fate_of_state(diff: SpecDiff, file: str | None = None) -> StateFate:
+    """What becomes of a saved state, or of any that the older spec gave.
+
+    Raises:
+        UsageError: the file holds no state, or more than one, or a damaged one.
+    """
+    before, now, says = diff.old.order, diff.new.order, None
+    samples = describe_samples(diff.old.spec)
+    if file is not None:
+        saved = the_state_in(file)
+        before, samples, says = json.loads(saved["order"]), saved["samples"], described(saved)
+    if before["elastic"] != now["elastic"]:
+        was = "`elastic: {{ranks: {ranks}, workers: {workers}}}`".format(**before["elastic"])
+        why = f"the canonical topology differs: write {was} in the new spec, or --ranks"
+        return StateFate("no", why, {}, says)
+    if not any(differences(before, now)):
+        if samples == describe_samples(diff.new.spec):
+            return StateFate("exactly", "same order, same samples", {}, says)
+        return StateFate("other samples", "same order, but decoding or a step makes other samples", {}, says)
+    names = dict.fromkeys((*now["sources"], *before["sources"]))
+    fates = {name: _fate(name, before, now) for name in names}
+    return StateFate("if allowed", "the order differs", fates, says)
+
+
+def _fate(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What `allow_changed` does to one source; see `Position.from_state`."""
+    if name not in before["sources"]:
+        return "begins at its first sample"
+    if name not in now["sources"]:
+        return "is dropped where it stands"
+    if not reads_alike(name, before, now):
+        return "goes on at the start of the shards it was reading: some samples come again"
+    return "goes on where it stands, nothing lost or repeated"

@@ -1,0 +1,286 @@
+"""`wdspec doctor`: what there is to know about this machine when something does not work."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from itertools import groupby
+from typing import NamedTuple
+
+import click
+
+from wdspec.base.errors import WdspecError, nearest
+from wdspec.base.process import cores
+from wdspec.base.progress import with_progress
+from wdspec.base.redaction import redacted_urls
+from wdspec.cli.report import Block, Row, Table, Warning, show_report
+from wdspec.cli.spec_options import SpecChoice, choosing_options, form_option
+from wdspec.cli.wording import counted, size
+from wdspec.shards.listing import shards_of
+from wdspec.spec.spec import Spec
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
+
+_REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+).*?(?:extra == ['\"](\w+)['\"])?\s*$")
+_FOR_DEVELOPERS = frozenset({"test", "fuzz", "frameworks", "ray", "docs"})
+LITTLE_SHARED_MEMORY = 1 << 30
+FEW_FILES = 4096
+MEANINGS = {
+    "WDS_REWRITE": "rewrite rules, before those of specs",
+    "GOPEN_REWRITE": "the same, where WDS_REWRITE is unset",
+    "WDS_SECURE": "forbids programs, user code and pickle",
+    "WDS_CACHE": "folder that keeps copies of remote shards",
+    "WDS_CACHE_SIZE": "how large it may grow",
+    "WDS_SEED": "seed of `WebDataset(…)`",
+    "WDSPEC_ENV": "environment of specs",
+    "AIS_ENDPOINT": "gateway of AIStore",
+    "USE_AIS_FOR": "schemes that AIStore serves",
+    "AIS_AUTHN_TOKEN": "login of AIStore",
+    "AIS_AUTHN_TOKEN_FILE": "file with the login of AIStore",
+    "AIS_CLIENT_CA": "certificates that AIStore is checked by",
+    "AIS_CRT": "client certificate for AIStore",
+    "AIS_CRT_KEY": "its key",
+    "AIS_SKIP_VERIFY_CRT": "leaves AIStore's certificate unchecked",
+    "AIS_CONNECT_TIMEOUT": "seconds for a connection to AIStore",
+    "AIS_READ_TIMEOUT": "seconds for an answer of AIStore",
+    "HTTP_PROXY": "proxy for http://",
+    "HTTPS_PROXY": "proxy for https://",
+    "ALL_PROXY": "proxy for both",
+    "NO_PROXY": "hosts that are asked directly",
+    "SSL_CERT_FILE": "certificates to trust",
+    "SSL_CERT_DIR": "folder of certificates to trust",
+    "REQUESTS_CA_BUNDLE": "the same as SSL_CERT_FILE, where that is unset",
+    "CURL_CA_BUNDLE": "the same, after that",
+    "NETRC": "file with logins of hosts",
+    "RANK": "rank of this process",
+    "WORLD_SIZE": "processes of the job",
+    "SLURM_PROCID": "rank of this process, where RANK is unset",
+    "SLURM_NTASKS": "processes of the job, likewise",
+}
+_SECRET = frozenset({"AIS_AUTHN_TOKEN"})
+_OURS = ("WDS", "AIS_", "USE_AIS")
+
+
+@click.command()
+@click.argument("file", metavar="[SPEC]", required=False)
+@choosing_options()
+@form_option
+def doctor(file: str | None, choose: Callable[[str], SpecChoice], form: str) -> int:
+    """Show versions, optional libraries, limits of this machine and the variables that matter.
+
+    Given a SPEC, also opens the first shard of each of its sources, as training would, to see whether its store
+    answers; that runs the command of a `pipe:`. Prints no secrets, so that it can go into a report. Exit code: 1 if a
+    variable cannot be understood, or a store does not answer.
+    """
+    reached: list[Reached] = []
+    if file is not None:
+        reached = list(with_progress(reach(choose(file).load()), "opening a shard of each source"))
+    report = Health(programs(), list(installed()), list(limits()), list(set_variables()), reached)
+    show_report(report, form)
+    return int(any(each.is_wrong for each in report.variables) or any(each.error for each in reached))
+
+
+@dataclass(frozen=True)
+class Health:
+    """What was found out about the machine."""
+
+    programs: dict[str, str]
+    libraries: list[Installed]
+    limits: list[Limit]
+    variables: list[Variable]
+    sources: list[Reached]
+
+    def blocks(self) -> Iterator[Block]:
+        """What is shown of it."""
+        yield Table((), [*self.programs.items(), *((each.name, each.value) for each in self.limits)])
+        yield Table(("extra", "libraries"), list(_extras(self.libraries)))
+        if self.variables:
+            yield Table(
+                ("variable", "value", "what it does"),
+                [(each.name, each.value, each.meaning) for each in self.variables],
+            )
+        else:
+            yield "no variable that matters is set"
+        if self.sources:
+            yield Table(
+                ("source", "shards>", "first one", "read from", "answer>"),
+                [
+                    (
+                        each.source,
+                        f"{each.shards:,}",
+                        each.url,
+                        each.location,
+                        "none" if each.error else f"{1000 * each.seconds:,.0f} ms",
+                    )
+                    for each in self.sources
+                ],
+            )
+        yield from (Warning(f"{each.name}: {each.advice}") for each in self.limits if each.advice)
+        yield from (Warning(f"{each.name}: {each.advice}") for each in self.variables if each.advice)
+        wrong = [each for each in self.sources if each.error]
+        for source in wrong:
+            yield Warning(f"{source.source}: {source.error}")
+        if wrong:
+            yield f"{counted(len(wrong), 'source')} of {len(self.sources)} cannot be read"
+
+
+def _extras(libraries: list[Installed]) -> Iterator[Row]:
+    """`fast` with `isal 1.7.2, orjson not installed`."""
+    ordered = sorted(libraries, key=lambda each: each.extra)
+    for extra, group in groupby(ordered, key=lambda each: each.extra):
+        shown = ", ".join(f"{each.library} {each.version or 'not installed'}" for each in group)
+        yield (extra or "always", shown)
+
+
+class Installed(NamedTuple):
+    """A library that wdspec can use."""
+
+    extra: str
+    """The extra of wdspec that brings it; "" for those that it always has."""
+    library: str
+    version: str | None
+    """None: not installed."""
+
+
+class Limit(NamedTuple):
+    """A limit of the machine, and what follows from it if it is low."""
+
+    name: str
+    value: str
+    advice: str = ""
+
+
+def installed() -> Iterator[Installed]:
+    """The libraries that wdspec names in its metadata, those it always has first."""
+    seen = set()
+    for text in metadata.requires("wdspec") or ():
+        found = _REQUIREMENT.match(text)
+        assert found is not None
+        library, extra = found[1], found[2] or ""
+        if extra in _FOR_DEVELOPERS or library == "wdspec" or (library, extra) in seen:
+            continue
+        seen.add((library, extra))
+        yield Installed(extra, library, _version(library))
+
+
+def programs() -> dict[str, str]:
+    """Versions of wdspec, Python and the system."""
+    return {
+        "wdspec": _version("wdspec") or "?",
+        "Python": f"{platform.python_version()} ({sys.executable})",
+        "system": platform.platform(),
+    }
+
+
+def limits() -> Iterator[Limit]:
+    """Processors, memory, shared memory, open files, how workers start."""
+    yield Limit("processors", str(cores()))
+    if hasattr(os, "sysconf"):
+        yield Limit("memory", size(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
+    if os.path.isdir("/dev/shm"):
+        free = shutil.disk_usage("/dev/shm").free
+        advice = (
+            "workers hand batches over in it; give the container more (`docker run --shm-size=8g`)"
+            if free < LITTLE_SHARED_MEMORY
+            else ""
+        )
+        yield Limit("/dev/shm, free", size(free), advice)
+    try:
+        import resource
+    except ImportError:
+        return
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    few = files != resource.RLIM_INFINITY and files < FEW_FILES
+    advice = "many sources with many shards in turn may need more; raise it with `ulimit -n`" if few else ""
+    yield Limit("open files", "no limit" if files == resource.RLIM_INFINITY else f"{files:,}", advice)
+
+
+def _version(library: str) -> str | None:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+class Reached(NamedTuple):
+    """What came of one source."""
+
+    source: str
+    shards: int
+    url: str
+    location: str
+    """Where its bytes come from, after rewriting."""
+    seconds: float
+    """Until the first bytes were there."""
+    error: str | None = None
+
+
+def reach(spec: Spec) -> Iterator[Reached]:
+    """Opens the first shard of each source as training would, without the cache; runs the commands of `pipe:`."""
+    for source in spec.sources:
+        found, url, location, error = 0, "", "", None
+        began = time.perf_counter()
+        try:
+            storage = Storage.of(Environment.read(), spec, source)
+            shards = shards_of(source, storage)
+            found, first = len(shards), shards[0]
+            url, resolution = first.text, storage.resolve(first)
+            location = resolution.location
+            began = time.perf_counter()
+            with storage.open_location(location) as file:
+                file.read(1)
+        except WdspecError as failure:
+            error = str(failure)
+        seconds = time.perf_counter() - began
+        yield Reached(source.name, found, redacted_urls(url), redacted_urls(location), seconds, error)
+
+
+class Variable(NamedTuple):
+    """A variable that is set."""
+
+    name: str
+    value: str
+    """Without secrets."""
+    meaning: str
+    advice: str = ""
+    is_wrong: bool = False
+    """Whether nothing can be read with it."""
+
+
+def set_variables(environ: Mapping[str, str] | None = None) -> Iterator[Variable]:
+    """Those that are set, in the order of `MEANINGS`; then names that look like them, and what cannot be understood."""
+    environ = os.environ if environ is None else environ
+    for name, meaning in MEANINGS.items():
+        for spelling in dict.fromkeys((name, name.lower() if name.endswith("_PROXY") else name)):
+            if spelling in environ:
+                value = "(set)" if name in _SECRET else redacted_urls(environ[spelling])
+                yield Variable(spelling, value, meaning, _advice(name, environ))
+    for name in sorted(environ):
+        if name.startswith(_OURS) and name not in MEANINGS:
+            near = nearest(name, map(str.lower, MEANINGS))
+            if near:
+                yield Variable(name, "(set)", "nothing here looks at it", f"did you mean {near.upper()}?")
+    try:
+        Environment.read(environ)
+    except WdspecError as error:
+        text = error.message
+        # The longest: WDS_CACHE_SIZE begins as WDS_CACHE does.
+        name = max((name for name in MEANINGS if text.startswith(name)), key=len, default="variables")
+        yield Variable(name, "(wrong)", "cannot be understood", text.removeprefix(f"{name}: "), True)
+
+
+def _advice(name: str, environ: Mapping[str, str]) -> str:
+    if name == "GOPEN_REWRITE" and "WDS_REWRITE" in environ:
+        return "it has no effect, since WDS_REWRITE is set"
+    if name == "AIS_ENDPOINT" and not environ.get("USE_AIS_FOR", "").strip():
+        return "only `ais://` goes there; USE_AIS_FOR names other schemes"
+    if name == "USE_AIS_FOR" and not environ.get("AIS_ENDPOINT", "").strip():
+        return "AIS_ENDPOINT is not set, so specs have to name the cluster"
+    return ""

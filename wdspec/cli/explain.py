@@ -1,0 +1,222 @@
+"""`wdspec explain`: what a spec means, on the topology that reads it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+
+from wdspec.base.redaction import redacted_urls
+from wdspec.base.user_code import file_of_module
+from wdspec.cli.explain_facts import (
+    PER_UNENDING,
+    TURNS,
+    ExplainedSource,
+    Explanation,
+    calls_in_words,
+    draw_in_words,
+    explain_spec,
+)
+from wdspec.cli.report import Block, Row, Table, Warning, show_report, table_of
+from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
+from wdspec.cli.wording import counted, listed, number, percent, size
+from wdspec.shards.shards import functions_of
+from wdspec.spec.language.steps import steps_in
+from wdspec.spec.spec import Spec
+
+
+@click.command()
+@choosing
+@topology_options
+@click.option("--slots", type=click.IntRange(min=0), help="Slots whose first shards are shown.")
+def explain(choice: SpecChoice, form: str, ranks: int | None, workers: int | None, slots: int | None) -> int:
+    """Show what a spec means: shares, shards, samples and passes per epoch, batches, who reads what.
+
+    Lists globs, directories and @files, and reads the headers of the first shard of each source if it is local, to
+    estimate (~) how many samples there are, and looks whether local shards exist. Opens nothing else and runs no code
+    of yours, but for the command of an `@pipe:` list, which WDS_SECURE=1 forbids. Exit code: 1 if local shards are
+    missing.
+    """
+    explanation = explain_spec(choice.load(), ranks, workers, slots)
+    show_report(ExplainReport(explanation), form)
+    return 1 if explanation.lacks_shards else 0
+
+
+@dataclass(frozen=True)
+class ExplainReport:
+    """What a spec means."""
+
+    explanation: Explanation
+
+    def blocks(self) -> Iterator[Block]:
+        """What is shown of it."""
+        spec = self.explanation.spec
+        chosen = [f"split {spec.split}"] if spec.split else []
+        chosen += [f"environment {spec.environment}"] if spec.environment else []
+        title = ", ".join([spec.name or spec.file or "spec", *chosen])
+        yield Table((), list(_summary(self.explanation)), title)
+        yield _sources(self.explanation)
+        yield _fields(self.explanation)
+        if self.explanation.slots:
+            yield _slots(self.explanation)
+        yield from map(Warning, self.explanation.warnings())
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values."""
+        explanation, plan, run = self.explanation, self.explanation.plan, self.explanation.run
+        size = plan.batching.global_size
+        epoch = {"batches_per_rank": plan.epoch_batches, "samples": plan.epoch_samples}
+        return {
+            **explanation.heading(),
+            "run": {"ranks": run.ranks, "workers": run.workers},
+            "batch": {"per_rank": size // run.ranks, "global": size} if plan.batching.batched else None,
+            "epoch": None if plan.epoch_batches is None else epoch,
+            "skip": [[first, stop - 1] for first, stop in steps_in(explanation.spec.skip).ranges],
+            "expected_of": plan.epoch_samples or PER_UNENDING,
+            "sources": explanation.sources,
+            "slots": explanation.slots,
+            "held_bytes_per_worker": explanation.held_bytes,
+            "buffer_bytes_per_worker": explanation.buffer_bytes,
+            "warnings": list(explanation.warnings()),
+        }
+
+
+def _summary(explanation: Explanation) -> Iterator[Row]:
+    spec, plan, run = explanation.spec, explanation.plan, explanation.run
+    batching = plan.batching
+    if spec.file and spec.name:
+        yield "file", spec.file
+    yield "seed", str(plan.seed)
+    yield "topology", run.in_words
+    if (run.ranks, run.workers) != (plan.topology.ranks, plan.topology.workers):
+        yield "run", run.readers_in_words
+    over_all = ", over all ranks" if run.ranks > 1 else ""
+    if batching.batched:
+        per_rank = f"{counted(batching.global_size // run.ranks, 'sample')} a rank"
+        yield "batch", per_rank + (f", {batching.global_size:,} over all ranks" if over_all else "")
+    else:
+        yield "batch", "none: yields single samples"
+    if plan.epoch_batches is None:
+        yield "epoch", "endless (no `epoch`)"
+    else:
+        steps = (
+            counted(plan.epoch_batches, "batch", "batches")
+            if batching.batched
+            else counted(plan.epoch_batches * run.canonical_ranks, "sample")
+        )
+        yield "epoch", f"{steps} a rank = {counted(plan.epoch_samples or 0, 'sample')}{over_all}"
+    if spec.skip:
+        skipped = steps_in(spec.skip)
+        yield "skip", f"steps {skipped}: {counted(skipped.count, 'global batch', 'global batches')}"
+    yield "draw", draw_in_words(plan)
+    if plan.schedule:
+        yield "schedule", _schedule(explanation)
+    if spec.map:
+        yield "map", calls_in_words(spec.map)
+    if spec.stage is not None:
+        yield "stage", f"{spec.stage.call}, begun anew every {spec.stage.every:,} samples of a slot"
+    yield from _code(spec)
+    if spec.fields is not None:
+        yield "fields", " ".join(spec.fields)
+    if spec.to_tuple is not None:
+        yield "to_tuple", " ".join(spec.to_tuple)
+    if spec.limit is not None:
+        yield "limit", f"{spec.limit:,} samples"
+    unknown = explanation.unmeasured
+    held = f"about {size(explanation.held_bytes)} of samples held for shuffling in a worker, "
+    besides = f", besides the samples of {counted(unknown, 'source')} not measured" if unknown else ""
+    buffers = f"{size(explanation.buffer_bytes)} in the buffers of its open shards"
+    yield "memory", (held if explanation.held_bytes else "") + buffers + besides
+
+
+def _schedule(explanation: Explanation) -> str:
+    """When shares change; the table of sources has their means."""
+    size, starts = explanation.plan.batching.global_size, [s.start for s in explanation.plan.schedule[1:]]
+    if not starts:
+        return "one step"
+    shown = ", ".join(f"{start * size:,} (batch {start:,})" for start in starts[:3])
+    more = f" and {len(starts) - 3} more" if len(starts) > 3 else ""
+    span = "an epoch" if explanation.plan.epoch_batches else f"{PER_UNENDING:,} samples"
+    return f"shares change at sample {shown}{more}; below, their means over {span}"
+
+
+def _code(spec: Spec) -> Iterator[Row]:
+    """Where each module with user functions would be imported from."""
+    names = [name for named in functions_of(spec).values() for name in named]
+    for module in dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in names):
+        where = file_of_module(module, spec.folder)
+        if where is None:
+            where = "found neither beside the spec, nor on Python's path, nor in the working directory"
+        elif os.path.isabs(where) and not os.path.relpath(where).startswith(os.pardir):
+            where = os.path.relpath(where)
+        yield "code", f"`{module}`: {where}"
+
+
+def _sources(explanation: Explanation) -> Table:
+    per = "per epoch" if explanation.plan.epoch_samples else f"per {PER_UNENDING:,}"
+
+    def read(cell: Callable[[ExplainedSource], str]) -> Callable[[ExplainedSource], str]:
+        return lambda each: "" if each.is_off else cell(each)
+
+    columns = {
+        "source": lambda each: each.indented,
+        "share>": lambda each: "off" if each.is_off else percent(each.share),
+        "shards>": read(lambda each: number(each.shards or 0)),
+        "samples>": read(lambda each: each.samples_in_words),
+        f"{per}>": read(lambda each: number(each.expected)),
+        "passes>": read(
+            lambda each: "?" if each.passes is None else f"{'~' * each.estimated}{each.passes:.3g}"
+        ),
+        "held>": lambda each: "" if each.held is None else number(each.held),
+        "in turn>": read(lambda each: "" if each.nested else number(each.interleave)),
+        "order": lambda each: each.order,
+    }
+    if not explanation.plan.epoch_samples:
+        del columns["passes>"]
+    if all(each.interleave == 1 for each in explanation.active):
+        del columns["in turn>"]
+    faint = frozenset(row for row, each in enumerate(explanation.sources) if each.is_off)
+    return replace(table_of(explanation.sources, columns), faint=faint)
+
+
+def _fields(explanation: Explanation) -> Table:
+    """Sources with the same fields and steps share a row."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for each in explanation.sources:
+        if not each.nested:
+            alike.setdefault((each.fields, each.steps), []).append(each.name)
+    rows: list[Row] = [(listed(names), fields, steps) for (fields, steps), names in alike.items()]
+    if not any(steps for _, steps in alike):
+        return Table(("source", "fields"), [row[:2] for row in rows])
+    return Table(("source", "fields", "then"), rows)
+
+
+def _slots(explanation: Explanation) -> Table:
+    total, sources = explanation.plan.topology.slots, len(explanation.plan.sources)
+    shown = len(explanation.slots) // sources
+    more = f" (slots {shown} of {total:,}, see --slots)" if shown < total else ""
+    in_full = {  # the last parts of their URLs do not distinguish the shards
+        source.name
+        for source in explanation.plan.sources
+        if len(source.shards) > 1 and _file_name(source.shards[0].text) == _file_name(source.shards[-1].text)
+    }
+    rows: list[Row | None] = []
+    for place, each in enumerate(explanation.slots):
+        first = place % sources == 0
+        if first and place and sources > 1:
+            rows.append(None)
+        turns = []
+        for turn in each.first:
+            name = turn.url if each.source in in_full else _file_name(turn.url)
+            turns.append(name if turn.parts == 1 else f"{name} [{turn.part + 1}/{turn.parts}]")
+        rank, worker = (str(each.rank), str(each.worker)) if first else ("", "")
+        rows.append((rank, worker, each.source, ", ".join(turns)))
+    return Table(("rank", "worker", "source", f"first {TURNS} shards{more}"), rows)
+
+
+def _file_name(url: str) -> str:
+    """The last part of a URL, redacted first: in the part alone a secret would not be recognised."""
+    return redacted_urls(url).rstrip("/").rpartition("/")[2]

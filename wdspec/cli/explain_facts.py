@@ -1,0 +1,514 @@
+"""What a spec means on a topology, as values: its shards listed, planned, and one local shard of each source measured.
+
+`explain_spec` makes an `Explanation`, which `explain`, `simulate`, `diff`, `preview` and `croissant` show.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from wdspec.base.errors import MissingShardError, UsageError, WdspecError
+from wdspec.cli.explain_data import (
+    Advice,
+    Measure,
+    advice_on_data,
+    advice_on_epoch,
+    measure,
+    measured_before,
+    memory_of_machine,
+)
+from wdspec.cli.wording import counted, listed, size, without_secrets
+from wdspec.fields.codecs.image_decoder import ImageDecoder
+from wdspec.fields.decode import DecodeRules, FieldDecoder, Unpacked
+from wdspec.fields.samples import SampleFields
+from wdspec.formats.blocks import CHUNK
+from wdspec.planning.plan import Plan, SourcePlan, choose_batching, make_plan
+from wdspec.planning.topology import Seat, Topology, find_seat
+from wdspec.shards.shards import list_shards
+from wdspec.spec.language.samples import Call
+from wdspec.spec.measurements import Measurements
+from wdspec.spec.spec import Source, Spec
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
+from wdspec.urls.urls import UrlSequence
+
+PER_UNENDING = 1000
+"""Samples for which the expected draws are given where the spec has no epoch."""
+TURNS = 3
+"""First shards named of each slot and source."""
+
+
+@dataclass(frozen=True)
+class ExplainedField:
+    """One field of a source's samples, as far as the spec alone shows it."""
+
+    name: str
+    files: tuple[str, ...]
+    """Suffixes or globs; the first that a sample has is taken."""
+    decoder: str
+    """`bytes` where nothing decodes it; `a/b` where it depends on the file."""
+
+    def __str__(self) -> str:
+        made_of = "" if self.files == (self.name,) else f" = {'|'.join(self.files)}"
+        return f"{self.name}{made_of}" + ("" if self.decoder in self.files else f" ({self.decoder})")
+
+
+@dataclass(frozen=True)
+class ExplainedSource:
+    """One source with shards, or what a nested mix comes to."""
+
+    name: str
+    path: tuple[str, ...] = ()
+    """Names of the nested mixes it is in, the outermost first."""
+    share: float = 0.0
+    """Of the whole mix; 0 for a source that is off."""
+    shards: int | None = None
+    """None: not listed, since the source is off."""
+    samples: float | None = None
+    """Per pass; None where neither the spec nor a local shard says."""
+    estimated: bool = False
+    """Whether samples are an estimate."""
+    expected: float = 0.0
+    """Samples drawn in an epoch, or of a thousand without one."""
+    held: int | None = None
+    """Samples shuffled together in each slot; None for a nested mix and a source that is off."""
+    held_bytes: float | None = None
+    """Bytes of these, if known."""
+    interleave: int = 1
+    """Shards that a slot reads in turn."""
+    open_shards: int = 1
+    """Shards that a slot has open at a time: as many as it reads in turn, or all that it has of a pass."""
+    order: str = ""
+    parts_per_shard: int = 1
+    """Over 1 where there are fewer shards than slots."""
+    fields: str = ""
+    field_list: tuple[ExplainedField, ...] = ()
+    steps: str = ""
+    nested: bool = False
+    """Whether it is a nested mix."""
+
+    def as_json(self) -> dict[str, Any]:
+        """All of this as values."""
+        return {**vars(self), "passes": self.passes}
+
+    @property
+    def is_off(self) -> bool:
+        """Whether it is not read."""
+        return not self.share and self.held is None
+
+    @property
+    def indented(self) -> str:
+        """The name, further in the deeper it is nested."""
+        return "  " * len(self.path) + self.name
+
+    @property
+    def samples_in_words(self) -> str:
+        """`1,797`, `~800` of an estimate, `?` where they are not known."""
+        return "?" if self.samples is None else f"{'~' * self.estimated}{round(self.samples):,}"
+
+    @property
+    def passes(self) -> float | None:
+        """How often an epoch reads the source; None where that is not known."""
+        return self.expected / self.samples if self.samples else None
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a slot reads of a source at one of its turns."""
+
+    url: str
+    part: int
+    """Which of the shard's parts, from 0."""
+    parts: int
+    """1 unless there are fewer shards than slots."""
+
+
+@dataclass(frozen=True)
+class ExplainedSlot:
+    """The first turns of one slot at one source."""
+
+    rank: int
+    worker: int
+    source: str
+    first: tuple[Turn, ...]
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """The canonical topology, and the ranks and workers that it is described on."""
+
+    topology: Topology
+    ranks: int
+    workers: int
+    """Reading processes per rank, at least 1."""
+    why: str
+    """Where the numbers come from."""
+    shared: int = 1
+    """As `Batching.shared`."""
+
+    @property
+    def canonical_ranks(self) -> int:
+        """How many canonical ranks one rank reads at most, whole or in part."""
+        return self.topology.most_read(self.ranks, self.shared)
+
+    @property
+    def in_words(self) -> str:
+        """`2 ranks x 4 workers = 8 slots (elastic)`."""
+        ranks, workers = counted(self.topology.ranks, "rank"), counted(self.topology.workers, "worker")
+        return f"{ranks} x {workers} = {counted(self.topology.slots, 'slot')} ({self.why})"
+
+    @property
+    def readers_in_words(self) -> str:
+        """`1 rank x 2 workers, 4 slots a worker`."""
+        ranks, workers = counted(self.ranks, "rank"), counted(self.workers, "worker")
+        return f"{ranks} x {workers}, {counted(self.slots_per_worker, 'slot')} a worker"
+
+    @property
+    def slots_per_worker(self) -> int:
+        """How many slots one reading process holds."""
+        return self.canonical_ranks * self.topology.workers // self.workers
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A spec, planned and measured."""
+
+    spec: Spec
+    plan: Plan
+    run: PlannedRun
+    sources: tuple[ExplainedSource, ...]
+    """In file order; a nested mix stands before its sources."""
+    slots: tuple[ExplainedSlot, ...]
+    """Of the first slots."""
+    found: tuple[Advice, ...]
+    """What was found about its data."""
+
+    @property
+    def active(self) -> list[ExplainedSource]:
+        """The sources that are read."""
+        return [each for each in self.sources if each.held is not None]
+
+    @property
+    def lacks_shards(self) -> bool:
+        """Whether shards of this machine are missing."""
+        return any(each.code == "W501" for each in self.found)
+
+    @property
+    def samples(self) -> float | None:
+        """Samples of all sources together; None where those of one are not known."""
+        sizes = [each.samples for each in self.active]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    @property
+    def unmeasured(self) -> int:
+        """How many of them hold samples of a size that is not known."""
+        return sum(each.held_bytes is None for each in self.active)
+
+    @property
+    def held_bytes(self) -> float:
+        """Bytes of the samples that one reading process holds for shuffling on average, as far as they are known."""
+        return sum(each.held_bytes or 0.0 for each in self.active) * self.run.slots_per_worker
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes that one reading process holds of its open shards; of small shards less."""
+        opened = [each.open_shards for each in self.active]
+        each_slot = sum(opened) if self.plan.finite is None else 1  # a pass is read source after source
+        return each_slot * self.run.slots_per_worker * CHUNK
+
+    def warnings(self) -> Iterator[str]:
+        """What the user of this spec on this topology should think about."""
+        plan, spec = self.plan, self.spec
+        yield from map(str, self.found)
+        yield from map(str, advice_on_epoch(spec, self.samples))
+        asked = spec.epoch.samples if spec.epoch is not None else None
+        epoch = plan.epoch_samples
+        if asked and epoch and spec.limit is None and asked > epoch:
+            yield (
+                f"W511 epoch: {asked} is no whole number of batches of {plan.batching.global_size:,}; an epoch is "
+                f"{epoch:,} samples, and the next one goes on from there"
+            )
+        parts = [f"{each.name} in {each.parts_per_shard}" for each in self.active if each.parts_per_shard > 1]
+        if parts:
+            yield (
+                f"W512 fewer shards than the {plan.topology.slots:,} slots, so each shard is read in parts "
+                f"({listed(parts)}), every part by a walk through all of it; more and smaller shards read faster"
+            )
+        workers = self.run.workers
+        memory, held = memory_of_machine(), (self.held_bytes + self.buffer_bytes) * workers
+        if memory and held > memory / 4:
+            remedy = "`shuffle`" if self.held_bytes > self.buffer_bytes else "`interleave`, or run more ranks"
+            yield (
+                f"W513 the shuffling and the buffers of {counted(workers, 'worker')} hold {size(held)}, over a quarter "
+                f"of this machine's {size(memory)}; lower {remedy}"
+            )
+
+    def heading(self, **more: Any) -> dict[str, Any]:
+        """The beginning of the JSON of a report: which spec this is, how it draws (`more` too), on which topology."""
+        spec, topology = self.spec, self.plan.topology
+        return {
+            "name": spec.name,
+            "file": spec.file,
+            "split": spec.split,
+            "environment": spec.environment,
+            "seed": spec.seed,
+            "draw": self.plan.draw,
+            **more,
+            "topology": {**asdict(topology), "slots": topology.slots, "why": self.run.why},
+        }
+
+
+def explain_spec(
+    spec: Spec,
+    ranks: int | None,
+    workers: int | None,
+    slots: int | None,
+    probe: bool = True,
+    storage_of: Callable[[Environment, Spec, Source], Storage] = Storage.of,
+    frozen: Mapping[str, UrlSequence] | None = None,
+) -> Explanation:
+    """Lists the shards, plans, and reads the headers of one local shard a source. Runs nothing.
+
+    For `epoch: pass` the headers of all shards are read, as planning needs them.
+
+    Args:
+        spec: the spec.
+        ranks, workers: the topology; by default that of the running job and the spec's.
+        slots: how many slots to describe; by default some that fit a screen.
+        probe: False: reads no shard, so that sizes are known only where the spec declares them.
+        storage_of: makes the storage of a source.
+        frozen: the shards of every source, where they are known.
+
+    Raises:
+        WdspecError: as planning and listing raise.
+    """
+    run = _run(spec, ranks, workers)
+    shards = list_shards(spec, storage_of=storage_of, frozen=frozen)
+    plan = make_plan(spec, shards.lists, run.topology, shards.counts)
+    planned = {source.name: source for source in plan.sources}
+    advice: list[Advice] = []
+    measures: dict[str, Measure] = {}
+    measurements = _measurements(spec)
+    leaves: dict[str, ExplainedSource] = {}
+    for source in spec.sources:
+        fields = SampleFields.of(
+            source, allow=spec.allow, secure=shards.storages[source.name].environment.secure
+        )
+        leaf = ExplainedSource(
+            source.name,
+            samples=source.samples,
+            order=source.order,
+            fields=fields_in_words(source, fields),
+            field_list=tuple(explained_fields(source, fields)),
+            steps=steps_in_words(source),
+        )
+        if source.name in planned:
+            storage = shards.storages[source.name]
+            measured = measure(source, shards.lists[source.name], storage, fields.field_of) if probe else None
+            if isinstance(measured, WdspecError):
+                if not isinstance(measured, MissingShardError):  # W501 says so of all that are missing
+                    advice.append(Advice("W502", str(measured), source))
+                measured = None
+            totals = None if measurements is None else measurements.standing_for(spec, source)
+            if measured is None and totals is not None:
+                measured = measured_before(totals, fields.field_of)
+            if measured is not None:
+                measures[source.name] = measured
+            leaf = _planned(leaf, planned[source.name], plan, measured)
+        leaves[source.name] = leaf
+    if slots is None:
+        slots = max(1, min(4, 8 // len(plan.sources)))
+    return Explanation(
+        spec,
+        plan,
+        run,
+        tuple(_outline(spec.dataset, (), leaves)),
+        tuple(_slots(plan, slots)),
+        (*advice, *(advice_on_data(spec, shards, measures) if probe else ())),
+    )
+
+
+def _measurements(spec: Spec) -> Measurements | None:
+    """What `wdspec stats` has found out about the sources, if the spec says where that is."""
+    with suppress(OSError, UsageError):  # of which W104 warns
+        return None if spec.stats is None else Measurements.read(spec.stats, shards=False)
+    return None
+
+
+def _run(spec: Spec, ranks: int | None, workers: int | None) -> PlannedRun:
+    """The run that is described: as asked, else as this process would run, else as `elastic` says."""
+    seat = find_seat() if ranks is None else Seat(0, ranks)
+    rank_why = (
+        "--ranks" if ranks is not None else "of the running job" if seat.world_size > 1 else "one process"
+    )
+    elastic = spec.elastic
+    if elastic is None:
+        worker_why = "--workers" if workers is not None else f"loader.workers is {spec.loader.workers}"
+        own = spec.loader.workers if workers is None else workers
+        topology = Topology(seat.world_size, max(1, own))
+        return PlannedRun(topology, topology.ranks, topology.workers, f"{rank_why}, {worker_why}")
+    topology = Topology(elastic.ranks, elastic.workers)
+    if ranks is None and seat.world_size == 1:
+        seat = Seat(0, topology.ranks)
+    shared = choose_batching(spec, topology.ranks).shared
+    seat.places(topology, shared)
+    own = topology.workers if workers is None else workers
+    topology.check_workers(own)
+    return PlannedRun(topology, seat.world_size, max(1, own), "elastic", shared)
+
+
+def _planned(
+    leaf: ExplainedSource, source: SourcePlan, plan: Plan, measured: Measure | None
+) -> ExplainedSource:
+    shards, held = len(source.shards), source.delays.size
+    estimated, held_bytes = False, None
+    samples: float | None = source.samples
+    if measured is not None:
+        if samples is None:
+            samples, estimated = measured.samples * shards, shards > 1 or not measured.whole
+        held_bytes = min(held, max(1.0, samples / plan.topology.slots)) * measured.sample_bytes
+    batches = plan.epoch_batches or -(-PER_UNENDING // plan.batching.global_size)
+    share = float(plan.mean_shares(batches)[plan.sources.index(source)] if plan.schedule else source.share)
+    return replace(
+        leaf,
+        share=share,
+        shards=shards,
+        samples=samples,
+        estimated=estimated,
+        expected=share * (plan.epoch_samples or PER_UNENDING),
+        held=held,
+        parts_per_shard=source.order.split,
+        held_bytes=held_bytes,
+        interleave=source.interleave,
+        open_shards=min(source.interleave, -(-source.order.per_pass // plan.topology.slots)),
+    )
+
+
+def _outline(
+    dataset: tuple[Source, ...], path: tuple[str, ...], leaves: dict[str, ExplainedSource]
+) -> Iterator[ExplainedSource]:
+    """The sources of a mix in order, each nested mix before its own."""
+    for source in dataset:
+        if source.dataset is None:
+            yield replace(leaves[source.name], path=path)
+            continue
+        inner = list(_outline(source.dataset, (*path, source.name), leaves))
+        own = [each for each in inner if not each.nested]
+        listed = [each.shards for each in own if each.shards is not None]
+        sizes = [each.samples for each in own if each.samples is not None]
+        yield ExplainedSource(
+            source.name,
+            path,
+            share=sum(each.share for each in own),
+            shards=sum(listed) if listed else None,
+            samples=sum(sizes) if len(sizes) == len(own) else None,
+            estimated=any(each.estimated for each in own),
+            expected=sum(each.expected for each in own),
+            nested=True,
+        )
+        yield from inner
+
+
+def _slots(plan: Plan, most: int) -> Iterator[ExplainedSlot]:
+    topology = plan.topology
+    for slot in range(min(most, topology.slots)):
+        rank, worker = divmod(slot, topology.workers)
+        if plan.finite is not None:
+            for name, shards in plan.pass_turns(rank, worker, TURNS).items():
+                yield ExplainedSlot(rank, worker, name, tuple(Turn(shard.text, 0, 1) for shard in shards))
+            continue
+        for source in plan.sources:
+            entries = [source.order.entry(slot, turn) for turn in range(TURNS)]
+            turns = [Turn(source.shards[e.shard].text, e.residue, source.order.split) for e in entries]
+            yield ExplainedSlot(rank, worker, source.name, tuple(turns))
+
+
+def explained_fields(source: Source, fields: SampleFields) -> list[ExplainedField]:
+    """The fields of a source by `extensions`, `rename` and `decode`.
+
+    Without `extensions` only the renamed ones are known: the others are whatever files a sample has.
+    """
+    entries = fields.naming.extensions.entries or ()
+    files = {
+        entry.name or str(entry): tuple(spelling.text for spelling in entry.spellings) for entry in entries
+    }
+    lowered = {name.lower(): name for name in files}
+    renamed: dict[str, tuple[str, ...]] = {}
+    used: set[str] = set()
+    for new, olds in source.rename.items():
+        found: list[str] = []
+        for old in olds:
+            name = lowered.get(old.lower())
+            found += (old,) if name is None else files[name]
+            used.add(name or old)
+        renamed[new] = tuple(found)
+    kept = {name: suffixes for name, suffixes in files.items() if name not in used}
+    return [
+        ExplainedField(name, tuple(dict.fromkeys(suffixes)), _decoders(name, suffixes, fields.rules))
+        for name, suffixes in {**renamed, **kept}.items()
+    ]
+
+
+def fields_in_words(source: Source, fields: SampleFields) -> str:
+    """`image = jpg|png (rgb8), label = cls`."""
+    known = [str(each) for each in explained_fields(source, fields)]
+    if source.extensions is None:
+        known.append("all other files under their suffixes" if known else "every file under its suffix")
+        image = _label(fields.rules.decoder_of("jpg", "jpg"))
+        known[-1] += f", images as {image}"
+    return ", ".join(known)
+
+
+def steps_in_words(source: Source) -> str:
+    """`scale 0.5 to 2 (0.3 of samples), select m:f, map m:g, tags {"a": 1}`."""
+    steps: list[str] = []
+    if source.scale is not None:
+        low, high = source.scale
+        factor = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        steps.append(
+            f"scale {factor}" + ("" if source.scaleprob == 1 else f" ({source.scaleprob:.4g} of samples)")
+        )
+    if source.select is not None:
+        steps.append(f"select {source.select}")
+    if source.map:
+        steps.append(f"map {calls_in_words(source.map)}")
+    if source.tags:
+        steps.append(f"tags {json.dumps(without_secrets(source.tags), ensure_ascii=False, default=str)}")
+    if source.missing != "error":
+        steps.append(f"missing: {source.missing}")
+    return ", ".join(steps)
+
+
+def calls_in_words(calls: Iterable[Call]) -> str:
+    """`m:f, m:Class(side=16), text: m:Tokenizer(name='a').encode(limit=8)`."""
+    return ", ".join(
+        (f"{call.field}: " if call.field else "")
+        + f"{call.call}{_arguments(call.args)}"
+        + (f".{call.method}{_arguments(call.given)}" if call.method else "")
+        for call in calls
+    )
+
+
+def _arguments(named: dict[str, Any]) -> str:
+    return f"({', '.join(f'{k}={without_secrets(v)!r}' for k, v in named.items())})" if named else ""
+
+
+def _decoders(name: str, suffixes: Iterable[str], rules: DecodeRules) -> str:
+    labels = {_label(rules.decoder_of(name, suffix)): None for suffix in suffixes}
+    return "/".join(labels)
+
+
+def _label(decoder: FieldDecoder | None) -> str:
+    if decoder is None:
+        return "bytes"
+    decode = decoder.decode.inner if isinstance(decoder.decode, Unpacked) else decoder.decode
+    return decode.spec if isinstance(decode, ImageDecoder) else decoder.label
+
+
+def draw_in_words(plan: Plan) -> str:
+    """`even, one source a batch`."""
+    return plan.draw + (", one source a batch" if plan.unit == "batch" else "")

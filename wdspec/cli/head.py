@@ -1,0 +1,98 @@
+"""`wdspec head`: the first samples, as training would get them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from wdspec.cli.report import Block, Row, Table, show_report
+from wdspec.cli.samples import first_batch, first_samples, only_source
+from wdspec.cli.spec_options import SpecChoice, choosing
+from wdspec.cli.wording import HEADINGS, FieldValue, describe_fields
+
+_ORIGIN = ("__key__", "__source__", "__url__")
+"""Entries that say where a sample comes from."""
+
+
+@click.command()
+@choosing
+@click.option("-n", "count", type=click.IntRange(min=1), default=5, show_default=True, help="Samples shown.")
+@click.option("--source", metavar="NAME", help="Only samples of this source, even if its share is 0.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=0),
+    help="Show the order of so many workers, where `elastic` does not say (default: one process).",
+)
+@click.option("--batch", "as_batch", is_flag=True, help="Show the first batch instead, as the loop gets it.")
+def head(
+    choice: SpecChoice, form: str, count: int, source: str | None, workers: int | None, as_batch: bool
+) -> None:
+    """Show the first samples as training gets them, before they are batched: keys, types, shapes, sizes.
+
+    Reads shards and runs the functions that the spec names (`map`, `select`, decoders), which are also looked for in
+    the working directory; WDS_SECURE=1 forbids them.
+    """
+    spec = choice.load()
+    if source is not None:
+        spec = only_source(spec, source)
+    if as_batch:
+        show_report(BatchHead(describe_fields(first_batch(spec))), form)
+        return
+    report = Head([])
+    try:
+        for sample in first_samples(spec, count, workers, drawn=True):
+            report.samples.append(sample)
+    finally:  # what came before an error helps to understand it
+        show_report(report, form)
+
+
+@dataclass(frozen=True)
+class BatchHead:
+    """The columns of a batch."""
+
+    fields: list[FieldValue]
+
+    def blocks(self) -> Iterator[Block]:
+        """What is shown of them."""
+        yield Table(HEADINGS, [field.row for field in self.fields])
+
+
+@dataclass(frozen=True)
+class Head:
+    """Some samples."""
+
+    samples: list[dict[str, Any]]
+
+    def blocks(self) -> Iterator[Block]:
+        """What is shown of them."""
+        rows: list[Row | None] = []
+        for number, sample in enumerate(self.samples):
+            if number:
+                rows.append(None)
+            origin = [(name, "", "", str(sample[name])) for name in _ORIGIN if name in sample]
+            for place, row in enumerate([*origin, *(field.row for field in _fields(sample))]):
+                rows.append(("" if place else str(number), *row))
+        if rows:
+            yield Table(("#", *HEADINGS), rows)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values."""
+        return {
+            "samples": [
+                {
+                    "index": number,
+                    "key": sample.get("__key__"),
+                    "source": sample.get("__source__"),
+                    "url": sample.get("__url__"),
+                    "fields": _fields(sample),
+                }
+                for number, sample in enumerate(self.samples)
+            ]
+        }
+
+
+def _fields(sample: dict[str, Any]) -> list[FieldValue]:
+    return describe_fields((name, value) for name, value in sample.items() if name not in _ORIGIN)

@@ -1,0 +1,189 @@
+"""Which files `wdspec validate` and `wdspec fmt` work on, and the settings of a repository for them.
+
+Files are those named on the command line, and the specs below folders; `[tool.wdspec]` in pyproject.toml has settings.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from wdspec.base.errors import did_you_mean
+from wdspec.spec.files import STANDARD_INPUT
+
+YAML = (".yaml", ".yml")
+NAMED_AS_SPECS = (".wdspec.yaml", ".wdspec.yml")
+_VERSION_KEY = re.compile(rb"""^(["']?)wdspec\1[ \t]*:""", re.MULTILINE)
+_SKIPPED = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
+
+
+class LintSettings(NamedTuple):
+    """What pyproject.toml says; the fields are its keys, options of `validate` go before them."""
+
+    paths: tuple[str, ...] = ()
+    """What is checked where a command names nothing."""
+    exclude: tuple[str, ...] = ()
+    """Patterns as in `.gitignore` of what is left out."""
+    ignore: tuple[str, ...] = ()
+    """Codes of warnings that are not reported."""
+    strict: bool = False
+    """Whether warnings fail a check as errors do."""
+    env: str | None = None
+    """The environment to check."""
+    root: str = "."
+    """The folder of pyproject.toml; no key."""
+
+
+_KEYS = tuple(name for name in LintSettings._fields if name != "root")
+
+
+class Discovery(NamedTuple):
+    """What was found."""
+
+    specs: list[str]
+    """In the order given; those of a folder in order of code points."""
+    others: int
+    """YAML files below folders that nothing marks as specs."""
+
+
+def find_files(paths: Sequence[str], exclude: Sequence[str], purpose: str) -> tuple[LintSettings, Discovery]:
+    """The settings, and the files that a command works on: those named, or else those that the settings name.
+
+    Args:
+        paths: on the command line.
+        exclude: patterns as in `.gitignore`, besides those of the settings.
+        purpose: the verb for what the command does.
+
+    Raises:
+        click.UsageError: nothing is named, or nothing is there.
+    """
+    settings = lint_settings()
+    paths = paths or [os.path.relpath(os.path.join(settings.root, path)) for path in settings.paths]
+    if not paths:
+        raise click.UsageError(f"name the files or folders to {purpose}, or set `paths` in [tool.wdspec]")
+    return settings, find_specs(paths, (*settings.exclude, *exclude), settings.root)
+
+
+def lint_settings(start: str = ".") -> LintSettings:
+    """The settings of the nearest pyproject.toml with `[tool.wdspec]`, from a folder upwards.
+
+    Raises:
+        click.UsageError: it cannot be read, or has other keys or kinds of values.
+    """
+    folder = os.path.abspath(start)
+    while True:
+        path = os.path.join(folder, "pyproject.toml")
+        table = _read_table(path)
+        if table is not None:
+            return _check_settings(table, path)._replace(root=folder)
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return LintSettings()
+        folder = parent
+
+
+def _read_table(path: str) -> Any:
+    try:
+        with open(path, "rb") as file:
+            import tomllib
+
+            return tomllib.load(file).get("tool", {}).get("wdspec")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:  # of TOML and of UTF-8
+        raise click.UsageError(f"cannot read {path}: {error}") from None
+
+
+def _check_settings(table: Any, path: str) -> LintSettings:
+    where = f"[tool.wdspec] in {path}"
+    if not isinstance(table, Mapping):
+        raise click.UsageError(f"{where} is no table")
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in _KEYS:
+            hint = did_you_mean(key, _KEYS) or f"its keys: {', '.join(_KEYS)}"
+            raise click.UsageError(f"{where}: unknown key {key!r}; {hint}")
+        if key == "strict":
+            kind, is_right = "true or false", isinstance(value, bool)
+        elif key == "env":
+            kind, is_right = "a text", isinstance(value, str)
+        else:
+            kind = "a list of texts"
+            is_right = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        if not is_right:
+            raise click.UsageError(f"{where}: {key} takes {kind}, not {value!r}")
+        values[key] = tuple(value) if isinstance(value, list) else value
+    return LintSettings(**values)
+
+
+def find_specs(paths: Iterable[str], exclude: Sequence[str] = (), root: str = ".") -> Discovery:
+    """The files that paths stand for, each once.
+
+    A file is taken as given, `-` is standard input, and what is no file may be a glob. Of a folder, files count
+    as specs if they are named `*.wdspec.yaml`, or have the key `wdspec:`; hidden folders are left out.
+
+    Args:
+        exclude: patterns as in `.gitignore`; what they match is left out, however it was given.
+        root: what these patterns are relative to.
+
+    Raises:
+        click.UsageError: nothing is there.
+    """
+    specs: dict[str, None] = {}
+    others = 0
+    is_kept = _build_filter(exclude, root) if exclude else None
+    for path in paths:
+        if os.path.isdir(path):
+            below = list(filter(is_kept, _list_yaml_files(path)))
+            found = [file for file in below if file.endswith(NAMED_AS_SPECS) or _has_version(file)]
+            others += len(below) - len(found)
+            if not found and not exclude:
+                what = (
+                    f"its {len(below)} YAML files have no key `wdspec:`" if below else "it has no YAML files"
+                )
+                raise click.UsageError(
+                    f"there is no spec below {path}: {what}; add `wdspec: 1`, or call a spec *.wdspec.yaml"
+                )
+        elif path == STANDARD_INPUT or os.path.exists(path) or os.path.exists(path.rpartition("#")[0]):
+            found = list(filter(is_kept, [path]))
+        else:
+            found = list(filter(is_kept, _expand_glob(path)))
+        specs |= dict.fromkeys(found)
+    return Discovery(list(specs), others)
+
+
+def _expand_glob(pattern: str) -> list[str]:
+    import glob
+
+    found = sorted(each for each in glob.glob(pattern, recursive=True) if os.path.isfile(each))
+    if not found:
+        what = "no file matches" if glob.has_magic(pattern) else "there is no file or directory"
+        raise click.UsageError(f"{what} {pattern}")
+    return found
+
+
+def _list_yaml_files(folder: str) -> list[str]:
+    files = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in _SKIPPED]
+        files += [os.path.join(parent, name) for name in names if name.endswith(YAML)]
+    return sorted(files)
+
+
+def _has_version(file: str) -> bool:
+    try:
+        with open(file, "rb") as text:
+            return _VERSION_KEY.search(text.read()) is not None
+    except OSError:
+        return True  # the check says what is wrong with it
+
+
+def _build_filter(patterns: Sequence[str], root: str) -> Callable[[str], bool]:
+    from pathspec import GitIgnoreSpec
+
+    spec = GitIgnoreSpec.from_lines(patterns)
+    return lambda file: not spec.match_file(os.path.relpath(file, root))

@@ -1,0 +1,132 @@
+"""`wdspec ls`: what is in shards: samples, members, or totals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from wdspec.base.errors import ShardError, UsageError
+from wdspec.base.redaction import printable
+from wdspec.cli.report import Row, Table, print_json, show
+from wdspec.cli.shard_files import ShardFiles, fields_of, reading
+from wdspec.cli.spec_options import form_option
+from wdspec.cli.wording import listed, size
+from wdspec.urls.urls import ShardUrl
+
+
+@click.command()
+@reading
+@click.option(
+    "--members", is_flag=True, help="The members of tars: name, size, type, and where the data begins."
+)
+@click.option("-s", "--summary", is_flag=True, help="One line for each shard: samples, bytes, fields.")
+@form_option
+def ls(files: ShardFiles, members: bool, summary: bool, form: str) -> int:
+    """List the samples of SHARDS: keys, fields, sizes.
+
+    Every shard is read whole and strictly. One that cannot be read is named on standard error, what comes before the
+    damage is listed, and the next ones follow; the exit code is then 1.
+    """
+    if members and summary:
+        raise click.UsageError("--members and --summary are two views; choose one")
+    rows: list[dict[str, Any]] = []
+    errors: list[str] = []
+    for shard in files.listed():
+        try:
+            if summary:
+                rows.append(row := {"url": shard.text, "samples": 0, "bytes": 0, "fields": {}})
+                _summarize(files, shard, row)
+            else:
+                for row in _members(files, shard) if members else _samples(files, shard):
+                    rows.append(row)  # one by one: those before an error stay
+        except ShardError as error:
+            errors.append(str(error.at(url=shard.text)))
+    if form == "json":
+        name = "members" if members else "shards" if summary else "samples"
+        print_json({name: rows, **({"errors": errors} if errors else {})})
+    elif members:
+        show(Table(("member", "bytes>", "type", "at byte>", "shard"), [_member_row(row) for row in rows]))
+    elif summary:
+        show(Table(("shard", "samples>", "bytes>", "fields"), [_summary_row(row) for row in rows]))
+    else:
+        show(Table(("key", "bytes>", "fields", "shard"), [_sample_row(row) for row in rows]))
+    for text in errors:
+        click.echo(printable(text), err=True)
+    return 1 if errors else 0
+
+
+def _samples(files: ShardFiles, shard: ShardUrl) -> Iterator[dict[str, Any]]:
+    for sample in files.samples_of(shard):
+        fields = {name: _bytes(value) for name, value in fields_of(sample).items()}
+        yield {
+            "key": sample["__key__"],
+            "url": sample["__url__"],
+            "bytes": sum(fields.values()),
+            "fields": fields,
+        }
+
+
+def _summarize(files: ShardFiles, shard: ShardUrl, row: dict[str, Any]) -> None:
+    """Counts the samples of a shard in its row."""
+    for sample in files.samples_of(shard):
+        fields = fields_of(sample)
+        row["samples"] += 1
+        row["bytes"] += sum(map(_bytes, fields.values()))
+        for name in fields:
+            row["fields"][name] = row["fields"].get(name, 0) + 1
+
+
+def _members(files: ShardFiles, shard: ShardUrl) -> Iterator[dict[str, Any]]:
+    from wdspec.formats.compression import format_of
+    from wdspec.formats.tar.headers import shown
+    from wdspec.formats.tar.members import iter_members
+
+    if format_of(shard.text, files.format) != "tar":
+        raise UsageError("only tars have members; leave --members out", url=shard.text)
+    file = files.opened(shard)
+    try:
+        for member in iter_members(file, may_be_empty=True):
+            yield {
+                "name": shown(member.name),
+                "bytes": member.size if member.is_file else 0,
+                "type": _TYPES.get(member.type, "file" if member.is_file else repr(member.type)),
+                "offset": member.data_offset,
+                "url": shard.text,
+            }
+    finally:
+        file.close()
+
+
+_TYPES = {
+    b"1": "hard link",
+    b"2": "symbolic link",
+    b"3": "device",
+    b"4": "device",
+    b"5": "directory",
+    b"6": "fifo",
+}
+
+
+def _bytes(value: Any) -> int:
+    """The size of a field; of a value in a record, that of its text."""
+    if isinstance(value, bytes):
+        return len(value)
+    return len(value.encode("utf-8", "surrogatepass") if isinstance(value, str) else repr(value))
+
+
+def _sample_row(row: dict[str, Any]) -> Row:
+    return row["key"], f"{row['bytes']:,}", ", ".join(row["fields"]), row["url"]
+
+
+def _summary_row(row: dict[str, Any]) -> Row:
+    fields = listed(
+        (name if count == row["samples"] else f"{name} ({count:,})" for name, count in row["fields"].items()),
+        12,
+    )
+    return row["url"], f"{row['samples']:,}", f"{size(row['bytes'])}", fields
+
+
+def _member_row(row: dict[str, Any]) -> Row:
+    return row["name"], f"{row['bytes']:,}", row["type"], f"{row['offset']:,}", row["url"]

@@ -1,0 +1,285 @@
+"""One value of a sample as a browser shows it: a picture, a sound, a text, and what `wdspec head` says of it.
+
+Pictures are made small and sounds are cut, so that a page of many samples stays small.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import wave
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wdspec.cli.wording import ValueMeaning, value_meaning
+from wdspec.spec.language.decoders import FORMAT_OF
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SIDE = 192
+"""Pixels of the longer side of a picture on the page."""
+_SEEN = 96
+"""Pixels of the longer side up to which small pictures are enlarged."""
+FRAMES = 4
+"""Pictures shown of a film."""
+SECONDS = 3
+"""Shown of a sound."""
+TEXT = 600
+"""Characters shown of a text."""
+_SOUNDS = {
+    "wav": "audio/wav",
+    "mp3": "audio/mpeg",
+    "flac": "audio/flac",
+    "ogg": "audio/ogg",
+    "m4a": "audio/mp4",
+}
+_TEXTS = frozenset(
+    ("txt", "text", "json", "jsonl", "cls", "cls2", "index", "inx", "id", "csv", "yaml", "yml", "md")
+)
+_BOXES = frozenset(("box", "boxes", "bbox", "bboxes"))
+_CHANNELS = (1, 3, 4)
+_SMALLEST = 8
+"""Pixels of a side below which an array is no picture."""
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Medium:
+    """A picture or a sound within a page."""
+
+    kind: str
+    """`image` or `audio`."""
+    data: str
+    """A `data:` URL."""
+    alt: str = ""
+
+
+@dataclass(frozen=True)
+class ShownValue:
+    """One field of one sample."""
+
+    name: str
+    meaning: ValueMeaning
+    media: tuple[Medium, ...] = ()
+    text: str = ""
+    """What the value says, where it can be read."""
+
+    @property
+    def preview(self) -> str:
+        """What there is to say of a value that is neither seen nor heard nor read."""
+        is_opaque = self.media or self.text or self.meaning.type in ("bytes", "bytearray", "memoryview")
+        return "" if is_opaque else self.meaning.preview
+
+
+class MediaBudget:
+    """How many bytes of media may still go into a page."""
+
+    def __init__(self, size: int) -> None:
+        self.left = size
+
+    def take(self, media: Sequence[Medium]) -> tuple[Medium, ...]:
+        """The media, or nothing where they no longer fit."""
+        needed = sum(len(medium.data) for medium in media)
+        if needed > self.left:
+            return ()
+        self.left -= needed
+        return tuple(media)
+
+
+def shown_values(sample: dict[str, Any], budget: MediaBudget) -> list[ShownValue]:
+    """The fields of a sample as a page shows them; boxes are drawn into its only picture."""
+    fields = {str(name): value for name, value in sample.items() if not str(name).startswith("__")}
+    pictures = {name: images for name, value in fields.items() if (images := list(_images(name, value)))}
+    boxes = next(
+        (found for name, value in fields.items() if (found := _boxes(name, value)) is not None), None
+    )
+    if boxes is not None and len(pictures) == 1:
+        for (image, _), *_ in pictures.values():
+            _draw_boxes(image, boxes)
+    shown = []
+    for name, value in fields.items():
+        media = [
+            _picture(image, f"{name} of {sample.get('__key__', 'a sample')}{of}")
+            for image, of in pictures.get(name, ())
+        ]
+        if not media and (sound := _sound(name, value)) is not None:
+            media = [sound]
+        shown.append(ShownValue(name, value_meaning(value), budget.take(media), _text(name, value)))
+    return shown
+
+
+def _suffix(name: str) -> str:
+    return name.rsplit(".", 1)[-1].lower()
+
+
+def as_array(value: Any) -> Array | None:
+    """An array or tensor as numpy has it; None for other values."""
+    if not (hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "__array__")):
+        return None
+    try:
+        array = np.asarray(value)
+    except (
+        Exception
+    ):  # a nested tensor, a tensor elsewhere, a library of the user's: it is described in words
+        return None
+    return array if array.dtype.kind in "buif" else None
+
+
+def _images(name: str, value: Any) -> Iterator[tuple[Image, str]]:
+    """The pictures of a value, made small, each with what is to be said of its place."""
+    try:
+        if isinstance(value, bytes) and _suffix(name) in FORMAT_OF:
+            yield _small(_opened(value, FORMAT_OF[_suffix(name)].pillow)), ""
+        elif hasattr(value, "mode") and hasattr(value, "thumbnail"):
+            yield _small(value.copy()), ""
+        elif (
+            isinstance(value, (tuple, list))
+            and value
+            and (array := as_array(value[0])) is not None
+            and array.ndim == 4
+        ):
+            yield from _frames(array)
+        elif (array := as_array(value)) is not None:
+            if array.ndim == 4:
+                yield from _frames(array)
+            elif (picture := _pixels(array)) is not None:
+                yield _small(picture), ""
+    except ImportError:
+        raise
+    except Exception:  # what is no picture after all is described in words
+        return
+
+
+def _opened(data: bytes, kind: str) -> Image:
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(data), formats=[kind])  # of all formats, some would start other programs
+    image.draft("RGB", (SIDE, SIDE))
+    return image
+
+
+def _frames(film: Array) -> Iterator[tuple[Image, str]]:
+    """Some pictures of an array of frames."""
+    places = sorted({round(at) for at in np.linspace(0, len(film) - 1, FRAMES)}) if len(film) else []
+    for place in places:
+        picture = _pixels(film[place])
+        if picture is not None:
+            yield _small(picture), f", {place + 1} of {len(film)}"
+
+
+def _pixels(array: Array) -> Image | None:
+    """The picture that an array is: (H, W), (H, W, C) or (C, H, W); None if it is none."""
+    from PIL import Image
+
+    if array.ndim == 3 and array.shape[0] in _CHANNELS and array.shape[-1] not in _CHANNELS:
+        array = np.moveaxis(array, 0, -1)
+    if array.ndim not in (2, 3) or min(array.shape[:2]) < _SMALLEST:
+        return None
+    if array.ndim == 3 and array.shape[2] not in _CHANNELS:
+        return None
+    array = array[..., 0] if array.ndim == 3 and array.shape[2] == 1 else array
+    return Image.fromarray(_eight_bits(array))
+
+
+def _eight_bits(array: Array) -> npt.NDArray[np.uint8]:
+    """Values as shades; those that are none already are spread from their least to their greatest."""
+    if array.dtype == np.uint8:
+        return array
+    values = np.nan_to_num(array.astype(np.float64))
+    low, high = float(values.min()), float(values.max())
+    if array.dtype.kind != "f" or low < 0 or high > 1:
+        values = (values - low) / ((high - low) or 1)
+    return (values * 255).round().astype(np.uint8)
+
+
+def _small(image: Image) -> Image:
+    if image.mode not in ("L", "RGB", "RGBA", "P", "1"):
+        image = image.convert("RGB")
+    image.thumbnail((SIDE, SIDE))
+    larger = _SEEN // max(image.size)
+    return image.resize((image.width * larger, image.height * larger), 0) if larger > 1 else image
+
+
+def _picture(image: Image, alt: str) -> Medium:
+    file = io.BytesIO()
+    if image.mode in ("RGB", "L"):
+        image.save(file, "JPEG", quality=78)
+        return Medium("image", _data_url("image/jpeg", file.getvalue()), alt)
+    image.save(file, "PNG")
+    return Medium("image", _data_url("image/png", file.getvalue()), alt)
+
+
+def _boxes(name: str, value: Any) -> Array | None:
+    if _suffix(name) not in _BOXES:
+        return None
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+    return array if array.ndim == 2 and array.shape[1] == 4 and len(array) else None
+
+
+def _draw_boxes(image: Image, boxes: Array) -> None:
+    """Draws boxes (left, top, right, bottom) that are relative to the picture; others would need its own size."""
+    from PIL import ImageDraw
+
+    if boxes.min() < 0 or boxes.max() > 1:
+        return
+    pen = ImageDraw.Draw(image)
+    for left, top, right, bottom in boxes * np.array([image.width, image.height] * 2):
+        if left <= right and top <= bottom:
+            pen.rectangle(
+                (left, top, right, bottom), outline=255 if image.mode == "L" else (255, 64, 0), width=2
+            )
+
+
+def _sound(name: str, value: Any) -> Medium | None:
+    """A file as it is, if it is short; or the beginning of decoded samples with their rate, as (samples, rate)."""
+    if isinstance(value, bytes):
+        kind = _SOUNDS.get(_suffix(name))
+        return None if kind is None else Medium("audio", _data_url(kind, value), name)
+    if not (isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], int) and value[1] > 0):
+        return None
+    samples, rate = as_array(value[0]), value[1]
+    if samples is None or samples.dtype.kind != "f" or samples.ndim not in (1, 2) or not samples.size:
+        return None
+    mono = samples if samples.ndim == 1 else samples.mean(axis=0)
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(rate)
+        out.writeframes((np.clip(mono[: SECONDS * rate], -1, 1) * 32767).astype("<i2").tobytes())
+    return Medium("audio", _data_url("audio/wav", file.getvalue()), name)
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        text = value
+    elif isinstance(value, bytes) and _suffix(name) in _TEXTS:
+        text = value[: 4 * TEXT].decode("utf-8", "replace")
+    elif isinstance(value, (dict, list)):
+        try:
+            is_flat = isinstance(value, list) and not any(isinstance(part, (dict, list)) for part in value)
+            text = json.dumps(
+                value,
+                ensure_ascii=False,
+                indent=None if is_flat else 1,
+                default=lambda inner: value_meaning(inner).type,
+            )
+        except (TypeError, ValueError):
+            return ""
+    else:
+        return ""
+    return text if len(text) <= TEXT else f"{text[:TEXT]}…"
+
+
+def _data_url(kind: str, data: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"

@@ -1,0 +1,241 @@
+"""Problems of specs and data, reported: as text, for GitHub Actions, as JSON, as SARIF and as JUnit XML.
+
+Text and annotations are printed while files are checked; the others are one document.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import PurePath
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
+
+import click
+
+import wdspec
+from wdspec.base.errors import did_you_mean
+from wdspec.cli.wording import counted
+from wdspec.spec.problems import Problem
+
+if TYPE_CHECKING:
+    from junitparser import TestCase
+    from sarif_pydantic import ReportingDescriptor, Result
+
+
+class CheckedSpec(NamedTuple):
+    """One file; its problems may stand in files that it extends."""
+
+    file: str
+    """As the user named it."""
+    problems: list[Problem]
+    """In file order."""
+
+    @property
+    def errors(self) -> list[Problem]:
+        """Those that make the spec useless."""
+        return [problem for problem in self.problems if problem.is_error]
+
+
+def chosen_codes(codes: Iterable[str], is_chosen: Callable[[str], bool], of: str) -> frozenset[str]:
+    """The codes that `--ignore` names. Raises click.UsageError for one that is not chosen.
+
+    Args:
+        codes: as they are written.
+        is_chosen: whether a code may be ignored.
+        of: what such codes are about.
+    """
+    if not codes:
+        return frozenset()
+    from wdspec.spec.rules import all_codes
+
+    known = list(filter(is_chosen, all_codes()))
+    for code in codes:
+        if code.upper() not in known:
+            hint = did_you_mean(code.upper(), known) or "`wdspec rule` lists all codes"
+            raise click.UsageError(f"cannot ignore {code}, which is no code of {of}; {hint}")
+    return frozenset(map(str.upper, codes))
+
+
+def text_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
+    """Each problem with its line of the file, in colour on a terminal; then how many there were."""
+    return _with_summary(checked, styled)
+
+
+def github_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
+    """Workflow commands, which GitHub Actions shows next to the lines of a pull request; then how many there were."""
+    return _with_summary(checked, _annotation)
+
+
+def summary(files: int, severities: Mapping[str, int], noun: str = "file") -> str:
+    """`3 files checked: 2 errors, 1 warning`."""
+    found = ", ".join(
+        counted(severities[kind], kind) for kind in ("error", "warning") if severities.get(kind)
+    )
+    return f"{counted(files, noun)} checked: {found or 'no problems'}"
+
+
+def _with_summary(checked: Iterable[CheckedSpec], show: Callable[[Problem], str]) -> Iterator[str]:
+    files = 0
+    severities: Counter[str] = Counter()
+    for spec in checked:
+        yield from map(show, spec.problems)
+        files += 1
+        severities.update(problem.severity for problem in spec.problems)
+    yield summary(files, severities)
+
+
+def styled(problem: Problem) -> str:
+    """The problem as text; in colour on a terminal, unless NO_COLOR is set."""
+    text = str(problem)
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return text
+    colour = "red" if problem.is_error else "yellow"
+    first, *rest = text.split("\n")
+    place, _, said = first.partition(f": {problem.code} ")
+    lines = [f"{click.style(place, bold=True)}: {click.style(problem.code, fg=colour, bold=True)} {said}"]
+    for line in rest:
+        margin, bar, content = line.partition(" | ")
+        if bar:
+            carets = content.strip() != "" and set(content.strip()) == {"^"} and not margin.strip()
+            content = click.style(content, fg=colour) if carets else content
+            lines.append(click.style(margin + bar, fg="blue") + content)
+        else:
+            before, equals, hint = line.partition(" = ")
+            lines.append(click.style(before + equals, fg="blue") + hint)
+    return "\n".join(lines)
+
+
+def _annotation(problem: Problem) -> str:
+    message = _escape(problem.advice)
+    location = f"file={_escape_property(problem.file)}"
+    if problem.line:
+        location += f",line={problem.line},col={problem.column},endColumn={problem.column + problem.length}"
+    return f"::{problem.severity} {location},title={problem.code}::{message}"
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _escape_property(text: str) -> str:
+    return _escape(text).replace(":", "%3A").replace(",", "%2C")
+
+
+SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+REPOSITORY_ROOT = "%SRCROOT%"
+"""What code-scanning services take for the root of the repository."""
+
+
+def json_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
+    """A JSON array with an object for each problem."""
+    listed = []
+    for problem in _problems(checked):
+        fields = asdict(problem)
+        del fields["source"]
+        listed.append({"severity": problem.severity, **fields})
+    yield json.dumps(listed, indent=2, ensure_ascii=True)
+
+
+def sarif_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
+    """SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0): one run, with a rule for each code that is
+    used."""
+    from sarif_pydantic import Run, Sarif, Tool, ToolDriver
+
+    problems = list(dict.fromkeys(_problems(checked)))  # one that stands in a shared base is reported once
+    codes = sorted({problem.code for problem in problems})
+    rules = [_sarif_rule(code) for code in codes]
+    driver = ToolDriver(name="wdspec", version=wdspec.__version__, rules=rules)
+    results = [_sarif_result(problem, codes.index(problem.code)) for problem in problems]
+    run = Run(tool=Tool(driver=driver), results=results, columnKind="unicodeCodePoints")
+    document = Sarif(version="2.1.0", **{"$schema": SARIF_SCHEMA}, runs=[run])
+    yield document.model_dump_json(by_alias=True, exclude_none=True, indent=2)
+
+
+def junit_report(checked: Iterable[CheckedSpec], title: str = "wdspec validate") -> Iterator[str]:
+    """JUnit XML: a test case for each file, which fails by its errors and has its warnings as output."""
+    from junitparser import JUnitXml, TestSuite
+
+    suite = TestSuite(title)
+    suite.add_testcases([_junit_case(spec) for spec in checked])
+    document = JUnitXml("wdspec")
+    document.add_testsuite(suite)
+    document.update_statistics()
+    text: bytes = document.tostring()
+    yield text.decode()
+
+
+def _problems(checked: Iterable[CheckedSpec]) -> Iterator[Problem]:
+    return (problem for spec in checked for problem in spec.problems)
+
+
+def _sarif_rule(code: str) -> ReportingDescriptor:
+    from sarif_pydantic import Message, ReportingConfiguration, ReportingDescriptor
+
+    from wdspec.spec.rules import all_codes
+
+    about = all_codes()[code]
+    return ReportingDescriptor(
+        id=code,
+        short_description=Message(text=about.title),
+        full_description=Message(text=about.explanation),
+        help=Message(text=f"{about.explanation}\n\nwdspec rule {code}"),
+        default_configuration=ReportingConfiguration(level="error" if about.is_error else "warning"),
+    )
+
+
+def _sarif_result(problem: Problem, index: int) -> Result:
+    from sarif_pydantic import ArtifactLocation, Location, Message, PhysicalLocation, Region, Result
+
+    path = PurePath(problem.file)
+    base = None if path.is_absolute() else REPOSITORY_ROOT
+    uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
+    region = Region(
+        start_line=max(1, problem.line),
+        start_column=max(1, problem.column),
+        end_column=max(1, problem.column) + problem.length,
+    )
+    place = PhysicalLocation(artifact_location=ArtifactLocation(uri=uri, uri_base_id=base), region=region)
+    return Result(
+        rule_id=problem.code,
+        rule_index=index,
+        level=problem.severity,
+        message=Message(text=problem.advice),
+        locations=[Location(physical_location=place)],
+    )
+
+
+def _junit_case(spec: CheckedSpec) -> TestCase:
+    from junitparser import Failure, TestCase
+    from junitparser.junitparser import FinalResult
+
+    case = TestCase(_xml_text(spec.file), "wdspec")
+    failures: list[FinalResult] = []
+    for problem in spec.errors:
+        failure = Failure(_xml_text(f"{problem.position}: {problem.message}"), problem.code)
+        failure.text = _xml_text(str(problem))
+        failures.append(failure)
+    case.result = failures
+    warnings = [str(problem) for problem in spec.problems if not problem.is_error]
+    if warnings:
+        case.system_out = _xml_text("\n".join(warnings))
+    return case
+
+
+def _xml_text(text: str) -> str:
+    """The text without the characters that XML 1.0 cannot hold."""
+    return "".join(c if c in "\t\n" or (c.isprintable() and ord(c) < 0xFFFE) else "\ufffd" for c in text)
+
+
+REPORTS: dict[str, Callable[[Iterable[CheckedSpec]], Iterator[str]]] = {
+    "text": text_report,
+    "json": json_report,
+    "github": github_report,
+    "sarif": sarif_report,
+    "junit": junit_report,
+}
+"""The formats: each makes the lines of a report while files are checked."""

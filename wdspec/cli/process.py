@@ -1,0 +1,113 @@
+"""`wdspec process`: new shards from old ones, through a spec's own steps, in parallel, retried where it failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+
+from wdspec.cli.report import Block, Row, Table, print_json, show, show_report
+from wdspec.cli.samples import read_like_training
+from wdspec.cli.spec_options import SpecChoice, choosing, choosing_engine
+from wdspec.jobs.engine import Engine
+from wdspec.jobs.process import ProcessJob, ProcessTask
+
+MOST_LISTED = 20
+"""Failed shards that the text report lists; the JSON one has all."""
+
+
+@click.command()
+@choosing
+@click.option("--output", metavar="DIR", help="Where to write; the same as --set output=DIR.")
+@choosing_engine
+@click.option(
+    "--retries",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="How often a failed shard is retried.",
+)
+@click.option("--force", is_flag=True, help="Do shards again whose output is there.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be read and written.")
+def process(
+    choice: SpecChoice,
+    form: str,
+    output: str | None,
+    start_engine: Callable[[], Engine],
+    retries: int,
+    force: bool,
+    dry_run: bool,
+) -> None:
+    """Run the samples of a spec through its decoders, filters and maps into new shards, one for each shard read.
+
+    `output:` in the spec, or --output, says where. Shares, shuffling and batches do not apply: every shard is read
+    once, in order; `limit` is the most that is written of each. A shard appears when it is whole, and those that are
+    there already are skipped, so the same command goes on after an interruption. Exits with 1 if a shard failed.
+    """
+    if output is not None:
+        choice = replace(choice, overrides=(*choice.overrides, f"output={output}"))
+    read_like_training()
+    job = ProcessJob.of(choice.load())
+    if dry_run:
+        if form == "json":
+            print_json({"tasks": [_describe(task) for task in job.tasks]})
+        else:
+            rows = [(task.source, task.shard.text, task.output) for task in job.tasks]
+            show(Table(("source", "shard", "output"), rows))
+        return
+    job.force = force
+    job.run(start_engine(), retries)
+    show_report(ProcessReport(job), form)
+    if job.failed:
+        click.get_current_context().exit(1)
+
+
+@dataclass(frozen=True)
+class ProcessReport:
+    """What became of the shards of a job."""
+
+    job: ProcessJob
+
+    def blocks(self) -> Iterator[Block]:
+        """What is shown of it."""
+        job = self.job
+        sources: dict[str, list[int]] = {}
+        for task, done in job.done:
+            row = sources.setdefault(task.source, [0] * 6)
+            for at, value in enumerate((1, done.written, done.dropped, done.skipped, done.size)):
+                row[at] += value
+        for task, _ in job.failed:
+            sources.setdefault(task.source, [0] * 6)[5] += 1
+        rows: list[Row] = [
+            (name, *(f"{count:,}" for count in counts), f"{size / 1e6:,.1f}", f"{failed:,}")
+            for name, (*counts, size, failed) in sources.items()
+        ]
+        if rows:
+            headings = ("source", "shards>", "samples>", "dropped>", "skipped>", "MB>", "failed>")
+            yield Table(headings, rows)
+        if job.there:
+            yield f"{len(job.there):,} shards were there already and were left as they are (--force does them again)"
+        if job.failed:
+            failures: list[Row] = [
+                (task.shard.text, failed.cause) for task, failed in job.failed[:MOST_LISTED]
+            ]
+            yield Table(("shard", "cause"), failures, title=f"failed: {len(job.failed):,}")
+            details = [failed.detail for _, failed in job.failed if failed.detail]
+            if details:
+                yield details[0].rstrip()
+            yield "the same command tries these again, and leaves the others as they are"
+
+    def as_json(self) -> dict[str, Any]:
+        """Every task, with what became of it."""
+        job = self.job
+        return {
+            "done": [_describe(task) | done._asdict() for task, done in job.done],
+            "there": [_describe(task) for task in job.there],
+            "failed": [_describe(task) | failed._asdict() for task, failed in job.failed],
+        }
+
+
+def _describe(task: ProcessTask) -> dict[str, str]:
+    return {"source": task.source, "url": task.shard.text, "output": task.output}

@@ -1,0 +1,225 @@
+"""Reports: what commands find out, as values that one renderer shows as text, tables or JSON.
+
+A report is a value with `blocks()`: tables, warnings and lines, drawn by rich on a terminal, aligned as plain text in a
+pipe. Its JSON is made of its fields, or of what its `as_json()` returns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import click
+
+from wdspec.base.redaction import printable, redacted_urls
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_SPECIAL = re.compile(r"[\\|*_<>\[\]~]")
+Row = tuple[str, ...]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under headings.
+
+    Cells may hold anything: what cannot be printed is escaped when shown. A heading that ends in ``>`` (not
+    shown) marks a column of numbers, which is set flush right and never broken.
+    """
+
+    headings: Row
+    """Empty for a table that needs none."""
+    rows: Sequence[Row | None]
+    """None is a gap between groups of rows."""
+    title: str = ""
+    faint: frozenset[int] = frozenset()
+    """Rows that matter less."""
+
+    @property
+    def columns(self) -> list[tuple[str, bool]]:
+        """The heading of each column as shown, and whether it is flush right."""
+        if self.headings:
+            return [(name.removesuffix(">"), name.endswith(">")) for name in self.headings]
+        width = next((len(row) for row in self.rows if row is not None), 0)
+        return [("", False)] * width
+
+
+def table_of(items: Iterable[T], columns: Mapping[str, Callable[[T], str]], title: str = "") -> Table:
+    """A table with a row for each item, whose cells are made by the functions under the headings."""
+    cells = list(columns.values())
+    return Table(tuple(columns), [tuple(cell(item) for cell in cells) for item in items], title)
+
+
+@dataclass(frozen=True)
+class Warning:
+    """A line of advice."""
+
+    text: str
+
+
+Block = Table | Warning | str
+"""What a report is made of; a `str` is a line or a paragraph."""
+
+
+class Report(Protocol):
+    """What a command found out."""
+
+    def blocks(self) -> Iterable[Block]:
+        """What is shown of it."""
+        ...
+
+
+def show_report(report: Report, form: str) -> None:
+    """Print a report as JSON, or as text."""
+    if form == "json":
+        print_json(report)
+    else:
+        show(*report.blocks())
+
+
+def show(*blocks: Block) -> None:
+    """Print blocks, with an empty line around each table."""
+    console = None
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        console = Console(highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto")
+    before: Block | None = None
+    for block in blocks:
+        if before is not None and (isinstance(block, Table) or isinstance(before, Table)):
+            click.echo()
+        if console is not None:
+            _draw(block, console)
+        else:
+            for line in _lines(block):
+                click.echo(line)
+        before = block
+
+
+def aligned(table: Table) -> list[str]:
+    """The lines of a table as plain text: columns two blanks apart, nothing cut, no blanks at the end."""
+    from rich.cells import cell_len
+
+    columns = table.columns
+    rows = [row if row is None else tuple(map(printable, row)) for row in table.rows]
+    if table.headings:
+        rows.insert(0, tuple(name for name, _ in columns))
+    widths = [max(map(cell_len, column)) for column in zip(*filter(None, rows), strict=True)]
+    lines = [printable(table.title)] if table.title else []
+    for row in rows:
+        cells = []
+        for cell, width, (_, flush_right) in zip(row or (), widths, columns, strict=False):
+            padding = " " * (width - cell_len(cell))
+            cells.append(padding + cell if flush_right else cell + padding)
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _lines(block: Block) -> list[str]:
+    if isinstance(block, Table):
+        return aligned(block)
+    text = f"warning: {block.text}" if isinstance(block, Warning) else block
+    return [printable(line) for line in text.split("\n")]
+
+
+def _draw(block: Block, console: Console) -> None:
+    from rich.text import Text
+
+    if isinstance(block, Table):
+        _draw_table(block, console)
+    elif isinstance(block, Warning):
+        console.print(Text.assemble(("warning: ", "yellow"), printable(block.text)))
+    else:
+        for line in _lines(block):
+            console.print(Text(line))
+
+
+def _draw_table(table: Table, console: Console) -> None:
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    has_headings = bool(table.headings)
+    if table.title:
+        console.print(Text(printable(table.title), style="bold"))
+    drawn = RichTable(
+        box=box.SIMPLE_HEAD if has_headings else None,
+        show_header=has_headings,
+        show_edge=False,
+        pad_edge=False,
+        header_style="bold cyan",
+        padding=(0, 1 if has_headings else 2, 0, 0),
+    )
+    for number, (name, flush_right) in enumerate(table.columns):
+        drawn.add_column(
+            Text(name),
+            justify="right" if flush_right else "left",
+            no_wrap=flush_right,
+            overflow="fold",
+            style=None if has_headings or number else "bold",
+        )
+    for number, row in enumerate(table.rows):
+        if row is None:
+            drawn.add_row()
+        else:
+            style = "dim" if number in table.faint else None
+            drawn.add_row(*(Text(printable(cell)) for cell in row), style=style)
+    console.print(drawn)
+
+
+def to_markdown(blocks: Iterable[Block]) -> str:
+    """Blocks as GitHub shows them in a comment."""
+    return "\n\n".join(map(_in_markdown, blocks))
+
+
+def _in_markdown(block: Block) -> str:
+    if isinstance(block, Table):
+        if not block.headings:
+            return "\n".join(
+                [f"**{_escaped(block.title)}**", "", *(f"- {_escaped(row[0])}" for row in block.rows if row)]
+            )
+        lines = [f"**{_escaped(block.title)}**", ""] if block.title else []
+        lines.append("| " + " | ".join(heading.removesuffix(">") for heading in block.headings) + " |")
+        lines.append(
+            "|" + "|".join("--:" if heading.endswith(">") else "--" for heading in block.headings) + "|"
+        )
+        lines += ["| " + " | ".join(map(_escaped, row)) + " |" for row in block.rows if row is not None]
+        return "\n".join(lines)
+    return f"> ⚠ {_escaped(block.text)}" if isinstance(block, Warning) else _escaped(block)
+
+
+def _escaped(text: str) -> str:
+    """Text in which nothing is markup but what stands between backquotes, as names do in our messages."""
+    pieces = printable(text).split("`")
+    plain = [_SPECIAL.sub(r"\\\g<0>", piece) for piece in pieces[::2]]
+    code = [piece.replace("|", r"\|") for piece in pieces[1::2]]
+    pieces[::2], pieces[1::2] = plain, code
+    marked = "`".join(pieces)
+    return marked.replace("  ", "&nbsp;&nbsp;") if marked.startswith("  ") else marked
+
+
+def print_json(document: Any) -> None:
+    """Print a report, or other values, as JSON without the secrets of URLs: output of commands ends up in logs."""
+    click.echo(json.dumps(to_json(document), indent=2))
+
+
+def to_json(value: Any) -> Any:
+    """A value as JSON knows it: of dataclasses and named tuples their fields, or what their `as_json` returns."""
+    if hasattr(value, "as_json"):
+        return to_json(value.as_json())
+    if is_dataclass(value):
+        return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {name: to_json(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(each) for each in value]
+    return redacted_urls(value) if isinstance(value, str) else value

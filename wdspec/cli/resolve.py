@@ -1,0 +1,154 @@
+"""`wdspec resolve`: how a URL, or each source of a spec, leads to the place its bytes are read from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from wdspec.base.errors import WdspecError
+from wdspec.base.redaction import printable
+from wdspec.cache.copies import path_of_copy
+from wdspec.cli.report import Block, Row, Table, show_report
+from wdspec.cli.spec_options import SpecChoice, choosing_options, form_option, is_a_spec, source_named
+from wdspec.cli.wording import counted
+from wdspec.shards.listing import list_shards, shards_of
+from wdspec.spec.spec import Spec
+from wdspec.storage.environment import Environment
+from wdspec.storage.resolve import Resolution, ResolutionStep
+from wdspec.storage.storage import Storage, with_surveyed_caches
+from wdspec.urls.urls import UrlSequence
+
+
+@click.command()
+@click.argument("what", metavar="URL|SPEC")
+@click.option("--spec", "file", metavar="FILE", help="Resolve the URL under the rules of this spec.")
+@click.option("--source", metavar="NAME", help="With --spec: also under the rules of this source.")
+@choosing_options("Split of the spec.")
+@form_option
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=3, show_default=True, help="Shards shown a source."
+)
+def resolve(
+    what: str,
+    file: str | None,
+    source: str | None,
+    choose: Callable[[str], SpecChoice],
+    form: str,
+    limit: int,
+) -> None:
+    """Show step by step where the bytes of a URL, or of each source of a spec, come from.
+
+    Opens no shard; globs, directories and @files are listed as training would list them, which runs the command of an
+    `@pipe:` list (WDS_SECURE=1 forbids that).
+    """
+    given = file if file is not None else what if is_a_spec(what) else None
+    if given is None and (source or choose("") != SpecChoice("")):
+        raise click.UsageError("--source, --env, --split, --var and --set need a spec; add --spec FILE")
+    if source and file is None:
+        raise click.UsageError("--source goes with a URL and --spec FILE")
+    environment = Environment.read()
+    spec = None if given is None else choose(given).load()
+    if file is None and spec is not None:
+        report = Resolutions(_resolve_sources(spec, environment, limit))
+    else:
+        owner = source_named(source, spec) if source and spec else None
+        base = owner.base if owner else environment.directory
+        report = Resolutions([_resolve_url(what, base, Storage.of(environment, spec, owner), limit)])
+    show_report(report, form)
+    if any(each.error for each in report.resolved):
+        click.get_current_context().exit(1)
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The shards of one source, or of a URL given on the command line, and how the first ones are opened."""
+
+    source: str | None
+    shards: int
+    urls: tuple[Resolution, ...]
+    error: str | None = None
+
+    @property
+    def title(self) -> str:
+        """`train: 1,024 shards, the first 3`."""
+        shown = len(self.urls)
+        more = f", the first {shown}" if 0 < shown < self.shards else ""
+        return f"{f'{self.source}: ' if self.source else ''}{counted(self.shards, 'shard')}{more}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values."""
+        urls = [{"url": each.url.text, "location": each.location, "steps": each.steps} for each in self.urls]
+        return {"source": self.source, "shards": self.shards, "error": self.error, "urls": urls}
+
+
+@dataclass(frozen=True)
+class Resolutions:
+    """How sources, or a URL, are resolved."""
+
+    resolved: list[Resolved]
+
+    def blocks(self) -> Iterator[Block]:
+        """Tables on a terminal; else a source, its URLs, and under each its steps with their results and reasons."""
+        if sys.stdout.isatty():
+            yield from self._tables()
+            return
+        for each in self.resolved:
+            if each.source is not None or each.shards > len(each.urls):
+                yield each.title
+            for resolution in each.urls:
+                yield f"  {printable(resolution.url.text)}"
+                for step in resolution.steps:
+                    yield f"    {step.stage:8} {printable(step.url)}  ({printable(step.why)})"
+            if each.error:
+                yield f"{'  ' if each.source else ''}error: {each.error}"
+
+    def _tables(self) -> Iterator[Block]:
+        for each in self.resolved:
+            rows: list[Row | None] = []
+            for resolution in each.urls:
+                rows += [None] * bool(rows) + [("spec", resolution.url.text, "as written"), *resolution.steps]
+            yield Table(("step", "URL or path", "why"), rows, title=each.title) if rows else each.title
+            if each.error:
+                yield f"error: {each.error}"
+
+
+def _resolve_sources(spec: Spec, environment: Environment, limit: int) -> list[Resolved]:
+    """All sources; the error of one is part of the result, so that the others are shown too."""
+    storages, shards, wrong = {}, {}, {}
+    for source in spec.sources:
+        try:
+            storages[source.name] = Storage.of(environment, spec, source)
+            shards[source.name] = shards_of(source, storages[source.name])
+        except WdspecError as error:
+            wrong[source.name] = Resolved(source.name, 0, (), str(error))
+    storages = with_surveyed_caches(storages, shards)
+    return [
+        wrong[source.name]
+        if source.name in wrong
+        else _resolve_first(source.name, shards[source.name], storages[source.name], limit)
+        for source in spec.sources
+    ]
+
+
+def _resolve_url(url: str, base: str, storage: Storage, limit: int) -> Resolved:
+    try:
+        return _resolve_first(None, list_shards([url], base, storage), storage, limit)
+    except WdspecError as error:
+        return Resolved(None, 0, (), str(error))
+
+
+def _resolve_first(name: str | None, shards: UrlSequence, storage: Storage, limit: int) -> Resolved:
+    """The first shards, with how each location is opened as their last step."""
+    first = []
+    for each in (storage.resolve(shards[i]) for i in range(min(limit, len(shards)))):
+        copy = None if each.copies is None else path_of_copy(each.copies)
+        if copy is not None:
+            opened = ResolutionStep("open", copy, "a copy in the cache")
+        else:
+            opened = ResolutionStep("open", each.location, storage.describe(each.location))
+        first.append(each._replace(steps=(*each.steps, opened)))
+    return Resolved(name, len(shards), tuple(first))

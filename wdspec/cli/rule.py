@@ -1,0 +1,36 @@
+"""`wdspec rule`: what a problem's code means."""
+
+from __future__ import annotations
+
+import textwrap
+
+import click
+
+from wdspec.base.errors import did_you_mean
+from wdspec.spec.codes import Code
+from wdspec.spec.rules import all_codes
+
+
+@click.command()
+@click.argument("codes", metavar="[CODE...]", nargs=-1)
+def rule(codes: tuple[str, ...]) -> None:
+    """Explain codes of problems, such as E302; without one, list all."""
+    known = all_codes()
+    if not codes:
+        for code, about in known.items():
+            click.echo(f"{code}  {about.title}")
+    for number, code in enumerate(codes):
+        if code.upper() not in known:
+            hint = did_you_mean(code.upper(), known) or "`wdspec rule` lists all codes"
+            raise click.UsageError(f"there is no code {code}; {hint}")
+        click.echo(("\n" if number else "") + page(known[code.upper()]))
+
+
+def page(about: Code) -> str:
+    """The page of one code."""
+    lines = [f"{about.code}: {about.title}", "", *textwrap.wrap(about.explanation, 88)]
+    for heading, example in (("For example:", about.bad), ("Without the problem:", about.good)):
+        if 0 < len(example) < 400:
+            lines += ["", heading, ""]
+            lines += [f"    {line}" for line in example.replace("\x07", "?").splitlines()]
+    return "\n".join(lines)

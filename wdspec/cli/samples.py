@@ -1,0 +1,158 @@
+"""Samples for commands that show or time them: the first of a spec, read in this process, and values in a line.
+
+Reading runs the functions that the spec names. Variants of a spec leave out parts of its work, so that commands can
+show or time one part after the other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from wdspec.base.errors import UsageError, WdspecError
+from wdspec.base.progress import progress
+from wdspec.cli.spec_options import source_named
+from wdspec.jobs.job import LiveCount, lines_of_user_code, skip_columns
+from wdspec.spec.language.decoders import RAW
+from wdspec.spec.language.samples import Decode
+from wdspec.spec.spec import Source, Spec
+
+_NO_FUNCTIONS: dict[str, Any] = {"map": (), "select": None, "expect": None}
+_SINGLE: dict[str, Any] = {"batch": None, "fields": None, "to_tuple": None, "stage": None, "map": ()}
+
+
+def first_samples(
+    spec: Spec, count: int, workers: int | None = None, *, drawn: bool = False
+) -> Iterator[dict[str, Any]]:
+    """The first samples of rank 0, read in this process; needs no torch.
+
+    Args:
+        spec: the spec.
+        count: how many.
+        workers: of the topology, where `elastic` does not say.
+        drawn: whether to draw a progress bar if samples may be left out; otherwise the first ones come at once.
+
+    Raises:
+        WdspecError: what training would raise. Errors of user functions become one, too.
+    """
+    from wdspec.api import sample_reader
+
+    read_like_training()
+    count = count if spec.limit is None else min(count, spec.limit)
+    reader = sample_reader(spec.model_copy(update={"limit": count}), workers=workers)
+    batches = reader.plan.epoch_batches
+    budgets = reader.budgets.values()
+    columns = skip_columns(
+        spec,
+        LiveCount(lambda: sum(sum(list(budget.skipped.values())) for budget in budgets)),
+        LiveCount(lambda: sum(sum(list(budget.dropped.values())) for budget in budgets)),
+    )
+    try:
+        with user_errors(), progress("samples", count, drawn=drawn and bool(columns), **columns) as bar:
+            for number in range(count if batches is None else min(count, batches)):
+                for sample in reader.batch(number):
+                    yield sample
+                    bar.advance()
+    finally:
+        reader.close()
+
+
+def first_batch(spec: Spec) -> list[tuple[str, Any]]:
+    """The columns of the first batch of rank 0, in order: names and values, those of `pad` and other tuples by part.
+
+    Raises:
+        UsageError: the spec makes no batches.
+        WdspecError: what training would raise. Errors of user functions become one, too.
+    """
+    from wdspec.api import compile
+
+    if spec.batch is None:
+        raise UsageError(
+            "the spec has no `batch`, so there are only samples: leave out --batch, or add `batch: 32`"
+        )
+    read_like_training()
+    pipeline = compile(spec, rank=0, world_size=spec.elastic.ranks if spec.elastic else 1)
+    try:
+        with user_errors():
+            batch = next(iter(pipeline))
+    finally:
+        pipeline.close()
+    names = [entry.split(";")[0] for entry in spec.to_tuple or ()]
+    if isinstance(batch, dict):
+        columns = [(str(name), column) for name, column in batch.items()]
+    elif isinstance(batch, tuple) and names:
+        columns = list(zip(names, batch, strict=True))
+    else:
+        columns = [("batch", batch)]
+    return [part for field, column in columns for part in _split_tuples(field, column)]
+
+
+def _split_tuples(field: str, column: Any) -> list[tuple[str, Any]]:
+    """A column by itself, or the parts of one that is a tuple: those of `pad` by their names."""
+    if not isinstance(column, tuple):
+        return [(field, column)]
+    names = getattr(column, "_fields", range(len(column)))
+    parts = zip(names, column, strict=True)
+    return [found for name, part in parts for found in _split_tuples(f"{field}.{name}", part)]
+
+
+def read_like_training() -> None:
+    """Show skipped errors."""
+    logging.basicConfig(format="warning: %(message)s", level=logging.WARNING)
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Make an error of a user function one of wdspec's, with the lines of user code that led to it."""
+    try:
+        yield
+    except WdspecError:
+        raise
+    except Exception as error:
+        notes = "\n".join(getattr(error, "__notes__", ()))
+        said = "\n".join(filter(None, (f"{type(error).__name__}: {error}", notes, lines_of_user_code(error))))
+        raise WdspecError(f"a function that the spec names failed: {said}") from error
+
+
+def only_source(spec: Spec, name: str) -> Spec:
+    """The spec with one source, whatever its share was.
+
+    Raises:
+        UsageError: there is no such source.
+    """
+    return spec.of([source_named(name, spec)])
+
+
+def files_of(spec: Spec) -> Spec:
+    """The spec without all that changes samples: the files that are wanted of each, as bytes, sample by sample."""
+    update: dict[str, Any] = {
+        "decode": Decode(names=(RAW,)),
+        "scale": None,
+        "scaleprob": 1.0,
+        "rename": {},
+        "tags": {},
+    }
+    return _changed(spec, {**update, **_NO_FUNCTIONS}).model_copy(update=_SINGLE)
+
+
+def decoded(spec: Spec) -> Spec:
+    """The spec without the user's functions of samples: what is decoded and scaled, sample by sample."""
+    return _changed(spec, _NO_FUNCTIONS).model_copy(update=_SINGLE)
+
+
+def samples_of(spec: Spec) -> Spec:
+    """The spec without batches."""
+    return spec.model_copy(update={"batch": None, "stage": None})
+
+
+def _changed(spec: Spec, update: dict[str, Any]) -> Spec:
+    """The spec with these values in all sources that have shards."""
+    return spec.model_copy(update={"dataset": tuple(_source(source, update) for source in spec.dataset)})
+
+
+def _source(source: Source, update: dict[str, Any]) -> Source:
+    if source.dataset is None:
+        return source.model_copy(update=update)
+    return source.model_copy(update={"dataset": tuple(_source(inner, update) for inner in source.dataset)})

@@ -1,0 +1,258 @@
+"""`wdspec simulate`: what a run draws, counted by drawing it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from wdspec.cli.explain_facts import draw_in_words, explain_spec
+from wdspec.cli.report import Block, Row, Table, Warning, show_report, table_of
+from wdspec.cli.simulate_facts import (
+    ENDLESS,
+    MOST,
+    Covered,
+    Ends,
+    SimulatedSource,
+    SimulationResult,
+    simulation_result,
+)
+from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
+from wdspec.cli.wording import counted, listed, number, number_range, percent, size
+
+MOST_COLUMNS = 6
+"""Numbers of workers that have a column of their own."""
+Columns = dict[str, Callable[[SimulatedSource], str]]
+"""Heading → the cell of a source."""
+
+
+@click.command()
+@choosing
+@topology_options
+@click.option("--epochs", type=click.IntRange(min=1), help="Epochs to draw (default: 1).")
+@click.option(
+    "--batches",
+    type=click.IntRange(min=1),
+    help=f"Global batches to draw (default: an epoch of at most {MOST // 10**6} million samples; "
+    f"{ENDLESS:,} batches of an endless spec).",
+)
+@click.option(
+    "--probe", is_flag=True, help="Read the headers of the first shard of each local source, for sizes."
+)
+def simulate(
+    choice: SpecChoice,
+    form: str,
+    ranks: int | None,
+    workers: int | None,
+    epochs: int | None,
+    batches: int | None,
+    probe: bool,
+) -> None:
+    """Show what a run draws: shares per batch, epoch and slot, passes, coverage, open shards, memory, legal runs.
+
+    Draws as training would, but reads no data: sizes come from `samples:` in the spec, or from --probe. Globs,
+    directories and @files are listed, which runs the command of an `@pipe:` list; WDS_SECURE=1 forbids that.
+    """
+    if epochs is not None and batches is not None:
+        raise click.UsageError("--epochs and --batches say the same thing; give one")
+    explanation = explain_spec(choice.load(), ranks, workers, 0, probe=probe)
+    if epochs is not None and explanation.plan.epoch_batches is None:
+        raise click.UsageError("the spec is endless (no `epoch`), so --epochs means nothing; give --batches")
+    result = simulation_result(explanation, epochs, batches)
+    show_report(SimulateReport(result), form)
+
+
+@dataclass(frozen=True)
+class SimulateReport:
+    """What a run draws."""
+
+    result: SimulationResult
+
+    def blocks(self) -> Iterator[Block]:
+        """What is shown of it."""
+        result, spec = self.result, self.result.explanation.spec
+        title = ", ".join(filter(None, (spec.name or spec.file or "spec", spec.split)))
+        yield Table((), list(_summary(result)), title)
+        if result.explanation.plan.finite is None:
+            yield _batches(result)
+            yield _totals(result)
+            if result.simulation.epochs > 1:
+                yield _epochs(result)
+            yield _slots(result)
+        if any(each.coverage for each in result.sources):
+            yield _coverage(result)
+        yield _runs(result)
+        yield from map(Warning, result.warnings())
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values; keys are only ever added."""
+        result, explanation, simulation = self.result, self.result.explanation, self.result.simulation
+        plan, run = explanation.plan, explanation.run
+        epoch = {"batches": plan.epoch_batches, "samples": plan.epoch_samples}
+        opened, different = result.open_shards
+        return {
+            **explanation.heading(unit=plan.unit),
+            "run": {"ranks": run.ranks, "workers": run.workers, "slots_per_worker": run.slots_per_worker},
+            "batch": {
+                "batched": plan.batching.batched,
+                "per_slot": plan.batching.per_slot,
+                "per_rank": plan.batching.global_size // run.ranks,
+                "global": plan.batching.global_size,
+            },
+            "epoch": None if plan.epoch_batches is None else epoch,
+            "drawn": {
+                name: getattr(simulation, name) for name in ("batches", "samples", "padding", "epochs")
+            },
+            "sources": result.sources,
+            "held_per_worker": {"samples": result.held_samples, "bytes": result.held_bytes},
+            "open_per_worker": {
+                "shards": opened,
+                "different": different,
+                "buffer_bytes": explanation.buffer_bytes,
+            },
+            "legal": {"ranks": result.legal_ranks, "workers": result.legal_workers},
+            "warnings": list(result.warnings()),
+        }
+
+
+def _summary(result: SimulationResult) -> Iterator[Row]:
+    explanation, simulation = result.explanation, result.simulation
+    plan, run = explanation.plan, explanation.run
+    yield "topology", run.in_words
+    yield "run", run.readers_in_words
+    yield "draw", f"{draw_in_words(plan)}, seed {plan.seed}"
+    if len(plan.schedule) > 1:
+        starts = [f"{segment.start:,}" for segment in plan.schedule[1:]]
+        yield (
+            "schedule",
+            f"shares change at batch {listed(starts)}; expected numbers are those of all that is drawn",
+        )
+    of = "batches" if plan.batching.batched else "steps"
+    drawn = (
+        f"{simulation.batches:,} {of} x {simulation.global_size:,} = {counted(simulation.samples, 'sample')}"
+    )
+    if simulation.padding:
+        drawn += f", {simulation.padding:,} of them padding"
+    yield "drawn", f"{drawn} ({_extent(result)})"
+    if plan.finite is not None:
+        slots = [sum(own) for own in zip(*(each.by_slot for each in result.leaves), strict=True)]
+        yield "slots", f"{number_range(min(slots), max(slots))} samples each"
+    held = f"{number(round(result.held_samples))} samples held for shuffling in a worker"
+    known = f", about {size(result.held_bytes)}" if result.held_bytes is not None else ""
+    buffers = f"{size(explanation.buffer_bytes)} in the buffers of its open shards"
+    yield "memory", (f"{held}{known}, and " if result.held_samples else "") + buffers
+    opened, distinct = result.open_shards
+    different = f", of them {distinct:,} different files" if distinct < opened else ""
+    yield "open", f"{counted(opened, 'shard')} at a time in a worker{different}"
+
+
+def _extent(result: SimulationResult) -> str:
+    length, batches = result.explanation.plan.epoch_batches, result.simulation.batches
+    if length is None:
+        return "endless"
+    if batches % length:
+        return f"{batches / length:.3g} of an epoch" if batches < length else f"{batches / length:.3g} epochs"
+    return counted(batches // length, "epoch")
+
+
+def _batches(result: SimulationResult) -> Table:
+    columns: Columns = {
+        "source": lambda each: each.explanation.indented,
+        "share>": lambda each: percent(each.share),
+        "expected>": lambda each: number(each.per_batch.expected),
+        "min>": lambda each: number(each.per_batch.min),
+        "mean>": lambda each: number(each.per_batch.mean),
+        "max>": lambda each: number(each.per_batch.max),
+    }
+    step = "global batch" if result.explanation.plan.batching.batched else "global step"
+    return table_of(result.sources, columns, f"samples in a {step}")
+
+
+def _totals(result: SimulationResult) -> Table:
+    columns: Columns = {
+        "source": lambda each: each.explanation.indented,
+        "expected>": lambda each: number(each.total.expected),
+        "drawn>": lambda each: number(each.total.drawn),
+        "off>": lambda each: f"{round(each.total.drawn - each.total.expected, 1) + 0.0:+.1f}",
+        "furthest off>": lambda each: f"{each.total.furthest_off:.1f}",
+    }
+    return table_of(result.sources, columns, "samples in all ranks together")
+
+
+def _epochs(result: SimulationResult) -> Table:
+    plan, simulation = result.explanation.plan, result.simulation
+    complete = simulation.batches // (plan.epoch_batches or simulation.batches)
+    columns: Columns = {
+        "source": lambda each: each.explanation.indented,
+        "expected>": lambda each: number(each.share * (plan.epoch_samples or 0)),
+        "min>": lambda each: number(min(each.by_epoch[:complete])),
+        "mean>": lambda each: number(sum(each.by_epoch[:complete]) / complete),
+        "max>": lambda each: number(max(each.by_epoch[:complete])),
+    }
+    return table_of(result.sources, columns, "samples in an epoch")
+
+
+def _slots(result: SimulationResult) -> Table:
+    slots = result.explanation.plan.topology.slots
+
+    def cell(each: SimulatedSource, ends: Ends | None, first: int) -> str:
+        if ends is None:
+            return "?" if each.explanation.samples is None else ""
+        return number_range(ends.min + first, ends.max + first)
+
+    columns: Columns = {
+        "source": lambda each: each.explanation.indented,
+        "expected>": lambda each: number(each.per_slot.expected),
+        "min>": lambda each: number(each.per_slot.min),
+        "max>": lambda each: number(each.per_slot.max),
+        "shards>": lambda each: cell(each, each.per_slot.shards, 0),
+        "in pass>": lambda each: cell(each, each.per_slot.passes_behind, 1),
+    }
+    which = "the slot" if slots == 1 else f"each of the {slots:,} slots"
+    return table_of(result.sources, columns, f"samples of {which}")
+
+
+def _coverage(result: SimulationResult) -> Table:
+    def known(cell: Callable[[Covered], str]) -> Callable[[SimulatedSource], str]:
+        return lambda each: "?" if each.coverage is None else cell(each.coverage)
+
+    columns: Columns = {
+        "source": lambda each: each.explanation.indented,
+        "samples>": lambda each: each.explanation.samples_in_words,
+        "passes>": known(lambda found: f"{found.passes:.3g}"),
+        "epoch 1>": known(lambda found: _fraction(found.first_seen)),
+        "seen>": known(lambda found: _fraction(found.seen)),
+        "repeats>": known(lambda found: number(round(found.repeats))),
+        "shards>": lambda each: known(
+            lambda found: f"{round(found.shards_touched):,} of {each.explanation.shards or 0:,}"
+        )(each),
+    }
+    if result.simulation.epochs == 1:
+        del columns["epoch 1>"]
+    return table_of(result.sources, columns, "how much of each source that is")
+
+
+def _fraction(fraction: float) -> str:
+    """Rounded down, so that what is not all is not called 100 %."""
+    return f"{int(fraction * 1000 + 1e-6) / 10:.1f} %"
+
+
+def _runs(result: SimulationResult) -> Table:
+    plan, all_workers = result.explanation.plan, result.legal_workers
+    shown = list(all_workers)
+    if len(shown) > MOST_COLUMNS:
+        shown[MOST_COLUMNS - 1 :] = shown[-1:]
+    rows: list[Row] = []
+    some = [ranks for ranks in result.legal_ranks if ranks <= 2 * plan.topology.ranks]
+    for ranks in some:
+        own = plan.topology.most_read(ranks, plan.batching.shared)
+        slots = (number(own * plan.topology.workers // workers) for workers in shown)
+        rows.append((number(ranks), number(plan.batching.global_size // ranks), *slots))
+    others = f" (or {', '.join(map(str, all_workers))})" if shown != all_workers else ""
+    more = f"; up to {result.legal_ranks[-1]:,} ranks" if len(some) < len(result.legal_ranks) else ""
+    title = f"legal runs: samples a rank and step, and slots a worker with so many workers{others}{more}"
+    columns = [f"{workers}>" for workers in shown]
+    columns[0] = f"0, {columns[0]}"
+    return Table(("ranks>", "samples>", *columns), rows, title)

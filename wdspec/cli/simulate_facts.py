@@ -1,0 +1,317 @@
+"""What simulating a spec found: everything that `wdspec simulate` says, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from wdspec.base.progress import progress
+from wdspec.cli.explain_facts import ExplainedSource, Explanation
+from wdspec.cli.simulate_draws import Simulation, coverage, legal_runs, simulate
+from wdspec.cli.wording import listed
+from wdspec.planning.plan import Plan, SourcePlan
+from wdspec.planning.topology import Seat
+
+ENDLESS = 1000
+"""Global batches drawn of a spec without an epoch."""
+MOST = 100_000_000
+"""Samples drawn, if nobody asks for more: some ten seconds."""
+MOST_OPEN = 20_000
+"""Open shards that are compared; of bigger jobs, those of the first workers."""
+
+BAR_FROM = 1 << 22
+"""Draws from which on a progress bar is worth it: below, they take less than half a second."""
+
+
+class Covered(NamedTuple):
+    """How much of a source was drawn; expectations where shards are of unlike sizes."""
+
+    passes: float
+    seen: float
+    """Fraction of the samples drawn at least once."""
+    first_seen: float
+    """The same at the end of the first epoch."""
+    repeats: float
+    """Samples drawn that had been drawn before."""
+    shards_touched: float
+
+
+class Ends(NamedTuple):
+    """The least and the most of some numbers."""
+
+    min: int
+    max: int
+
+    @classmethod
+    def of(cls, values: npt.NDArray[np.int64]) -> Ends:
+        return cls(int(values.min()), int(values.max()))
+
+
+class PerBatch(NamedTuple):
+    """Samples in a global batch."""
+
+    expected: float
+    min: int
+    mean: float
+    max: int
+
+
+class Total(NamedTuple):
+    """Samples over all ranks."""
+
+    expected: float
+    drawn: int
+    furthest_off: float
+    """Largest distance from what the shares ask for, after any number of whole batches."""
+
+
+class PerSlot(NamedTuple):
+    """Samples in a slot."""
+
+    expected: float
+    min: int
+    max: int
+    shards: Ends | None = None
+    """Shards (or parts of shards) that a slot opened."""
+    passes_behind: Ends | None = None
+    """Passes that slots have finished; None for `order: resampled`, which has none."""
+
+
+@dataclass(frozen=True)
+class SimulatedSource:
+    """What was drawn of one source with a share, or of a nested mix."""
+
+    explanation: ExplainedSource
+    share: float
+    """As the spec asks; with a schedule, the mean over all that was drawn."""
+    per_batch: PerBatch
+    total: Total
+    by_epoch: tuple[int, ...]
+    by_slot: tuple[int, ...]
+    per_slot: PerSlot
+    coverage: Covered | None = None
+    """None where the samples of the source are not known."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values."""
+        known = self.explanation
+        return {
+            "name": known.name,
+            "path": known.path,
+            "nested": known.nested,
+            "share": self.share,
+            "shards": known.shards,
+            "samples": known.samples,
+            "estimated": known.estimated,
+            "per_batch": self.per_batch,
+            "total": self.total,
+            "by_epoch": self.by_epoch,
+            "per_slot": self.per_slot,
+            "coverage": self.coverage,
+        }
+
+
+@dataclass(frozen=True)
+class SimulationResult:
+    """A plan, simulated."""
+
+    explanation: Explanation
+    simulation: Simulation
+    sources: tuple[SimulatedSource, ...]
+    """In file order; a nested mix stands before its sources, and sources that are off are left out."""
+    held_samples: float
+    """Samples that one reading process holds for shuffling on average, in the middle of a pass."""
+    open_shards: tuple[int, int]
+    """Shards that one reading process has open at a time at most, and how many different ones those are."""
+    legal_ranks: Sequence[int]
+    legal_workers: Sequence[int]
+
+    @property
+    def held_bytes(self) -> float | None:
+        """Bytes of these, if the size of the samples of all sources is known."""
+        return None if self.explanation.unmeasured else self.explanation.held_bytes
+
+    @property
+    def leaves(self) -> list[SimulatedSource]:
+        """The sources without the nested mixes."""
+        return [each for each in self.sources if not each.explanation.nested]
+
+    def warnings(self) -> Iterator[str]:
+        """What the user should think about."""
+        yield from self.explanation.warnings()
+        simulation, plan = self.simulation, self.explanation.plan
+        unknown = [each.explanation.name for each in self.leaves if each.explanation.samples is None]
+        if unknown:
+            yield (
+                f"the size of {listed(unknown)} is not known, so neither are passes; declare `samples:`"
+                " or read headers with --probe"
+            )
+        if plan.epoch_batches is not None and simulation.batches < plan.epoch_batches:
+            yield (
+                f"only the first {simulation.batches:,} of the {plan.epoch_batches:,} batches of an epoch were drawn; "
+                "--epochs 1 draws them all"
+            )
+        if plan.finite is not None:
+            return
+        yield from _interleaves(self.explanation)
+        idle = [each.explanation.name for each in self.leaves if not each.per_slot.min]
+        if idle:
+            yield (
+                f"some slots draw no sample of {listed(idle)}: there are fewer draws than slots; a longer run, "
+                "a larger share or fewer slots would change that"
+            )
+
+
+def simulation_result(explanation: Explanation, epochs: int | None, batches: int | None) -> SimulationResult:
+    """Simulates a plan.
+
+    Args:
+        explanation: the spec, planned.
+        epochs, batches: how much to draw; by default an epoch, or so much of it as takes seconds.
+    """
+    plan = explanation.plan
+    if batches is None:
+        batches = _batches(plan, epochs)
+    places = {source.name: number for number, source in enumerate(plan.sources)}
+    leaves = [each for each in explanation.sources if each.name in places and not each.nested]
+    grouped = [
+        (each, [places[leaf.name] for leaf in leaves if _within(leaf, each)]) for each in explanation.sources
+    ]
+    shown = [(each, group) for each, group in grouped if group]
+    with progress("drawing", batches, drawn=batches * plan.batching.global_size >= BAR_FROM) as bar:
+        simulation = simulate(plan, batches, [group for _, group in shown], bar.advance)
+    sources = [
+        _source(each, plan.sources[group[0]], plan, simulation, column)
+        for column, (each, group) in enumerate(shown)
+    ]
+    held = sum(_held(each, plan) for each in explanation.active) * explanation.run.slots_per_worker
+    return SimulationResult(
+        explanation,
+        simulation,
+        tuple(_with_nested(sources)),
+        held,
+        _open_shards(explanation),
+        *legal_runs(plan),
+    )
+
+
+def _batches(plan: Plan, epochs: int | None) -> int:
+    length = plan.epoch_batches
+    if length is None:
+        return ENDLESS
+    if epochs is not None:
+        return epochs * length
+    return max(1, min(length, MOST // plan.batching.global_size))
+
+
+def _within(leaf: ExplainedSource, outer: ExplainedSource) -> bool:
+    """Whether a leaf is a source or in it."""
+    here = (*outer.path, outer.name)
+    return (*leaf.path, leaf.name)[: len(here)] == here
+
+
+def _source(
+    explanation: ExplainedSource, source: SourcePlan, plan: Plan, simulation: Simulation, column: int
+) -> SimulatedSource:
+    """What column of the simulation says of a leaf or a nested mix; `source` is the leaf, or the first in it."""
+    by_slot, batches = simulation.by_slot[:, column], simulation.batches
+    expected, drawn = float(simulation.expected[column]), int(simulation.drawn[column])
+    share = expected / (simulation.samples - simulation.padding)
+    low, high = int(simulation.batch_least[column]), int(simulation.batch_most[column])
+    result = SimulatedSource(
+        explanation,
+        share,
+        PerBatch(share * simulation.global_size, low, drawn / batches, high),
+        Total(expected, drawn, float(simulation.furthest[column])),
+        tuple(simulation.by_epoch[:, column].tolist()),
+        tuple(by_slot.tolist()),
+        PerSlot(expected / plan.topology.slots, *Ends.of(by_slot)),
+    )
+    if explanation.nested or not explanation.samples:
+        return result
+    after = [simulation.first_by_slot[:, column], by_slot]
+    if plan.finite is not None:  # one walk through the source, passed on from slot to slot; each epoch afresh
+        after = [np.array([simulation.by_epoch[0, column]])] * 2
+    first, found = (
+        coverage(source.order, source.delays, samples, explanation.samples, source.interleave)
+        for samples in after
+    )
+    repeats = max(0.0, round(drawn - found.seen * explanation.samples, 6))
+    covered = Covered(drawn / explanation.samples, found.seen, first.seen, repeats, found.shards_touched)
+    if plan.finite:
+        return replace(result, coverage=covered)
+    passes = None if source.order.kind == "resampled" else Ends.of(found.slot_passes)
+    per_slot = result.per_slot._replace(shards=Ends.of(found.slot_turns), passes_behind=passes)
+    return replace(result, coverage=covered, per_slot=per_slot)
+
+
+def _with_nested(sources: Sequence[SimulatedSource]) -> Iterator[SimulatedSource]:
+    """Adds up the coverage of the sources in each nested mix."""
+    leaves = [each for each in sources if not each.explanation.nested]
+    for outer in sources:
+        own = [each for each in leaves if _within(each.explanation, outer.explanation)]
+        covered = [
+            (each.coverage, each.explanation.samples or 0.0) for each in own if each.coverage is not None
+        ]
+        if not outer.explanation.nested or len(covered) < len(own):
+            yield outer
+            continue
+        samples = sum(size for _, size in covered)
+        total = Covered(
+            passes=outer.total.drawn / samples,
+            seen=sum(found.seen * size for found, size in covered) / samples,
+            first_seen=sum(found.first_seen * size for found, size in covered) / samples,
+            repeats=sum(found.repeats for found, _ in covered),
+            shards_touched=sum(found.shards_touched for found, _ in covered),
+        )
+        yield replace(outer, coverage=total)
+
+
+def _held(source: ExplainedSource, plan: Plan) -> float:
+    """Samples held in a slot; never more than its pass has."""
+    held = source.held or 1
+    if held == 1 or not source.samples:
+        return held if held > 1 else 0
+    return min(held, max(1.0, source.samples / plan.topology.slots))
+
+
+def _open_shards(explanation: Explanation) -> tuple[int, int]:
+    """(shards open at a time in a reading process, different ones among the first that it opens), the most of any."""
+    plan, run = explanation.plan, explanation.run
+    if plan.finite is not None:  # slots read one source after the other
+        return run.slots_per_worker, run.slots_per_worker
+    most_opened = most_different = 0
+    lanes = run.slots_per_worker * sum(source.interleave for source in plan.sources)
+    for number in range(min(max(1, MOST_OPEN // lanes), run.ranks * run.workers)):
+        rank, worker = divmod(number, run.workers)
+        opened = [
+            (source.name, source.order.entry(slot, turn).shard)
+            for canonical in Seat(rank, run.ranks).canonical_ranks(plan.topology, run.shared)
+            for k in range(worker, plan.topology.workers, run.workers)
+            for slot in [plan.topology.slot(canonical, k)]
+            for source in plan.sources
+            for turn in range(min(source.interleave, source.order.last_turn(slot, 0) + 1))
+        ]
+        most_opened, most_different = max(most_opened, len(opened)), max(most_different, len(set(opened)))
+    return most_opened, most_different
+
+
+def _interleaves(explanation: Explanation) -> Iterator[str]:
+    """A slot reads in turn what its pass holds, which may be fewer shards than somebody asked for."""
+    few, plan = [], explanation.plan
+    asked = {source.name for source in explanation.spec.sources if "interleave" in source.model_fields_set}
+    for source in plan.sources:
+        if source.name not in asked or source.order.kind == "resampled":
+            continue
+        most = -(-source.order.per_pass // plan.topology.slots)
+        if most < source.interleave:
+            few.append(f"{source.name} ({source.interleave}, of {most})")
+    if few:
+        yield (
+            f"`interleave` is larger than the number of shards, or parts of shards, that a slot has in a pass: "
+            f"{listed(few)}; more shards or fewer slots would mix better"
+        )

@@ -1,0 +1,55 @@
+"""`wdspec split`: the samples of some shards in others, of so many samples or bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from wdspec.base.progress import with_progress
+from wdspec.cli.shard_files import (
+    ShardFiles,
+    Target,
+    fields_options,
+    limit_options,
+    os_errors_reported,
+    reading,
+    writing,
+)
+from wdspec.write.shard_writer import by_count, check_limits
+
+
+@click.command()
+@reading
+@writing
+@click.option(
+    "--shards", "number", type=click.IntRange(min=1), metavar="N", help="Fill N shards; reads twice."
+)
+@limit_options
+@fields_options
+def split(
+    files: ShardFiles,
+    target: Target,
+    number: int | None,
+    maxcount: int | None,
+    maxsize: int | None,
+    extensions: str | None,
+    decode: bool,
+) -> None:
+    """Write the samples of SHARDS, in order, into shards of another size (or format).
+
+    \b
+    wdspec split big.tar -o 'small-%06d.tar' --maxcount 1000
+    wdspec split 'old-{000..999}.tar' -o 'new-%04d.tar' --maxsize 1GB
+    """
+    check_limits(number, maxcount, maxsize)
+    if (number, maxcount, maxsize) == (None, None, None):
+        raise click.UsageError("give --shards, --maxcount or --maxsize; or use `wdspec cat` for one shard")
+    target.check_several()
+    counts: Sequence[int] = ()
+    if number is not None:
+        with os_errors_reported():
+            total = sum(1 for _ in with_progress(files.samples(lambda suffix: None), "counting samples"))
+        counts = by_count(total, shards=number)
+    samples = with_progress(files.chosen_samples(extensions, decode), "samples")
+    target.write(samples, files.key, counts=counts, maxcount=maxcount, maxsize=maxsize)

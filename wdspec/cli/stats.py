@@ -1,0 +1,184 @@
+"""`wdspec stats`: samples, bytes and sizes of the shards of a spec, measured once, in a file beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+from wdspec.cli.report import Block, Table, Warning, print_json, show
+from wdspec.cli.spec_options import SpecChoice, choosing, choosing_engine
+from wdspec.cli.wording import counted, listed, number, number_range, size
+from wdspec.jobs.engine import Engine
+from wdspec.jobs.stats import StatsJob
+from wdspec.shards.lock import beside_spec
+from wdspec.spec.measurements import LEVELS, MeasuredSource, Measurements
+from wdspec.spec.spec import Spec
+
+SUFFIX = ".stats.json"
+MOST_SHOWN = 20
+"""Shards that are named, of those that could not be measured or are not as measured."""
+
+
+@click.command()
+@choosing
+@click.option(
+    "--output",
+    "-o",
+    metavar="FILE",
+    help="Where to write; by default what `stats:` in the spec names, else SPEC.stats.json beside it.",
+)
+@click.option(
+    "--lengths",
+    is_flag=True,
+    help="Also read and decode all samples, for the lengths of texts and lists and the sides of images.",
+)
+@click.option("--update", is_flag=True, help="Read all shards again, not only those that changed.")
+@click.option(
+    "--check", is_flag=True, help="Write nothing and read nothing; end with 1 if shards are not as measured."
+)
+@choosing_engine
+def stats(
+    choice: SpecChoice,
+    form: str,
+    output: str | None,
+    lengths: bool,
+    update: bool,
+    check: bool,
+    start_engine: Callable[[], Engine],
+) -> int:
+    """Measure the shards of a spec by their headers: samples and bytes of each shard, sizes of its fields.
+
+    The file is for `stats: FILE` in the spec: shares by samples or bytes (`mix: {by: samples}`), `explain` and
+    `epoch: pass` go by it then. Where there is a file already, only shards are read whose size, and ETag or time, are
+    not as they were. Without --split each split has a file of its own. Exit code: 0, or 1 where shards could not be
+    measured (the others are).
+    """
+    if check and update:
+        raise click.UsageError("--check reads nothing, and --update everything; give one of them")
+    specs: dict[str, Spec] = {}
+    for split, spec in choice.load_splits(output, "file"):
+        path = (
+            output or (spec.stats and os.path.relpath(spec.stats)) or beside_spec(choice.file, split, SUFFIX)
+        )
+        if path in specs:
+            raise click.UsageError(
+                f"the splits `{specs[path].split}` and `{split}` name one file with `stats:`, and each has one of its "
+                "own; write `stats:` within each split"
+            )
+        specs[path] = spec
+    reports: list[StatsReport] = []
+    for path, spec in specs.items():
+        job = StatsJob(spec, path, update=update, lengths=lengths)
+        if not check:
+            job.run(start_engine())
+        reports.append(StatsReport(path, job, None if check else job.measurements()))
+        if form == "text":
+            show(*reports[-1].blocks())
+    if form == "json":
+        print_json({"files": reports})
+    return int(any(report.lacks_shards for report in reports))
+
+
+class StatsReport:
+    """What is known of the shards of one spec.
+
+    Args:
+        path: of the file.
+        job: what measured them.
+        found: what is known now; None if shards were only compared.
+    """
+
+    def __init__(self, path: str, job: StatsJob, found: Measurements | None) -> None:
+        self._path, self._job, self._found = path, job, found
+
+    @property
+    def lacks_shards(self) -> bool:
+        """Whether shards are not measured, or not as measured."""
+        job = self._job
+        return bool(job.tasks or job.gone) if self._found is None else bool(job.faults)
+
+    def blocks(self) -> Iterator[Block]:
+        """What is shown of it."""
+        job = self._job
+        if self._found is None:
+            rows = [
+                *((task.source, task.shard.text, "not as measured, or new") for task in job.tasks),
+                *((source, url, "gone") for source, url in job.gone),
+            ]
+            if rows:
+                yield Table(("source", "shard", "what"), rows)
+            said = f"{counted(len(rows), 'shard')} not as measured" if rows else "as measured"
+            yield f"{self._path}: {said}"
+            return
+        yield _sources(self._found)
+        yield _spreads(self._found, "field", size)
+        if any(source.lengths for source in self._found.sources.values()):
+            yield _spreads(self._found, "length of", number)
+        if job.faults:
+            shown = [tuple(fault) for fault in job.faults[:MOST_SHOWN]]
+            yield Table(("source", "shard", "why"), shown, title=f"not measured: {len(job.faults):,}")
+        yield f"{self._path}: {counted(self._read, 'shard')} read, {job.unchanged:,} as they were"
+        if job.faults:
+            names = sorted({fault.source for fault in job.faults})
+            yield Warning(
+                f"the numbers of {listed(names)} are not used before all of its shards are measured"
+            )
+
+    @property
+    def _read(self) -> int:
+        return len(self._job.tasks) - len(self._job.faults)
+
+    def as_json(self) -> dict[str, Any]:
+        """The totals, and what was not measured."""
+        job = self._job
+        if self._found is None:
+            return {
+                "file": self._path,
+                "outdated": [{"source": task.source, "shard": task.shard.text} for task in job.tasks],
+                "gone": [{"source": source, "shard": url} for source, url in job.gone],
+            }
+        return {
+            "file": self._path,
+            "read": self._read,
+            "unchanged": job.unchanged,
+            "levels": LEVELS,
+            "sources": self._found.sources,
+            "faults": job.faults,
+        }
+
+
+def _sources(found: Measurements) -> Table:
+    def row(name: str, source: MeasuredSource) -> tuple[str, ...]:
+        shards = found.shards[name].values()
+        counts = [shard.samples for shard in shards]
+        return (
+            name,
+            f"{source.measured:,}",
+            f"{source.samples:,}",
+            f"{sum(len(shard.lost) for shard in shards):,}",
+            size(source.bytes),
+            f"{number_range(min(counts), max(counts))} samples" if counts else "",
+        )
+
+    headings = ("source", "shards>", "samples>", "damaged>", "bytes>", "a shard>")
+    return Table(headings, [row(*each) for each in found.sources.items()])
+
+
+def _spreads(found: Measurements, what: str, shown: Callable[[float], str]) -> Table:
+    return Table(
+        ("source", what, "values>", "mean>", "least>", "5 %>", "50 %>", "95 %>", "greatest>"),
+        [
+            (
+                name,
+                field,
+                f"{spread.count:,}",
+                shown(spread.mean),
+                *(shown(spread.quantiles[at]) for at in (0, 2, 4, 6, 8)),
+            )
+            for name, source in found.sources.items()
+            for field, spread in (source.fields if what == "field" else source.lengths).items()
+        ],
+    )

@@ -1,0 +1,106 @@
+"""`wdspec validate`: every problem of every file, with its place; nothing the specs name is opened or run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+from wdspec.base.errors import UsageError
+from wdspec.cli.lint_files import find_files
+from wdspec.cli.problems import REPORTS, CheckedSpec, chosen_codes
+from wdspec.cli.spec_options import assigned, set_option, var_option
+from wdspec.cli.wording import counted
+from wdspec.spec.codes import is_error
+from wdspec.spec.load import check, load
+from wdspec.spec.problems import Problem
+
+ALL_ENVIRONMENTS = "all"
+
+
+@click.command()
+@click.argument("paths", metavar="[FILE|DIR|GLOB|-]...", nargs=-1)
+@click.option("--format", "form", type=click.Choice([*REPORTS]), default="text", help="How to report.")
+@click.option(
+    "--env", metavar="NAME", help="Check only this environment; by default, or with `all`, each and none."
+)
+@click.option("--split", metavar="NAME", help="Check only this split; by default all.")
+@click.option("--strict", is_flag=True, help="Warnings fail the check too.")
+@click.option("--locked", is_flag=True, help="Each spec must have a lock that fits it (`wdspec lock`).")
+@click.option("--ignore", metavar="CODE", multiple=True, help="Do not report this warning. Repeatable.")
+@click.option(
+    "--exclude", metavar="PATTERN", multiple=True, help="Leave out files, as .gitignore does. Repeatable."
+)
+@var_option
+@set_option
+def validate(
+    paths: tuple[str, ...],
+    form: str,
+    env: str | None,
+    split: str | None,
+    strict: bool,
+    locked: bool,
+    ignore: tuple[str, ...],
+    exclude: tuple[str, ...],
+    variables: tuple[str, ...],
+    overrides: tuple[str, ...],
+) -> int:
+    """Check specs: every problem, with file, line and column.
+
+    A DIR stands for the specs below it: *.wdspec.yaml, and other YAML files with the key `wdspec:`. `-` is standard
+    input. Exit code: 0 if there are no errors, 1 if there are, 2 if the command was used wrongly. Warnings alone
+    leave it at 0, or with --strict make it 1. `# wdspec: ignore=W301` in a line hides a warning of that line.
+
+    The table [tool.wdspec] of pyproject.toml may set paths, exclude, ignore, strict and env.
+    """
+    # Looking for plugins costs as much as a file of 100 sources.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
+    settings, found = find_files(paths, exclude, "check")
+    ignored = chosen_codes((*settings.ignore, *ignore), lambda code: not is_error(code), "a warning")
+    env = env or settings.env
+    chosen = None if env == ALL_ENVIRONMENTS else env
+    values = assigned(variables, "--var")
+    assigned(overrides, "--set")
+    failed = False
+
+    def check_files() -> Iterator[CheckedSpec]:
+        nonlocal failed
+        for file in found.specs:
+            problems = check(file, split=split, env=chosen, vars=values, overrides=overrides)[1]
+            if locked and not any(problem.is_error for problem in problems):
+                problems += _check_locks(file, split, chosen, values, overrides)
+            problems = [problem for problem in problems if problem.code not in ignored]
+            failed |= any(strict or settings.strict or problem.is_error for problem in problems)
+            yield CheckedSpec(file, problems)
+
+    for lines in REPORTS[form](check_files()):
+        click.echo(lines)
+    if found.others and form == "text":
+        click.echo(f"{counted(found.others, 'other YAML file')} without the key `wdspec:` left out")
+    return int(failed)
+
+
+def _check_locks(
+    file: str, split: str | None, env: str | None, vars: Mapping[str, Any], overrides: Sequence[str]
+) -> list[Problem]:
+    """The problems of the locks of a file without other errors; opens nothing but the locks."""
+    from wdspec.shards.lock import Lock, list_splits, lock_name
+
+    found = []
+    for name in list_splits(file, split):
+        path = lock_name(file, name)
+        of_split = f" of the split `{name}`" if name else ""
+        spec = load(file, split=name, env=env, vars=vars, overrides=overrides)
+        try:
+            misfits = list(Lock.read(path).misfits(spec))
+        except UsageError as error:
+            misfits = [error.message]
+        except OSError:
+            misfits = [f"there is no `{path}`"]
+        hint = "`wdspec lock SPEC` writes it"
+        found += [
+            Problem("E403", f"the lock{of_split} does not fit: {each}", hint, file, 1, 1) for each in misfits
+        ]
+    return found

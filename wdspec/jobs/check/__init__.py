@@ -1,0 +1,1 @@
+"""Data looked at before it is trained on: `wdspec check`."""

@@ -1,0 +1,192 @@
+"""Hashes of samples, by which repeated ones are found: of keys, of bytes, and of what images look like.
+
+Hashes of very many samples lie in a temporary file, where equal ones are found in bounded memory.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b, shake_256
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from wdspec.jobs.check.facts import Hashes, ShardFacts
+
+SPREAD = 128
+"""Bytes hashed of a field at least, evenly spread, and"""
+END = 32
+"""of its end: whoever finds two alike compares all of them."""
+FEWEST = 64
+"""Bytes of a field that say anything: many samples share a label."""
+LONGEST = 128
+"""Bytes of a key that is hashed together with others."""
+_WIDTH = 2 * SPREAD + END
+_ROWS, _COLUMNS, _PATCH = 8, 9, 4
+_FACTORS = np.frombuffer(shake_256(b"wdspec check").digest(8 * (_WIDTH + 1)), np.uint64) | np.uint64(1)
+"""Odd numbers of chance, the same for ever: reports keep hashes."""
+MOST_AT_ONCE = 1 << 24
+"""Hashes that are sorted at a time, about 400 MB with their positions; of more, those that begin alike."""
+_CHUNK = 1 << 22
+
+Positions = npt.NDArray[np.int64]
+
+
+def key_hashes(keys: Sequence[str | None]) -> Hashes:
+    """Hashes of keys; 0 in place of None."""
+    hashes = np.zeros(len(keys), np.uint64)
+    encoded = [b"" if key is None else key.encode("utf-8", "surrogateescape") for key in keys]
+    long = [at for at, key in enumerate(encoded) if len(key) > LONGEST]
+    for at in long:
+        encoded[at] = blake2b(encoded[at], digest_size=LONGEST // 2).digest()
+    if encoded:
+        # Numbers of 8 bits: those that differ by a large power of two would leave few bits of a product.
+        lengths = np.fromiter(map(len, encoded), np.uint64, len(encoded))
+        width = max(1, int(lengths.max()))
+        rows = np.array(encoded, dtype=f"S{width}").view(np.uint8).reshape(-1, width)
+        hashes = _mixed(rows.astype(np.uint64) @ _FACTORS[:width] + lengths * _FACTORS[-1])
+        hashes[[at for at, key in enumerate(keys) if key is None]] = 0
+    return hashes
+
+
+def content_part(data: bytes) -> bytes:
+    """What is hashed of a field; nothing of one that is too short to tell."""
+    size = len(data)
+    if size < 2 * SPREAD:
+        return data if size >= FEWEST else b""
+    return data[:: size // SPREAD] + data[-END:]
+
+
+def content_hashes(parts: Sequence[bytes], sizes: Sequence[int]) -> Hashes:
+    """Hashes of what `content_part` gave of fields of some sizes; 0 where it was nothing."""
+    rows = np.frombuffer(b"".join([part.ljust(_WIDTH, b"\0") for part in parts]), np.uint32)
+    sums = rows.reshape(len(parts), -1).astype(np.uint64) @ _FACTORS[: _WIDTH // 4]
+    hashes = _mixed(sums + np.array(sizes, np.uint64) * _FACTORS[-1])
+    hashes[[at for at, part in enumerate(parts) if not part]] = 0
+    return hashes
+
+
+def _mixed(sums: npt.NDArray[np.uint64]) -> Hashes:
+    """Sums whose low bits depend on few of the bits of what was added, with all bits depending on all."""
+    sums ^= sums >> np.uint64(32)
+    sums *= np.uint64(0x9E3779B97F4A7C15)
+    return sums ^ (sums >> np.uint64(29))
+
+
+def look_hash(image: Any) -> int:
+    """64 bits that say where an image is brighter than to its left; 0 for what is no image, or shows nothing.
+
+    Args:
+        image: an array (height, width, 3), (height, width), or a tensor (3, height, width), of any type.
+    """
+    array = np.asarray(image)
+    if array.ndim == 3 and array.shape[0] in (1, 3, 4) and array.shape[2] not in (1, 3, 4):
+        array = array[min(1, array.shape[0] - 1)]
+    elif array.ndim == 3:
+        array = array[:, :, min(1, array.shape[2] - 1)]  # green, which is most of the brightness
+    if array.ndim != 2 or min(array.shape) < _COLUMNS or array.dtype.kind not in "uif":
+        return 0
+    rows = np.linspace(0, array.shape[0] - 1, _ROWS * _PATCH).astype(np.intp)
+    columns = np.linspace(0, array.shape[1] - 1, _COLUMNS * _PATCH).astype(np.intp)
+    patches = array[np.ix_(rows, columns)].astype(np.float32).reshape(_ROWS, _PATCH, _COLUMNS, _PATCH)
+    grey = patches.mean(axis=(1, 3))
+    bits = np.packbits(grey[:, 1:] > grey[:, :-1])
+    if not 8 <= int(np.unpackbits(bits).sum()) <= 56:
+        return 0
+    return int.from_bytes(bits.tobytes(), "little")
+
+
+def largest(sample: Mapping[str, Any]) -> str | None:
+    """The name of the field with the most bytes; None where none holds bytes."""
+    sizes = {
+        name: len(value)
+        for name, value in sample.items()
+        if type(value) is bytes and not name.startswith("__")
+    }
+    return max(sizes, key=lambda name: sizes[name]) if sizes else None
+
+
+class Alike(NamedTuple):
+    """Pairs of samples with one hash, neighbours in the order of hash and position."""
+
+    first: Positions
+    """Positions in the file, shape (pairs,), each before the one beside it in"""
+    second: Positions
+
+
+class HashFile:
+    """Hashes by position, in the order in which they were added. A context manager: the file goes with it."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(prefix="wdspec-check-")  # noqa: SIM115 - closed by __exit__
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, hashes: Hashes) -> range:
+        """Add the hashes of one shard; returns their positions."""
+        self._file.write(hashes.tobytes())
+        self.count += len(hashes)
+        return range(self.count - len(hashes), self.count)
+
+    def _map(self) -> Hashes:
+        """All hashes, in the file."""
+        self._file.flush()
+        return np.memmap(self._file, np.uint64, "r", shape=(self.count,))
+
+    def alike(self, most: int = MOST_AT_ONCE) -> Iterator[Alike]:
+        """All neighbours with one hash; 0 is none. A hash of n samples gives n - 1 pairs.
+
+        Args:
+            most: hashes that are sorted at a time.
+        """
+        if not self.count:
+            return
+        hashes = self._map()
+        parts = 1 << max(0, (-(-self.count // most) - 1).bit_length())
+        shift = np.uint64(64 - (parts.bit_length() - 1))
+        for part in range(parts):
+            found: list[Hashes] = []
+            places: list[Positions] = []
+            for at in range(0, self.count, _CHUNK):
+                chunk = np.asarray(hashes[at : at + _CHUNK])
+                wanted = chunk != 0
+                if parts > 1:
+                    wanted &= (chunk >> shift) == part
+                found.append(chunk[wanted])
+                places.append(np.flatnonzero(wanted) + at)
+            values, positions = np.concatenate(found), np.concatenate(places)
+            order = np.argsort(values, kind="stable")
+            values, positions = values[order], positions[order]
+            same = np.flatnonzero(values[1:] == values[:-1])
+            if len(same):
+                yield Alike(positions[same], positions[same + 1])
+
+
+class HashSpool(HashFile):
+    """Keeps the hashes of shards out of memory until all shards have been looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._spooled: list[tuple[ShardFacts, str, range]] = []
+
+    def take(self, facts: ShardFacts) -> None:
+        """Move the hashes of a shard into the file."""
+        for name in ("keys", "contents", "looks"):
+            hashes = getattr(facts, name)
+            if len(hashes):
+                self._spooled.append((facts, name, self.add(hashes)))
+                setattr(facts, name, hashes[:0].copy())
+
+    def give_back(self) -> None:
+        """Give every shard its hashes again, as parts of the file."""
+        if self.count:
+            stored = self._map()
+            for facts, name, positions in self._spooled:
+                setattr(facts, name, stored[positions.start : positions.stop])

@@ -1,0 +1,322 @@
+"""Judgements on whole shards: their number and size (D311, D214, D215, W512), and whether they are sorted (D307).
+
+Judgements on fields: samples with other fields (D303), images of other modes and sizes (D305, D306), lone classes
+(D310), and values that cannot be batched (D210).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from statistics import median
+from typing import Any
+
+from wdspec.base.errors import FieldError, WdspecError
+from wdspec.jobs.check.facts import (
+    CLASS_NAMES,
+    MOST_EXAMPLES,
+    CheckedData,
+    CheckedSource,
+    DataProblem,
+    FieldFacts,
+    SamplePlace,
+    Seen,
+)
+from wdspec.planning.delays import lanes_of, shuffle_size
+from wdspec.read.budget import Budget
+from wdspec.read.transform import MapSteps
+from wdspec.spec.language.options import Errors
+
+FEWEST_SHARDS = 4
+"""Shards from which on one can be called small."""
+SMALL_SHARD = 0.1
+"""Part of the usual samples, below which a shard is small."""
+FEWEST_PAIRS = 50
+"""Neighbours from which on shards can be called sorted."""
+MUCH_MORE = 0.25
+"""Part of the neighbours with equal classes beyond chance."""
+FEW_CLASSES = 0.5
+"""Classes that a slot holds, as a part of all, below which batches are one-sided."""
+
+
+def small_shards(collection: CheckedData) -> Iterator[DataProblem]:
+    """Shards with less than a tenth of the samples of others; the last one of a source may hold a remainder."""
+    for source in collection.own:
+        counts = [(each, each.facts.samples.samples) for each in source.read if each.facts.samples]
+        if len(counts) < FEWEST_SHARDS:
+            continue
+        usual = median(count for _, count in counts)
+        last = max(each.number for each in source.shards)
+        for each, count in counts:
+            broken = any(problem.code.startswith("D1") for problem in each.facts.problems)
+            if 0 < count < SMALL_SHARD * usual and each.number != last and not broken:
+                yield DataProblem(
+                    "D311",
+                    f"the shard has {count:,} samples, and its source's have {usual:,.0f}; was it written whole?",
+                    source.name,
+                    each.shard.text,
+                )
+
+
+def expected_counts(collection: CheckedData) -> Iterator[DataProblem]:
+    """Sources with more or fewer samples, or more samples left out, than `expect` says."""
+    for source in collection.own:
+        expect, facts = source.source.expect, source.facts
+        if expect is None or not source.read:
+            continue
+        is_whole = len(source.read) == len(source.shards)
+        if expect.samples is not None and is_whole and not expect.samples.hold(facts.samples):
+            message = f"the source has {facts.samples:,} samples, where {expect.samples} is expected"
+            yield DataProblem("D214", message, source.name)
+        part = facts.dropped / max(1, facts.samples)
+        if expect.dropped is not None and part > expect.dropped:
+            yield DataProblem(
+                "D215",
+                f"{facts.dropped:,} of {facts.samples:,} samples are left out by `select` or `missing`, "
+                f"{100 * part:.1f} %, where at most {100 * expect.dropped:g} % is expected",
+                source.name,
+            )
+
+
+def few_shards(collection: CheckedData) -> Iterator[DataProblem]:
+    """Sources with fewer shards than slots."""
+    plan = collection.plan
+    for source in () if plan is None else plan.sources:
+        if source.order.split > 1 and plan is not None:
+            yield DataProblem(
+                "W512",
+                f"{len(source.shards):,} shards for {plan.topology.slots:,} slots: each is read in "
+                f"{source.order.split} parts, every part by a walk through all of it; more and smaller shards read "
+                "faster",
+                source.name,
+            )
+
+
+def sorted_shards(collection: CheckedData) -> Iterator[DataProblem]:
+    """Shards with so many equal neighbours that a slot holds few classes: at most one problem for each source."""
+    for source in collection.own:
+        found = [
+            (facts.alike / facts.pairs, name, facts, facts.classes)
+            for name, facts in source.facts.fields.items()
+            if facts.classes and len(facts.classes) > 1 and facts.pairs >= FEWEST_PAIRS
+        ]
+        for alike, name, facts, classes in sorted(found, key=lambda each: (-each[0], each[1]))[:1]:
+            yield from _judge_order(collection, source, name, alike, facts, classes)
+
+
+def _judge_order(
+    collection: CheckedData,
+    source: CheckedSource,
+    name: str,
+    alike: float,
+    facts: FieldFacts,
+    classes: dict[str, Seen],
+) -> Iterator[DataProblem]:
+    count = sum(seen.times for seen in classes.values())
+    chance = sum((seen.times / count) ** 2 for seen in classes.values())
+    if alike < chance + MUCH_MORE:
+        return
+    planned = collection.planned(source.name)
+    share = planned.share if planned is not None else Fraction(1)
+    held = planned.delays.size if planned is not None else shuffle_size(source.source.shuffle, share)
+    lanes = planned.interleave if planned is not None else lanes_of(source.source.interleave, share)
+    shards = len(source.shards)
+    lanes = min(lanes, shards)
+    # A run of one class ends with its shard.
+    run = min(1 / max(1 - alike, 1e-9), source.facts.samples / max(1, len(source.read)))
+    kinds = 1 / chance
+    spanned = max(lanes, held / run)
+    if spanned >= FEW_CLASSES * kinds:
+        return
+    wanted = min(shards, math.ceil(kinds))
+    setting = math.ceil(wanted / share)
+    remedy = f"set `interleave: {setting}`"
+    if wanted < kinds:
+        remedy += ", all of its shards, and shuffle the samples before they are packed: these are too few"
+    elif setting > source.source.interleave:
+        remedy += f" (it is {source.source.interleave})"
+    yield DataProblem(
+        "D307",
+        f"neighbours have the same `{name}` in {100 * alike:.0f} % of places, where chance would be "
+        f"{100 * chance:.0f} %: the shards are sorted. The {held:,} samples held for shuffling, of {lanes} shards, "
+        f"span about {spanned:.0f} of {kinds:.0f} classes; {remedy}",
+        source.name,
+        next(iter(classes.values())).first.shard,
+        field=name,
+    )
+
+
+SMALL_SIDE = 2
+"""Pixels of a side that hold no picture."""
+LARGE = 64
+"""How many times the usual area fills the memory, from `FEWEST_PIXELS` on."""
+FEWEST_PIXELS = 20_000_000
+RARE = 0.001
+"""Part of the samples, and"""
+FEW = 3
+"""number of them, that make a class rare."""
+MOST_TRIED = 8
+"""Samples of different kinds that are put into one batch."""
+
+
+def mixed_fields(collection: CheckedData) -> Iterator[DataProblem]:
+    """One problem for each rarer set of fields."""
+    for source in collection.own:
+        layouts = sorted(source.facts.layouts.items(), key=lambda item: -item[1].times)
+        if len({frozenset(names.split()) for names, _ in layouts}) < 2:
+            continue
+        most = layouts[0][0].split()
+        for names, seen in layouts[1 : 1 + MOST_EXAMPLES]:
+            own = names.split()
+            if set(own) == set(most):
+                continue
+            lacking = [name for name in most if name not in own]
+            more = [name for name in own if name not in most]
+            differs = " and ".join(
+                f"{verb} {', '.join(f'`{name}`' for name in which)}"
+                for verb, which in (("lack", lacking), ("also have", more))
+                if which
+            )
+            message = (
+                f"{seen.times:,} of {source.facts.delivered:,} samples {differs}; choose the fields that all have "
+                "with `extensions`, or say with `missing` what happens to these"
+            )
+            yield DataProblem.at("D303", message, source.name, seen.first)
+
+
+def odd_images(collection: CheckedData) -> Iterator[DataProblem]:
+    """One problem for each rarer mode of a field, and for its smallest and largest image, if they are odd."""
+    for source, name, facts in collection.fields():
+        if facts.modes:
+            (most, _), *others = sorted(facts.modes.items(), key=lambda item: -item[1].times)
+            count = sum(seen.times for seen in facts.modes.values())
+            for mode, seen in others[:MOST_EXAMPLES]:
+                message = (
+                    f"{seen.times:,} of {count:,} images are {mode}, and most are {most}; decoders convert them, or "
+                    "drop them with `select`"
+                )
+                yield DataProblem.at("D305", message, source.name, seen.first, name)
+        if facts.sizes and facts.smallest and facts.largest:
+            usual = _median_area(facts)
+            side, place = facts.smallest
+            if side <= SMALL_SIDE and usual > (4 * SMALL_SIDE) ** 2:
+                message = (
+                    f"an image is {side} pixel wide or high, where most have {usual:,} pixels: perhaps a "
+                    "placeholder"
+                )
+                yield DataProblem.at("D306", message, source.name, place, name)
+            area, place = facts.largest
+            if area > max(FEWEST_PIXELS, LARGE * usual):
+                message = (
+                    f"an image has {area:,} pixels, where most have {usual:,}: one of these fills the memory"
+                )
+                yield DataProblem.at("D306", message, source.name, place, name)
+
+
+def _median_area(facts: FieldFacts) -> int:
+    """The median of the areas of the images of a field, in pixels."""
+    counted = []
+    for text, seen in facts.sizes.items():
+        width, _, height = text.partition("x")
+        counted.append((int(width) * int(height), seen.times))
+    half = sum(count for _, count in counted) / 2
+    for area, count in sorted(counted):
+        half -= count
+        if half <= 0:
+            return area
+    return 0
+
+
+def lone_classes(collection: CheckedData) -> Iterator[DataProblem]:
+    """One problem for each class far above all others that only few samples have."""
+    for source, name, facts in collection.fields():
+        if name.rpartition(".")[2].lower() not in CLASS_NAMES or not facts.classes:
+            continue
+        numbers = {int(text): seen for text, seen in facts.classes.items() if text.lstrip("-").isdigit()}
+        if len(numbers) < len(facts.classes):
+            continue
+        count = sum(seen.times for seen in numbers.values())
+        for number, seen, others in _find_lone(numbers, count):
+            message = (
+                f"the class {number} stands alone: {seen.times:,} of {count:,} samples have it, and all others are at "
+                f"most {others}; mend the label, or drop it with `select`"
+            )
+            yield DataProblem.at("D310", message, source.name, seen.first, name)
+
+
+def _find_lone(numbers: dict[int, Seen], count: int) -> Iterator[tuple[int, Seen, int]]:
+    common = [number for number, seen in numbers.items() if seen.times > max(FEW, RARE * count)]
+    if not common:
+        return
+    highest = max(common)
+    lone = [number for number in sorted(numbers) if number > 2 * highest + 10]
+    for number in lone[:MOST_EXAMPLES]:
+        yield number, numbers[number], highest
+
+
+def unstackable_values(collection: CheckedData) -> Iterator[DataProblem]:
+    """Try a batch of samples whose values differ in shape or type, made as the spec makes batches; needs torch.
+
+    With `mix: {unit: batch}` a batch of each source by itself.
+    """
+    spec = collection.spec
+    if spec.batch is None or importlib.util.find_spec("torch") is None:
+        return
+    sources = collection.own
+    groups = [[source] for source in sources] if spec.mix.unit == "batch" else [sources]
+    for group in groups:
+        yield from _try_batch(collection, group)
+
+
+def _try_batch(collection: CheckedData, sources: list[CheckedSource]) -> Iterator[DataProblem]:
+    from wdspec.read.batch import BatchMaker
+
+    spec = collection.spec
+    assert spec.batch is not None, "there are batches"
+    places = dict(_find_different(sources))
+    if len(places) < 2:
+        return
+    samples = [
+        sample for place, source in places.items() if (sample := _read_again(collection, source, place))
+    ]
+    try:
+        BatchMaker(spec.batch, spec.to_tuple, spec.folder)(samples)
+    except FieldError as error:
+        names = ", ".join(dict.fromkeys(source.name for source in places.values()))
+        problem = DataProblem.of(error, "batch", source=names)
+        yield DataProblem.at("D210", problem.message, problem.source, next(iter(places)), problem.field)
+    except Exception as error:
+        message = f"a function of `batch: {{collate: …}}` failed: {type(error).__name__}: {error}"
+        yield DataProblem("D203", message, sources[0].name)
+
+
+def _find_different(sources: list[CheckedSource]) -> Iterator[tuple[SamplePlace, CheckedSource]]:
+    """The first samples of each set of fields, and of each shape or type of a field; the rarest kinds first."""
+    kinds: dict[str, dict[str, tuple[int, SamplePlace, CheckedSource]]] = {}
+    for source in sources:
+        facts = source.facts
+        seen = [("", " ".join(sorted(names.split())), each) for names, each in facts.layouts.items()]
+        seen += [(name, kind, each) for name, of in facts.fields.items() for kind, each in of.kinds.items()]
+        for name, kind, (times, first) in seen:
+            known = kinds.setdefault(name, {}).get(kind)
+            kinds[name][kind] = (times + known[0], *known[1:]) if known else (times, first, source)
+    for found in kinds.values():
+        if len(found) > 1:
+            for _, place, source in sorted(found.values(), key=lambda each: each[0])[:MOST_TRIED]:
+                yield place, source
+
+
+def _read_again(collection: CheckedData, source: CheckedSource, place: SamplePlace) -> dict[str, Any] | None:
+    """The sample once more, through all steps of its source."""
+    looked = next(each for each in source.read if each.shard.text == place.shard)
+    found = source.raw(looked, place.number)
+    if found is None:
+        return None
+    budget = Budget(Errors(), source.name)
+    try:
+        process = source.parts.transform.build(budget, collection.spec.seed, looked.number, MapSteps(False))
+        return process(found[0], place.number)
+    except (WdspecError, ValueError, TypeError):
+        return None

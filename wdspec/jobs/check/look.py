@@ -1,0 +1,291 @@
+"""One shard looked at: found in its store, read in full, and everything wrong with it noted. No fault ends this."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from wdspec.base.errors import ShardError, WdspecError
+from wdspec.formats.blocks import BLOCK, Blocks
+from wdspec.formats.compression import Compression, compression_of, format_of
+from wdspec.formats.decompress import decompressed
+from wdspec.formats.samples import RawSamples
+from wdspec.formats.tar.headers import read_header, shown
+from wdspec.formats.tar.keys import splitter
+from wdspec.formats.tar.members import member_at
+from wdspec.jobs.check.facts import DataProblem, SampleFacts, SamplePlace, ShardFacts
+from wdspec.jobs.check.values import SampleWatch
+from wdspec.jobs.job import ReadTask
+from wdspec.read.budget import Budget, is_mistake
+from wdspec.read.shard import Piece
+from wdspec.read.transform import Process
+from wdspec.spec.language.options import Errors
+from wdspec.spec.language.samples import KeyRule
+from wdspec.urls.urls import scheme_of
+
+MOST_OF_A_CODE = 20
+"""Problems of one code that are listed of a shard; others are counted."""
+MOST_RESUMED = 100
+"""How often reading resumes after damage in one shard."""
+MOST_SEARCHED = 64 * 1024 * 1024
+"""Bytes after damage that are searched for a header."""
+
+
+@dataclass(frozen=True)
+class ShardLook(ReadTask):
+    """A shard to look at."""
+
+    in_full: bool
+    """Whether it is read; else its store is only asked for it."""
+    looks: bool
+    """Whether to hash what images look like."""
+    is_other: bool = False
+    """Whether it is of a spec that the checked one is compared with."""
+    known: tuple[int | None, str] | None = None
+    """Its size and validator when it was last looked at; if they are the same, nothing more is done."""
+
+
+def look_at(look: ShardLook) -> ShardFacts:
+    """What a shard shows."""
+    started = time.monotonic()
+    reading = _Reading(look)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about what the spec allows
+            reading.run()
+    except Exception as error:
+        reading.note(error, "shard")
+    reading.facts.seconds = time.monotonic() - started
+    return reading.facts
+
+
+class _Noting(Budget):
+    """Notes every error, and raises none except mistakes in the spec, its code or the environment."""
+
+    def __init__(self, reading: _Reading, source: str) -> None:
+        super().__init__(Errors(), source)
+        self._reading = reading
+
+    def __call__(self, error: Exception, cause: Any, **place: Any) -> None:
+        if is_mistake(error):
+            raise error
+        self._reading.note(error, cause, **place)
+        self.skipped[type(error).__name__] += 1
+
+
+class _Reading:
+    """What is found in one shard while it is read."""
+
+    def __init__(self, look: ShardLook) -> None:
+        self.look, self.url = look, look.shard.text
+        self.facts = ShardFacts()
+        self._at: tuple[str, int] | None = None
+        """Key and offset of the sample that is being decoded."""
+        self._members: Blocks | None = None
+        self._lent: AbstractContextManager[object] = nullcontext()
+
+    def run(self) -> None:
+        """Ask the store for the shard, and read it."""
+        look, open = self.look, self.look.parts.open
+        facts = self.facts
+        stat = open.storage.stat(look.shard)
+        facts.size, facts.validator = stat.size, stat.validator
+        if look.known is not None and look.known == (stat.size, stat.validator):
+            facts.is_unchanged = True
+            return
+        if not look.in_full:
+            if stat == type(stat)():  # a store that cannot say
+                open.storage.watched(look.shard).close()
+            return
+        facts.samples = SampleFacts()
+        watch = SampleWatch(self.url, self._add_at, look.looks)
+        budget = _Noting(self, look.source)
+        try:
+            self._samples(watch, budget)
+        finally:
+            facts.samples = watch.finish()
+            facts.keys, facts.contents, facts.looks = watch.hashes()
+            facts.samples.samples = len(facts.keys)
+            facts.samples.dropped = sum(budget.dropped.values())
+            if self._members is not None:
+                self._members.file.close()
+
+    def note(self, error: Exception, cause: str, **place: Any) -> None:
+        """Note an error of reading, with the member and offset as far as they can be found."""
+        problem = DataProblem.of(error, cause, **{"source": self.look.source, "url": self.url, **place})
+        if cause != "shard" and self._at is not None:
+            key, offset = self._at
+            offset = offset if problem.offset is None else problem.offset
+            problem = replace(problem, key=problem.key or key, offset=offset)
+        self._add(problem)
+
+    def _add(self, problem: DataProblem) -> None:
+        facts = self.facts
+        if sum(each.code == problem.code for each in facts.problems) >= MOST_OF_A_CODE:
+            facts.hidden[problem.code] = facts.hidden.get(problem.code, 0) + 1
+            return
+        if problem.field is not None and problem.member is None and problem.key is not None:
+            problem = self._with_member(problem)
+        facts.problems.append(problem)
+
+    def _add_at(self, code: str, message: str, place: SamplePlace, field: str) -> None:
+        self._add(DataProblem.at(code, message, self.look.source, place, field))
+
+    def _compare_name(self, found: Compression | None) -> None:
+        """Compare how the shard is compressed with its name."""
+        if scheme_of(self.url) == "pipe" or found is compression_of(self.url.split("?", 1)[0]):
+            return
+        is_tar = format_of(self.url, self.look.parts.open.format) == "tar"
+        seen = f"compressed with {found.title}" if found else "not compressed"
+        name = f"name it `.tar{found.suffixes[0]}`" if found and is_tar else "name it for what it is"
+        message = (
+            f"the shard is {seen}, and its name says otherwise; wdspec goes by its first bytes, other readers by the "
+            f"name: {name}"
+        )
+        self._add(DataProblem("D309", message, self.look.source, self.url, offset=0))
+
+    def _samples(self, watch: SampleWatch, budget: _Noting) -> None:
+        """Read the shard to its end, and beyond damage wherever a later header is found."""
+        look, open = self.look, self.look.parts.open
+        process: Process | None = None
+        try:
+            process, self._lent = look.build_process(budget)
+        except Exception as error:
+            self._add_mistake(error)
+        piece, resumed, torn = Piece(look.shard), 0, False
+        while True:
+            opened = open(piece, on_error=lambda error: self.note(error, "shard"))
+            with closing(opened):
+                if not resumed:
+                    self._compare_name(opened.compression)
+                process = self._read(opened, watch, process, torn)
+            watch.facts.bytes = opened.next_offset
+            broken = opened.broken
+            if broken is None or resumed == MOST_RESUMED:
+                return
+            resumed += 1
+            at = self._next_header(broken, opened.next_offset)
+            if at is None:
+                return
+            # The first sample from there on may lack files that lie before.
+            piece, torn = Piece(look.shard, offset=at, index=opened.next_index), broken.code != "D111"
+
+    def _read(
+        self, opened: RawSamples, watch: SampleWatch, process: Process | None, torn: bool
+    ) -> Process | None:
+        following = opened.next_offset
+        for raw in opened:
+            index, offset, following = opened.next_index - 1, following, opened.next_offset
+            watch.raw(raw, index)
+            if torn:
+                torn = False
+                continue
+            if not all(raw.values()):
+                self._find_empty(raw, watch.place(index, offset, raw["__key__"]))
+            if process is None:
+                continue
+            self._at = raw["__key__"], offset
+            try:
+                with self._lent:
+                    sample = process(raw, index)
+            except WdspecError as error:  # a mistake: no sample can be made
+                self._add_mistake(error)
+                process = None
+            except Exception as error:
+                self.note(error, "map")
+            else:
+                if sample is not None:
+                    watch.decoded(sample, raw, index, offset)
+        self._at = None
+        return process
+
+    def _add_mistake(self, error: Exception) -> None:
+        said = error.message if isinstance(error, WdspecError) else f"{type(error).__name__}: {error}"
+        message = f"{said}; no sample of the source can be made"
+        self._add(DataProblem("D211", message, self.look.source, self.url))
+
+    def _find_empty(self, raw: Mapping[str, Any], place: SamplePlace) -> None:
+        for name, value in raw.items():
+            if type(value) is bytes and not value:
+                self._add_at("D312", "the file has 0 bytes", place, name)
+
+    def _next_header(self, broken: ShardError, offset: int) -> int | None:
+        blocks = self._blocks()
+        at = int(broken.place.get("offset", offset))
+        if blocks is None:
+            return None
+        return at if broken.code == "D111" else next_header(blocks, at)
+
+    def _with_member(self, problem: DataProblem) -> DataProblem:
+        """The problem with the name and offset of its member, if the shard can be searched."""
+        parts, field = self.look.parts, problem.field
+        blocks = self._blocks()
+        if blocks is None or problem.offset is None or problem.key is None or field is None:
+            return problem
+        fields = parts.open.fields
+        for stored in (field, *fields.naming.rename.get(field, ())):
+            found = find_member(blocks, problem.offset, problem.key, stored, parts.open.key, fields.field_of)
+            if found is not None:
+                return replace(problem, member=found[0], offset=found[1])
+        return problem
+
+    def _blocks(self) -> Blocks | None:
+        """The bytes of the shard, opened a second time to search it; None if it cannot seek, or is no tar."""
+        open = self.look.parts.open
+        if format_of(self.url, open.format) != "tar":
+            return None
+        if self._members is None:
+            with suppress(WdspecError, OSError):
+                file = decompressed(open.storage.watched(self.look.shard))
+                if file.seekable():
+                    self._members = Blocks(file)
+                else:
+                    file.close()
+        return self._members
+
+
+def find_member(
+    blocks: Blocks, offset: int, key: str, stored: str, rule: KeyRule, field_of: Callable[[str], str | None]
+) -> tuple[str, int] | None:
+    """The member that a field was read from: its name, and the offset of its first header.
+
+    Args:
+        blocks: of the uncompressed tar.
+        offset: where the sample begins.
+        key: of the sample.
+        stored: the name under which the reader stored the field.
+        rule, field_of: those of the reader.
+    """
+    split = splitter(rule)
+    with suppress(ShardError):
+        while (member := member_at(blocks, offset)) is not None:
+            parts = split(member.name) if member.may_be_sampled else None
+            if parts is not None:
+                if shown(parts[0]) != key:
+                    return None
+                if field_of(shown(parts[1])) == stored:
+                    return shown(member.name), member.offset
+            offset = member.end
+    return None
+
+
+def next_header(blocks: Blocks, offset: int) -> int | None:
+    """The offset of the next header of a member after damage at `offset`; None if there is none in reach."""
+    at = offset - offset % BLOCK + BLOCK
+    with suppress(ShardError):
+        while at < offset + MOST_SEARCHED:
+            place = blocks.find(at)
+            block = blocks.buffer[place : place + BLOCK]
+            if len(block) < BLOCK:
+                return None
+            # Data of members may hold anything; only what calls itself a header of a tar is tried.
+            if block[257:262] == b"ustar":
+                with suppress(ShardError):
+                    read_header(block)
+                    return at
+            at += BLOCK
+    return None

@@ -1,0 +1,149 @@
+"""What a check found in each shard, in a file: an interrupted check resumes from it, and later ones read less."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from dataclasses import asdict
+
+import numpy as np
+
+from wdspec.base.errors import UsageError
+from wdspec.jobs.check.facts import DataProblem, Hashes, SampleFacts, ShardFacts
+from wdspec.jobs.check.look import ShardLook
+from wdspec.shards.lock import Lock
+from wdspec.stores.store import ObjectStat
+
+_APPLICATION = 0x77647363
+_VERSION = 2
+_TABLE = """CREATE TABLE shards (
+    source TEXT, url TEXT, reading TEXT, in_full INTEGER, looks INTEGER, size INTEGER, validator TEXT, samples TEXT,
+    problems TEXT, hidden TEXT, keys BLOB, contents BLOB, look_hashes BLOB, seconds REAL, PRIMARY KEY (source, url)
+) WITHOUT ROWID"""
+
+
+class ReportFile:
+    """An SQLite database with a row for each shard that was looked at; whoever kills a check loses a shard at most.
+
+    A context manager.
+
+    Args:
+        path: of the file, which is made if it is not there.
+        must_exist: whether it is only read.
+
+    Raises:
+        UsageError: it is no such report, or cannot be opened.
+    """
+
+    def __init__(self, path: str, *, must_exist: bool = False) -> None:
+        if must_exist and not os.path.isfile(path):
+            raise UsageError(f"there is no report `{path}`; `wdspec check --report {path}` makes one")
+        try:
+            self._database = sqlite3.connect(path, timeout=60, isolation_level=None)
+        except sqlite3.Error as error:
+            raise UsageError(f"`{path}` cannot be opened: {error}") from None
+        try:
+            with self._database:
+                self._database.execute("BEGIN IMMEDIATE")
+                (mark,) = self._database.execute("PRAGMA application_id").fetchone()
+                (version,) = self._database.execute("PRAGMA user_version").fetchone()
+                (tables,) = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+                if mark != _APPLICATION and (tables or must_exist):
+                    raise UsageError(f"`{path}` is no report of `wdspec check`; give another name")
+                if mark == _APPLICATION and version != _VERSION:
+                    raise UsageError(
+                        f"`{path}` was written by another version of wdspec; delete it, or give another name"
+                    )
+                if not tables:
+                    self._database.execute(_TABLE)
+                    self._database.execute(f"PRAGMA application_id = {_APPLICATION}")
+                    self._database.execute(f"PRAGMA user_version = {_VERSION}")
+        except sqlite3.Error as error:
+            self._database.close()
+            raise UsageError(
+                f"`{path}` cannot be used as a report: {error}; delete it, or give another name"
+            ) from None
+        except UsageError:
+            self._database.close()
+            raise
+
+    def __enter__(self) -> ReportFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+
+    def known(self, look: ShardLook, reading: str) -> tuple[int | None, str] | None:
+        """The size and validator of a shard when it was looked at as is wanted now; None if it was not."""
+        found = self._database.execute(
+            "SELECT size, validator FROM shards WHERE source = ? AND url = ? AND reading = ? AND in_full >= ? AND "
+            "looks >= ?",
+            (look.source, look.shard.text, reading, look.in_full, look.looks),
+        ).fetchone()
+        return None if found is None or found[1] is None else (found[0], found[1])
+
+    def facts(self, look: ShardLook) -> ShardFacts:
+        """What a shard showed."""
+        row = self._database.execute(
+            "SELECT size, validator, samples, problems, hidden, keys, contents, look_hashes, seconds FROM shards "
+            "WHERE source = ? AND url = ?",
+            (look.source, look.shard.text),
+        ).fetchone()
+        size, validator, samples, problems, hidden, keys, contents, looks, seconds = row
+        facts = ShardFacts(None if samples is None else SampleFacts.model_validate_json(samples))
+        facts.size, facts.validator, facts.seconds = size, validator, seconds
+        facts.problems = [DataProblem(**each) for each in json.loads(problems)]
+        facts.hidden = json.loads(hidden)
+        facts.keys, facts.contents, facts.looks = (_hashes(each) for each in (keys, contents, looks))
+        return facts
+
+    def keep(self, look: ShardLook, reading: str, facts: ShardFacts) -> None:
+        """Notes what a shard showed, in place of what is known of it.
+
+        A function or library that is not there is no property of the shard: with that it is read again.
+        """
+        is_of_shard = not any(problem.code == "D211" for problem in facts.problems)
+        row = (
+            look.source,
+            look.shard.text,
+            reading,
+            facts.samples is not None,
+            look.looks or len(facts.looks) > 0,
+            facts.size,
+            facts.validator if is_of_shard else None,
+            None if facts.samples is None else facts.samples.model_dump_json(),
+            json.dumps([asdict(problem) for problem in facts.problems]),
+            json.dumps(facts.hidden),
+            *(each.tobytes() for each in (facts.keys, facts.contents, facts.looks)),
+            facts.seconds,
+        )
+        self._database.execute(f"INSERT OR REPLACE INTO shards VALUES ({', '.join('?' * len(row))})", row)
+
+
+def _hashes(data: bytes) -> Hashes:
+    return np.frombuffer(data, np.uint64)
+
+
+class LockedShards:
+    """What is known of the shards in a lock: that they were there, and nothing of what is in them.
+
+    Args:
+        lock: of the spec that is checked, perhaps as it was; shards and sources that it has not are looked at.
+    """
+
+    def __init__(self, lock: Lock) -> None:
+        self._objects: dict[tuple[str, str], ObjectStat] = {
+            (name, shard.text): found
+            for name, source in lock.sources.items()
+            for shard, found in zip(source.shards(""), source.objects, strict=True)
+        }
+
+    def known(self, look: ShardLook, reading: str) -> tuple[int | None, str] | None:
+        """As `ReportFile.known`: the size and validator of a shard when it was locked."""
+        found = None if look.is_other else self._objects.get((look.source, look.shard.text))
+        return None if found is None or found.validator is None else (found.size, found.validator)
+
+    def facts(self, look: ShardLook) -> ShardFacts:
+        """Nothing, for a shard that is as it was."""
+        return ShardFacts(is_unchanged=True)

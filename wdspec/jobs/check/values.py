@@ -1,0 +1,471 @@
+"""What the values of one shard show: gathered in columns of some hundred samples at a time, which costs little.
+
+`SampleWatch` takes samples as they come; large values are held in short (`Brief`), as holding them would cost memory.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import eq, mul
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from wdspec.jobs.check.facts import (
+    CLASS_NAMES,
+    MOST_CLASSES,
+    MOST_KINDS,
+    MOST_SIZES,
+    FieldFacts,
+    Hashes,
+    Kinds,
+    SampleFacts,
+    SamplePlace,
+    Seen,
+    merge,
+)
+from wdspec.jobs.check.hashes import content_hashes, content_part, key_hashes, largest, look_hash
+from wdspec.spec.language.decoders import IMAGE_FIELDS
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_PNG_MODES = {0: "L", 2: "RGB", 3: "P", 4: "LA", 6: "RGBA"}
+_FRAME = struct.Struct(">HHB")
+_JPEG_MODES = {1: "L", 3: "RGB", 4: "CMYK"}
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+"""Markers of frames; the others among them are those of tables."""
+
+
+class ImageHead(NamedTuple):
+    """An image as its header has it."""
+
+    mode: str
+    """`RGB`, `L`, `CMYK`, `I;16`, …"""
+    width: int
+    height: int
+    is_cut: bool
+    """Whether the file ends before its format does."""
+
+
+def image_head(data: bytes) -> ImageHead | None:
+    """The head of an image file; None where it is none that can be told without decoding."""
+    if data.startswith(b"\xff\xd8"):
+        return _jpeg(data)
+    if data.startswith(_PNG) and len(data) > 29:
+        width, height, depth, kind = struct.unpack_from(">IIBB", data, 16)
+        mode = "I;16" if depth == 16 and kind == 0 else _PNG_MODES.get(kind, "?")
+        return ImageHead(mode, width, height, b"IEND" not in data[-64:])
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of images that may be bombs: only the header is read
+            with Image.open(io.BytesIO(data)) as image:
+                is_cut = data[:4] == b"RIFF" and len(data) < int.from_bytes(data[4:8], "little") + 8
+                return ImageHead(image.mode, *image.size, is_cut)
+    except Exception:  # whatever Pillow says of it, decoding says it better
+        return None
+
+
+def _jpeg(data: bytes) -> ImageHead | None:
+    at, end = 2, len(data) - 9
+    while at < end:
+        if data[at] != 0xFF:
+            return None
+        marker = data[at + 1]
+        if marker == 0xFF:  # padding
+            at += 1
+        elif marker not in _FRAMES:
+            at += 2 + (data[at + 2] << 8 | data[at + 3])
+        else:
+            height, width, parts = _FRAME.unpack_from(data, at + 5)
+            # Data of the image never holds the marker of the end; some writers put other things behind it.
+            return ImageHead(_JPEG_MODES.get(parts, "?"), width, height, data.rfind(b"\xff\xd9", at) < 0)
+    return None
+
+
+_IMAGE_PARTS = (1, 3, 4)
+
+
+class Brief(NamedTuple):
+    """An array, a tensor, an image, or the file of one."""
+
+    kind: str | tuple[Any, Any]
+    """Its type, or its shape and dtype."""
+    size: int | None
+    """Bytes of a file; None for what was decoded."""
+    head: ImageHead | None
+    """Of the file of an image."""
+    is_finite: bool
+
+
+def is_large(value: Any) -> bool:
+    """Whether a value is one to be held in short."""
+    return (hasattr(value, "shape") and hasattr(value, "dtype")) or (
+        hasattr(value, "mode") and isinstance(getattr(value, "size", None), tuple)
+    )
+
+
+def brief(value: Any, file: Any) -> Any:
+    """A value in short, or as it is.
+
+    Args:
+        value: as its source delivers it.
+        file: that of an image, if it is one.
+    """
+    head = image_head(file) if type(file) is bytes else None
+    if type(value) is bytes:
+        return value if head is None else Brief("bytes", len(value), head, True)
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        shape, dtype = value.shape, value.dtype
+        return Brief((shape, dtype), None, head, head is not None or _is_finite(value))
+    if hasattr(value, "mode") and isinstance(getattr(value, "size", None), tuple):
+        return Brief(f"PIL image of {value.size[1]} x {value.size[0]}", None, head, True)
+    return value
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether all elements are numbers; so of images, which were whole numbers, without a look."""
+    kind = str(value.dtype)
+    if "float" not in kind and "complex" not in kind:
+        return True
+    shape = value.shape
+    if len(shape) == 3 and (shape[0] in _IMAGE_PARTS or shape[-1] in _IMAGE_PARTS):
+        return True
+    total = value.sum()
+    return bool(np.isfinite(complex(total)))
+
+
+TellOf = Callable[[str, str, SamplePlace, str], None]
+"""(code, message, sample, field) -> None."""
+
+
+class Rows(NamedTuple):
+    """The samples that values are of, by their rows."""
+
+    place: Callable[[int], SamplePlace]
+    """Where the sample of a row is: made only of the few that are named."""
+    tell_of: TellOf
+
+    def tell(self, code: str, message: str, row: int, field: str) -> None:
+        """Tells of a value that is wrong by itself."""
+        self.tell_of(code, message, self.place(row), field)
+
+
+LONGEST_CLASS = 64
+"""Characters of a text that may be the name of a class."""
+MOST_NAMES = 1_000
+"""Different texts, of which more are no classes."""
+_NO_NUMBER = (
+    "the value is not finite (NaN or infinite), and so will the loss be; drop such samples with `select`"
+)
+
+
+class KindCounts:
+    """Counts kinds of values of one shard, with the first place of each.
+
+    Args:
+        into: takes the counts in the end, by the text of each kind.
+        most: kinds; of more those that come later are left out.
+    """
+
+    def __init__(self, into: Kinds, most: int) -> None:
+        self._into, self._most = into, most
+        self._times: Counter[Any] = Counter()
+        self._first: dict[Any, SamplePlace] = {}
+
+    @property
+    def kinds(self) -> int:
+        """How many there are."""
+        return len(self._first)
+
+    def add(self, seen: Sequence[Any], samples: Rows, rows: Sequence[int]) -> None:
+        """Counts what was seen in the samples of these rows."""
+        self._times.update(seen)
+        if len(self._times) > len(self._first) < self._most:
+            for row, kind in zip(rows, seen, strict=True):
+                if kind not in self._first:
+                    self._first[kind] = samples.place(row)
+
+    def finish(self) -> None:
+        """Puts the counts where they belong."""
+        own = ((kind, Seen(self._times[kind], first)) for kind, first in self._first.items())
+        named = ((kind if isinstance(kind, str) else _shaped(*kind), seen) for kind, seen in own)
+        for name, seen in named:
+            merge(self._into, {name: seen}, self._most)
+
+
+class FieldWatch:
+    """Gathers what one field of a shard shows.
+
+    Args:
+        name: of the field.
+        facts: of all fields, by name: entries of JSON are added as `json.label`.
+    """
+
+    def __init__(self, name: str, facts: dict[str, FieldFacts]) -> None:
+        self.name, self._all = name, facts
+        self._facts = facts.setdefault(name, FieldFacts())
+        last = name.rpartition(".")[2].lower()
+        self._is_class = last in CLASS_NAMES
+        self._last: Any = None
+        self._inner: dict[str, FieldWatch] = {}
+        own = self._facts
+        self._kinds, self._modes = KindCounts(own.kinds, MOST_KINDS), KindCounts(own.modes, MOST_KINDS)
+        self._sizes = KindCounts(own.sizes, MOST_SIZES)
+        self._counted = None if own.classes is None else KindCounts(own.classes, MOST_CLASSES + 1)
+
+    def finish(self) -> None:
+        """Puts what was counted into the facts."""
+        for tally in (self._kinds, self._modes, self._sizes, self._counted):
+            if tally is not None:
+                tally.finish()
+        if self._counted is None:
+            self._facts.classes = None
+        for inner in self._inner.values():
+            inner.finish()
+
+    def look(self, values: Sequence[Any], samples: Rows, rows: Sequence[int]) -> None:
+        """Takes in values in the order of the shard, with the rows of their samples."""
+        types = set(map(type, values))
+        if len(types) > 1:
+            for kind in types:
+                own = [at for at, value in enumerate(values) if type(value) is kind]
+                self._look([values[at] for at in own], samples, [rows[at] for at in own])
+        else:
+            self._look(values, samples, rows)
+
+    def _look(self, values: Sequence[Any], samples: Rows, rows: Sequence[int]) -> None:
+        first = values[0]
+        if isinstance(first, Brief):
+            self._briefs(values, samples, rows)
+        elif isinstance(first, (bool, int, np.integer)):
+            self._kinds.add([type(first).__name__] * len(values), samples, rows)
+            self._classes(values, samples, rows)
+        elif isinstance(first, (float, np.floating)):
+            self._kinds.add([type(first).__name__] * len(values), samples, rows)
+            for row, value in zip(rows, values, strict=True):
+                if not np.isfinite(value):
+                    samples.tell("D208", _NO_NUMBER, row, self.name)
+        elif isinstance(first, (str, bytes, list, tuple, dict)):
+            self._kinds.add([type(first).__name__] * len(values), samples, rows)
+            self._lengths(list(map(len, values)))
+            if isinstance(first, str):
+                self._names(values, samples, rows)
+            elif isinstance(first, dict):
+                self._entries(values, samples, rows)
+        else:
+            self._kinds.add([type(first).__name__] * len(values), samples, rows)
+
+    def _briefs(self, values: Sequence[Brief], samples: Rows, rows: Sequence[int]) -> None:
+        kinds, sizes, heads, finite = zip(*values, strict=True)
+        self._kinds.add(kinds, samples, rows)
+        known = [size for size in sizes if size is not None]
+        if known:
+            self._lengths(known)
+        for at in [] if all(finite) else [at for at, is_finite in enumerate(finite) if not is_finite]:
+            samples.tell("D208", _NO_NUMBER, rows[at], self.name)
+        own = rows if None not in heads else [row for row, head in zip(rows, heads, strict=True) if head]
+        if own:
+            self._heads([head for head in heads if head is not None], samples, own)
+        for at in [at for at, head in enumerate(heads) if head is not None and head.is_cut]:
+            if sizes[at] is not None:
+                message = f"the image ends before its format does, at byte {sizes[at]:,}"
+                samples.tell("D212", message, rows[at], self.name)
+
+    def _heads(self, heads: Sequence[ImageHead], samples: Rows, rows: Sequence[int]) -> None:
+        modes, widths, heights, _ = zip(*heads, strict=True)
+        self._modes.add(modes, samples, rows)
+        self._sizes.add(list(zip(widths, heights, strict=True)), samples, rows)
+        sides, areas = list(map(min, widths, heights)), list(map(mul, widths, heights))
+        low, high = min(sides), max(areas)
+        smallest, largest = (samples.place(rows[at]) for at in (sides.index(low), areas.index(high)))
+        self._facts.extend((low, smallest), (high, largest))
+
+    def _lengths(self, lengths: list[int]) -> None:
+        count, total, low, high = self._facts.lengths
+        least = min(lengths)
+        low = min(low, least) if count else least
+        self._facts.lengths = (count + len(lengths), total + sum(lengths), low, max(high, max(lengths)))
+
+    def _classes(self, values: Sequence[Any], samples: Rows, rows: Sequence[int]) -> None:
+        facts = self._facts
+        if self._is_class and min(values) < 0:
+            row = next(at for at, value in enumerate(values) if value < 0)
+            samples.tell(
+                "D209",
+                f"the class {values[row]} is below 0: no loss takes it for an index",
+                rows[row],
+                self.name,
+            )
+        counted = self._counted
+        if counted is None:
+            return
+        facts.alike += sum(map(eq, values, values[1:])) + (self._last is not None and values[0] == self._last)
+        facts.pairs += len(values) - (self._last is None)
+        self._last = values[-1]
+        counted.add(list(map(str, values)), samples, rows)
+        if counted.kinds > MOST_CLASSES:
+            self._counted = None
+
+    def _names(self, values: Sequence[str], samples: Rows, rows: Sequence[int]) -> None:
+        """Short texts of which many are equal may be names of classes."""
+        if self._counted is None:
+            return
+        if max(map(len, values)) > LONGEST_CLASS or self._counted.kinds > MOST_NAMES:
+            self._counted = None
+            return
+        self._classes(values, samples, rows)
+
+    def _entries(self, values: Sequence[Any], samples: Rows, rows: Sequence[int]) -> None:
+        present = set().union(*values)
+        for entry in CLASS_NAMES if not present.isdisjoint(CLASS_NAMES) else ():
+            own = [at for at, value in enumerate(values) if isinstance(value.get(entry), (int, str))]
+            if own:
+                name = f"{self.name}.{entry}"
+                watch = self._inner.get(entry)
+                if watch is None:
+                    watch = self._inner[entry] = FieldWatch(name, self._all)
+                watch.look([values[at][entry] for at in own], samples, [rows[at] for at in own])
+
+
+def _shaped(shape: Any, dtype: Any) -> str:
+    """`(224, 224, 3) uint8`; `640x480` of two numbers."""
+    if isinstance(shape, int):
+        return f"{shape}x{dtype}"
+    return f"({', '.join(map(str, shape))}) {str(dtype).removeprefix('torch.')}"
+
+
+MOST_ROWS = 256
+"""Samples held at most, to be looked at together."""
+
+_Held = tuple[Mapping[str, Any], int, int, str]
+"""A sample, its index, offset and key."""
+
+
+class SampleWatch:
+    """Takes the samples of one shard.
+
+    Args:
+        shard: its URL.
+        tell: is told what is wrong with values.
+        looks: whether hashes of what images look like are wanted.
+    """
+
+    def __init__(self, shard: str, tell: TellOf, looks: bool = False) -> None:
+        self.facts = SampleFacts()
+        self._shard, self._tell, self._wants_looks = shard, tell, looks
+        self._keys: list[str | None] = []
+        self._parts: list[bytes] = []
+        """Of the largest fields of samples whose contents are not hashed yet,"""
+        self._sizes: list[int] = []
+        """and how large those are."""
+        self._contents: list[Hashes] = []
+        self._looks: dict[int, int] = {}
+        self._largest: dict[tuple[str, ...], str | None] = {}
+        self._watches: dict[str, FieldWatch] = {}
+        self._large: dict[tuple[str, ...], list[tuple[str, bool]]] = {}
+        """By layout: the fields that are held in short, and whether they are images."""
+        self._held: dict[tuple[str, ...], list[_Held]] = {}
+        """By layout."""
+        self._rows = 0
+
+    def raw(self, raw: Mapping[str, Any], index: int) -> None:
+        """Notes a sample as the shard has it."""
+        names = tuple(raw)
+        if names not in self._largest:
+            self._largest[names] = largest(raw)
+        while len(self._keys) < index:  # samples that were lost
+            self._keys.append(None)
+            self._parts.append(b"")
+            self._sizes.append(0)
+        self._keys.append(raw["__key__"])
+        name = self._largest[names]
+        data = raw[name] if name is not None else b""
+        if type(data) is not bytes:
+            data = b""
+        self._parts.append(content_part(data))
+        self._sizes.append(len(data))
+        if len(self._parts) >= MOST_ROWS:
+            self._hash_parts()
+
+    def place(self, index: int, offset: int, key: str) -> SamplePlace:
+        """Where a sample of the shard is."""
+        return SamplePlace(self._shard, index, offset, key)
+
+    def decoded(self, sample: Mapping[str, Any], raw: Mapping[str, Any], index: int, offset: int) -> None:
+        """Notes a sample as its source delivers it."""
+        names = tuple(sample)
+        large = self._large.get(names)
+        if large is None:
+            large = self._large[names] = [
+                (name, is_image)
+                for name, value in sample.items()
+                if (is_image := name.rpartition(".")[2].lower() in IMAGE_FIELDS) or is_large(value)
+            ]
+        if large:
+            sample = dict(sample)
+            for name, is_image in large:
+                value = sample[name]
+                if is_image and self._wants_looks and is_large(value) and (hashed := look_hash(value)):
+                    self._looks.setdefault(index, hashed)
+                sample[name] = brief(value, _file_of(raw, name) if is_image else None)
+        held = self._held.get(names)
+        if held is None:
+            held = self._held[names] = []
+        held.append((sample, index, offset, raw["__key__"]))
+        self._rows += 1
+        if self._rows == MOST_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Looks at what is held."""
+        for names, held in self._held.items():
+            samples = [each[0] for each in held]
+            shown = [name for name in names if not name.startswith("__")]
+            merge(self.facts.layouts, {" ".join(shown): Seen(len(held), self.place(*held[0][1:]))})
+            rows = Rows(partial(self._place_of, held), self._tell)
+            for name in shown:
+                watch = self._watches.get(name)
+                if watch is None:
+                    watch = self._watches[name] = FieldWatch(name, self.facts.fields)
+                watch.look([sample[name] for sample in samples], rows, range(len(held)))
+        self.facts.delivered += self._rows
+        self._held.clear()
+        self._rows = 0
+
+    def _place_of(self, held: list[_Held], row: int) -> SamplePlace:
+        return self.place(*held[row][1:])
+
+    def finish(self) -> SampleFacts:
+        """Looks at what is held, and gives what was gathered; nothing comes behind."""
+        self.flush()
+        for watch in self._watches.values():
+            watch.finish()
+        return self.facts
+
+    def hashes(self) -> tuple[Hashes, Hashes, Hashes]:
+        """Of keys, of contents, and of looks, by index."""
+        self._hash_parts()
+        keys, contents = key_hashes(self._keys), np.concatenate([*self._contents, np.zeros(0, np.uint64)])
+        looks = np.zeros(len(keys) if self._looks else 0, np.uint64)
+        for index, look in self._looks.items():
+            looks[index] = look
+        return keys, contents, looks
+
+    def _hash_parts(self) -> None:
+        if self._parts:
+            self._contents.append(content_hashes(self._parts, self._sizes))
+            self._parts.clear()
+            self._sizes.clear()
+
+
+def _file_of(raw: Mapping[str, Any], name: str) -> Any:
+    """The file that an image was decoded of: that of its name, or, where it was renamed, the only one."""
+    if name in raw:
+        return raw[name]
+    files = [value for field, value in raw.items() if field.rpartition(".")[2].lower() in IMAGE_FIELDS]
+    return files[0] if len(files) == 1 else None

@@ -1,0 +1,333 @@
+"""`wdspec stats`: samples, bytes and sizes of the shards of a spec, from their headers; with `lengths` from values too.
+
+Stores are asked about the shards that were measured before; new and changed ones are measured. The resulting file, and
+how a spec takes its numbers from there, is described in `wdspec.spec.measurements`.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from wdspec.base.errors import ShardError, UsageError
+from wdspec.base.progress import with_progress
+from wdspec.formats.samples import Unread
+from wdspec.jobs.engine import Engine
+from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob, measure_rate, read_earlier
+from wdspec.read.budget import Budget
+from wdspec.shards.count import count_shard
+from wdspec.shards.lock import check_harmless, place_of, still_measured
+from wdspec.shards.shards import list_shards
+from wdspec.spec.measurements import (
+    LEVELS,
+    MeasuredShard,
+    MeasuredSource,
+    Measurements,
+    Spread,
+    decoding_of,
+    reading_of_shards,
+)
+from wdspec.spec.spec import Source, Spec
+from wdspec.stores.outputs import save
+from wdspec.stores.store import ObjectStat
+
+SAVE_EVERY = 30.0
+"""Seconds between two savings of what was measured so far."""
+MOST_FIELDS = 50
+"""Fields of a shard that are told apart; where names hold numbers behind a dot there is no end of them."""
+
+
+@dataclass(frozen=True)
+class MeasureTask(ReadTask):
+    """A shard to measure."""
+
+    lengths: bool
+    """Whether to read and decode its samples too, as training does."""
+
+
+class Fault(NamedTuple):
+    """A shard that could not be measured."""
+
+    source: str
+    shard: str
+    why: str
+
+
+class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
+    """The shards of a spec that are to be measured, and what is known of all of them.
+
+    Args:
+        spec: the spec; all of its sources are measured, whatever their shares.
+        path: of the file; None writes none.
+        update: whether to ignore what was measured before.
+        lengths: whether samples are decoded too, for the lengths of values; else only those of sources for which that
+            was done before, and that are still decoded in the same way.
+
+    Raises:
+        UsageError: URLs that hold a secret, which the file would keep; the file is of another kind, or another split.
+        WdspecError: shards cannot be listed.
+    """
+
+    def __init__(
+        self, spec: Spec, path: str | None = None, *, update: bool = False, lengths: bool = False
+    ) -> None:
+        self._spec, self._path = spec, path
+        before, self._text = (None, b"") if path is None else _read_before(path, spec.split)
+        self._shards = list_shards(spec.of(spec.sources), counts_samples=False)
+        self._known: dict[str, dict[str, MeasuredShard]] = {}
+        self._decoding: dict[str, str] = {}
+        """How values are decoded, of the sources whose values are measured."""
+        self.gone: list[tuple[str, str]] = []
+        """(source, URL) of shards that were measured, and are not listed any more."""
+        self.faults: list[Fault] = []
+        for source in spec.sources:
+            self._recall(source, None if update else before, lengths)
+        self.unchanged = sum(map(len, self._known.values()))
+        """Shards that are as they were when they were measured."""
+        tasks = MeasureTask.of_spec(
+            spec,
+            self._shards,
+            self._shards.parts(spec),
+            lambda source, number, shard: {"lengths": source.name in self._decoding},
+        )
+        self.tasks: Sequence[MeasureTask] = [
+            task for task in tasks if task.shard.text not in self._known[task.source]
+        ]
+        """Shards that are new or have changed."""
+
+    def _recall(self, source: Source, before: Measurements | None, lengths: bool) -> None:
+        """Ask the store which shards of a source are as they were measured."""
+        shards = self._shards.lists[source.name]
+        check_harmless(source.name, shards.parts, "the file")
+        known = self._known[source.name] = {}
+        then = None if before is None else before.of(self._spec, source)
+        decoding = decoding_of(self._spec, source)
+        has_lengths = then is not None and then.decoding == decoding
+        if lengths or has_lengths:
+            self._decoding[source.name] = decoding
+        if before is None or then is None or (lengths and not has_lengths):
+            return
+        found = still_measured(before, self._spec, source, self._shards.storages[source.name], shards)
+        title = f"asking about {source.name}"
+        for shard, same in zip(shards, with_progress(found, title, total=len(shards)), strict=True):
+            if same is not None:
+                known[shard.text] = same if has_lengths else replace(same, lengths={})
+        texts = set(shards.texts())
+        were = before.shards.get(source.name, ())
+        self.gone.extend((source.name, text) for text in were if text not in texts)
+
+    def run(self, engine: Engine) -> None:
+        """Measure the tasks, and write the file from time to time and at the end. Closes the engine."""
+        self._samples = self._bytes = 0
+        self._saved = time.monotonic()
+        self.run_tasks(measure_shard, self.tasks, engine)
+        self.faults.sort()
+
+    def columns(self) -> Mapping[str, tuple[str, Any]]:
+        return {
+            "samples": ("{:,} samples", LiveCount(lambda: self._samples)),
+            "rate": ("{:,.1f} MB/s of files", measure_rate(lambda: self._bytes)),
+        }
+
+    def take(self, task: MeasureTask, outcome: MeasuredShard | ShardFailed) -> None:
+        if isinstance(outcome, ShardFailed):
+            self.faults.append(Fault(task.source, task.shard.text, " ".join(outcome.cause.split())))
+        else:
+            self._known[task.source][task.shard.text] = outcome
+            self._samples += outcome.samples
+            self._bytes += outcome.bytes
+        if time.monotonic() - self._saved > SAVE_EVERY:
+            self.keep()
+            self._saved = time.monotonic()
+
+    def keep(self) -> None:
+        text = self.measurements().text
+        if self._path is not None and text != self._text:
+            save(self._path, text)
+            self._text = text
+
+    def measurements(self) -> Measurements:
+        """What is known so far."""
+        shards = {
+            name: {text: known[text] for text in self._shards.lists[name].texts() if text in known}
+            for name, known in self._known.items()
+        }
+        sources = {source.name: self._total(source, shards[source.name]) for source in self._spec.sources}
+        return Measurements(sources, shards, self._spec.split, self._spec.environment)
+
+    def _total(self, source: Source, shards: Mapping[str, MeasuredShard]) -> MeasuredSource:
+        return MeasuredSource(
+            tuple(source.shards or ()),
+            place_of(source, self._shards.storages[source.name]),
+            reading_of_shards(self._spec, source),
+            len(set(self._shards.lists[source.name].texts())),
+            len(shards),
+            sum(shard.samples for shard in shards.values()),
+            sum(shard.bytes for shard in shards.values()),
+            _pool_fields(shard.fields for shard in shards.values()),
+            _pool_fields(shard.lengths for shard in shards.values()),
+            self._decoding.get(source.name, ""),
+        )
+
+
+def _read_before(path: str, split: str | None) -> tuple[Measurements | None, bytes]:
+    found, text = read_earlier(path, b'"stats":', "stats", Measurements.of_text)
+    if found is not None and found.split != split:
+        raise UsageError(
+            f"`{path}` is of the split `{found.split}`, and each split has a file of its own; write `stats:` within "
+            "each split, or give another name with -o"
+        )
+    return found, text
+
+
+def measure_shard(task: MeasureTask) -> MeasuredShard:
+    """Measure one shard. Puts no copy of it into a cache, since headers are a small part of the bytes."""
+    parts = task.parts
+    bare = replace(parts.open, storage=replace(parts.open.storage, cache=None))
+    stat = ObjectStat()
+    # Asked before reading: a change in between is found next time. An error is left to reading, where `errors` applies.
+    with suppress(ShardError):
+        stat = bare.storage.stat(task.shard)
+    sizes = _Sizes()
+    count = count_shard(bare, task.shard, Budget(parts.errors, task.source).without_log(), sizes.take)
+    lengths = _measure_lengths(task) if task.lengths else {}
+    return MeasuredShard(
+        count.samples,
+        sizes.total,
+        stat.size,
+        stat.validator,
+        sizes.columns.spreads,
+        lengths,
+        count.marks,
+        tuple(sorted(count.lost)),
+    )
+
+
+class _Columns:
+    """Numbers by field."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, array[int]] = {}
+
+    def add(self, name: str, number: int) -> None:
+        """Add a number; once there are `MOST_FIELDS` fields, further ones are left out."""
+        if name in self._found:
+            self._found[name].append(number)
+        elif len(self._found) < MOST_FIELDS:
+            self._found[name] = array("q", [number])
+
+    @property
+    def spreads(self) -> dict[str, Spread]:
+        """How large they are."""
+        return {name: spread_of(numbers) for name, numbers in sorted(self._found.items())}
+
+
+class _Sizes:
+    """The sizes of the files of a shard, by suffix."""
+
+    def __init__(self) -> None:
+        self.columns = _Columns()
+        self.total = 0
+
+    def take(self, sample: dict[str, Any]) -> None:
+        """Add those of one sample, which has a dot before each suffix."""
+        for name, value in sample.items():
+            if name[0] != ".":
+                continue
+            if type(value) is str:  # in a record
+                size = len(value.encode("utf-8", "surrogatepass"))
+            elif isinstance(value, (bytes, Unread)):
+                size = len(value)
+            else:
+                continue
+            self.total += size
+            self.columns.add(name[1:].lower(), size)
+
+
+def _measure_lengths(task: MeasureTask) -> dict[str, Spread]:
+    columns, budget = _Columns(), Budget(task.parts.errors, task.source).without_log()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about what the spec allows
+        for sample in task.samples(budget):
+            for name, value in sample.items():
+                if not name.startswith("__"):
+                    for part, length in lengths_of(name, value):
+                        columns.add(part, length)
+    return columns.spreads
+
+
+def lengths_of(name: str, value: Any) -> Iterator[tuple[str, int]]:
+    """The lengths of a value, each with its name: characters of a text, entries of a list, sides of an array.
+
+    The sides of arrays, tensors and images are `name[0]`, `name[1]`, …, height before width; each part of a tuple, such
+    as decoded sound, has its own. Bytes, numbers and maps have none, as the sizes of files are measured anyway.
+    """
+    if isinstance(value, (str, list)):
+        yield name, len(value)
+    elif hasattr(value, "shape") and hasattr(value, "dtype"):
+        yield from ((f"{name}[{axis}]", int(side)) for axis, side in enumerate(value.shape))
+    elif hasattr(value, "mode") and isinstance(getattr(value, "size", None), tuple):
+        yield from ((f"{name}[{axis}]", side) for axis, side in enumerate(value.size[::-1]))
+    elif isinstance(value, tuple):
+        for number, part in enumerate(value):
+            yield from lengths_of(f"{name}.{number}", part)
+
+
+def spread_of(sizes: Sequence[int]) -> Spread:
+    """The spread of some sizes; its quantiles are sizes that occur."""
+    values = np.asarray(sizes, np.int64)
+    quantiles = np.quantile(values, LEVELS, method="inverted_cdf")
+    return Spread(len(values), float(values.mean()), tuple(map(int, quantiles)))
+
+
+def _pool_fields(spreads: Iterable[Mapping[str, Spread]]) -> dict[str, Spread]:
+    found: dict[str, list[Spread]] = {}
+    for of_shard in spreads:
+        for name, spread in of_shard.items():
+            found.setdefault(name, []).append(spread)
+    return {name: pooled(spreads) for name, spreads in sorted(found.items())}
+
+
+def pooled(spreads: Sequence[Spread]) -> Spread:
+    """The spread of all sizes that several spreads describe.
+
+    Count, mean, least and greatest are exact. Each spread says which part of its sizes lies between two neighbouring
+    quantiles, and they are assumed to lie there evenly: so the part of all sizes below a quantile is off by less than
+    the largest such part, a quarter, and by nothing where all spreads are the same.
+    """
+    if len(spreads) == 1:
+        return spreads[0]
+    counts = np.array([each.count for each in spreads], np.float64)
+    bounds = np.array([each.quantiles for each in spreads], np.float64)
+    low, high = bounds[:, :-1].ravel(), bounds[:, 1:].ravel()
+    parts = (counts[:, None] * np.diff(LEVELS)).ravel()
+    total = int(counts.sum())
+    least, greatest = int(bounds.min()), int(bounds.max())
+
+    def quantile(level: float) -> int:
+        first, last = least, greatest
+        while first < last:  # the least size that this part of all sizes does not exceed
+            middle = (first + last) // 2
+            if _count_below(middle, low, high, parts) >= level * total - 1e-6:
+                last = middle
+            else:
+                first = middle + 1
+        return first
+
+    inner = tuple(map(quantile, LEVELS[1:-1]))
+    mean = float(sum(each.count * each.mean for each in spreads) / total)
+    return Spread(total, mean, (least, *inner, greatest))
+
+
+def _count_below(size: int, low: npt.NDArray[Any], high: npt.NDArray[Any], parts: npt.NDArray[Any]) -> float:
+    """How many sizes are at most `size`, if those of each part lie evenly between its bounds."""
+    width = np.maximum(high - low, 1.0)
+    return float((parts * np.clip((size - low + (high == low)) / width, 0.0, 1.0)).sum())
