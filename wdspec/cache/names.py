@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from wdspec.base.redaction import HIDDEN, redacted_urls
-from wdspec.urls.urls import ShardUrl, path_of_file_url, scheme_of
+from wdspec.urls.urls import ShardUrl, is_command, path_of_file_url, row_of, scheme_of
 
 OWN_FOLDER = ".wdspec"
 """The folder of a cache directory that holds wdspec's index of it."""
@@ -73,17 +73,17 @@ class CacheNames:
             variant: what else decides the bytes, such as an ETL; copies of the plain object are then not looked for.
         """
         key = rewritten
-        if scheme_of(rewritten) == "pipe" and scheme_of(url.text) != "pipe":
+        if is_command(rewritten) and not is_command(url.text):
             key = url.text if scheme_of(url.text) else os.path.join(url.base, url.text)
         filled = () if variant else tuple(self._filled(url.text))
         return Copies(self.directory, own_name(key, variant, self.folds_case), filled, key, url.text)
 
     def _filled(self, written: str) -> Iterable[str]:
-        scheme = scheme_of(written)
-        if scheme not in ("", "file", "pipe"):
+        row = row_of(written)
+        if not (row.is_command or "file" in row.schemes):
             path = written.partition("://")[2]
             parts = path.split("/")
-            known = len(path) <= _LONGEST_NAME and not (scheme in ("http", "https") and _QUERY.search(path))
+            known = len(path) <= _LONGEST_NAME and not (row.has_queries and _QUERY.search(path))
             if known and len(parts) > 1 and all(map(_is_plain, parts)) and parts[0] != OWN_FOLDER:
                 yield path
         name = file_name(written)
@@ -100,12 +100,13 @@ def own_name(url: str, variant: str = "", folds_case: bool = False) -> str:
     """
     scheme = scheme_of(url)
     shown = redacted_urls(url)
-    if scheme == "pipe":
-        return f"pipe/{_clean(shown[5:])[-60:].lstrip('.-_')}-{_digest(url, variant)}"
+    row = row_of(url)
+    if row.is_command:
+        return f"{scheme}/{_clean(shown[len(scheme) + 1 :])[-60:].lstrip('.-_')}-{_digest(url, variant)}"
     rest = path_of_file_url(url) if scheme == "file" else shown.partition("://")[2] if scheme else url
     hashed = bool(variant) or (scheme not in ("", "file") and shown != url)
     rest = rest.replace(f"{HIDDEN}@", "").replace(HIDDEN, "_")
-    if scheme in ("http", "https"):
+    if row.has_queries:
         bare = _QUERY.split(rest, maxsplit=1)[0]
         host, slash, path = bare.partition("/")
         bare = f"{host.rpartition('@')[2].lower()}{slash}{path}"
@@ -124,11 +125,11 @@ def own_name(url: str, variant: str = "", folds_case: bool = False) -> str:
 
 def file_name(written: str) -> str | None:
     """The name under which somebody may have put a shard flat into a directory; None where there is none."""
-    scheme = scheme_of(written)
-    if scheme == "pipe" or written == "-":
+    row = row_of(written)
+    if row.is_command or written == "-":
         return None
-    path = written.partition("://")[2] if scheme else written
-    if scheme in ("http", "https"):
+    path = written.partition("://")[2] if scheme_of(written) else written
+    if row.has_queries:
         path = _QUERY.split(path, maxsplit=1)[0]
     name = path.rpartition("/")[2]
     return name if _is_plain(name) and name not in (OWN_FOLDER, TAG) else None

@@ -13,7 +13,7 @@ from wdspec.cache.names import Copies
 from wdspec.storage.environment import Environment
 from wdspec.stores.ais_cluster import AisCluster
 from wdspec.urls.rewrite import Rule, rewrite
-from wdspec.urls.urls import AIS_PREFIX, ShardUrl, path_of_file_url, scheme_of, tidy_path
+from wdspec.urls.urls import AIS_PREFIX, ShardUrl, is_command, path_of_file_url, scheme_of, tidy_path
 
 
 class ResolutionStep(NamedTuple):
@@ -62,7 +62,7 @@ def locate(
     if not text or "\0" in text or (scheme == "file" and "%00" in text):
         seen = "a NUL character in a URL" if text else "an empty URL"
         raise UrlError(f"{seen}{f' after {rule}' if rule else ''}; no file has such a name", url=url.text)
-    if scheme == "pipe" and environment.secure:
+    if environment.secure and is_command(text):
         raise UrlError(
             f"`{text}` runs a program, and WDS_SECURE forbids `pipe:`; unset it if you trust "
             "the spec and the environment",

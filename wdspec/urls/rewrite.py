@@ -23,7 +23,7 @@ from math import factorial
 from typing import Any, NamedTuple
 
 from wdspec.base.errors import UrlError
-from wdspec.urls.urls import scheme_of
+from wdspec.urls.urls import is_command
 
 MOST_STEPS = 10**8
 """Steps of the engine for one match: about a second."""
@@ -325,7 +325,7 @@ class Rule:
         if match is None:
             return url
         result = match.expand(self.replacement) + url[match.end() :]
-        if scheme_of(result) == "pipe" and scheme_of(url) != "pipe":
+        if is_command(result) and not is_command(url):
             return "".join(self._command(match))
         return result
 

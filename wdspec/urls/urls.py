@@ -33,8 +33,10 @@ class StoreRow(NamedTuple):
     schemes: tuple[str, ...]
     store: str = FSSPEC
     """`module:class` of the `Store`."""
-    globs: bool = True
-    """Whether `*`, `?` and `[` make a glob; not where `?` begins a query or a shell expands them."""
+    has_queries: bool = False
+    """Whether `?` begins a query in its URLs."""
+    is_command: bool = False
+    """Whether its URLs are commands, which a shell runs: not names, and forbidden by WDS_SECURE."""
     uploads_whole: bool = False
     """Whether an object appears only when its upload is complete; elsewhere a temporary name is moved."""
     install: str | None = None
@@ -45,11 +47,16 @@ class StoreRow(NamedTuple):
     """The keys of `storage:` that it takes → the argument of its file system (`a.b`: the entry `b` of the map `a`), and
     its value where that is not what the key says."""
 
+    @property
+    def globs(self) -> bool:
+        """Whether `*`, `?` and `[` make a glob; not where `?` begins a query or a shell expands them."""
+        return not (self.has_queries or self.is_command)
+
 
 STORES = (
     StoreRow(("file", ""), "wdspec.stores.local:LocalStore"),
-    StoreRow(("http", "https"), "wdspec.stores.http:HttpStore", globs=False),
-    StoreRow(("pipe",), "wdspec.stores.pipe:PipeStore", globs=False),
+    StoreRow(("http", "https"), "wdspec.stores.http:HttpStore", has_queries=True),
+    StoreRow(("pipe",), "wdspec.stores.pipe:PipeStore", is_command=True),
     StoreRow(("-",), "wdspec.stores.standard_streams:StandardStreams"),
     StoreRow(("ais",), "wdspec.stores.ais:AisStore"),
     StoreRow(
@@ -121,6 +128,7 @@ AIS_PROVIDERS = {
 """Scheme → what AIStore calls the backend that keeps the bucket: what a cluster can serve."""
 
 ROWS = {scheme: row for row in STORES for scheme in row.schemes}
+_OTHER = StoreRow(())
 WELL_KNOWN = tuple(scheme for scheme in {**ROWS, **AIS_PROVIDERS} if scheme.isalnum())
 """Schemes that most shards have, for telling slips of the pen; there may be others."""
 
@@ -153,9 +161,20 @@ def local_path(location: str) -> str | None:
     return None if scheme else location
 
 
-def has_globs(scheme: str) -> bool:
-    """Whether `*`, `?` and `[` in a URL of this scheme make a glob."""
-    return scheme not in ROWS or ROWS[scheme].globs
+def row_of(url: str) -> StoreRow:
+    """What is known of the store of a URL or path."""
+    return ROWS.get(scheme_of(url), _OTHER)
+
+
+def is_command(url: str) -> bool:
+    """Whether a URL is a command, `pipe:…`."""
+    return row_of(url).is_command
+
+
+def names_command(text: str) -> bool:
+    """Whether a command may be in a text of one or more URLs, wherever it begins."""
+    lowered = text.lower()
+    return any(f"{scheme}:" in lowered for scheme, row in ROWS.items() if row.is_command)
 
 
 def is_relative(url: str) -> bool:
@@ -365,16 +384,16 @@ def parse_shards(texts: Sequence[str], base: str) -> list[Part]:
 def kind_of(text: str) -> Kind:
     """What an expanded string of a listed part is: an `@file`, a directory, a glob or a plain URL.
 
-    `http` and `pipe` are never globs: there `?` begins a query, and the shell expands its own.
+    URLs of web servers and commands are never globs: there `?` begins a query, and the shell expands its own.
     """
     if text.startswith("@"):
         return "list"
-    scheme = scheme_of(text)
-    if scheme == "pipe":
+    row = row_of(text)
+    if row.is_command:
         return "url"
     if text.endswith("/"):
         return "directory"
-    return "glob" if has_globs(scheme) and MAGIC.search(text) else "url"
+    return "glob" if row.globs and MAGIC.search(text) else "url"
 
 
 def magic_start(text: str) -> int:
@@ -413,11 +432,11 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
 def _may_need_listing(piece: str) -> bool:
     """Whether any string of the pattern may be more than a plain URL; errs on the side of looking."""
     literal = _ESCAPED.sub("x", piece)
-    scheme = scheme_of(literal)
-    if scheme == "pipe":
+    row = row_of(literal)
+    if row.is_command:
         return False
     if literal.endswith("/") or (literal.endswith("}") and _ENDS_IN_SLASH.search(literal)):
         return True
     if literal.startswith("@") or (literal.startswith("{") and "@" in literal):
         return True
-    return has_globs(scheme) and MAGIC.search(literal) is not None
+    return row.globs and MAGIC.search(literal) is not None
