@@ -2,8 +2,6 @@
 
 wdspec writes `<dir>/<scheme>/<host or bucket>/<path>`. What somebody else put there is found under two more names:
 `<dir>/<bucket>/<path>` and `<dir>/<file name>`.
-
-Who may read what is in a cache: its owner, or the group that the directory was opened to.
 """
 
 from __future__ import annotations
@@ -12,9 +10,8 @@ import contextlib
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from wdspec.base.redaction import HIDDEN, redacted_urls
@@ -90,6 +87,22 @@ class CacheNames:
         if name is not None and self.ambiguous is not None and name not in self.ambiguous:
             yield name
 
+    def survey(self, urls: Iterable[ShardUrl]) -> CacheNames:
+        """These names for the shards of a plan, with what is in the directory; creates nothing.
+
+        Files that somebody put into the directory under their bare names are used only if no two shards of the plan
+        have that name. Where there are such files, all the plan's URLs are gone through once, about a second for a
+        million; where there are none, as in directories that only wdspec fills, nothing is.
+        """
+        flat: set[str] = set()
+        with contextlib.suppress(OSError), os.scandir(self.directory) as listed:
+            flat = {each.name for each in listed if each.name != TAG and not each.is_dir()}
+        return replace(
+            self,
+            folds_case=_folds_case(self.directory),
+            ambiguous=shared_names(urls, flat) if flat else None,
+        )
+
 
 def own_name(url: str, variant: str = "", folds_case: bool = False) -> str:
     """The relative path under which wdspec keeps the copy of a URL; different for different URLs.
@@ -164,52 +177,10 @@ def _digest(url: str, variant: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-@dataclass(frozen=True)
-class Permissions:
-    """The modes of what wdspec makes in a cache directory.
-
-    Copies may be private data, so they are the owner's alone, whatever the umask; but a directory that its group may
-    write to is one that people share, and then so is everything in it.
-    """
-
-    folders: int = 0o700
-    files: int = 0o600
-
-    @classmethod
-    def of(cls, directory: str) -> Permissions:
-        """Those for a directory; it need not exist."""
-        with contextlib.suppress(OSError):
-            if os.stat(directory).st_mode & stat.S_IWGRP:
-                return cls(0o770, 0o660)
-        return cls()
-
-    def make_folders(self, path: str) -> None:
-        """Makes a directory and those above it that are missing. Raises OSError."""
-        missing = []
-        while path and not os.path.isdir(path):
-            missing.append(path)
-            path = os.path.dirname(path)
-        for each in reversed(missing):
-            try:
-                os.mkdir(each, self.folders)
-            except FileExistsError:
-                if not os.path.isdir(each):
-                    raise
-            else:
-                os.chmod(
-                    each, self.folders | (stat.S_ISGID & os.stat(each).st_mode)
-                )  # the umask took some away
-
-    def open(self, path: str, flags: int) -> int:
-        """Opens a file, perhaps a new one; gives its descriptor. Raises OSError."""
-        descriptor = os.open(path, flags | os.O_CLOEXEC, self.files)
-        if self.files & stat.S_IRGRP:
-            with contextlib.suppress(OSError):  # another one's, whose own modes are right
-                os.chmod(path, self.files)
-        return descriptor
-
-    def close_to_others(self, folder: str) -> None:
-        """Takes a folder of ours from everybody else: older versions of wdspec left it open."""
-        with contextlib.suppress(OSError):
-            if os.stat(folder).st_mode & 0o777 & ~self.folders:
-                os.chmod(folder, self.folders)
+def _folds_case(directory: str) -> bool:
+    while not os.path.exists(directory):
+        directory = os.path.dirname(directory)
+    other = directory.swapcase()
+    with contextlib.suppress(OSError):
+        return other != directory and os.path.samefile(directory, other)
+    return False

@@ -9,8 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from wdspec.base.errors import UsageError
-from wdspec.base.parent_watch import end_with_parent
-from wdspec.base.worker_counters import WorkerCounters
+from wdspec.base.workers import WorkerCounters, end_with_parent
 from wdspec.fluent.epoch_cuts import EpochCut, Repeated
 from wdspec.fluent.mixing import RoundRobinMix, WeightedMix
 from wdspec.fluent.replacements import METHODS

@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from typing import Any, Protocol, TypeVar
 
 from wdspec.base.errors import UsageError
-from wdspec.base.parent_watch import end_with_parent
+from wdspec.base.workers import end_with_parent
 
 W = TypeVar("W")
 R = TypeVar("R")

@@ -26,7 +26,7 @@ from wdspec.base.errors import ShardError, UrlError, WdspecError, warn_user
 from wdspec.base.redaction import redacted
 from wdspec.formats.suffixes import TAR_SUFFIXES
 from wdspec.spec.spec import Source
-from wdspec.storage.resolve import Resolution
+from wdspec.storage.environment import Resolution
 from wdspec.storage.storage import Storage
 from wdspec.stores.local import explained
 from wdspec.urls.braces import Braces

@@ -23,8 +23,8 @@ from wdspec.shards.listing import shards_of
 from wdspec.spec.load import split_names
 from wdspec.spec.measurements import MeasuredShard, Measurements
 from wdspec.spec.spec import Source, Spec
+from wdspec.storage.ahead import side_by_side
 from wdspec.storage.environment import Environment
-from wdspec.storage.prefetch import side_by_side
 from wdspec.storage.storage import Storage
 from wdspec.stores.store import ObjectStat
 from wdspec.urls.braces import Braces

@@ -57,7 +57,7 @@ STORES = (
     StoreRow(("file", ""), "wdspec.stores.local:LocalStore"),
     StoreRow(("http", "https"), "wdspec.stores.http:HttpStore", has_queries=True),
     StoreRow(("pipe",), "wdspec.stores.pipe:PipeStore", is_command=True),
-    StoreRow(("-",), "wdspec.stores.standard_streams:StandardStreams"),
+    StoreRow(("-",), "wdspec.stores.local:StandardStreams"),
     StoreRow(("ais",), "wdspec.stores.ais:AisStore"),
     StoreRow(
         ("s3", "s3a"),

@@ -27,7 +27,7 @@ from wdspec.cli.support.tables import Row, Table, counted, show
 
 if TYPE_CHECKING:
     from wdspec.cache.index import Content, Entry, Index
-    from wdspec.storage.prefetch import Prefetched
+    from wdspec.storage.ahead import Prefetched
 
 SUMMARY = "List, check, trim and fill directories with copies of remote shards."
 _PIECE = 1024 * 1024
@@ -142,7 +142,7 @@ def prune(where: str | None, size: int | None, older_than: float | None) -> None
 def prefetch(choice: SpecChoice, form: str, jobs: int) -> None:
     """Fetch all shards of a spec into its cache. Exits with 1 if one cannot be fetched."""
     from wdspec.shards.shards import ListedSpec
-    from wdspec.storage.prefetch import prefetch as fetch_all
+    from wdspec.storage.ahead import prefetch as fetch_all
 
     listed = ListedSpec.of(choice.load())
     if all(storage.cache is None for storage in listed.storages.values()):
@@ -222,9 +222,10 @@ def _listed(index: Index) -> list[tuple[Entry, Content]]:
 def _changes(where: str | None) -> dict[str, Callable[[Entry, Content], str | None]]:
     """By the path of a copy: says what has changed of its object, by what the store says of it."""
     from wdspec.base.errors import MissingShardError
+    from wdspec.cache.shard_cache import GONE, change_since
     from wdspec.shards.shards import ListedSpec
     from wdspec.spec.load import load
-    from wdspec.storage.storage import GONE, Storage, change_since
+    from wdspec.storage.storage import Storage
 
     if not where or not is_a_spec(where):
         raise click.UsageError("--store goes by the sources of a spec; name one")

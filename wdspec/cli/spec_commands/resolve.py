@@ -11,7 +11,7 @@ import click
 
 from wdspec.base.errors import WdspecError
 from wdspec.base.redaction import printable
-from wdspec.cache.copies import path_of_copy
+from wdspec.cache.shard_cache import path_of_copy
 from wdspec.cli.support.json_output import print_json
 from wdspec.cli.support.spec_options import (
     SpecChoice,
@@ -24,8 +24,7 @@ from wdspec.cli.support.spec_options import (
 )
 from wdspec.cli.support.tables import Part, Row, Table, counted, show
 from wdspec.shards.listing import list_shards, shards_of
-from wdspec.storage.environment import Environment
-from wdspec.storage.resolve import Resolution, ResolutionStep
+from wdspec.storage.environment import Environment, Resolution, ResolutionStep
 from wdspec.storage.storage import Storage, with_surveyed_caches
 from wdspec.urls.urls import UrlSequence
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, TypeVar
 
 from wdspec.base.errors import ShardError, UsageError
-from wdspec.cache.copies import path_of_copy
+from wdspec.cache.shard_cache import path_of_copy
 from wdspec.fields.samples import SampleFields
 from wdspec.fluent.error_handlers import ErrorHandler
 from wdspec.read.shard import Piece, ShardOpener
