@@ -6,8 +6,10 @@ That the names of the stub exist is checked by mypy too.
 from __future__ import annotations
 
 import ast
+import pickle
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -34,7 +36,18 @@ def test_the_stub_is_part_of_the_package() -> None:
 def test_each_name_is_where_the_table_says(name: str) -> None:
     found = getattr(wdspec, name)
     home = wdspec._HOMES.get(name)
-    assert home is None or found.__module__ == home
+    is_error = isinstance(found, type) and issubclass(found, wdspec.WdspecError)
+    assert home is None or found.__module__ == ("wdspec" if is_error else home)
+    assert home is None or getattr(sys.modules[home], name) is found
+
+
+def test_errors_are_shown_and_pickled_by_their_public_names() -> None:
+    error = wdspec.UsageError("a mistake", url="a.tar")
+    assert traceback.format_exception_only(error) == ["wdspec.UsageError: a mistake [url a.tar]\n"]
+    assert b"wdspec.base.errors" not in pickle.dumps(wdspec.UsageError)
+    code = "import pickle, sys; print(repr(pickle.load(sys.stdin.buffer)))"
+    done = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(error), capture_output=True)
+    assert done.stdout == b"UsageError('a mistake')\n"
 
 
 def test_importing_the_package_imports_nothing_else() -> None:

@@ -8,7 +8,6 @@ import pytest
 from shardmaking import write_source
 
 import wdspec
-from wdspec.base import worker_counters
 from wdspec.run import dataset as spec_dataset
 from wdspec.run.state_text import decode, encode
 
@@ -18,7 +17,7 @@ def worker(tmp_path, monkeypatch):
     """A dataset in this process, as worker 1 of 2 of a DataLoader sees it."""
     info = SimpleNamespace(id=1, num_workers=2)
     monkeypatch.setattr(spec_dataset, "get_worker_info", lambda: info)
-    monkeypatch.setattr(worker_counters, "get_worker_info", lambda: info)
+    monkeypatch.setattr("torch.utils.data.get_worker_info", lambda: info)
     spec = {
         "dataset": [{"name": name, "shards": write_source(tmp_path, name, 2, 20)} for name in "ab"],
         "defaults": {"shuffle": 20},

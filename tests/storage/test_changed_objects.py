@@ -12,12 +12,12 @@ from servers.aistore_double import AisDouble
 from servers.stores import put, use
 
 import wdspec
+from wdspec.cache import shard_cache as changed_objects
 from wdspec.cache.index import Content, Index, key_of
 from wdspec.cache.names import CacheNames
-from wdspec.cache.shard_cache import ShardCache
+from wdspec.cache.shard_cache import ShardCache, change_since
 from wdspec.spec.language.locations import Etl
-from wdspec.storage import storage as changed_objects
-from wdspec.storage.storage import Storage, change_since
+from wdspec.storage.storage import Storage
 from wdspec.stores.ais_cluster import AisCluster
 from wdspec.stores.read_ahead import background_fetcher
 from wdspec.stores.retry import RetryPolicy

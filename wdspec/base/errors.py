@@ -140,6 +140,13 @@ class MissingFieldError(FieldError, KeyError):
     code = "D201"
 
 
+for _public in (
+    *(WdspecError, SpecError, UsageError, UrlError),
+    *(ShardError, MissingShardError, StoreError, FieldError),
+):
+    _public.__module__ = "wdspec"  # tracebacks name what users catch; pickle finds it there too
+
+
 def tell_place(error: Exception, **place: Any) -> None:
     """Adds what is known of the place to what an error says; one of another library keeps its type.
 

@@ -88,3 +88,8 @@ class RawStream(io.RawIOBase):
 
     def readall(self) -> bytes:
         return b"".join(iter(lambda: self.read(_PIECE), b""))
+
+
+def expand_home(path: str, home: str) -> str:
+    """A path with the home directory in place of a `~` at its start."""
+    return home + path[1:] if path == "~" or path.startswith("~/") else path

@@ -2,8 +2,6 @@
 
 wdspec writes `<dir>/<scheme>/<host or bucket>/<path>`. What somebody else put there is found under two more names:
 `<dir>/<bucket>/<path>` and `<dir>/<file name>`.
-
-Who may read what is in a cache: its owner, or the group that the directory was opened to.
 """
 
 from __future__ import annotations
@@ -12,13 +10,12 @@ import contextlib
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from wdspec.base.redaction import HIDDEN, redacted_urls
-from wdspec.urls.urls import ShardUrl, path_of_file_url, scheme_of
+from wdspec.urls.urls import ShardUrl, is_command, path_of_file_url, row_of, scheme_of
 
 OWN_FOLDER = ".wdspec"
 """The folder of a cache directory that holds wdspec's index of it."""
@@ -73,22 +70,38 @@ class CacheNames:
             variant: what else decides the bytes, such as an ETL; copies of the plain object are then not looked for.
         """
         key = rewritten
-        if scheme_of(rewritten) == "pipe" and scheme_of(url.text) != "pipe":
+        if is_command(rewritten) and not is_command(url.text):
             key = url.text if scheme_of(url.text) else os.path.join(url.base, url.text)
         filled = () if variant else tuple(self._filled(url.text))
         return Copies(self.directory, own_name(key, variant, self.folds_case), filled, key, url.text)
 
     def _filled(self, written: str) -> Iterable[str]:
-        scheme = scheme_of(written)
-        if scheme not in ("", "file", "pipe"):
+        row = row_of(written)
+        if not (row.is_command or "file" in row.schemes):
             path = written.partition("://")[2]
             parts = path.split("/")
-            known = len(path) <= _LONGEST_NAME and not (scheme in ("http", "https") and _QUERY.search(path))
+            known = len(path) <= _LONGEST_NAME and not (row.has_queries and _QUERY.search(path))
             if known and len(parts) > 1 and all(map(_is_plain, parts)) and parts[0] != OWN_FOLDER:
                 yield path
         name = file_name(written)
         if name is not None and self.ambiguous is not None and name not in self.ambiguous:
             yield name
+
+    def survey(self, urls: Iterable[ShardUrl]) -> CacheNames:
+        """These names for the shards of a plan, with what is in the directory; creates nothing.
+
+        Files that somebody put into the directory under their bare names are used only if no two shards of the plan
+        have that name. Where there are such files, all the plan's URLs are gone through once, about a second for a
+        million; where there are none, as in directories that only wdspec fills, nothing is.
+        """
+        flat: set[str] = set()
+        with contextlib.suppress(OSError), os.scandir(self.directory) as listed:
+            flat = {each.name for each in listed if each.name != TAG and not each.is_dir()}
+        return replace(
+            self,
+            folds_case=_folds_case(self.directory),
+            ambiguous=shared_names(urls, flat) if flat else None,
+        )
 
 
 def own_name(url: str, variant: str = "", folds_case: bool = False) -> str:
@@ -100,12 +113,13 @@ def own_name(url: str, variant: str = "", folds_case: bool = False) -> str:
     """
     scheme = scheme_of(url)
     shown = redacted_urls(url)
-    if scheme == "pipe":
-        return f"pipe/{_clean(shown[5:])[-60:].lstrip('.-_')}-{_digest(url, variant)}"
+    row = row_of(url)
+    if row.is_command:
+        return f"{scheme}/{_clean(shown[len(scheme) + 1 :])[-60:].lstrip('.-_')}-{_digest(url, variant)}"
     rest = path_of_file_url(url) if scheme == "file" else shown.partition("://")[2] if scheme else url
     hashed = bool(variant) or (scheme not in ("", "file") and shown != url)
     rest = rest.replace(f"{HIDDEN}@", "").replace(HIDDEN, "_")
-    if scheme in ("http", "https"):
+    if row.has_queries:
         bare = _QUERY.split(rest, maxsplit=1)[0]
         host, slash, path = bare.partition("/")
         bare = f"{host.rpartition('@')[2].lower()}{slash}{path}"
@@ -124,11 +138,11 @@ def own_name(url: str, variant: str = "", folds_case: bool = False) -> str:
 
 def file_name(written: str) -> str | None:
     """The name under which somebody may have put a shard flat into a directory; None where there is none."""
-    scheme = scheme_of(written)
-    if scheme == "pipe" or written == "-":
+    row = row_of(written)
+    if row.is_command or written == "-":
         return None
-    path = written.partition("://")[2] if scheme else written
-    if scheme in ("http", "https"):
+    path = written.partition("://")[2] if scheme_of(written) else written
+    if row.has_queries:
         path = _QUERY.split(path, maxsplit=1)[0]
     name = path.rpartition("/")[2]
     return name if _is_plain(name) and name not in (OWN_FOLDER, TAG) else None
@@ -163,52 +177,10 @@ def _digest(url: str, variant: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-@dataclass(frozen=True)
-class Permissions:
-    """The modes of what wdspec makes in a cache directory.
-
-    Copies may be private data, so they are the owner's alone, whatever the umask; but a directory that its group may
-    write to is one that people share, and then so is everything in it.
-    """
-
-    folders: int = 0o700
-    files: int = 0o600
-
-    @classmethod
-    def of(cls, directory: str) -> Permissions:
-        """Those for a directory; it need not exist."""
-        with contextlib.suppress(OSError):
-            if os.stat(directory).st_mode & stat.S_IWGRP:
-                return cls(0o770, 0o660)
-        return cls()
-
-    def make_folders(self, path: str) -> None:
-        """Makes a directory and those above it that are missing. Raises OSError."""
-        missing = []
-        while path and not os.path.isdir(path):
-            missing.append(path)
-            path = os.path.dirname(path)
-        for each in reversed(missing):
-            try:
-                os.mkdir(each, self.folders)
-            except FileExistsError:
-                if not os.path.isdir(each):
-                    raise
-            else:
-                os.chmod(
-                    each, self.folders | (stat.S_ISGID & os.stat(each).st_mode)
-                )  # the umask took some away
-
-    def open(self, path: str, flags: int) -> int:
-        """Opens a file, perhaps a new one; gives its descriptor. Raises OSError."""
-        descriptor = os.open(path, flags | os.O_CLOEXEC, self.files)
-        if self.files & stat.S_IRGRP:
-            with contextlib.suppress(OSError):  # another one's, whose own modes are right
-                os.chmod(path, self.files)
-        return descriptor
-
-    def close_to_others(self, folder: str) -> None:
-        """Takes a folder of ours from everybody else: older versions of wdspec left it open."""
-        with contextlib.suppress(OSError):
-            if os.stat(folder).st_mode & 0o777 & ~self.folders:
-                os.chmod(folder, self.folders)
+def _folds_case(directory: str) -> bool:
+    while not os.path.exists(directory):
+        directory = os.path.dirname(directory)
+    other = directory.swapcase()
+    with contextlib.suppress(OSError):
+        return other != directory and os.path.samefile(directory, other)
+    return False

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from wdspec.base.errors import ShardError, WdspecError
 from wdspec.base.process import PerProcess
-from wdspec.cache.copies import CopyFile
+from wdspec.cache.shard_cache import CopyFile
 from wdspec.formats.compression import Compression
 from wdspec.formats.decompress import decompressed
 from wdspec.formats.samples import RawSamples

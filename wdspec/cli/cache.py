@@ -17,6 +17,7 @@ import click
 from wdspec.base.errors import MissingShardError, WdspecError
 from wdspec.base.progress import progress
 from wdspec.cache.index import Content, Entry, Index
+from wdspec.cache.shard_cache import GONE, change_since
 from wdspec.cli.report import Table, print_json, show
 from wdspec.cli.spec_options import SpecChoice, choosing, form_option, is_a_spec, read_as_specs_do, read_bytes
 from wdspec.cli.wording import counted
@@ -26,10 +27,10 @@ from wdspec.formats.tar.reader import count_samples
 from wdspec.shards.shards import list_shards
 from wdspec.spec.language.values import read_duration
 from wdspec.spec.load import load
+from wdspec.storage.ahead import Prefetched
+from wdspec.storage.ahead import prefetch as fetch_all
 from wdspec.storage.environment import Environment
-from wdspec.storage.prefetch import Prefetched
-from wdspec.storage.prefetch import prefetch as fetch_all
-from wdspec.storage.storage import GONE, CacheSettings, Storage, change_since
+from wdspec.storage.storage import CacheSettings, Storage
 
 _PIECE = 1024 * 1024
 _WHERE = click.argument("where", metavar="[DIR|SPEC]", required=False)

@@ -10,8 +10,8 @@ from multiprocessing import get_context
 from typing import Any, Protocol, TypeVar
 
 from wdspec.base.errors import UsageError
-from wdspec.base.parent_watch import end_with_parent
-from wdspec.storage.prefetch import SIDES
+from wdspec.base.workers import end_with_parent
+from wdspec.storage.ahead import SIDES
 
 W = TypeVar("W")
 R = TypeVar("R")

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 
 from wdspec.base.errors import ShardError, StoreError, WdspecError, tell_place
 from wdspec.base.process import PerProcess
-from wdspec.cache.copies import condemn
 from wdspec.cache.reading import CopySamples, hold_for_faithful, is_faithful
+from wdspec.cache.shard_cache import condemn
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.choice import raw_samples
 from wdspec.formats.compression import format_of

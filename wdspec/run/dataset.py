@@ -9,8 +9,7 @@ from typing import Any
 from torch.utils.data import IterableDataset, get_worker_info
 
 from wdspec.base.errors import UsageError
-from wdspec.base.parent_watch import end_with_parent
-from wdspec.base.worker_counters import WorkerCounters
+from wdspec.base.workers import WorkerCounters, end_with_parent
 from wdspec.run.foreign import DataLoaderOptions, DataLoaderWorker, SingleProcessIteration
 from wdspec.run.run import Run
 from wdspec.run.state import State

@@ -26,7 +26,7 @@ from types import FrameType
 from typing import Any
 
 from wdspec.base.errors import UsageError
-from wdspec.base.worker_counters import WorkerCounters
+from wdspec.base.workers import WorkerCounters
 from wdspec.planning.shares import shares_as_text
 from wdspec.run.position import Position, entries_of
 from wdspec.run.run import Run

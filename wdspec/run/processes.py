@@ -25,8 +25,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from wdspec.base.errors import WdspecError
-from wdspec.base.parent_watch import parent_watch
 from wdspec.base.process import MEMORY_UNIT, PerProcess
+from wdspec.base.workers import parent_watch
 from wdspec.planning.keys import key64
 from wdspec.planning.shares import ScheduleSegment
 from wdspec.run.run import Run

@@ -26,7 +26,7 @@ from wdspec.base.errors import ShardError, UrlError, WdspecError, warn_user
 from wdspec.base.redaction import redacted
 from wdspec.formats.compression import TAR_SUFFIXES
 from wdspec.spec.spec import Source
-from wdspec.storage.resolve import Resolution
+from wdspec.storage.environment import Resolution
 from wdspec.storage.storage import Storage
 from wdspec.stores.local import explained
 from wdspec.urls.braces import Braces
@@ -43,6 +43,7 @@ from wdspec.urls.urls import (
     parse_shards,
     path_of_file_url,
     quoted_for,
+    row_of,
     scheme_of,
     tidy_path,
 )
@@ -278,12 +279,12 @@ def _add_line(line: str, prefix: str, frozen: _Frozen, storage: Storage) -> None
 
 def _directory_of(url: str) -> str:
     """The part of a list's URL that its relative lines stand behind, with its `/`; "" for a name."""
-    scheme = scheme_of(url)
-    if scheme == "pipe":
+    row = row_of(url)
+    if row.is_command:
         return ""
-    if scheme == "file":
+    if scheme_of(url) == "file":
         url = path_of_file_url(url)
-    elif scheme in ("http", "https"):
+    elif row.has_queries:
         url = re.split(r"[?#]", url, maxsplit=1)[0]
     return url[: url.rfind("/") + 1]
 

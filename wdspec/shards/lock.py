@@ -21,7 +21,7 @@ from wdspec.base.redaction import redacted_urls
 from wdspec.spec.load import split_names
 from wdspec.spec.measurements import MeasuredShard, Measurements
 from wdspec.spec.spec import Source, Spec
-from wdspec.storage.prefetch import side_by_side
+from wdspec.storage.ahead import side_by_side
 from wdspec.storage.storage import Storage
 from wdspec.stores.store import ObjectStat
 from wdspec.urls.braces import Braces

@@ -1,13 +1,23 @@
-"""The shards that a reader is at, and those that come next, opened before these end."""
+"""The shards that a reader is at, and those that come next, opened before these end.
+
+Makes the copies of many shards before anybody reads them.
+
+Stores that are asked about many shards at once.
+"""
 
 from __future__ import annotations
 
 import io
+import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, BinaryIO, cast
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar, cast
 
-from wdspec.storage.resolve import Resolution
+from wdspec.base.errors import WdspecError
+from wdspec.cache.shard_cache import find_copy
+from wdspec.storage.environment import Resolution
 from wdspec.storage.storage import Storage
 from wdspec.stores.read_ahead import FetchesAhead, ReadAhead, background_fetcher, interruptible
 from wdspec.urls.urls import ShardUrl, local_path
@@ -67,7 +77,8 @@ class Ahead:
         new = [each for location, each in coming.items() if location not in self._announced]
         if new and 2 * len(new) >= min(horizon, len(coming)):
             self._announced = coming
-            background_fetcher().add(_Announcement(self._storage, new))
+            # Before anything that is read, which waits for its store as long.
+            background_fetcher().call(partial(self._storage.announce, new), buffered=-2)
 
     def close(self) -> None:
         """Gives up what was expected."""
@@ -76,25 +87,6 @@ class Ahead:
     def __del__(self) -> None:
         for expected in self._expected.values():
             expected.close()
-
-
-class _Announcement:
-    """Tells the stores once of shards that are going to be read."""
-
-    buffered = -2  # before anything that is read, which waits for its store as long
-
-    def __init__(self, storage: Storage, shards: Sequence[Resolution]) -> None:
-        self.lock = threading.Lock()
-        self._storage, self._shards = storage, shards
-        self.done = False
-
-    @property
-    def ready(self) -> bool:
-        return not self.done
-
-    def fetch_piece(self) -> None:
-        self.done = True
-        self._storage.announce(self._shards)
 
 
 class _Reading:
@@ -181,3 +173,69 @@ def _fetching(stream: BinaryIO) -> BinaryIO:
     if isinstance(stream, (io.FileIO, FetchesAhead)):
         return stream
     return cast(BinaryIO, ReadAhead(stream))
+
+
+_MOST = 4 * 1024 * 1024
+
+
+class Prefetched(NamedTuple):
+    """What became of one shard."""
+
+    url: str
+    outcome: Literal["fetched", "there", "not cached", "not kept", "failed"]
+    """`not cached`: a local file, or a source without a cache. `not kept`: there was no room for it."""
+    size: int = 0
+    """Bytes fetched."""
+    error: str | None = None
+
+
+def prefetch(
+    shards: Iterable[tuple[Storage, Resolution]], jobs: int, told: Callable[[Prefetched], None]
+) -> list[Prefetched]:
+    """Fetches the shards of which there is no copy, so many at a time.
+
+    Args:
+        told: called with each outcome, by whichever thread.
+    """
+
+    def fetch(shard: tuple[Storage, Resolution]) -> Prefetched:
+        storage, resolution = shard
+        try:
+            outcome = _fetch_copy(storage, resolution)
+        except (WdspecError, OSError) as error:
+            outcome = Prefetched(resolution.url.text, "failed", error=str(error))
+        told(outcome)
+        return outcome
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(fetch, shards))
+
+
+def _fetch_copy(storage: Storage, resolution: Resolution) -> Prefetched:
+    url, copies = resolution.url.text, resolution.copies
+    if copies is None or storage.cache is None:
+        return Prefetched(url, "not cached")
+    found = find_copy(copies)
+    if found is not None:
+        found.close()
+        return Prefetched(url, "there")
+    size = 0
+    with storage.open(resolution) as stream:
+        while piece := stream.read(_MOST):
+            size += len(piece)
+    return Prefetched(url, "fetched" if os.path.exists(copies.path) else "not kept", size)
+
+
+T = TypeVar("T")
+
+SIDES = 16
+"""Stores that are asked at once."""
+
+
+def side_by_side(ask: Callable[[ShardUrl], T], shards: Iterable[ShardUrl]) -> Iterator[T]:
+    """What a function says of each shard, in order; raises what it raises. Whoever closes this asks no more."""
+    with ThreadPoolExecutor(SIDES, "wdspec-stat") as pool:
+        try:
+            yield from pool.map(ask, shards)
+        finally:
+            pool.shutdown(cancel_futures=True)

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from wdspec.base.errors import UrlError, UsageError
-from wdspec.spec.language.locations import AIStore, Etl, read_endpoint, read_schemes
+from wdspec.base.files import expand_home
+from wdspec.spec.language.locations import Etl, read_endpoint, read_schemes
 from wdspec.spec.language.values import read_variable
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import AIS_PROVIDERS, scheme_of
@@ -178,11 +179,15 @@ class AisCluster:
                 certificate without its key.
         """
         said: dict[str, Any] = {}
+        is_off = False
         for holder in (spec, source):
             if holder is not None and "aistore" in holder.model_fields_set:
                 own = holder.aistore
-                said = {"off": True} if own is None else {**said, "off": False, **_given(own)}
-        if said.pop("off", False):
+                is_off = own is None
+                said = (
+                    {} if own is None else said | {name: getattr(own, name) for name in own.model_fields_set}
+                )
+        if is_off:
             return None
         endpoints = said.get("endpoint") or variables.endpoints
         schemes = said.get("use_for") or variables.schemes
@@ -190,21 +195,21 @@ class AisCluster:
             if said or schemes:
                 raise UsageError(_nowhere(variables, said))
             return None
-        crt, key = (_path(said.get(name), home) for name in ("client_crt", "client_key"))
-        crt, key = crt or variables.client_crt, key or variables.client_key
+        files = ("token_file", "client_ca", "client_crt", "client_key")
+        own_file, ca, own_crt, own_key = (expand_home(said.get(name) or "", home) for name in files)
+        crt, key = own_crt or variables.client_crt, own_key or variables.client_key
         if (crt is None) != (key is None):
             raise UsageError(
                 "AIStore's client certificate and its key go together: set `client_crt` and `client_key` of "
                 "`aistore:`, or AIS_CRT and AIS_CRT_KEY"
             )
-        own_file = _path(said.get("token_file"), home)
         return cls(
             endpoints=endpoints,
             schemes=frozenset({"ais", *schemes}),
             token=None if own_file else variables.token,
             token_file=own_file or variables.token_file or f"{home}/.config/ais/cli/auth.token",
             token_named=bool(own_file or variables.token_file),
-            client_ca=_path(said.get("client_ca"), home) or variables.client_ca,
+            client_ca=ca or variables.client_ca,
             client_crt=crt,
             client_key=key,
             skip_verify_crt=said.get("skip_verify_crt", variables.skip_verify_crt),
@@ -245,10 +250,6 @@ class AisCluster:
         return f"/v1/objects/{asked.bucket}/{asked.quoted_name}?{'&'.join(filter(None, query))}"
 
 
-def _given(aistore: AIStore) -> dict[str, Any]:
-    return {name: getattr(aistore, name) for name in aistore.model_fields_set}
-
-
 def _nowhere(variables: AisVariables, said: Mapping[str, Any]) -> str:
     where = "the address of the cluster, such as http://host:51080"
     if variables.schemes and not said:
@@ -260,12 +261,6 @@ def _nowhere(variables: AisVariables, said: Mapping[str, Any]) -> str:
         f"`aistore:` has no `endpoint`, and AIS_ENDPOINT is not set; set one of them to {where}, or switch it off: "
         "`aistore: false`"
     )
-
-
-def _path(value: str | None, home: str) -> str | None:
-    if value is not None and (value == "~" or value.startswith("~/")):
-        return home + value[1:]
-    return value
 
 
 def _first(*values: float | None) -> float:

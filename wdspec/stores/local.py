@@ -6,22 +6,27 @@ Globs and directories on the local disk.
 
 Not the library's ``glob``: that one passes over directories it may not read, and shards must never be missing
 in silence.
+
+`-`: a shard from standard input, once, in the process that was started with it; or to standard output.
 """
 
 from __future__ import annotations
 
 import difflib
 import fnmatch
+import multiprocessing
 import os
 import re
 import stat
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from wdspec.base.errors import MissingShardError, ShardError
+from wdspec.base.files import RawStream
 from wdspec.formats.compression import is_listed
-from wdspec.stores.outputs import LocalOutput
+from wdspec.stores.outputs import LocalOutput, Output, StreamOutput
 from wdspec.stores.store import ObjectStat, Store, StoreSettings
 from wdspec.urls.urls import MAGIC, ShardUrl, local_path, tidy_path
 
@@ -232,3 +237,55 @@ def _path(location: str) -> str:
     path = local_path(location)
     assert path is not None, "the table gives this store local locations only"
     return path
+
+
+_taken_by = 0
+
+
+class StandardStreams(Store):
+    """Standard input, forward only, and standard output."""
+
+    def open(self, location: str, settings: StoreSettings) -> BinaryIO:
+        """The bytes of standard input.
+
+        Raises:
+            ShardError: it was read before, is a terminal or closed, or this is a worker process.
+        """
+        global _taken_by
+        if multiprocessing.parent_process() is not None:
+            raise ShardError(
+                "standard input belongs to the process that was started with it, not to its workers; set "
+                "`loader: {workers: 0}` or num_workers=0",
+                location=location,
+            )
+        if _taken_by == os.getpid():
+            raise ShardError(
+                "standard input can be read only once, and was: give the number of samples with `samples:` where it "
+                "would be counted, and stop after one pass with `epoch: pass` or `limit:`; or save it to a file",
+                location=location,
+            )
+        if os.isatty(0):
+            raise ShardError(
+                "standard input is a terminal; write `… < shard.tar` or `… | wdspec …`", location=location
+            )
+        try:
+            os.fstat(0)
+        except OSError:
+            raise ShardError("standard input is closed", location=location) from None
+        _taken_by = os.getpid()
+        return cast(BinaryIO, _StandardInput())
+
+    def output(
+        self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
+    ) -> Output:
+        return StreamOutput(sys.stdout.buffer)
+
+    def describe(self, location: str, settings: StoreSettings) -> str:
+        return "standard input"
+
+
+class _StandardInput(RawStream):
+    """Never seeks, though a file may stand behind it: part of that may have been read by others."""
+
+    def read(self, size: int = -1) -> bytes:
+        return self.readall() if size < 0 else os.read(0, size)

@@ -15,7 +15,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, Protocol, runtime_checkable
 
@@ -80,6 +80,10 @@ class BackgroundFetcher:
             self._drop_done()
             self._changed.notify()
 
+    def call(self, function: Callable[[], object], buffered: int = 0) -> None:
+        """Has the thread call a function once, which raises nothing; `buffered` as for tasks."""
+        self.add(_Call(function, buffered))
+
     def rest(self) -> None:
         """Ends the thread if there is nothing to fetch; the next task starts another."""
         with self._changed:
@@ -122,6 +126,23 @@ class BackgroundFetcher:
             if task.ready and task.lock.acquire(blocking=False):
                 return task
         return None
+
+
+class _Call:
+    """A task that calls a function once."""
+
+    def __init__(self, function: Callable[[], object], buffered: int) -> None:
+        self.lock = threading.Lock()
+        self.buffered, self.done = buffered, False
+        self._function = function
+
+    @property
+    def ready(self) -> bool:
+        return not self.done
+
+    def fetch_piece(self) -> None:
+        self.done = True
+        self._function()
 
 
 _of_process = PerProcess(BackgroundFetcher)

@@ -31,10 +31,10 @@ class StoreRow(NamedTuple):
     schemes: tuple[str, ...]
     store: str = FSSPEC
     """`module:class` of the `Store`."""
-    globs: bool = True
-    """Whether `*`, `?` and `[` make a glob; not if `?` starts a query or a shell expands them."""
+    has_queries: bool = False
+    """Whether `?` begins a query in its URLs."""
     is_command: bool = False
-    """Whether its URLs are commands that a shell runs."""
+    """Whether its URLs are commands, which a shell runs: not names, and forbidden by WDS_SECURE."""
     uploads_whole: bool = False
     """Whether an object appears only when its upload is complete; otherwise a temporary file is renamed."""
     install: str | None = None
@@ -45,12 +45,17 @@ class StoreRow(NamedTuple):
     """The keys of `storage:` that it accepts: for each the argument of its file system (`a.b` is the entry `b` of the
     map `a`), and the value of the argument if it is not that of the key."""
 
+    @property
+    def globs(self) -> bool:
+        """Whether `*`, `?` and `[` make a glob; not where `?` begins a query or a shell expands them."""
+        return not (self.has_queries or self.is_command)
+
 
 STORES = (
     StoreRow(("file", ""), "wdspec.stores.local:LocalStore"),
-    StoreRow(("http", "https"), "wdspec.stores.http:HttpStore", globs=False),
-    StoreRow(("pipe",), "wdspec.stores.pipe:PipeStore", globs=False, is_command=True),
-    StoreRow(("-",), "wdspec.stores.standard_streams:StandardStreams"),
+    StoreRow(("http", "https"), "wdspec.stores.http:HttpStore", has_queries=True),
+    StoreRow(("pipe",), "wdspec.stores.pipe:PipeStore", is_command=True),
+    StoreRow(("-",), "wdspec.stores.local:StandardStreams"),
     StoreRow(("ais",), "wdspec.stores.ais:AisStore"),
     StoreRow(
         ("s3", "s3a"),

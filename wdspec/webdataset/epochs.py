@@ -9,7 +9,7 @@ from itertools import count, islice
 from typing import Any
 
 from wdspec.base.errors import ShardError, UsageError
-from wdspec.base.worker_counters import WorkerCounters
+from wdspec.base.workers import WorkerCounters
 from wdspec.webdataset.splitting import worker_place
 from wdspec.webdataset.stage import start_pass
 

@@ -9,9 +9,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from wdspec.base.errors import UsageError
-from wdspec.base.parent_watch import end_with_parent
 from wdspec.base.replacements import METHODS
-from wdspec.base.worker_counters import WorkerCounters
+from wdspec.base.workers import WorkerCounters, end_with_parent
 from wdspec.webdataset import batching, decoding, filters, mapping, shuffling
 from wdspec.webdataset.epochs import EpochCut, Repeated
 from wdspec.webdataset.stage import (

@@ -15,7 +15,7 @@ from itertools import chain, pairwise
 from typing import Any, BinaryIO, TypeVar
 
 from wdspec.base.errors import ShardError, UsageError
-from wdspec.cache.copies import path_of_copy
+from wdspec.cache.shard_cache import path_of_copy
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.decompress import decompressed
 from wdspec.formats.records import NOTHING, Record, RecordSamples, RecordSplitter, splitter_of

@@ -7,15 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 import wdspec
-from wdspec.base import worker_counters
-from wdspec.base.worker_counters import MOST_WORKERS, WorkerCounters
+from wdspec.base.workers import MOST_WORKERS, WorkerCounters
 
 
 @pytest.fixture
 def as_worker(monkeypatch):
     def become(number):
         info = None if number is None else SimpleNamespace(id=number, num_workers=number + 1)
-        monkeypatch.setattr(worker_counters, "get_worker_info", lambda: info)
+        monkeypatch.setattr("torch.utils.data.get_worker_info", lambda: info)
 
     return become
 
