@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from wdspec.cli.resolve import resolve
-from wdspec.stores import users as registry
+from wdspec.stores import table as registry
 
 SPEC = """\
 vars: {bucket: gs://pages}

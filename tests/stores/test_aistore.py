@@ -124,7 +124,7 @@ def test_the_checksum_holds_over_a_cut(double, after):
 
 
 def test_a_checksum_that_cannot_be_computed_is_told_once(double, caplog, monkeypatch):
-    monkeypatch.setattr("wdspec.stores.ais_transfer._told", set())
+    monkeypatch.setattr("wdspec.stores.ais._told", set())
     double.checksum, double.digest = "crc32c", lambda data: "0123"
     assert read(double) == read(double) == DATA
     assert [record.message for record in caplog.records if "crc32c" in record.message] == [
@@ -135,7 +135,7 @@ def test_a_checksum_that_cannot_be_computed_is_told_once(double, caplog, monkeyp
 
 def test_the_usual_checksum_needs_a_package_and_says_which(double, caplog, monkeypatch):
     monkeypatch.setitem(sys.modules, "xxhash", None)
-    monkeypatch.setattr("wdspec.stores.ais_transfer._told", set())
+    monkeypatch.setattr("wdspec.stores.ais._told", set())
     double.digest = lambda data: "0123"
     assert read(double) == read(double, verifies=False) == DATA
     assert caplog.text.count("pip install 'wdspec[aistore]'") == 1

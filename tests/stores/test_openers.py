@@ -14,8 +14,8 @@ import wdspec
 from wdspec.base.errors import MissingShardError, ShardError, UsageError
 from wdspec.shards.listing import list_shards
 from wdspec.storage.storage import Storage
-from wdspec.stores import users as registry
-from wdspec.stores.users import user_stores
+from wdspec.stores import table as registry
+from wdspec.stores.table import user_stores
 
 PACKAGE = """\
 import io
@@ -256,7 +256,7 @@ def test_validating_imports_nothing_of_a_package(package, tmp_path):
         "import sys; from wdspec.cli.main import main\n"
         "try: main(['validate', 'spec.yaml'])\n"
         "except SystemExit as end: assert not end.code, end.code\n"
-        "assert 'vaultkit' not in sys.modules and 'wdspec.stores.users' not in sys.modules\n"
+        "assert 'vaultkit' not in sys.modules and 'wdspec.stores.table' not in sys.modules\n"
     )
     subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n" + program],

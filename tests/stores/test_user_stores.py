@@ -14,7 +14,7 @@ from wdspec.base.errors import FieldError, MissingShardError, ShardError, UsageE
 from wdspec.shards.listing import list_shards
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-from wdspec.stores import users as user_stores
+from wdspec.stores import table as user_stores
 
 OBJECTS = {}
 """URL -> bytes."""

@@ -23,7 +23,7 @@ from wdspec.cli.shard_files import ShardFiles
 from wdspec.spec.load import load
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-from wdspec.stores import users as registry
+from wdspec.stores import table as registry
 from wdspec.stores import watchdog
 from wdspec.stores.watchdog import open_watched
 from wdspec.webdataset.tariterators import ShardReader, jsonl_to_samples

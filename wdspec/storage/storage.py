@@ -29,8 +29,7 @@ from wdspec.stores.outputs import Output
 from wdspec.stores.retry import RetryPolicy
 from wdspec.stores.settings import ObjectLogin, uses_login
 from wdspec.stores.store import ObjectStat, Store, StoreSettings, unlistable
-from wdspec.stores.table import store_of
-from wdspec.stores.users import user_stores
+from wdspec.stores.table import store_of, user_stores
 from wdspec.stores.watchdog import NO_PROGRESS, open_watched
 from wdspec.urls.rewrite import Rule
 from wdspec.urls.urls import AIS_PREFIX, ShardUrl

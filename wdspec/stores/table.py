@@ -1,16 +1,386 @@
-"""Which store a location belongs to: users' own, then the table of schemes, then whatever else fsspec knows."""
+"""Users' own stores by URL scheme, from a decorator or from an installed package.
+
+A package offers one as an entry point, a function that opens or a class with more of the verbs::
+
+    [project.entry-points."wdspec.stores"]
+    vault = "mypackage.vault:VaultStore"
+
+and a program registers one with :func:`opener` or :func:`store`.
+
+Stores that installed packages offer as entry points, imported when first used.
+
+Files that users' stores open, every answer of which is looked at.
+
+Which store a location belongs to: users' own, then the table of schemes, then whatever else fsspec knows.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import io
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pkgutil import resolve_name
+from typing import Any, BinaryIO, TypeVar, cast
 
-from wdspec.base.errors import ShardError
-from wdspec.stores.store import Store
-from wdspec.stores.users import package_offers
+from wdspec.base.errors import MissingShardError, ShardError, UsageError, WdspecError
+from wdspec.base.files import RawStream
+from wdspec.base.process import KeyedValues, PerProcess
+from wdspec.base.redaction import harmless
+from wdspec.base.user_code import import_function
+from wdspec.stores.outputs import OpenedOutput, Output, is_output
+from wdspec.stores.store import KeyStore, ObjectStat, Store, StoreSettings, unlistable
 from wdspec.urls.urls import FSSPEC, ROWS, store_key
+
+GROUPS = ("wdspec.stores", "wdspec.openers")
+"""Groups of entry points; the second is the older name."""
+
+
+@lru_cache(maxsize=1)
+def package_offers() -> Mapping[str, tuple[tuple[str, str], ...]]:
+    """What installed packages offer: scheme -> (package, `module:function`) pairs."""
+    from importlib.metadata import entry_points
+
+    found: dict[str, tuple[tuple[str, str], ...]] = {}
+    entries = [entry for group in GROUPS for entry in entry_points(group=group)]
+    for entry in sorted(entries, key=lambda entry: (entry.name, entry.value)):
+        known = found.get(entry.name.lower(), ())
+        if all(value != entry.value for _, value in known):
+            package = entry.dist.name if entry.dist else "a package"
+            found[entry.name.lower()] = (*known, (package, entry.value))
+    return found
+
+
+@dataclass(frozen=True)
+class Offered:
+    """What packages offer for a scheme, imported when first used."""
+
+    scheme: str
+    offers: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        return " and ".join(f"`{value}` of {package}" for package, value in self.offers)
+
+    def load(self, url: str) -> Any:
+        """The function or store: the same one for a process, as a store may keep connections."""
+        return _loaded.value.get(self, lambda: self._import(url))
+
+    def _import(self, url: str) -> Any:
+        if len(self.offers) > 1:
+            raise ShardError(
+                f"several packages open {self.scheme}://: {self}; uninstall all but one, or choose with "
+                f'`@wdspec.opener("{self.scheme}")`',
+                location=url,
+            )
+        try:
+            found = import_function(self.offers[0][1].partition("[")[0].replace(" ", ""), "opener")
+            return found() if isinstance(found, type) else found
+        except Exception as error:  # whatever the package's code raises
+            cause = error.__cause__ or error
+            raise ShardError(
+                f"the opener {self} cannot be imported: {type(cause).__name__}: {cause}; mend or uninstall that "
+                "package",
+                location=url,
+            ) from harmless(cause)
+
+
+_loaded: PerProcess[KeyedValues[Offered, Any]] = PerProcess(KeyedValues)
+
+
+def checked_file(file: Any, store: str, url: str) -> BinaryIO:
+    """What a user's store opened, if it is a binary file.
+
+    Args:
+        store: what messages call the store.
+
+    Raises:
+        ShardError: it is none.
+    """
+    if not isinstance(file, io.TextIOBase) and callable(getattr(file, "read", None)):
+        return cast(BinaryIO, _CheckedFile(file, store, url))
+    seen = "a text file" if isinstance(file, io.TextIOBase) else f"{type(file).__name__!r}, without `read`"
+    raise ShardError(
+        f"the opener {store} returned {seen}; return a file opened for reading bytes, such as "
+        '`open(path, "rb")` or `io.BytesIO(data)`',
+        location=url,
+    )
+
+
+class _CheckedFile(RawStream):
+    def __init__(self, file: Any, store: str, url: str) -> None:
+        self._file, self._store, self._url = file, store, url
+
+    def seekable(self) -> bool:
+        return bool(self._answer(getattr(self._file, "seekable", bool)))
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._answer(self._file.seek, offset, whence)
+        return self.tell()
+
+    def tell(self) -> int:
+        return int(self._answer(self._file.tell))
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._answer(self._file.read, size)
+        if type(data) is bytes:
+            return data
+        if isinstance(data, (bytes, bytearray, memoryview)):
+            return bytes(data)
+        raise ShardError(
+            f"the file of the opener {self._store} gave {type(data).__name__!r} where bytes were wanted; open "
+            "it in binary mode, and let `read` wait for data",
+            location=self._url,
+        )
+
+    def _answer(self, verb: Callable[..., Any], *arguments: int) -> Any:
+        try:
+            return verb(*arguments)
+        except Exception as error:  # whatever the user's code raises
+            raise explained(error, self._store, self._url) from harmless(error)
+
+    def close(self) -> None:
+        if not self.closed:
+            getattr(self._file, "close", bool)()
+        super().close()
+
+
+def explained(error: Exception, store: str, url: str) -> ShardError:
+    """Our error for what a user's code raised."""
+    if isinstance(error, ShardError):
+        error.at(location=url)
+        return error
+    kind = MissingShardError if isinstance(error, FileNotFoundError) else ShardError
+    return kind(f"the opener {store} failed: {type(error).__name__}: {error}", location=url)
+
+
+Opener = Callable[[str], BinaryIO]
+"""Takes a URL, returns a binary file at its start."""
+
+_F = TypeVar("_F", bound=Opener)
+_C = TypeVar("_C", bound=type)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+_registered: dict[str, UserStore] = {}
+
+
+def opener(scheme: str) -> Callable[[_F], _F]:
+    """Makes a function the opener of all URLs of a scheme, in place of a built-in one, if there is one.
+
+    The function takes the URL (after rewriting) and returns a binary file: `read(n)` gives at most n bytes, and
+    b"" only at the true end; `seek` and `tell`, if `seekable()` says so, let readers skip what they do not want.
+    It runs in the worker processes; with `spawn` it must be a function at the top of a module. What it raises is
+    shown with the URL; FileNotFoundError says that there is no such shard. What is written to such URLs goes where it
+    would without it; `store` makes one that can also list and write.
+
+    Register before the spec is compiled: workers get the openers that are known then.
+
+    Args:
+        scheme: as in `vault` for `vault://…`; `pipe`, `http`, `s3` and the like may be replaced, `file` not.
+
+    Raises:
+        UsageError: not a scheme, or not a function.
+
+    Example:
+        >>> import io, wdspec
+        >>> @wdspec.opener("empty")
+        ... def open_empty(url):
+        ...     return io.BytesIO(bytes(1024))
+    """
+    _check_scheme(scheme)
+
+    def register(function: _F) -> _F:
+        if not callable(function):
+            raise UsageError(f"the opener of `{scheme}` is {function!r}, not a function that takes a URL")
+        _registered[scheme.lower()] = UserStore(scheme.lower(), function)
+        return function
+
+    return register
+
+
+def store(scheme: str) -> Callable[[_C], _C]:
+    """Makes a class the store of all URLs of a scheme; an instance is made at once, without arguments.
+
+    Its methods, of which only the first must be there:
+
+    - ``open(url)``: a binary file, as `opener` has it.
+    - ``list(root)``: the names of all objects below a URL that ends in `/`, in any depth and order, without it.
+      Then directories, `*` and `**` work.
+    - ``output(url, overwrite)``: what is written to: an object with ``write``, ``commit`` and ``abort``; or a binary
+      file, which is closed when it is whole, and when it is not told to ``abort()`` (or ``discard()``), if it can. A
+      plain file cannot be taken back: what was begun stays under its name. Raises FileExistsError for a name that is
+      taken and not to be overwritten.
+    - ``exists(url)``, ``delete(url)``: whether something was written, and how it is taken back. Without the first,
+      `list` says; without the second, what a command that failed has written stays there.
+    - ``stat(url)``: its size in bytes, and a text that changes whenever its bytes do (an ETag, a time); None for what
+      is not known.
+    - ``describe(url)``: what `wdspec resolve` says of it.
+
+    It goes to worker processes, so it must pickle and hold no connections; make those on first use.
+
+    Raises:
+        UsageError: not a scheme, or a class without `open`, or one that cannot be made without arguments.
+
+    Example:
+        >>> import io, wdspec
+        >>> @wdspec.store("attic")
+        ... class Attic:
+        ...     def open(self, url):
+        ...         return io.BytesIO(bytes(1024))
+        ...     def list(self, root):
+        ...         return ["a.tar", "b.tar"]
+    """
+    _check_scheme(scheme)
+
+    def register(kind: _C) -> _C:
+        if not callable(getattr(kind, "open", None)):
+            raise UsageError(f"the store of `{scheme}` is {kind!r}, which has no method `open`")
+        try:
+            made = kind()
+        except Exception as error:  # whatever the user's code raises
+            raise UsageError(
+                f"the store of `{scheme}`, {kind.__qualname__}, cannot be made without arguments: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        _registered[scheme.lower()] = UserStore(scheme.lower(), made)
+        return kind
+
+    return register
+
+
+def user_stores(secure: bool) -> Mapping[str, Store]:
+    """The stores that users have added, by scheme: those of packages, then those of the program.
+
+    Imports none of the packages: each is imported where it is first used.
+
+    Args:
+        secure: whether those of packages are forbidden (``WDS_SECURE``).
+    """
+    offers = {} if secure else package_offers()
+    return {
+        **{scheme: UserStore(scheme, Offered(scheme, offers[scheme])) for scheme in offers},
+        **_registered,
+    }
+
+
+@dataclass(frozen=True)
+class UserStore(KeyStore):
+    """A function or an object of a user's, whose every answer is checked."""
+
+    scheme: str
+    given: Any
+    """A function that opens, an object with some of the verbs, or what packages offer."""
+
+    def __str__(self) -> str:
+        if isinstance(self.given, Offered):
+            return str(self.given)
+        own = self.given if hasattr(self.given, "__qualname__") else type(self.given)
+        return f"`{getattr(own, '__module__', '?')}:{own.__qualname__}`"
+
+    def open(self, location: str, settings: StoreSettings) -> BinaryIO:
+        own = self._own(location)
+        file = self._answer(location, getattr(own, "open", own), location)
+        return checked_file(file, str(self), location)
+
+    def keys(self, root: str, start: str, settings: StoreSettings, depth: int | None) -> Iterable[str]:
+        if self._verb("list", root) is None:
+            raise unlistable(root, self.describe(root, settings))
+        return [name for name in self._names(root) if name.startswith(start)]
+
+    def _names(self, root: str) -> list[str]:
+        names: list[str] = self._answer(root, lambda: list(self._own(root).list(root)))
+        for name in names:
+            if not isinstance(name, str) or not name or name.startswith("/"):
+                raise ShardError(
+                    f"`list` of the store {self} gave {name!r}; it gives the names of objects below the root, without "
+                    "it",
+                    location=root,
+                )
+        return names
+
+    def output(
+        self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
+    ) -> Output:
+        try:
+            output = self._own(location).output(location, overwrite)
+        except FileExistsError:
+            raise UsageError(
+                "an object of this name exists; choose another name, or allow overwriting it",
+                location=location,
+            ) from None
+        except (WdspecError, OSError):
+            raise
+        except Exception as error:  # whatever the user's code raises
+            raise explained(error, str(self), location) from harmless(error)
+        if not callable(getattr(output, "write", None)) or isinstance(output, io.TextIOBase):
+            raise UsageError(
+                f"`output` of the store {self} returned {type(output).__name__!r}; return a file opened for writing "
+                "bytes, or an object with `write`, `commit` and `abort`"
+            )
+        return output if is_output(output) else OpenedOutput(output)
+
+    def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
+        verb = self._verb("stat", location)
+        if verb is None:
+            return ObjectStat()
+        said = self._answer(location, verb, location)
+        match said:
+            case (int() | None as size, str() | None as validator) if not isinstance(size, bool):
+                return ObjectStat(size, validator)
+        raise ShardError(
+            f"`stat` of the store {self} gave {said!r}; it gives a pair: the size in bytes and a text that changes "
+            "with the object, each of which may be None",
+            location=location,
+        )
+
+    def exists(self, location: str, settings: StoreSettings) -> bool:
+        if (exists := self._verb("exists", location)) is not None:
+            return bool(self._answer(location, exists, location))
+        if self._verb("list", location) is None:
+            return False
+        folder, slash, name = location.rpartition("/")
+        try:
+            return name in self._names(folder + slash)
+        except MissingShardError:
+            return False
+
+    def delete(self, location: str, settings: StoreSettings) -> None:
+        delete = self._verb("delete", location)
+        if delete is None:
+            raise UsageError(f"the store {self} has no `delete`", location=location)
+        self._answer(location, delete, location)
+
+    @property
+    def writes(self) -> bool:
+        return self._verb("output", self.scheme) is not None
+
+    def describe(self, location: str, settings: StoreSettings) -> str:
+        if isinstance(self.given, Offered) or not callable(getattr(self.given, "describe", None)):
+            return f"the opener {self}"
+        return str(self._answer(location, self.given.describe, location))
+
+    def _verb(self, name: str, location: str) -> Callable[..., Any] | None:
+        """A method of the user's, if there is one."""
+        verb = getattr(self._own(location), name, None)
+        return verb if callable(verb) else None
+
+    def _answer(self, location: str, verb: Callable[..., Any], *arguments: Any) -> Any:
+        """What a method of the user's gives. Raises ShardError for whatever it raises."""
+        try:
+            return verb(*arguments)
+        except Exception as error:
+            raise explained(error, str(self), location) from harmless(error)
+
+    def _own(self, url: str) -> Any:
+        return self.given.load(url) if isinstance(self.given, Offered) else self.given
+
+
+def _check_scheme(scheme: str) -> None:
+    if not isinstance(scheme, str) or not _SCHEME.fullmatch(scheme) or scheme.lower() == "file":
+        raise UsageError(
+            f"{scheme!r} is no scheme that an opener can be for; write letters and digits, as `vault` for "
+            "`vault://…`; local files are always opened by wdspec itself"
+        )
 
 
 def store_of(location: str, users: Mapping[str, Store], *, to_write: bool = False) -> Store:
@@ -29,7 +399,7 @@ def store_of(location: str, users: Mapping[str, Store], *, to_write: bool = Fals
         return own
     row = ROWS.get(scheme)
     if row is not None and row.store != FSSPEC:
-        return _made(row.store)
+        return _make_store(row.store)
     if own is None and scheme in package_offers() and not to_write:
         offers = " and ".join(f"`{value}` of {package}" for package, value in package_offers()[scheme])
         raise ShardError(
@@ -40,7 +410,7 @@ def store_of(location: str, users: Mapping[str, Store], *, to_write: bool = Fals
     from wdspec.stores.filesystems import known_schemes
 
     if scheme in known_schemes():
-        return _made(FSSPEC)
+        return _make_store(FSSPEC)
     if own is not None:
         raise ShardError(
             f"the opener {own} only opens, and nothing else writes to {scheme}://; give a store with a method `output` "
@@ -58,6 +428,6 @@ def store_of(location: str, users: Mapping[str, Store], *, to_write: bool = Fals
 
 
 @lru_cache
-def _made(name: str) -> Store:
+def _make_store(name: str) -> Store:
     store: Store = resolve_name(name)()
     return store
