@@ -38,11 +38,11 @@ from wdspec.stores.http_answers import retry_after
 from wdspec.stores.http_requests import (
     CONNECTIONS,
     HEADERS,
+    RedirectError,
     drain,
+    follow_redirects,
     get,
-    is_safe_redirect,
     one_line,
-    redirect_of,
 )
 from wdspec.stores.retry import PASSING, TransientError
 
@@ -226,23 +226,13 @@ class AisClient:
     def _reply(self, request: _Request) -> Reply:
         response, url = self._from_gateway(request)
         try:
-            for hops in range(MAX_HOPS + 1):
-                try:
-                    there = redirect_of(response, url)
-                except ValueError as error:
-                    raise StoreError(f"AIStore at {_shown(url)} answers by {error}") from None
-                if there is None:
-                    return Reply(response, urlsplit(url).netloc, hops, self._token)
-                if hops < MAX_HOPS:
-                    _check_redirect(url, there)
-                    url = there
-                    drain(response)
-                    response = self._from_target(url, request)
-        except BaseException:
-            response.close()
-            raise
-        response.close()
-        raise StoreError(f"more than {MAX_HOPS} redirects in AIStore, the last one to {_shown(url)}")
+            response, url, hops = follow_redirects(
+                response, url, lambda target: self._from_target(target, request), MAX_HOPS
+            )
+        except RedirectError as error:
+            remedy = ": anyone could read along; let its targets use https too" if error.is_unsafe else ""
+            raise StoreError(f"AIStore at {_shown(error.url)} answers with {error}{remedy}") from None
+        return Reply(response, urlsplit(url).netloc, hops, self._token)
 
     def _renew_token(self) -> bool:
         """Reads the token's file again; whether there is another one now."""
@@ -300,14 +290,6 @@ class AisClient:
             ) from error
         except (HTTPError, OSError) as error:
             raise TransientError(f"no answer from {_shown(url)}: {_words(error)}") from harmless(error)
-
-
-def _check_redirect(url: str, target: str) -> None:
-    if not is_safe_redirect(url, target):
-        raise StoreError(
-            f"AIStore at {_shown(url)} redirects from {urlsplit(url).scheme} to {urlsplit(target).scheme}://, which is "
-            "refused: anybody could read along; let its targets use https too"
-        )
 
 
 class _NoConnectionError(Exception):

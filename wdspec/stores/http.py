@@ -16,15 +16,15 @@ from wdspec.base.redaction import answered, harmless
 from wdspec.stores.http_answers import Extent, extent_of, raise_for_status, transferred
 from wdspec.stores.http_requests import (
     HEADERS,
+    RedirectError,
     WireBody,
     authorization,
     classified,
     drain,
+    follow_redirects,
     get,
-    is_safe_redirect,
     manager_for,
     one_line,
-    redirect_of,
 )
 from wdspec.stores.outputs import Output
 from wdspec.stores.resume import RangeResponse, ResponseBody, ResumingStream
@@ -142,18 +142,19 @@ class HttpObject:
             if self._known is not None and self._known.validator and self._known.strong:
                 headers["if-range"] = self._known.validator
         url = self._url
-        for _ in range(MAX_REDIRECTS + 1):
-            response = self._sent(url, headers, method, redirected=url is not self._url)
-            try:
-                target = redirect_of(response, url.url)
-            except ValueError as error:
-                response.close()
-                raise ShardError(str(error)) from None
-            if target is None:
-                return response, url
-            drain(response)
+
+        def send(target: str) -> urllib3.BaseHTTPResponse:
+            nonlocal url
             url = _redirected(url, target)
-        raise ShardError(f"more than {MAX_REDIRECTS} redirects, the last one to {url.url}")
+            return self._sent(url, headers, method, redirected=True)
+
+        response = self._sent(url, headers, method, redirected=False)
+        try:
+            response, _, _ = follow_redirects(response, url.url, send, MAX_REDIRECTS)
+        except RedirectError as error:
+            remedy = "; name that URL itself if it may be trusted" if error.is_unsafe else ""
+            raise ShardError(f"{error}{remedy}") from None
+        return response, url
 
     def _sent(
         self, url: Url, headers: dict[str, str], method: str, redirected: bool
@@ -181,12 +182,8 @@ def _redirected(url: Url, target: str) -> Url:
     """Where a redirect leads. A login goes along only to the same origin.
 
     Raises:
-        ShardError: away from https, or to no URL that could be asked for.
+        ShardError: to no URL that could be asked for.
     """
-    if not is_safe_redirect(url.url, target):
-        raise ShardError(
-            f"a redirect from {url.scheme} to {target} is refused; name that URL itself if it may be trusted"
-        )
     try:
         parsed = parse_url(target)
     except HTTPError as error:

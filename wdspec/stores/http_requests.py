@@ -62,32 +62,63 @@ def get(
     )
 
 
-def redirect_of(response: urllib3.BaseHTTPResponse, url: str) -> str | None:
-    """The absolute URL that an answer redirects to; None where it does not.
+class RedirectError(Exception):
+    """A redirect that cannot be followed.
 
     Args:
-        url: that gave the answer.
+        url: where the redirect was seen.
+        is_unsafe: whether it leads away from https, which the caller may want to explain.
+    """
+
+    def __init__(self, message: str, url: str, *, is_unsafe: bool = False) -> None:
+        super().__init__(message)
+        self.url, self.is_unsafe = url, is_unsafe
+
+
+def follow_redirects(
+    response: urllib3.BaseHTTPResponse,
+    url: str,
+    send: Callable[[str], urllib3.BaseHTTPResponse],
+    most: int,
+) -> tuple[urllib3.BaseHTTPResponse, str, int]:
+    """Follow redirects to http and https, and from https to https alone.
+
+    Args:
+        response: the first answer; like all later ones, it is closed if this raises.
+        url: that gave it.
+        send: requests a URL.
+        most: redirects to follow.
+
+    Returns:
+        The first answer that is not a redirect, its URL, and the number of redirects before it.
 
     Raises:
-        ValueError: it redirects to what is no URL; the message says so.
+        RedirectError: a redirect to an invalid URL, or away from https, or one too many. And whatever `send` raises.
     """
-    location = response.headers.get("location")
-    if response.status not in _REDIRECTS or location is None:
-        return None
-    with contextlib.suppress(UnicodeError):
-        location = location.encode("latin-1").decode("utf-8")  # headers come as if they were Latin-1
+    hops = 0
     try:
-        return urljoin(url, location)
-    except ValueError as error:
-        raise ValueError(
-            f"a redirect to {location}, which is no URL that can be asked for: {error}"
-        ) from None
-
-
-def is_safe_redirect(url: str, target: str) -> bool:
-    """Whether a redirect may be followed: to http or https, and from https to https alone."""
-    before, after = urlsplit(url).scheme.lower(), urlsplit(target).scheme.lower()
-    return after == "https" or (after == "http" and before == "http")
+        while (location := response.headers.get("location")) is not None and response.status in _REDIRECTS:
+            if hops == most:
+                raise RedirectError(f"more than {most} redirects, the last one to {url}", url)
+            with contextlib.suppress(UnicodeError):
+                location = location.encode("latin-1").decode("utf-8")  # headers are decoded as Latin-1
+            try:
+                target = urljoin(url, location)
+            except ValueError as error:
+                message = f"a redirect to {location}, which is not a valid URL: {error}"
+                raise RedirectError(message, url) from None
+            before, after = urlsplit(url).scheme.lower(), urlsplit(target).scheme.lower()
+            if after != "https" and (after, before) != ("http", "http"):
+                raise RedirectError(
+                    f"a redirect from {before} to {target}, which is refused", url, is_unsafe=True
+                )
+            drain(response)
+            url, hops = target, hops + 1
+            response = send(url)
+    except BaseException:
+        response.close()
+        raise
+    return response, url, hops
 
 
 def drain(response: urllib3.BaseHTTPResponse) -> bytes:
