@@ -1,12 +1,6 @@
-"""Shards of an AIStore cluster as streams: every request starts at a gateway, also one that goes on after a cut.
+"""Objects of an AIStore cluster: reading, listing, prefetching and writing.
 
-The names of objects in a bucket of an AIStore cluster, asked for page by page.
-
-Coming shards that an AIStore cluster is asked to fetch from their remote buckets, before anybody reads them.
-
-Objects written to an AIStore cluster: gathered in a local file, and sent when they are whole.
-
-The checksums that AIStore keeps of its objects, computed while their bytes pass.
+Every request starts at a gateway, also one that resumes a cut stream (`ais_client.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +11,7 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
 from typing import IO, Any, BinaryIO, Protocol, cast
@@ -39,290 +33,23 @@ from wdspec.urls.urls import AIS_PREFIX
 
 log = logging.getLogger("wdspec")
 
-
-_told: set[str] = set()
-_STANDARD = frozenset({"md5", "sha256", "sha512"})
-
-
-class Digest(Protocol):
-    """A checksum under way."""
-
-    def update(self, data: bytes, /) -> None: ...
-    def hexdigest(self) -> str: ...
-
-
-class Verification:
-    """The checksum of one object, over as many answers as it takes to read it from its start to its end.
-
-    What is read twice counts once; where something is left out, nothing can be said at the end.
-
-    Args:
-        digest: under way.
-        value: what it must come to.
-        total: bytes of the object.
-    """
-
-    def __init__(self, digest: Digest, value: str, total: int) -> None:
-        self._digest, self._value, self._total, self._at = digest, value, total, 0
-
-    def takes(self, data: bytes, at: int) -> None:
-        """Bytes of the object, from an offset on. Raises ShardError where the last of them shows another checksum."""
-        if at > self._at or not data:
-            return
-        new = data[self._at - at :]
-        if not new:
-            return
-        self._digest.update(new)
-        self._at += len(new)
-        if self._at == self._total and self._digest.hexdigest() != self._value:
-            raise ShardError(
-                f"its checksum is {self._digest.hexdigest()}, but AIStore keeps {self._value} for it: bytes were "
-                "changed, on the way or in the cluster; read it again, or fetch it anew there (`ais evict`), or switch "
-                "this off with `aistore: {checksum: ignore}`"
-            )
-
-
-def digest_of(headers: Mapping[str, str]) -> tuple[Digest, str] | None:
-    """A fresh digest of the type that the headers of an answer name, and the value it must come to.
-
-    None where there is no checksum, or none that can be computed here, which is said once.
-    """
-    kind, value = headers.get("ais-checksum-type", "").lower(), headers.get("ais-checksum-value", "").lower()
-    if not value or kind in ("", "none"):
-        return None
-    if kind in _STANDARD:
-        return hashlib.new(kind, usedforsecurity=False), value
-    if kind in ("xxhash", "xxhash2"):  # both are XXH64
-        try:
-            import xxhash
-        except ImportError:
-            _tell(kind, "pip install 'wdspec[aistore]'")
-            return None
-        return xxhash.xxh64(), value
-    _tell(kind, "give the bucket checksums of the type xxhash2, md5, sha256 or sha512")
-    return None
-
-
-def _tell(kind: str, advice: str) -> None:
-    if kind not in _told:
-        _told.add(kind)
-        log.warning(
-            "AIStore's checksums of the type %s cannot be verified here: %s, or silence this with "
-            "`aistore: {checksum: ignore}`",
-            kind,
-            advice,
-        )
-
-
-_PIECE = 1024 * 1024
-
-
-class AisUpload(GatheredOutput):
-    """An object being written. The cluster shows it only when all its bytes are there.
-
-    What the cluster then says of it, its length and its checksum, must be what was sent; else it is deleted again.
-    Raises:
-        UsageError: the name is taken and may not be overwritten.
-        ShardError, StoreError: the cluster cannot be asked.
-    """
-
-    def __init__(
-        self, client: AisClient, cluster: AisCluster, url: str, policy: RetryPolicy, overwrite: bool
-    ) -> None:
-        self._client, self._cluster, self._url, self._policy = client, cluster, url, policy
-        self._target = cluster.target(url)
-        self._overwrite = overwrite
-        super().__init__()
-
-    def _put(self, file: IO[bytes]) -> None:
-        size = file.seek(0, 2)
-        self._asked("PUT", {"content-length": str(size), "content-type": "application/octet-stream"}, file)
-        self._compare(file, size)
-
-    def _check_free(self) -> None:
-        if not self._overwrite and exists(self._client, self._cluster, self._url, self._policy):
-            raise UsageError(
-                "an object of this name exists; choose another name, or allow overwriting it", url=self._url
-            )
-
-    def _compare(self, file: IO[bytes], size: int) -> None:
-        """What the cluster has now with what was sent."""
-        headers = self._asked("HEAD", {}).response.headers
-        length = headers.get("content-length")
-        seen = None if length == str(size) else f"its length is {length} there, and not {size}"
-        check = digest_of(headers)
-        if seen is None and check is not None:
-            digest, value = check
-            file.seek(0)
-            while piece := file.read(_PIECE):
-                digest.update(piece)
-            if digest.hexdigest() != value:
-                seen = f"its checksum is {value} there, and not {digest.hexdigest()}"
-        if seen is not None:
-            with contextlib.suppress(ShardError, StoreError):
-                delete(self._client, self._cluster, self._url, self._policy)
-            raise ShardError(
-                f"the object did not arrive as it was sent: {seen}; write it again", url=self._url
-            )
-
-    def _asked(self, method: str, headers: dict[str, str], file: IO[bytes] | None = None) -> Reply:
-        return asked(self._client, self._cluster, self._url, self._policy, method, headers, file)
-
-
-def exists(client: AisClient, cluster: AisCluster, url: str, policy: RetryPolicy) -> bool:
-    """Whether there is such an object. Raises ShardError or StoreError where the cluster does not say."""
-    return asked(client, cluster, url, policy, "HEAD", {}, may_lack=True).response.status == 200
-
-
-def delete(client: AisClient, cluster: AisCluster, url: str, policy: RetryPolicy) -> None:
-    """Deletes an object; one that is not there any more is no error."""
-    asked(client, cluster, url, policy, "DELETE", {}, may_lack=True)
-
-
-def asked(
-    client: AisClient,
-    cluster: AisCluster,
-    url: str,
-    policy: RetryPolicy,
-    method: str,
-    headers: dict[str, str],
-    file: IO[bytes] | None = None,
-    may_lack: bool = False,
-) -> Reply:
-    """The answer to a request for an object, asked for again as long as it fails in a way that may pass.
-
-    Args:
-        file: what its target gets; a gateway never does.
-        may_lack: whether there need be no such object.
-
-    Raises:
-        ShardError, StoreError: the cluster refuses, or fails for too long.
-    """
-    retries = Retries(policy, url)
-    while True:
-        try:
-            reply = client.ask(method, cluster.target(url), {**HEADERS, **headers}, file=file)
-            if reply.response.status in (200, 204) or (may_lack and reply.response.status in (404, 410)):
-                if may_lack and reply.response.status == 404 and not reply.hops:
-                    raise Refusal.of(reply).error(cluster)  # the bucket, not the object
-                drain(reply.response)
-                return reply
-            raise Refusal.of(reply).error(cluster)
-        except TransientError as error:
-            retries.failed(error)
-        except (ShardError, StoreError) as error:
-            error.at(location=url)
-            raise
-
-
 MAX_INTERNAL = 5
-"""Answers 500 that are borne: a cluster that is only overloaded says 503 or 429."""
-_DIRECTORY = 256
-"""The flag of an entry that is no object."""
-
-
-def listed_names(cluster: AisCluster, url: str, start: str, retry_policy: RetryPolicy) -> Iterator[str]:
-    """The names of all objects below `gs://bucket/directory/`, in any depth, without it.
-
-    Args:
-        start: only those that go on with it; a part of a name.
-
-    Raises:
-        ShardError: the cluster fails for longer than patience lasts.
-        StoreError: it refuses.
-    """
-    asked = cluster.object(url)
-    client, retries = client_for(cluster), Retries(retry_policy, url)
-    internal = 0
-    page: dict[str, Any] = {"prefix": asked.name + start, "props": "name,size"}
-    while True:
-        try:
-            found = _page(client, f"/v1/buckets/{asked.bucket}?{asked.query}", page, cluster)
-        except TransientError as error:
-            retries.failed(error)
-            continue
-        except ShardError as error:  # the cluster's own mistake, which may be one of the moment
-            internal += 1
-            if internal > MAX_INTERNAL or type(error) is not ShardError:
-                raise error.at(location=url) from None
-            retries.failed(TransientError(error.message))
-            continue
-        except StoreError as error:
-            error.at(location=url)
-            raise
-        for entry in found.get("entries") or ():
-            if not int(entry.get("flags") or 0) & _DIRECTORY:
-                yield entry["name"][len(asked.name) :]
-        if not found.get("continuation_token"):
-            return
-        page = {**page, "uuid": found.get("uuid", ""), "continuation_token": found["continuation_token"]}
-
-
-def _page(client: AisClient, target: str, value: dict[str, Any], cluster: AisCluster) -> dict[str, Any]:
-    headers = {**HEADERS, "content-type": "application/json", "accept": "application/json"}
-    body = json.dumps({"action": "list", "value": value}).encode()
-    reply = client.get(target, headers, body)
-    if reply.response.status != 200:
-        error = Refusal.of(reply).error(cluster)
-        raise error
-    try:
-        found = json.loads(reply.response.read(decode_content=False))
-    except (HTTPError, OSError, ValueError) as error:
-        raise TransientError(f"the listing from AIStore {reply.host} broke: {error}") from error
-    finally:
-        reply.response.close()
-    if not isinstance(found, dict):
-        raise TransientError(f"AIStore {reply.host} gives no listing, but {str(found)[:80]}")
-    return found
-
-
-_refused: PerProcess[set[str]] = PerProcess(set)
-"""Buckets of which this process asks for nothing any more."""
-
-
-def prefetch(cluster: AisCluster, urls: Iterable[str]) -> None:
-    """Has the cluster begin to fetch objects that it does not hold; one job for each bucket, once each.
-
-    Nothing depends on it: what goes wrong is a warning, the first time, and then that bucket is left alone.
-
-    Args:
-        urls: as the cluster serves them, `gs://bucket/object`.
-    """
-    buckets: dict[str, list[str]] = defaultdict(list)
-    for url in urls:
-        asked = cluster.object(url)
-        buckets[f"/v1/buckets/{asked.bucket}?{asked.query}"].append(asked.name)
-    for target, names in buckets.items():
-        place = f"{cluster.endpoints[0]}{target}"
-        if place in _refused.value:
-            continue
-        body = json.dumps({"action": "prefetch-listrange", "value": {"objnames": names, "coer": True}})
-        try:
-            reply = client_for(cluster).ask(
-                "POST", target, {**HEADERS, "content-type": "application/json"}, body.encode()
-            )
-            if reply.response.status not in (200, 202):
-                raise Refusal.of(reply).error(cluster)
-            drain(reply.response)
-        except (WdspecError, TransientError) as error:
-            _refused.value.add(place)
-            log.warning("AIStore prefetches nothing of %s: %s", target, error)
-
-
-_SAYS_WHICH = ("ais-version", "ais-checksum-value", "etag")
-
-
+"""How many answers 500 are retried; a cluster that is only overloaded answers 503 or 429."""
 NO_CLUSTER = "nothing says where AIStore is; set AIS_ENDPOINT, or `aistore: {endpoint: …}` in the spec"
+_DIRECTORY = 256
+"""The flag of a listed entry that is not an object."""
+_VALIDATORS = ("ais-version", "ais-checksum-value", "etag")
+_PIECE = 1024 * 1024
 
 
 class AisStore(KeyStore):
     """Objects that an AIStore cluster serves: `ais+gs://bucket/object`."""
 
     def open(self, location: str, settings: StoreSettings) -> BinaryIO:
-        """A stream; nothing is asked before it is read.
+        """A stream; sends no request before the first `read`.
 
         Raises:
-            StoreError: nothing says where the cluster is, or its certificates cannot be read.
+            StoreError: the cluster's address is unknown, or its certificates cannot be read.
             UrlError: a name that AIStore cannot have.
         """
         cluster, url = _cluster(location, settings), location.removeprefix(AIS_PREFIX)
@@ -335,55 +62,40 @@ class AisStore(KeyStore):
 
     def keys(self, root: str, start: str, settings: StoreSettings, depth: int | None) -> Iterator[str]:
         cluster = _cluster(root, settings)
-        return listed_names(cluster, root.removeprefix(AIS_PREFIX), start, settings.retry_policy)
+        return list_names(cluster, root.removeprefix(AIS_PREFIX), start, settings.retry_policy)
 
     def output(
         self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
     ) -> Output:
-        return AisUpload(*_place(location, settings), overwrite)
+        return AisUpload(_plain_object(location, settings), overwrite)
 
     def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
-        """Of what an ETL makes of the object the size is not known.
+        """The size is unknown if an ETL transforms the object.
 
-        Where the latest version is wanted, the cluster is made to have it first: to a HEAD it would say 409.
+        If the spec asks for the latest version, a GET makes the cluster fetch it first: a HEAD would answer 409.
         """
-        client, cluster, url, policy = _place(location, settings)
-        if cluster.latest:
-            patiently(policy, url, lambda: AisShard(client, cluster, url)(0).body.close())
-        headers = asked(client, cluster, url, policy, "HEAD", {}).response.headers
+        plain = _plain_object(location, settings)
+        if plain.cluster.latest:
+            shard = AisShard(plain.client, plain.cluster, plain.url)
+            patiently(plain.policy, plain.url, lambda: shard(0).body.close())
+        headers = plain.request("HEAD").response.headers
         length = headers.get("content-length") or ""
         transformed = settings.ais is not None and settings.ais.etl is not None
         size = int(length) if length.isdigit() and not transformed else None
-        return ObjectStat(size, _version(headers, is_cloud=not url.startswith("ais://")))
+        return ObjectStat(size, _validator(headers, is_cloud=not plain.url.startswith("ais://")))
 
     def announce(self, locations: Iterable[str], settings: StoreSettings) -> None:
         if settings.ais is not None:
             prefetch(settings.ais, (location.removeprefix(AIS_PREFIX) for location in locations))
 
     def exists(self, location: str, settings: StoreSettings) -> bool:
-        return exists(*_place(location, settings))
+        return _plain_object(location, settings).exists()
 
     def delete(self, location: str, settings: StoreSettings) -> None:
-        delete(*_place(location, settings))
+        _plain_object(location, settings).delete()
 
     def describe(self, location: str, settings: StoreSettings) -> str:
         return "AIStore" if settings.ais is not None else NO_CLUSTER
-
-
-def _place(location: str, settings: StoreSettings) -> tuple[AisClient, AisCluster, str, RetryPolicy]:
-    """Where an object is written. What an ETL makes of it is for reading."""
-    cluster = replace(_cluster(location, settings), etl=None)
-    return client_for(cluster), cluster, location.removeprefix(AIS_PREFIX), settings.retry_policy
-
-
-def _version(headers: Mapping[str, str], *, is_cloud: bool) -> str | None:
-    """What changes with an object, and only then.
-
-    An object of a cloud has a checksum only once it was fetched; the versions of one in AIStore itself begin at 1 again
-    when it was deleted meanwhile.
-    """
-    names = _SAYS_WHICH[::-1] if is_cloud else ("ais-checksum-value", *_SAYS_WHICH)
-    return next((f"{name} {said}" for name in names if (said := (headers.get(name) or "").strip('"'))), None)
 
 
 def _cluster(location: str, settings: StoreSettings) -> AisCluster:
@@ -392,11 +104,80 @@ def _cluster(location: str, settings: StoreSettings) -> AisCluster:
     return settings.ais
 
 
-class AisShard:
-    """Asks for one object, from any offset to its end: the `fetch` of a `ResumingStream`.
+def _plain_object(location: str, settings: StoreSettings) -> _PlainObject:
+    cluster = replace(_cluster(location, settings), etl=None)
+    return _PlainObject(
+        client_for(cluster), cluster, location.removeprefix(AIS_PREFIX), settings.retry_policy
+    )
 
-    What an ETL makes of an object has neither length nor version, and no ranges can be asked of it. If the spec says
-    that it is deterministic, it is taken for the same each time.
+
+@dataclass(frozen=True)
+class _PlainObject:
+    """An object as the cluster stores it, without an ETL."""
+
+    client: AisClient
+    cluster: AisCluster
+    url: str
+    policy: RetryPolicy
+
+    def request(
+        self,
+        method: str,
+        headers: Mapping[str, str] | None = None,
+        file: IO[bytes] | None = None,
+        may_lack: bool = False,
+    ) -> Reply:
+        """Send a request for the object, and retry it as long as the failure is temporary.
+
+        Args:
+            file: what its target gets; a gateway never does.
+            may_lack: whether the object may be missing.
+
+        Raises:
+            ShardError, StoreError: the cluster refuses, or fails for too long.
+        """
+        retries = Retries(self.policy, self.url)
+        target, headers = self.cluster.target(self.url), {**HEADERS, **(headers or {})}
+        while True:
+            try:
+                reply = self.client.ask(method, target, headers, file=file)
+                status = reply.response.status
+                # A gateway's own 404 is about the bucket, not the object.
+                lacks = status == 410 or (status == 404 and reply.hops > 0)
+                if status in (200, 204) or (may_lack and lacks):
+                    drain(reply.response)
+                    return reply
+                raise Refusal.of(reply).error(self.cluster)
+            except TransientError as error:
+                retries.failed(error)
+            except (ShardError, StoreError) as error:
+                error.at(location=self.url)
+                raise
+
+    def exists(self) -> bool:
+        """Whether the object exists. Raises ShardError or StoreError where the cluster does not say."""
+        return self.request("HEAD", may_lack=True).response.status == 200
+
+    def delete(self) -> None:
+        """Delete the object; a missing one is not an error."""
+        self.request("DELETE", may_lack=True)
+
+
+def _validator(headers: Mapping[str, str], *, is_cloud: bool) -> str | None:
+    """A header that changes if and only if the object does.
+
+    An object of a cloud has a checksum only after it was fetched. Versions of an object that AIStore itself keeps start
+    at 1 again after it was deleted.
+    """
+    names = _VALIDATORS[::-1] if is_cloud else ("ais-checksum-value", *_VALIDATORS)
+    return next((f"{name} {said}" for name in names if (said := (headers.get(name) or "").strip('"'))), None)
+
+
+class AisShard:
+    """Requests one object, from any offset to its end: the `fetch` of a `ResumingStream`.
+
+    The output of an ETL has neither length nor version, and no ranges. If the spec calls the ETL deterministic, its
+    output is taken to be the same each time.
     """
 
     def __init__(self, client: AisClient, cluster: AisCluster, url: str) -> None:
@@ -408,22 +189,22 @@ class AisShard:
         self._verification: Verification | None = None
 
     def __call__(self, offset: int) -> RangeResponse:
-        """The answer for the bytes from an offset on.
+        """The response with the bytes from an offset on.
 
         Raises:
-            TransientError: it may be had later.
-            MissingShardError, ShardError, StoreError: it cannot be had.
+            TransientError: it may succeed later.
+            MissingShardError, ShardError, StoreError: it cannot succeed.
         """
         headers = dict(HEADERS)
         if offset and self._cluster.etl is None:
             headers["Range"] = f"bytes={offset}-"
         try:
-            return self._answer(headers, offset)
+            return self._request(headers, offset)
         except StoreError as error:
             error.at(location=self._url)
             raise
 
-    def _answer(self, headers: dict[str, str], offset: int) -> RangeResponse:
+    def _request(self, headers: dict[str, str], offset: int) -> RangeResponse:
         reply = self._client.get(self._target, headers)
         response = reply.response
         if response.status not in (200, 206):
@@ -466,18 +247,18 @@ class AisShard:
         )
 
     def _verified(self, response: urllib3.BaseHTTPResponse, explain: Explain, at: int) -> WireBody:
-        """A body that goes on with the checksum of the object, which is what an answer of a part says, too."""
+        """A body that continues the checksum of the whole object."""
         if self._verification is None:
             return WireBody(response, explain)
         return VerifiedBody(response, explain, self._verification, at)
 
     def _which(self, headers: Mapping[str, str]) -> str | None:
-        """What says which bytes these are.
+        """Identify the bytes of a response.
 
-        Equal to what the first answer said as long as nothing contradicts it: an object that was just fetched from a
+        The same as for the first response unless something contradicts it: an object that was just fetched from a
         cloud may not have all its properties yet.
         """
-        said = {name: headers[name].strip('"') for name in _SAYS_WHICH if headers.get(name)}
+        said = {name: headers[name].strip('"') for name in _VALIDATORS if headers.get(name)}
         if self._first is None:
             self._first = said
         common = said.keys() & self._first.keys()
@@ -487,7 +268,7 @@ class AisShard:
 
 
 class VerifiedBody(WireBody):
-    """The bytes of an answer, which count towards the checksum of the object.
+    """The bytes of a response, which count towards the checksum of the object.
 
     Args:
         verification: of the whole object.
@@ -502,10 +283,208 @@ class VerifiedBody(WireBody):
 
     def read(self, size: int) -> bytes:
         data = super().read(size)
-        self._verification.takes(data, self._at)
+        self._verification.update(data, self._at)
         self._at += len(data)
         return data
 
 
 def _broken(host: str, error: Exception) -> TransientError:
     return TransientError(f"the stream from AIStore {host} broke: {error}")
+
+
+def list_names(cluster: AisCluster, url: str, start: str, retry_policy: RetryPolicy) -> Iterator[str]:
+    """The names of all objects below `gs://bucket/directory/`, at any depth, relative to it.
+
+    Args:
+        start: only names that start with it, which may be part of a segment.
+
+    Raises:
+        ShardError: the cluster fails for too long.
+        StoreError: it refuses.
+    """
+    directory = cluster.object(url)
+    client, retries = client_for(cluster), Retries(retry_policy, url)
+    internal = 0
+    page: dict[str, Any] = {"prefix": directory.name + start, "props": "name,size"}
+    while True:
+        try:
+            found = _read_page(client, f"/v1/buckets/{directory.bucket}?{directory.query}", page, cluster)
+        except TransientError as error:
+            retries.failed(error)
+            continue
+        except ShardError as error:  # an internal error of the cluster, which may pass
+            internal += 1
+            if internal > MAX_INTERNAL or type(error) is not ShardError:
+                raise error.at(location=url) from None
+            retries.failed(TransientError(error.message))
+            continue
+        except StoreError as error:
+            error.at(location=url)
+            raise
+        for entry in found.get("entries") or ():
+            if not int(entry.get("flags") or 0) & _DIRECTORY:
+                yield entry["name"][len(directory.name) :]
+        if not found.get("continuation_token"):
+            return
+        page = {**page, "uuid": found.get("uuid", ""), "continuation_token": found["continuation_token"]}
+
+
+def _read_page(client: AisClient, target: str, value: dict[str, Any], cluster: AisCluster) -> dict[str, Any]:
+    headers = {**HEADERS, "content-type": "application/json", "accept": "application/json"}
+    reply = client.get(target, headers, json.dumps({"action": "list", "value": value}).encode())
+    if reply.response.status != 200:
+        raise Refusal.of(reply).error(cluster)
+    try:
+        found = json.loads(reply.response.read(decode_content=False))
+    except (HTTPError, OSError, ValueError) as error:
+        raise TransientError(f"the listing from AIStore {reply.host} broke: {error}") from error
+    finally:
+        reply.response.close()
+    if not isinstance(found, dict):
+        raise TransientError(f"AIStore {reply.host} gives no listing, but {str(found)[:80]}")
+    return found
+
+
+_refused: PerProcess[set[str]] = PerProcess(set)
+"""Buckets that this process no longer asks to prefetch."""
+
+
+def prefetch(cluster: AisCluster, urls: Iterable[str]) -> None:
+    """Ask the cluster to fetch objects that it does not hold, one job per bucket.
+
+    Nothing depends on it: the first failure is logged as a warning, and that bucket is not tried again.
+
+    Args:
+        urls: as the cluster serves them, `gs://bucket/object`.
+    """
+    buckets: dict[str, list[str]] = defaultdict(list)
+    for url in urls:
+        each = cluster.object(url)
+        buckets[f"/v1/buckets/{each.bucket}?{each.query}"].append(each.name)
+    for target, names in buckets.items():
+        place = f"{cluster.endpoints[0]}{target}"
+        if place in _refused.value:
+            continue
+        body = json.dumps({"action": "prefetch-listrange", "value": {"objnames": names, "coer": True}})
+        headers = {**HEADERS, "content-type": "application/json"}
+        try:
+            reply = client_for(cluster).ask("POST", target, headers, body.encode())
+            if reply.response.status not in (200, 202):
+                raise Refusal.of(reply).error(cluster)
+            drain(reply.response)
+        except (WdspecError, TransientError) as error:
+            _refused.value.add(place)
+            log.warning("AIStore prefetches nothing of %s: %s", target, error)
+
+
+class AisUpload(GatheredOutput):
+    """An object being written. The cluster shows it only when all its bytes have arrived.
+
+    Afterwards the cluster's length and checksum must match what was sent; otherwise the object is deleted again.
+
+    Raises:
+        UsageError: the name is taken and may not be overwritten.
+        ShardError, StoreError: the cluster does not answer.
+    """
+
+    def __init__(self, plain: _PlainObject, overwrite: bool) -> None:
+        self._object, self._overwrite = plain, overwrite
+        plain.cluster.target(plain.url)  # refuses impossible names
+        super().__init__()
+
+    def _check_free(self) -> None:
+        if not self._overwrite and self._object.exists():
+            raise UsageError(
+                "an object of this name exists; choose another name, or allow overwriting it",
+                url=self._object.url,
+            )
+
+    def _put(self, file: IO[bytes]) -> None:
+        size = file.seek(0, 2)
+        headers = {"content-length": str(size), "content-type": "application/octet-stream"}
+        self._object.request("PUT", headers, file)
+        said = self._object.request("HEAD").response.headers
+        length = said.get("content-length")
+        seen = None if length == str(size) else f"its length is {length} there, and not {size}"
+        check = digest_of(said)
+        if seen is None and check is not None:
+            digest, value = check
+            file.seek(0)
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+            if digest.hexdigest() != value:
+                seen = f"its checksum is {value} there, and not {digest.hexdigest()}"
+        if seen is not None:
+            with contextlib.suppress(ShardError, StoreError):
+                self._object.delete()
+            raise ShardError(
+                f"the object did not arrive as it was sent: {seen}; write it again", url=self._object.url
+            )
+
+
+class Digest(Protocol):
+    """A checksum being computed."""
+
+    def update(self, data: bytes, /) -> None: ...
+    def hexdigest(self) -> str: ...
+
+
+class Verification:
+    """The checksum of one object, over all responses that it takes to read it from start to end.
+
+    Bytes that are read twice count once. If bytes are skipped, nothing is verified.
+
+    Args:
+        value: the expected checksum.
+        total: bytes of the object.
+    """
+
+    def __init__(self, digest: Digest, value: str, total: int) -> None:
+        self._digest, self._value, self._total, self._at = digest, value, total, 0
+
+    def update(self, data: bytes, at: int) -> None:
+        """Add bytes at an offset. Raises ShardError if the object is complete and its checksum is wrong."""
+        new = data[self._at - at :] if at <= self._at else b""
+        if not new:
+            return
+        self._digest.update(new)
+        self._at += len(new)
+        if self._at == self._total and self._digest.hexdigest() != self._value:
+            raise ShardError(
+                f"its checksum is {self._digest.hexdigest()}, but AIStore keeps {self._value} for it: bytes were "
+                "changed, on the way or in the cluster; read it again, or make the cluster fetch it again "
+                "(`ais evict`), or switch this check off with `aistore: {checksum: ignore}`"
+            )
+
+
+def digest_of(headers: Mapping[str, str]) -> tuple[Digest, str] | None:
+    """A new digest of the type that a response names, and the expected value.
+
+    None without a checksum, or, with one warning, if it cannot be computed here.
+    """
+    kind, value = headers.get("ais-checksum-type", "").lower(), headers.get("ais-checksum-value", "").lower()
+    if not value or kind in ("", "none"):
+        return None
+    if kind in ("md5", "sha256", "sha512"):
+        return hashlib.new(kind, usedforsecurity=False), value
+    advice = "give the bucket checksums of the type xxhash2, md5, sha256 or sha512"
+    if kind in ("xxhash", "xxhash2"):  # both are XXH64
+        try:
+            import xxhash
+        except ImportError:
+            advice = "pip install 'wdspec[aistore]'"
+        else:
+            return xxhash.xxh64(), value
+    if kind not in _warned:
+        _warned.add(kind)
+        log.warning(
+            "AIStore's checksums of the type %s cannot be verified here: %s, or silence this with "
+            "`aistore: {checksum: ignore}`",
+            kind,
+            advice,
+        )
+    return None
+
+
+_warned: set[str] = set()
+"""Types of checksums that were warned about."""

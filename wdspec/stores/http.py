@@ -1,4 +1,4 @@
-"""Shards over http and https: kept-alive connections, and ranges to go on after a cut."""
+"""Shards over http and https, read in ranges that resume after a cut."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ MAX_REDIRECTS = 10
 _XML_WORDS = re.compile(rb"<(?:Code|Message)>([^<]*)<")
 
 _answered: PerProcess[set[tuple[str, int]]] = PerProcess(set)
-"""Hosts that have answered this process, and through whose connections."""
+"""(host, connection pool) pairs that have answered this process."""
 
 
 class HttpStore(Store):
     """Objects at http and https URLs."""
 
     def open(self, location: str, settings: StoreSettings) -> BinaryIO:
-        """A stream; nothing is asked before it is read. Raises ShardError for no URL that could be asked for."""
+        """A stream; sends no request before the first `read`. Raises ShardError for an invalid URL."""
         return cast(BinaryIO, ResumingStream(_object(location, settings), location, settings.retry_policy))
 
     def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
@@ -70,16 +70,16 @@ def _object(location: str, settings: StoreSettings) -> HttpObject:
     try:
         url = parse_url(location)
     except HTTPError as error:
-        raise ShardError(f"this is no URL that can be asked for: {error}", location=location) from None
+        raise ShardError(f"not a valid URL: {error}", location=location) from None
     if not url.host:
         raise ShardError("this URL names no host", location=location)
     return HttpObject(url, settings.http, settings.retry_policy)
 
 
 class HttpObject:
-    """Asks a server for one object, from any offset to its end: the `fetch` of a `ResumingStream`.
+    """Requests one object, from any offset to its end: the `fetch` of a `ResumingStream`.
 
-    Redirects are followed anew each time: what they point to may be signed, and expire.
+    Redirects are followed each time: their targets may be signed, and expire.
     """
 
     def __init__(self, url: Url, settings: HttpSettings, retry_policy: RetryPolicy) -> None:
@@ -88,13 +88,13 @@ class HttpObject:
         self._known: Extent | None = None
 
     def __call__(self, offset: int) -> RangeResponse:
-        """The answer for the bytes from an offset on.
+        """The response with the bytes from an offset on.
 
         Raises:
-            TransientError: it may be had later.
-            MissingShardError, ShardError: it cannot be had.
+            TransientError: it may succeed later.
+            MissingShardError, ShardError: it cannot succeed.
         """
-        response, url = self._asked(offset)
+        response, url = self._request(offset)
         try:
             excerpt = "" if response.status in (200, 206, 416) else _excerpt(response, self._url, url)
             raise_for_status(response.status, response.headers, excerpt)
@@ -108,12 +108,12 @@ class HttpObject:
         return answer
 
     def stat(self) -> ObjectStat:
-        """What the server says of the object; raises as a call does.
+        """The size and the validator of the object; raises as a call does.
 
-        Where it does not answer a HEAD as it should, as with URLs that are signed for GET alone, it is asked for the
-        object itself, of which nothing is read.
+        If the server does not answer a HEAD properly, as for URLs that are signed for GET alone, this sends a GET and
+        closes it unread.
         """
-        response, _ = self._asked(0, "HEAD")
+        response, _ = self._request(0, "HEAD")
         response.close()
         if response.status == 200 and not response.headers.get("content-encoding"):
             said = extent_of(200, response.headers, 0)
@@ -134,8 +134,8 @@ class HttpObject:
                 return RangeResponse(body, validator=extent.validator, ranges=False)
         return RangeResponse(body, extent.start, total, extent.validator, extent.ranges)
 
-    def _asked(self, offset: int, method: str = "GET") -> tuple[urllib3.BaseHTTPResponse, Url]:
-        """The answer, and the URL that gave it in the end."""
+    def _request(self, offset: int, method: str = "GET") -> tuple[urllib3.BaseHTTPResponse, Url]:
+        """The final answer, and its URL."""
         headers = dict(HEADERS)
         if offset:
             headers["range"] = f"bytes={offset}-"
@@ -146,9 +146,9 @@ class HttpObject:
         def send(target: str) -> urllib3.BaseHTTPResponse:
             nonlocal url
             url = _redirected(url, target)
-            return self._sent(url, headers, method, redirected=True)
+            return self._send(url, headers, method, redirected=True)
 
-        response = self._sent(url, headers, method, redirected=False)
+        response = self._send(url, headers, method, redirected=False)
         try:
             response, _, _ = follow_redirects(response, url.url, send, MAX_REDIRECTS)
         except RedirectError as error:
@@ -156,10 +156,10 @@ class HttpObject:
             raise ShardError(f"{error}{remedy}") from None
         return response, url
 
-    def _sent(
+    def _send(
         self, url: Url, headers: dict[str, str], method: str, redirected: bool
     ) -> urllib3.BaseHTTPResponse:
-        # A login for any host is meant for those that the spec names, not for those that a server sends us to.
+        # A login for any host is for the hosts that the spec names, not for those that a server redirects to.
         anywhere = not redirected or _origin(url) == _origin(self._url)
         login = authorization(url, self._settings, anywhere=anywhere)
         host = url.netloc or ""
@@ -179,15 +179,11 @@ class HttpObject:
 
 
 def _redirected(url: Url, target: str) -> Url:
-    """Where a redirect leads. A login goes along only to the same origin.
-
-    Raises:
-        ShardError: to no URL that could be asked for.
-    """
+    """Where a redirect leads. A login is kept for the same origin only. Raises ShardError for an invalid URL."""
     try:
         parsed = parse_url(target)
     except HTTPError as error:
-        raise ShardError(f"a redirect to {target}, which is no URL that can be asked for: {error}") from None
+        raise ShardError(f"a redirect to {target}, which is not a valid URL: {error}") from None
     if not parsed.host:
         raise ShardError(f"a redirect to {target}, which names no host")
     return (
@@ -200,14 +196,12 @@ def _origin(url: Url) -> tuple[str | None, str | None, int]:
 
 
 def _excerpt(response: urllib3.BaseHTTPResponse, *asked: Url) -> str:
-    """The beginning of what the server says in words, without what it was asked with."""
+    """The start of the server's message, without what was sent in the request."""
     kind = response.headers.get("content-type", "").lower()
     encoded = bool(response.headers.get("content-encoding"))
     data = drain(response)
     if encoded or not any(each in kind for each in ("plain", "xml", "json")):
         return ""
-    if "xml" in kind or data.lstrip().startswith(
-        b"<?xml"
-    ):  # of an object store, which repeats the whole request
+    if "xml" in kind or data.lstrip().startswith(b"<?xml"):  # an object store repeats the whole request
         data = b": ".join(_XML_WORDS.findall(data))
     return one_line(answered(data.decode("utf-8", "replace"), *(url.url for url in asked)).encode(), 200)

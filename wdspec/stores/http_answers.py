@@ -1,7 +1,4 @@
-"""What an HTTP answer says: whether to try again, which bytes it holds, and of what.
-
-Bodies that a server compressed for the transfer, although it was asked not to.
-"""
+"""HTTP answers: whether to retry, which bytes of which object they have, and bodies compressed for the transfer."""
 
 from __future__ import annotations
 
@@ -31,11 +28,11 @@ _ADVICE = {
 
 @dataclass(frozen=True)
 class Extent:
-    """Which bytes of which object an answer holds.
+    """The bytes of an object that an answer has.
 
-    ``total`` is None where the server does not say it; ``validator`` is the ETag, else the time of the last change;
-    ``strong`` says whether equal ones mean equal bytes; ``encoding`` is one that the server put around the bytes
-    for the transfer, or that its object has for good.
+    ``total`` is None if unknown. ``validator`` is the ETag, else the time of the last change, and ``strong`` says
+    whether equal validators mean equal bytes. ``encoding`` is the `Content-Encoding`, which the server adds for the
+    transfer or which the object always has.
     """
 
     start: int
@@ -48,12 +45,12 @@ class Extent:
 
 
 def raise_for_status(status: int, headers: Mapping[str, str], excerpt: str) -> None:
-    """Raises unless the answer holds what was asked for.
+    """Raise unless the answer has the requested bytes.
 
     Args:
-        status: 200 and 206 are right, and 416 is left to :func:`extent_of`.
+        status: 200 and 206 are fine; 416 is left to `extent_of`.
         headers: names in any case.
-        excerpt: the beginning of what the server says in words.
+        excerpt: the start of the server's message.
 
     Raises:
         TransientError: a status that may pass, with the `Retry-After` of the answer.
@@ -75,10 +72,10 @@ def raise_for_status(status: int, headers: Mapping[str, str], excerpt: str) -> N
 
 
 def extent_of(status: int, headers: Mapping[str, str], asked: int) -> Extent:
-    """What a 200, 206 or 416 holds, for a request from byte `asked` on.
+    """The bytes in a 200, 206 or 416, for a request from byte `asked` on.
 
     Raises:
-        TransientError: bytes other than those asked for, or headers that contradict each other.
+        TransientError: other bytes than requested, or headers that contradict each other.
         ShardError: the answer is in several parts.
     """
     length = _length(headers)
@@ -99,20 +96,22 @@ def extent_of(status: int, headers: Mapping[str, str], asked: int) -> Extent:
     said = headers.get("content-range")
     match = _RANGE.fullmatch((said or "").strip())
     if match is None:
-        raise TransientError(f"status 206 with the Content-Range `{said}`, which says not which bytes came")
+        raise TransientError(
+            f"status 206 with the Content-Range `{said}`, which does not say which bytes came"
+        )
     first, last = int(match[1]), int(match[2])
     total = None if match[3] == "*" else int(match[3])
     if first != asked or last < first or (total is not None and last >= total):
-        raise TransientError(f"bytes from {asked} on were asked for, but the Content-Range is `{said}`")
+        raise TransientError(f"the request was for bytes from {asked} on, but the Content-Range is `{said}`")
     if length is not None and length != last - first + 1:
         raise TransientError(f"the Content-Range is `{said}`, but the Content-Length {length}")
     return Extent(first, last - first + 1, total, validator, strong, True, encoding)
 
 
 def _beyond_the_end(headers: Mapping[str, str], asked: int, validator: str | None, strong: bool) -> Extent:
-    """Nothing, of an object that has no byte there; whoever knows another length sees that it changed."""
+    """No bytes, from the end of the object; the length shows whether the object changed."""
     if not asked:
-        raise TransientError("the server refuses a range of bytes (status 416), and was asked for the whole")
+        raise TransientError("the server refuses a range of bytes (status 416) for a request without a range")
     said = headers.get("content-range")
     match = _NO_RANGE.fullmatch((said or "").strip())
     if match is None or int(match[1]) > asked:
@@ -133,7 +132,7 @@ def _length(headers: Mapping[str, str]) -> int | None:
 
 
 def retry_after(said: str | None) -> float | None:
-    """Seconds, of a number of them or a date."""
+    """Seconds to wait, from a number or a date."""
     if not said:
         return None
     if said.strip().isdigit():
@@ -145,17 +144,17 @@ def retry_after(said: str | None) -> float | None:
 
 
 ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
-"""Values of `Content-Encoding` that can be undone."""
+"""Values of `Content-Encoding` that can be decoded."""
 
 _INPUT = 64 * 1024
 _GZIP = BY_NAME["gz"]
 
 
 def transferred(body: ResponseBody, encoding: str, path: str) -> tuple[ResponseBody, bool]:
-    """The body as it was before the transfer, and whether it had to be changed for that.
+    """The body without its transfer encoding, and whether it had one.
 
-    Some servers put `Content-Encoding: gzip` on a `.tar.gz` that they send as it is. So for such names the
-    encoding is undone only if a gzip file comes out.
+    Some servers put `Content-Encoding: gzip` on a `.tar.gz` that they send as it is. For such names the body is decoded
+    only if the result is a gzip file.
 
     Args:
         body: from its first byte on.
@@ -164,11 +163,11 @@ def transferred(body: ResponseBody, encoding: str, path: str) -> tuple[ResponseB
 
     Raises:
         TransientError: the body is cut.
-        ShardError: an encoding that cannot be undone.
+        ShardError: an unknown encoding.
     """
     if encoding not in ENCODINGS:
         raise ShardError(
-            f"the server compresses with `{encoding}` although it was asked for plain bytes; switch that off for "
+            f"the server compresses with `{encoding}`, although the request was for plain bytes; switch that off for "
             "shards in its configuration"
         )
     start = b""
@@ -201,23 +200,23 @@ class DecodedBody(_WrappedBody):
         super().__init__(body)
         self._decoder = _decoder()
         self._input = b""
-        self._begun = False
+        self._started = False
 
     def read(self, size: int) -> bytes:
         while True:
             data = self._input or self._body.read(_INPUT)
             decoder = self._decoder
             if not data:
-                if decoder.eof or not self._begun:
+                if decoder.eof or not self._started:
                     return b""
                 raise TransientError("the compressed transfer stops in the middle")
-            if decoder.eof:  # one gzip stream behind the other
+            if decoder.eof:  # several gzip streams in a row
                 decoder = self._decoder = _decoder()
             try:
                 out = decoder.decompress(data, size)
             except zlib.error as error:
                 raise TransientError(f"the compressed transfer is damaged: {error}") from error
-            self._begun = True
+            self._started = True
             self._input = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
             if out:
                 return out
