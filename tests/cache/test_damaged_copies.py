@@ -205,6 +205,6 @@ def test_a_copy_and_a_changed_object_are_never_spliced(served):
     other = [(key, {"txt": fields["txt"][::-1] + b"!"}) for key, fields in SAMPLES]
     write_shard(served.folder / "a.tar", other)
     with pytest.raises(
-        ShardError, match=r"the store gives other bytes than the copy .* or the object has changed"
+        ShardError, match=r"the store has other bytes than the copy .* or the object has changed"
     ):
         keys(spec(served, "a.tar"))

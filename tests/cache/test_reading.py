@@ -358,5 +358,5 @@ def test_a_file_in_place_of_the_directory_is_called_one(tmp_path, caplog, monkey
     with caplog.at_level("WARNING"):
         assert caching.read(URL, Store({URL: DATA})) == DATA
     (record,) = caplog.records
-    assert "a file stands there: give a directory" in record.getMessage()
+    assert "there is a file of this name: give a directory" in record.getMessage()
     assert "permission" not in record.getMessage()

@@ -1,13 +1,7 @@
-"""Files of this machine, and of what is mounted on it.
+"""Local files and directories, and standard input and output.
 
-Local files, and what to say where there is none.
-
-Globs and directories on the local disk.
-
-Not the library's ``glob``: that one passes over directories it may not read, and shards must never be missing
-in silence.
-
-`-`: a shard from standard input, once, in the process that was started with it; or to standard output.
+Directories are not listed by Python's ``glob``, which skips directories that it may not read: shards must never be
+missing silently.
 """
 
 from __future__ import annotations
@@ -37,7 +31,7 @@ def open_file(path: str) -> BinaryIO:
     """The bytes of a local file, unbuffered.
 
     Raises:
-        MissingShardError: it does not exist; says how far its path does.
+        MissingShardError: it does not exist; the message says which part of its path does.
         ShardError: it cannot be read.
     """
     try:
@@ -47,7 +41,7 @@ def open_file(path: str) -> BinaryIO:
 
 
 def stat_file(path: str) -> os.stat_result:
-    """What the system says of a local file. Raises as `open_file` does."""
+    """The `os.stat` of a local file. Raises as `open_file` does."""
     try:
         found = os.stat(path)
         if stat.S_ISDIR(found.st_mode):
@@ -58,7 +52,7 @@ def stat_file(path: str) -> os.stat_result:
 
 
 def explained(error: OSError | ValueError, path: str) -> ShardError:
-    """Our error for one of the operating system's, with what is wrong with the path and what to do."""
+    """Our error for one of the operating system, with the fault of the path and the remedy."""
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
         return MissingShardError(_missing(path), location=path)
     if isinstance(error, IsADirectoryError):
@@ -72,9 +66,9 @@ def explained(error: OSError | ValueError, path: str) -> ShardError:
 
 def _missing(path: str) -> str:
     if os.path.islink(path):
-        return f"a symbolic link to `{os.readlink(path)}`, which does not exist; mend the link"
+        return f"a symbolic link to `{os.readlink(path)}`, which does not exist; correct the link"
     if match := _ONE_SLASH.search(path):
-        return f"no such file; if `{match.group(1)}` is a URL's scheme, two slashes follow it: `{match.group(1)}://…`"
+        return f"no such file; if `{match.group(1)}` is the scheme of a URL, it needs two slashes: `{match.group(1)}://…`"
     parent, name = os.path.split(path.rstrip("/"))
     while parent not in ("", "/") and not os.path.isdir(parent):
         parent, name = os.path.split(parent)
@@ -98,20 +92,16 @@ def _some_names(directory: str) -> list[str]:
 
 
 def shards_in(directory: str) -> list[str]:
-    """The names of the shards directly in a directory, in code point order.
-
-    Raises:
-        MissingShardError, ShardError: it does not exist or cannot be read.
-    """
+    """The names of the shards directly in a directory, in code point order. Raises as `open_file`."""
     return sorted(entry.name for entry in _entries(directory) if is_listed(entry.name) and not entry.is_dir())
 
 
 def files_matching(root: str, pattern: str) -> list[str]:
     """The paths of the files that match a glob, relative to its root, in code point order.
 
-    `*`, `?` and `[a-z]` within a segment, `**` for any number of directories (links to directories are not
-    followed); hidden files need a `.` in the pattern. A segment that exists by exactly its own name is taken
-    literally: `a[1].tar` is that file, if there is one.
+    `*`, `?` and `[a-z]` match within a segment, `**` any number of directories (links to directories are not
+    followed); hidden files need a `.` in the pattern. If a file has a segment's exact name, the segment is literal:
+    `a[1].tar` may be the name of a file.
 
     Args:
         root: directory, ends with `/`; its characters are all literal.
@@ -138,7 +128,7 @@ def files_matching(root: str, pattern: str) -> list[str]:
 
 
 def _below(root: str, place: str, segment: str) -> Iterator[str]:
-    """The directories that a segment leads to from a place; each ends with `/`."""
+    """The directories that match a segment below a place; each ends with `/`."""
     if segment != "**":
         for name in _names(root + place, segment):
             if os.path.isdir(root + place + name):
@@ -178,21 +168,17 @@ def _entries(directory: str) -> list[os.DirEntry[str]]:
 class LocalFiles:
     """Opens the shards of a reader that are all plain local paths.
 
-    It replaces `storage.ahead.Ahead`: nothing has to be resolved, fetched ahead or announced.
+    It replaces `storage.ahead.Ahead`: no location is resolved, fetched ahead or announced.
 
     Args:
-        directory: absolute; relative paths without a base of their own start here.
+        directory: absolute; the start of relative paths without a base.
     """
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
 
     def open(self, shard: ShardUrl) -> BinaryIO:
-        """The bytes of a shard, as `open_file` gives them.
-
-        Raises:
-            MissingShardError, ShardError: as `open_file`.
-        """
+        """The bytes of a shard; see `open_file`."""
         return open_file(tidy_path(os.path.join(self._directory, shard.base, shard.text)))
 
     def expect(self, shards: Iterable[ShardUrl]) -> None:
@@ -202,7 +188,7 @@ class LocalFiles:
         """Do nothing: no store has to prepare."""
 
     def close(self) -> None:
-        """Do nothing: nothing was expected."""
+        """Do nothing: no file was opened ahead."""
 
 
 class LocalStore(Store):
@@ -235,33 +221,30 @@ class LocalStore(Store):
 
 def _path(location: str) -> str:
     path = local_path(location)
-    assert path is not None, "the table gives this store local locations only"
+    assert path is not None, "this store is for local locations only"
     return path
 
 
-_taken_by = 0
+_reader = 0
+"""The process that has read standard input."""
 
 
 class StandardStreams(Store):
-    """Standard input, forward only, and standard output."""
+    """Standard input, forward only and once, in the process that was started with it; and standard output."""
 
     def open(self, location: str, settings: StoreSettings) -> BinaryIO:
-        """The bytes of standard input.
-
-        Raises:
-            ShardError: it was read before, is a terminal or closed, or this is a worker process.
-        """
-        global _taken_by
+        """The bytes of standard input. Raises ShardError if they cannot be read here."""
+        global _reader
         if multiprocessing.parent_process() is not None:
             raise ShardError(
                 "standard input belongs to the process that was started with it, not to its workers; set "
                 "`loader: {workers: 0}` or num_workers=0",
                 location=location,
             )
-        if _taken_by == os.getpid():
+        if _reader == os.getpid():
             raise ShardError(
-                "standard input can be read only once, and was: give the number of samples with `samples:` where it "
-                "would be counted, and stop after one pass with `epoch: pass` or `limit:`; or save it to a file",
+                "standard input can be read only once, and was read before: give the number of samples with `samples:` "
+                "instead of counting them, stop after one pass with `epoch: pass` or `limit:`, or save it to a file",
                 location=location,
             )
         if os.isatty(0):
@@ -272,7 +255,7 @@ class StandardStreams(Store):
             os.fstat(0)
         except OSError:
             raise ShardError("standard input is closed", location=location) from None
-        _taken_by = os.getpid()
+        _reader = os.getpid()
         return cast(BinaryIO, _StandardInput())
 
     def output(
@@ -285,7 +268,7 @@ class StandardStreams(Store):
 
 
 class _StandardInput(RawStream):
-    """Never seeks, though a file may stand behind it: part of that may have been read by others."""
+    """Never seeks, even if it is a file: another program may have read a part of it."""
 
     def read(self, size: int = -1) -> bytes:
         return self.readall() if size < 0 else os.read(0, size)

@@ -131,8 +131,8 @@ class ObjectLogin:
             if name not in known:
                 takes = ", ".join(f"`{each}`" for each in known) or "none of these settings"
                 raise StoreError(
-                    f"`storage.{name}` means nothing to {scheme}://, which takes {takes}; give the arguments of its file "
-                    "system under `storage.options`, or write `storage:` at the sources that it is for"
+                    f"`storage.{name}` means nothing to {scheme}://, which takes {takes}; give the arguments of its "
+                    "file system under `storage.options`, or write `storage:` at the sources that it is for"
                 )
             argument, fixed = known[name]
             outer, _, inner = argument.partition(".")

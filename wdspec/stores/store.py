@@ -1,8 +1,6 @@
-"""What a store is: a kind of place that shards are read from and written to.
+"""The interface of a store, a kind of place that shards are read from and written to, and globs over lists of keys.
 
-Globs and directories in stores that only have keys: names with slashes, in one flat list.
-
-The rules are those of ``wdspec.stores.local`` on disks.
+Globs follow the same rules as for local files (`wdspec.stores.local`).
 """
 
 from __future__ import annotations
@@ -24,16 +22,15 @@ from wdspec.urls.urls import MAGIC
 
 
 def shards_among(keys: Iterable[str]) -> list[str]:
-    """Of the keys below a directory, the shards that lie directly in it, in code point order."""
+    """The shards directly in a directory, from the keys below it, in code point order."""
     return sorted(key for key in keys if "/" not in key and is_listed(key))
 
 
 def keys_matching(keys: Iterable[str], pattern: str) -> list[str]:
     """The keys that match a glob, in code point order.
 
-    `*`, `?` and `[a-z]` within a segment, `**` for any number of directories; hidden names need a `.` in the
-    pattern. A segment that is there by exactly its own name is taken literally: `a[1].tar` is that key, if there is
-    one.
+    `*`, `?` and `[a-z]` match within a segment, `**` any number of directories; hidden names need a `.` in the
+    pattern. If a key has a segment's exact name, the segment is literal: `a[1].tar` may be the name of a file.
     """
     known = list(dict.fromkeys(key for key in keys if key and not key.endswith("/")))
     return sorted(_below([key.split("/") for key in known], pattern.split("/")))
@@ -45,9 +42,9 @@ def _below(keys: list[list[str]], pattern: list[str]) -> set[str]:
         found = {"/".join(key) for key in keys if not rest and not _is_hidden(key)}
         depth = max(map(len, keys), default=0)
         for skipped in range(depth if rest else 0):
-            # Only what `**` itself passes over must be open: what follows may name hidden directories.
+            # Only what `**` itself matches must not be hidden: the rest of the pattern may name hidden directories.
             open_keys = [key for key in keys if not _is_hidden(key[:skipped])]
-            for head, deeper in _grouped(open_keys, skipped).items():
+            for head, deeper in _group(open_keys, skipped).items():
                 found |= {head + name for name in _below(deeper, rest)}
         return found
     literal = any(key[0] == segment for key in keys)
@@ -62,7 +59,7 @@ def _below(keys: list[list[str]], pattern: list[str]) -> set[str]:
         return {key[0] for key in taken if len(key) == 1}
     return {
         head + name
-        for head, deeper in _grouped([key for key in taken if len(key) > 1], 1).items()
+        for head, deeper in _group([key for key in taken if len(key) > 1], 1).items()
         for name in _below(deeper, rest)
     }
 
@@ -71,8 +68,8 @@ def _is_hidden(names: list[str]) -> bool:
     return any(name.startswith(".") for name in names)
 
 
-def _grouped(keys: list[list[str]], depth: int) -> dict[str, list[list[str]]]:
-    """The keys by their first directories, which are taken away."""
+def _group(keys: list[list[str]], depth: int) -> dict[str, list[list[str]]]:
+    """The keys by their first directories, without these."""
     groups: dict[str, list[list[str]]] = {}
     for key in keys:
         if len(key) > depth:
@@ -81,51 +78,51 @@ def _grouped(keys: list[list[str]], depth: int) -> dict[str, list[list[str]]]:
 
 
 def literal_start(pattern: str) -> str:
-    """What all that matches a glob begins with, also a key that is literally the pattern: what to list by."""
+    """The longest start of all keys that match a glob, or equal it: the prefix to list."""
     match = MAGIC.search(pattern)
     return pattern if match is None else pattern[: match.start()]
 
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """What stores are told, beside the location: all that the spec and the environment say about reaching them."""
+    """The settings of the spec and the environment for reaching stores."""
 
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
     http: HttpSettings = field(default_factory=HttpSettings)
     ais: AisCluster | None = None
-    """What serves the locations marked `ais+…`."""
+    """Serves the locations marked `ais+…`."""
     login: ObjectLogin | None = None
-    """What the spec says of object stores."""
+    """`storage:` of the spec, for object stores."""
 
 
 @dataclass(frozen=True)
 class ObjectStat:
-    """What a store says of an object that is not read."""
+    """What a store knows about an object without reading it."""
 
     size: int | None = None
-    """Bytes; None where the store does not say."""
+    """Bytes; None if unknown."""
     validator: str | None = None
-    """Changes whenever the object does, as an ETag or the time of the last change; None where there is nothing."""
+    """Changes whenever the object does, as an ETag or the time of the last change; None if unknown."""
 
 
 class Store(ABC):
     """Eight verbs. A location is a URL after rewriting, or the path of a local file.
 
-    Stores are found by scheme (`wdspec.urls.urls.STORES`), made once a process and without state of their own.
+    Stores are found by scheme (`wdspec.urls.urls.STORES`), made once per process, and have no state.
     """
 
     @abstractmethod
     def open(self, location: str, settings: StoreSettings) -> BinaryIO:
-        """The bytes of an object, unbuffered; nothing need be asked before the first `read`.
+        """The bytes of an object, unbuffered; the first request may wait for the first `read`.
 
         Raises:
             MissingShardError: there is no such object.
             ShardError: it cannot be read.
-            StoreError: no object of this store could be read, for want of settings.
+            StoreError: no object of this store could be read with these settings.
         """
 
     def list(self, root: str, pattern: str, settings: StoreSettings) -> list[str]:
-        """The names of the files below a root that match a glob, in code point order; without the root.
+        """The names of the files below a root that match a glob, in code point order, relative to the root.
 
         Args:
             root: ends with `/`; its characters are literal.
@@ -140,59 +137,55 @@ class Store(ABC):
     def output(
         self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
     ) -> Output:
-        """Opens an object to be written, which appears when it is whole.
+        """Open an object for writing; it appears when it is complete.
 
         Args:
-            overwrite: whether something of this name may be replaced.
-            since: see `LocalOutput`; other stores cannot tell.
+            overwrite: whether an object of this name may be replaced.
+            since: see `LocalOutput`; other stores ignore it.
 
         Raises:
-            UsageError: the name is taken, or nothing can be written there.
+            UsageError: the name is taken, or the store cannot be written.
             OSError: it cannot be opened.
         """
         raise UsageError("nothing can be written there; name a local file, or a store that can be written to")
 
     @property
     def writes(self) -> bool:
-        """Whether it has an `output` of its own; a user's store that has none leaves that to wdspec's."""
+        """Whether it has `output`. If a user's store has none, wdspec's own store writes."""
         return True
 
     @abstractmethod
     def describe(self, location: str, settings: StoreSettings) -> str:
-        """What reads a location, in a few words, or why nothing does; opens nothing."""
+        """What reads a location, in a few words, or why it cannot be read; opens nothing."""
 
     def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
-        """The size of an object and what changes with it, without its bytes; nothing where that cannot be known.
+        """The size and the validator of an object, without reading it; empty if unknown.
 
         Raises:
             MissingShardError: there is no such object, in a store that knows.
-            ShardError, StoreError: the store does not say.
+            ShardError, StoreError: the store does not answer.
         """
         return ObjectStat()
 
     def announce(self, locations: Iterable[str], settings: StoreSettings) -> None:  # noqa: B027  # may do nothing
-        """Says what is going to be read, so that the store may have it at hand; raises nothing, and may do nothing."""
+        """Prepare for locations that will be read. Raises nothing, and may do nothing."""
 
     def exists(self, location: str, settings: StoreSettings) -> bool:
-        """Whether an object of this name was written; False where that cannot be known.
-
-        Raises:
-            ShardError: the store does not say.
-        """
+        """Whether an object of this name exists; False if unknown. Raises ShardError if the store does not answer."""
         return False
 
     def delete(self, location: str, settings: StoreSettings) -> None:
-        """Deletes an object that was written.
+        """Delete an object.
 
         Raises:
-            UsageError: nothing can be deleted there.
+            UsageError: the store cannot delete.
             OSError: it cannot be deleted.
         """
         raise UsageError("what was written there cannot be taken back", location=location)
 
 
 def unlistable(root: str, why: str) -> ShardError:
-    """The error for globs and directories where nothing can be listed."""
+    """The error for globs and directories in a store that cannot list."""
     return ShardError(
         f"globs and directories cannot be listed there ({why}); write the shards out with braces such as "
         "`{000000..000123}`, or in an `@file`",
@@ -201,16 +194,16 @@ def unlistable(root: str, why: str) -> ShardError:
 
 
 class KeyStore(Store):
-    """A store that only has keys: names with slashes, in one flat list."""
+    """A store with keys only: names with slashes, in one flat list."""
 
     @abstractmethod
     def keys(self, root: str, start: str, settings: StoreSettings, depth: int | None) -> Iterable[str]:
-        """The names of the objects below a root, without the root.
+        """The names of the objects below a root, relative to it.
 
         Args:
             root: ends with `/`.
-            start: only names that go on with it are wanted.
-            depth: names of more segments are not wanted, but may come; None wants all.
+            start: only names that start with it.
+            depth: most segments of a name, None for any number; deeper names may be included and are ignored.
 
         Raises:
             MissingShardError: there is no such directory, in a store that knows.

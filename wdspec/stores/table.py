@@ -1,17 +1,12 @@
-"""Users' own stores by URL scheme, from a decorator or from an installed package.
+"""The store of a location: a store that users have added, or a row of the table of schemes, or one that fsspec knows.
 
-A package offers one as an entry point, a function that opens or a class with more of the verbs::
+A program adds a store with :func:`opener` or :func:`store`. A package adds one as an entry point, a function that opens
+or a class with more of the verbs::
 
     [project.entry-points."wdspec.stores"]
     vault = "mypackage.vault:VaultStore"
 
-and a program registers one with :func:`opener` or :func:`store`.
-
-Stores that installed packages offer as entry points, imported when first used.
-
-Files that users' stores open, every answer of which is looked at.
-
-Which store a location belongs to: users' own, then the table of schemes, then whatever else fsspec knows.
+Whatever such a store returns is checked.
 """
 
 from __future__ import annotations
@@ -40,7 +35,7 @@ GROUPS = ("wdspec.stores", "wdspec.openers")
 
 @lru_cache(maxsize=1)
 def package_offers() -> Mapping[str, tuple[tuple[str, str], ...]]:
-    """What installed packages offer: scheme -> (package, `module:function`) pairs."""
+    """The stores of installed packages: scheme -> (package, `module:function`) pairs."""
     from importlib.metadata import entry_points
 
     found: dict[str, tuple[tuple[str, str], ...]] = {}
@@ -55,7 +50,7 @@ def package_offers() -> Mapping[str, tuple[tuple[str, str], ...]]:
 
 @dataclass(frozen=True)
 class Offered:
-    """What packages offer for a scheme, imported when first used."""
+    """The stores of packages for a scheme, imported on first use."""
 
     scheme: str
     offers: tuple[tuple[str, str], ...]
@@ -64,7 +59,7 @@ class Offered:
         return " and ".join(f"`{value}` of {package}" for package, value in self.offers)
 
     def load(self, url: str) -> Any:
-        """The function or store: the same one for a process, as a store may keep connections."""
+        """The function or store: one per process, since a store may keep connections."""
         return _loaded.value.get(self, lambda: self._import(url))
 
     def _import(self, url: str) -> Any:
@@ -80,7 +75,7 @@ class Offered:
         except Exception as error:  # whatever the package's code raises
             cause = error.__cause__ or error
             raise ShardError(
-                f"the opener {self} cannot be imported: {type(cause).__name__}: {cause}; mend or uninstall that "
+                f"the opener {self} cannot be imported: {type(cause).__name__}: {cause}; correct or uninstall that "
                 "package",
                 location=url,
             ) from harmless(cause)
@@ -89,15 +84,8 @@ class Offered:
 _loaded: PerProcess[KeyedValues[Offered, Any]] = PerProcess(KeyedValues)
 
 
-def checked_file(file: Any, store: str, url: str) -> BinaryIO:
-    """What a user's store opened, if it is a binary file.
-
-    Args:
-        store: what messages call the store.
-
-    Raises:
-        ShardError: it is none.
-    """
+def check_file(file: Any, store: str, url: str) -> BinaryIO:
+    """The file that a user's store opened. Raises ShardError unless it is a binary file."""
     if not isinstance(file, io.TextIOBase) and callable(getattr(file, "read", None)):
         return cast(BinaryIO, _CheckedFile(file, store, url))
     seen = "a text file" if isinstance(file, io.TextIOBase) else f"{type(file).__name__!r}, without `read`"
@@ -109,36 +97,35 @@ def checked_file(file: Any, store: str, url: str) -> BinaryIO:
 
 
 class _CheckedFile(RawStream):
+    """A user's file whose results are checked."""
+
     def __init__(self, file: Any, store: str, url: str) -> None:
         self._file, self._store, self._url = file, store, url
 
     def seekable(self) -> bool:
-        return bool(self._answer(getattr(self._file, "seekable", bool)))
+        return bool(self._call(getattr(self._file, "seekable", bool)))
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._answer(self._file.seek, offset, whence)
+        self._call(self._file.seek, offset, whence)
         return self.tell()
 
     def tell(self) -> int:
-        return int(self._answer(self._file.tell))
+        return int(self._call(self._file.tell))
 
     def read(self, size: int = -1) -> bytes:
-        data = self._answer(self._file.read, size)
+        data = self._call(self._file.read, size)
         if type(data) is bytes:
             return data
         if isinstance(data, (bytes, bytearray, memoryview)):
             return bytes(data)
         raise ShardError(
-            f"the file of the opener {self._store} gave {type(data).__name__!r} where bytes were wanted; open "
-            "it in binary mode, and let `read` wait for data",
+            f"the file of the opener {self._store} gave {type(data).__name__!r} instead of bytes; open it in binary "
+            "mode, and let `read` wait for data",
             location=self._url,
         )
 
-    def _answer(self, verb: Callable[..., Any], *arguments: int) -> Any:
-        try:
-            return verb(*arguments)
-        except Exception as error:  # whatever the user's code raises
-            raise explained(error, self._store, self._url) from harmless(error)
+    def _call(self, verb: Callable[..., Any], *arguments: int) -> Any:
+        return _call(self._store, self._url, verb, *arguments)
 
     def close(self) -> None:
         if not self.closed:
@@ -146,17 +133,21 @@ class _CheckedFile(RawStream):
         super().close()
 
 
-def explained(error: Exception, store: str, url: str) -> ShardError:
-    """Our error for what a user's code raised."""
-    if isinstance(error, ShardError):
+def _call(store: str, url: str, verb: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a user's function. Raises ShardError for whatever it raises."""
+    try:
+        return verb(*arguments)
+    except ShardError as error:
         error.at(location=url)
-        return error
-    kind = MissingShardError if isinstance(error, FileNotFoundError) else ShardError
-    return kind(f"the opener {store} failed: {type(error).__name__}: {error}", location=url)
+        raise
+    except Exception as error:  # whatever the user's code raises
+        kind = MissingShardError if isinstance(error, FileNotFoundError) else ShardError
+        message = f"the opener {store} failed: {type(error).__name__}: {error}"
+        raise kind(message, location=url) from harmless(error)
 
 
 Opener = Callable[[str], BinaryIO]
-"""Takes a URL, returns a binary file at its start."""
+"""Takes a URL and returns a binary file at its start."""
 
 _F = TypeVar("_F", bound=Opener)
 _C = TypeVar("_C", bound=type)
@@ -165,21 +156,21 @@ _registered: dict[str, UserStore] = {}
 
 
 def opener(scheme: str) -> Callable[[_F], _F]:
-    """Makes a function the opener of all URLs of a scheme, in place of a built-in one, if there is one.
+    """Make a function the opener of all URLs of a scheme, instead of a built-in one.
 
-    The function takes the URL (after rewriting) and returns a binary file: `read(n)` gives at most n bytes, and
-    b"" only at the true end; `seek` and `tell`, if `seekable()` says so, let readers skip what they do not want.
-    It runs in the worker processes; with `spawn` it must be a function at the top of a module. What it raises is
-    shown with the URL; FileNotFoundError says that there is no such shard. What is written to such URLs goes where it
-    would without it; `store` makes one that can also list and write.
+    The function takes the URL (after rewriting) and returns a binary file. `read(n)` returns at most n bytes, and b""
+    only at the true end; with `seek` and `tell`, if `seekable()` says so, readers skip what they do not need. It runs
+    in the worker processes; with `spawn` it must be a function at the top of a module. Its errors are shown with the
+    URL; FileNotFoundError means that there is no such shard. Writing to such URLs works as without it; use `store` for
+    one that can also list and write.
 
     Register before the spec is compiled: workers get the openers that are known then.
 
     Args:
-        scheme: as in `vault` for `vault://…`; `pipe`, `http`, `s3` and the like may be replaced, `file` not.
+        scheme: as in `vault` for `vault://…`; `pipe`, `http`, `s3` and others may be replaced, but not `file`.
 
     Raises:
-        UsageError: not a scheme, or not a function.
+        UsageError: an invalid scheme, or not a function.
 
     Example:
         >>> import io, wdspec
@@ -199,27 +190,26 @@ def opener(scheme: str) -> Callable[[_F], _F]:
 
 
 def store(scheme: str) -> Callable[[_C], _C]:
-    """Makes a class the store of all URLs of a scheme; an instance is made at once, without arguments.
+    """Make a class the store of all URLs of a scheme; one instance is made at once, without arguments.
 
-    Its methods, of which only the first must be there:
+    Only the first of its methods is required:
 
-    - ``open(url)``: a binary file, as `opener` has it.
-    - ``list(root)``: the names of all objects below a URL that ends in `/`, in any depth and order, without it.
-      Then directories, `*` and `**` work.
-    - ``output(url, overwrite)``: what is written to: an object with ``write``, ``commit`` and ``abort``; or a binary
-      file, which is closed when it is whole, and when it is not told to ``abort()`` (or ``discard()``), if it can. A
-      plain file cannot be taken back: what was begun stays under its name. Raises FileExistsError for a name that is
-      taken and not to be overwritten.
-    - ``exists(url)``, ``delete(url)``: whether something was written, and how it is taken back. Without the first,
-      `list` says; without the second, what a command that failed has written stays there.
-    - ``stat(url)``: its size in bytes, and a text that changes whenever its bytes do (an ETag, a time); None for what
-      is not known.
-    - ``describe(url)``: what `wdspec resolve` says of it.
+    - ``open(url)``: a binary file, as for `opener`.
+    - ``list(root)``: the names of all objects below a URL that ends in `/`, at any depth and in any order, relative to
+      it. Then directories, `*` and `**` work.
+    - ``output(url, overwrite)``: an object with ``write``, ``commit`` and ``abort``; or a binary file, which is closed
+      when it is complete, and otherwise gets ``discard()`` or ``abort()``, if it has one. A plain file cannot be taken
+      back: an incomplete one stays under its name. Raises FileExistsError for a name that may not be overwritten.
+    - ``exists(url)``, ``delete(url)``: without ``exists``, `list` is used; without ``delete``, what a failed command
+      has written stays there.
+    - ``stat(url)``: the size in bytes, and a text that changes whenever the bytes do (an ETag, a time); None for
+      unknown values.
+    - ``describe(url)``: the text for `wdspec resolve`.
 
-    It goes to worker processes, so it must pickle and hold no connections; make those on first use.
+    The store is sent to worker processes, so it must pickle and hold no connections; make those on first use.
 
     Raises:
-        UsageError: not a scheme, or a class without `open`, or one that cannot be made without arguments.
+        UsageError: an invalid scheme, or a class that has no `open` or needs arguments.
 
     Example:
         >>> import io, wdspec
@@ -236,13 +226,13 @@ def store(scheme: str) -> Callable[[_C], _C]:
         if not callable(getattr(kind, "open", None)):
             raise UsageError(f"the store of `{scheme}` is {kind!r}, which has no method `open`")
         try:
-            made = kind()
+            instance = kind()
         except Exception as error:  # whatever the user's code raises
             raise UsageError(
                 f"the store of `{scheme}`, {kind.__qualname__}, cannot be made without arguments: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        _registered[scheme.lower()] = UserStore(scheme.lower(), made)
+        _registered[scheme.lower()] = UserStore(scheme.lower(), instance)
         return kind
 
     return register
@@ -251,10 +241,10 @@ def store(scheme: str) -> Callable[[_C], _C]:
 def user_stores(secure: bool) -> Mapping[str, Store]:
     """The stores that users have added, by scheme: those of packages, then those of the program.
 
-    Imports none of the packages: each is imported where it is first used.
+    Imports no package; each is imported on first use.
 
     Args:
-        secure: whether those of packages are forbidden (``WDS_SECURE``).
+        secure: leave out those of packages (``WDS_SECURE``).
     """
     offers = {} if secure else package_offers()
     return {
@@ -265,11 +255,11 @@ def user_stores(secure: bool) -> Mapping[str, Store]:
 
 @dataclass(frozen=True)
 class UserStore(KeyStore):
-    """A function or an object of a user's, whose every answer is checked."""
+    """A user's function or object, whose results are checked."""
 
     scheme: str
     given: Any
-    """A function that opens, an object with some of the verbs, or what packages offer."""
+    """A function that opens, an object with some of the verbs, or stores of packages."""
 
     def __str__(self) -> str:
         if isinstance(self.given, Offered):
@@ -279,8 +269,8 @@ class UserStore(KeyStore):
 
     def open(self, location: str, settings: StoreSettings) -> BinaryIO:
         own = self._own(location)
-        file = self._answer(location, getattr(own, "open", own), location)
-        return checked_file(file, str(self), location)
+        file = _call(str(self), location, getattr(own, "open", own), location)
+        return check_file(file, str(self), location)
 
     def keys(self, root: str, start: str, settings: StoreSettings, depth: int | None) -> Iterable[str]:
         if self._verb("list", root) is None:
@@ -288,12 +278,12 @@ class UserStore(KeyStore):
         return [name for name in self._names(root) if name.startswith(start)]
 
     def _names(self, root: str) -> list[str]:
-        names: list[str] = self._answer(root, lambda: list(self._own(root).list(root)))
+        names: list[str] = _call(str(self), root, lambda: list(self._own(root).list(root)))
         for name in names:
             if not isinstance(name, str) or not name or name.startswith("/"):
                 raise ShardError(
-                    f"`list` of the store {self} gave {name!r}; it gives the names of objects below the root, without "
-                    "it",
+                    f"`list` of the store {self} gave {name!r}; it gives the names of objects below the root, relative "
+                    "to it",
                     location=root,
                 )
         return names
@@ -301,8 +291,9 @@ class UserStore(KeyStore):
     def output(
         self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
     ) -> Output:
+        own = self._own(location)
         try:
-            output = self._own(location).output(location, overwrite)
+            output = own.output(location, overwrite)
         except FileExistsError:
             raise UsageError(
                 "an object of this name exists; choose another name, or allow overwriting it",
@@ -311,7 +302,8 @@ class UserStore(KeyStore):
         except (WdspecError, OSError):
             raise
         except Exception as error:  # whatever the user's code raises
-            raise explained(error, str(self), location) from harmless(error)
+            message = f"the opener {self} failed: {type(error).__name__}: {error}"
+            raise ShardError(message, location=location) from harmless(error)
         if not callable(getattr(output, "write", None)) or isinstance(output, io.TextIOBase):
             raise UsageError(
                 f"`output` of the store {self} returned {type(output).__name__!r}; return a file opened for writing "
@@ -323,7 +315,7 @@ class UserStore(KeyStore):
         verb = self._verb("stat", location)
         if verb is None:
             return ObjectStat()
-        said = self._answer(location, verb, location)
+        said = _call(str(self), location, verb, location)
         match said:
             case (int() | None as size, str() | None as validator) if not isinstance(size, bool):
                 return ObjectStat(size, validator)
@@ -335,7 +327,7 @@ class UserStore(KeyStore):
 
     def exists(self, location: str, settings: StoreSettings) -> bool:
         if (exists := self._verb("exists", location)) is not None:
-            return bool(self._answer(location, exists, location))
+            return bool(_call(str(self), location, exists, location))
         if self._verb("list", location) is None:
             return False
         folder, slash, name = location.rpartition("/")
@@ -348,7 +340,7 @@ class UserStore(KeyStore):
         delete = self._verb("delete", location)
         if delete is None:
             raise UsageError(f"the store {self} has no `delete`", location=location)
-        self._answer(location, delete, location)
+        _call(str(self), location, delete, location)
 
     @property
     def writes(self) -> bool:
@@ -357,19 +349,12 @@ class UserStore(KeyStore):
     def describe(self, location: str, settings: StoreSettings) -> str:
         if isinstance(self.given, Offered) or not callable(getattr(self.given, "describe", None)):
             return f"the opener {self}"
-        return str(self._answer(location, self.given.describe, location))
+        return str(_call(str(self), location, self.given.describe, location))
 
     def _verb(self, name: str, location: str) -> Callable[..., Any] | None:
-        """A method of the user's, if there is one."""
+        """A method of the user's object, if it has one."""
         verb = getattr(self._own(location), name, None)
         return verb if callable(verb) else None
-
-    def _answer(self, location: str, verb: Callable[..., Any], *arguments: Any) -> Any:
-        """What a method of the user's gives. Raises ShardError for whatever it raises."""
-        try:
-            return verb(*arguments)
-        except Exception as error:
-            raise explained(error, str(self), location) from harmless(error)
 
     def _own(self, url: str) -> Any:
         return self.given.load(url) if isinstance(self.given, Offered) else self.given
@@ -378,7 +363,7 @@ class UserStore(KeyStore):
 def _check_scheme(scheme: str) -> None:
     if not isinstance(scheme, str) or not _SCHEME.fullmatch(scheme) or scheme.lower() == "file":
         raise UsageError(
-            f"{scheme!r} is no scheme that an opener can be for; write letters and digits, as `vault` for "
+            f"{scheme!r} cannot be the scheme of an opener; write letters and digits, as `vault` for "
             "`vault://…`; local files are always opened by wdspec itself"
         )
 
@@ -387,11 +372,11 @@ def store_of(location: str, users: Mapping[str, Store], *, to_write: bool = Fals
     """The store of a location.
 
     Args:
-        users: stores that users have added, by scheme; they come before all others.
-        to_write: whether it is to be written to, which users' stores may leave to wdspec's.
+        users: stores that users have added, by scheme; they take precedence.
+        to_write: whether to write to it; then wdspec's own store is used if a user's cannot write.
 
     Raises:
-        ShardError: there is none; says what is missing, and what to do.
+        ShardError: there is none; the message says what is missing, and what to do.
     """
     scheme = store_key(location)
     own = users.get(scheme)
@@ -413,8 +398,8 @@ def store_of(location: str, users: Mapping[str, Store], *, to_write: bool = Fals
         return _make_store(FSSPEC)
     if own is not None:
         raise ShardError(
-            f"the opener {own} only opens, and nothing else writes to {scheme}://; give a store with a method `output` "
-            "by `@wdspec.store`",
+            f"the opener {own} only opens, and nothing else writes to {scheme}://; register a store with a method "
+            "`output` with `@wdspec.store`",
             location=location,
         )
     known = sorted({*ROWS, *users, *known_schemes()} - {"-", ""})
@@ -422,7 +407,7 @@ def store_of(location: str, users: Mapping[str, Store], *, to_write: bool = Fals
     hint = f"did you mean `{close[0]}`? " if close else ""
     raise ShardError(
         f'no opener for {scheme}://; {hint}register one with `@wdspec.opener("{scheme}")`, install a package that '
-        "brings one, or rewrite the URL with WDS_REWRITE or `rewrite:`",
+        "has one, or rewrite the URL with WDS_REWRITE or `rewrite:`",
         location=location,
     )
 
