@@ -146,7 +146,7 @@ def test_an_interruption_that_comes_too_late_leaves_nothing_behind():
     program = """
 import os, sys, threading
 from functools import partial
-from wdspec.streams import watchdog
+from wdspec.stores import watchdog
 
 watchdog.STEP = 0.05
 read, write = os.pipe()
