@@ -201,47 +201,6 @@ def remove(path: str) -> int:
     return -size
 
 
-MOST_BYTES = 64
-"""Most bytes of the file with the total."""
-
-
-class RunningTotal:
-    """A number in a file, valid only for the present state of the index directory; guarded by the directory's lock.
-
-    `begin_change` makes it invalid until `set`, so that it is computed again after a kill. Changes made without it (by
-    a user, or by a version of wdspec without a total) show in the time of the directory.
-
-    Args:
-        path: of the file.
-        entries: the directory of the entries.
-        permissions: of the file.
-    """
-
-    def __init__(self, path: str, entries: str, permissions: Permissions) -> None:
-        self._path, self._entries, self._permissions = path, entries, permissions
-
-    def get(self) -> int | None:
-        """The total; None if it has to be computed."""
-        with contextlib.suppress(OSError, ValueError):
-            with open(self._path, encoding="ascii") as file:
-                total, time = map(int, file.read(MOST_BYTES).split())
-            if time == os.stat(self._entries).st_mtime_ns:
-                return total
-        return None
-
-    def begin_change(self) -> None:
-        """Announce a change of entries. Raises OSError if the directory cannot be written."""
-        open(self._path, "w", opener=self._permissions.open).close()
-
-    def set(self, total: int) -> None:
-        """Set the total of the present entries."""
-        with (
-            contextlib.suppress(OSError),
-            open(self._path, "w", encoding="ascii", opener=self._permissions.open) as file,
-        ):
-            file.write(f"{total} {os.stat(self._entries).st_mtime_ns}")
-
-
 def mark_in_use(descriptor: int) -> bool:
     """Mark an open file as being read until it is closed; return False if it was deleted before."""
     # On a local file system without locks, an open file keeps its bytes all the same.
@@ -278,7 +237,9 @@ Signature: 8a477f597d28d172789f06886806bc55
 # This directory holds copies of shards that wdspec made; they may be deleted at any time.
 # See https://bford.info/cachedir/
 """
-BASE = len(_SIGNATURE) + MOST_BYTES
+_MOST_BYTES = 64
+"""Most bytes of the file with the total."""
+BASE = len(_SIGNATURE) + _MOST_BYTES
 """Bytes of wdspec's files that belong to no copy."""
 _FEWEST_KEPT, _PART_KEPT = 64, 16
 """How many of the entries listed to make room are remembered as the next to delete: at least, and one in how many."""
@@ -301,7 +262,7 @@ class Index:
         self._folder = os.path.join(directory, OWN_FOLDER)
         self.permissions = Permissions.of(directory)
         self.entries = Entries(os.path.join(self._folder, "index"), self.permissions)
-        self._total = RunningTotal(os.path.join(self._folder, "total"), self.entries.folder, self.permissions)
+        self._total = os.path.join(self._folder, "total")
 
     @property
     def is_marked(self) -> bool:
@@ -419,15 +380,30 @@ class Index:
 
     @contextlib.contextmanager
     def _counting(self) -> Iterator[_Count]:
-        """Hold the directory's lock, and keep the total of all entries, which must change along with them."""
+        """Hold the directory's lock, and keep the total of all entries, which must change along with them.
+
+        The file with the total is empty during a change, so that the total is computed again after a kill. Changes made
+        without it (by a user, or by a version of wdspec without a total) show in the time of the directory.
+        """
         with self._lock():
-            total = self._total.get()
-            if total is None:
-                total = sum(entry.total for entry in self._newest())
-            count = _Count(total)
-            self._total.begin_change()
+            total = self._read_total()
+            count = _Count(sum(entry.total for entry in self._newest()) if total is None else total)
+            open(self._total, "w", opener=self.permissions.open).close()
             yield count
-            self._total.set(count.total)
+            with (
+                contextlib.suppress(OSError),
+                open(self._total, "w", encoding="ascii", opener=self.permissions.open) as file,
+            ):
+                file.write(f"{count.total} {os.stat(self.entries.folder).st_mtime_ns}")
+
+    def _read_total(self) -> int | None:
+        """The total in the file; None if it is not that of the present entries."""
+        with contextlib.suppress(OSError, ValueError):
+            with open(self._total, encoding="ascii") as file:
+                total, time = map(int, file.read(_MOST_BYTES).split())
+            if time == os.stat(self.entries.folder).st_mtime_ns:
+                return total
+        return None
 
     def _newest(self) -> list[Entry]:
         """The entries by use, one per key: older ones were left by killed processes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -15,7 +15,6 @@ from wdspec.base.files import expand_home
 from wdspec.cache.fill import CopyRules
 from wdspec.cache.names import CacheNames
 from wdspec.cache.shard_cache import Copy, ShardCache, look_for_change
-from wdspec.spec.language.locations import RewriteRule
 from wdspec.spec.language.options import Errors
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment, Resolution, ResolutionStep
@@ -100,23 +99,30 @@ class Storage(StoreSettings):
         named = {key for holder in holders for key in holder.model_fields_set}
         errors = source.errors if source else Errors()
         written = [rule for holder in reversed(holders) for rule in holder.rewrite]
+        written.sort(key=lambda rule: not rule.overlay)
+        rules = (Rule(rule.pattern, rule.replacement, rule.origin or "`rewrite`") for rule in written)
+        usual, timeout = RetryPolicy(), NO_PROGRESS if errors.timeout is None else errors.timeout
         ais = cache = login = None
         if "aistore" in named or environment.ais != AisVariables():
             ais = AisCluster.of(environment.ais, environment.home, spec, source)
         if "storage" in named:
             login = ObjectLogin.of(environment.home, spec, source)
         if "cache" in named or environment.cache_dir is not None:
-            cache = _cache(CacheSettings.of(environment, spec, source), source)
+            cache = _cache_of(CacheSettings.of(environment, spec, source), source)
         return cls(
-            retry_policy=_retry_policy(errors),
+            # No single wait is longer than the watchdog allows.
+            retry_policy=RetryPolicy(
+                budget=usual.budget if errors.retry is None else errors.retry,
+                read_timeout=min(usual.read_timeout, timeout),
+            ),
             http=environment.http,
             ais=ais,
             login=login,
             environment=environment,
-            rules=(*environment.rules, *_rules(written)) if written else environment.rules,
+            rules=(*environment.rules, *rules),
             users=user_stores(environment.secure),
             cache=cache,
-            timeout=_timeout(errors),
+            timeout=timeout,
         )
 
     def resolve(self, shard: ShardUrl) -> Resolution:
@@ -266,36 +272,17 @@ def with_surveyed_caches(
     return {name: survey(storage) for name, storage in storages.items()}
 
 
-def _rules(rules: Iterable[RewriteRule]) -> Iterator[Rule]:
-    """Rules of a spec, those of an overlay first."""
-    for rule in sorted(rules, key=lambda rule: not rule.overlay):
-        yield Rule(rule.pattern, rule.replacement, rule.origin or "`rewrite`")
-
-
-def _cache(settings: CacheSettings | None, source: Source | None) -> ShardCache | None:
+def _cache_of(settings: CacheSettings | None, source: Source | None) -> ShardCache | None:
     if settings is None:
         return None
+    if "\0" in settings.directory:
+        raise UsageError(f"no directory has a name with a NUL character: {settings.directory!r}")
     rules = CopyRules(settings.size)
     if source is not None:
-        rules = CopyRules(
-            settings.size,
+        rules = replace(
+            rules,
             format=source.format,
             lenient_end=source.tar.end == "lenient",
             may_be_empty=source.empty == "allow",
         )
-    if "\0" in settings.directory:
-        raise UsageError(f"no directory has a name with a NUL character: {settings.directory!r}")
     return ShardCache(CacheNames(settings.directory), rules)
-
-
-def _timeout(errors: Errors) -> float:
-    """Seconds that a read may take."""
-    return NO_PROGRESS if errors.timeout is None else errors.timeout
-
-
-def _retry_policy(errors: Errors) -> RetryPolicy:
-    """How long failures of a store are retried. No single wait is longer than the watchdog allows."""
-    usual = RetryPolicy()
-    budget = usual.budget if errors.retry is None else errors.retry
-    longest = _timeout(errors)
-    return RetryPolicy(budget=budget, read_timeout=min(usual.read_timeout, longest))

@@ -205,7 +205,7 @@ class AisShard:
             raise
 
     def _request(self, headers: dict[str, str], offset: int) -> RangeResponse:
-        reply = self._client.get(self._target, headers)
+        reply = self._client.ask("GET", self._target, headers)
         response = reply.response
         if response.status not in (200, 206):
             refusal = Refusal.of(reply)
@@ -331,7 +331,7 @@ def list_names(cluster: AisCluster, url: str, start: str, retry_policy: RetryPol
 
 def _read_page(client: AisClient, target: str, value: dict[str, Any], cluster: AisCluster) -> dict[str, Any]:
     headers = {**HEADERS, "content-type": "application/json", "accept": "application/json"}
-    reply = client.get(target, headers, json.dumps({"action": "list", "value": value}).encode())
+    reply = client.ask("GET", target, headers, json.dumps({"action": "list", "value": value}).encode())
     if reply.response.status != 200:
         raise Refusal.of(reply).error(cluster)
     try:

@@ -186,10 +186,6 @@ class AisClient:
         self._reached = False
         self.missing = MissingObjects()
 
-    def get(self, target: str, headers: Mapping[str, str], body: bytes | None = None) -> Reply:
-        """The answer to a GET; see `ask`."""
-        return self.ask("GET", target, headers, body)
-
     def ask(
         self,
         method: str,

@@ -7,13 +7,12 @@ missing silently.
 from __future__ import annotations
 
 import difflib
-import fnmatch
 import multiprocessing
 import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import BinaryIO, cast
 
@@ -21,8 +20,8 @@ from wdspec.base.errors import MissingShardError, ShardError
 from wdspec.base.files import RawStream
 from wdspec.formats.compression import is_listed
 from wdspec.stores.outputs import LocalOutput, Output, StreamOutput
-from wdspec.stores.store import ObjectStat, Store, StoreSettings
-from wdspec.urls.urls import MAGIC, ShardUrl, local_path, tidy_path
+from wdspec.stores.store import ObjectStat, Store, StoreSettings, match_glob
+from wdspec.urls.urls import ShardUrl, local_path, tidy_path
 
 _ONE_SLASH = re.compile(r"/([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 
@@ -97,64 +96,36 @@ def shards_in(directory: str) -> list[str]:
 
 
 def files_matching(root: str, pattern: str) -> list[str]:
-    """The paths of the files that match a glob, relative to its root, in code point order.
-
-    `*`, `?` and `[a-z]` match within a segment, `**` any number of directories (links to directories are not
-    followed); hidden files need a `.` in the pattern. If a file has a segment's exact name, the segment is literal:
-    `a[1].tar` may be the name of a file.
+    """The files below a directory that match a glob, relative to it; see `match_glob`.
 
     Args:
-        root: directory, ends with `/`; its characters are all literal.
-        pattern: relative to it.
+        root: ends with `/`; its characters are all literal.
 
     Raises:
         MissingShardError, ShardError: a directory that does not exist or cannot be read.
     """
-    *directories, last = pattern.split("/")
-    places = [""]
-    for segment in directories:
-        deeper = (_below(root, place, segment) for place in places)
-        places = list(dict.fromkeys(found for some in deeper for found in some))
-    files: set[str] = set()
-    for place in places:
-        for inner in _below(root, place, last) if last == "**" else [place]:
-            wanted = "*" if last == "**" else last
-            files.update(
-                inner + name
-                for name in _names(root + inner, wanted)
-                if not os.path.isdir(root + inner + name)
-            )
-    return sorted(files)
+    return match_glob(_LocalTree(root), pattern)
 
 
-def _below(root: str, place: str, segment: str) -> Iterator[str]:
-    """The directories that match a segment below a place; each ends with `/`."""
-    if segment != "**":
-        for name in _names(root + place, segment):
-            if os.path.isdir(root + place + name):
-                yield f"{place}{name}/"
-        return
-    stack = [place]
-    while stack:
-        here = stack.pop()
-        yield here
-        for entry in _entries(root + here):
-            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
-                stack.append(f"{here}{entry.name}/")
+class _LocalTree:
+    def __init__(self, root: str) -> None:
+        self._root = root
 
+    def has(self, path: str) -> bool:
+        return os.path.lexists(self._root + path)
 
-def _names(directory: str, segment: str) -> list[str]:
-    if os.path.lexists(directory + segment):
-        return [segment]
-    if not MAGIC.search(segment):
-        return []
-    matches = re.compile(fnmatch.translate(segment)).match
-    hidden = segment.startswith(".")
-    return [
-        entry.name
-        for entry in _entries(directory)
-        if matches(entry.name) and (hidden or entry.name[0] != ".")
-    ]
+    def is_file(self, path: str) -> bool:
+        return not self.is_directory(path)
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(self._root + path)
+
+    def names(self, directory: str) -> list[str]:
+        return [entry.name for entry in _entries(self._root + directory)]
+
+    def folders(self, directory: str) -> list[str]:
+        entries = _entries(self._root + directory)
+        return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
 def _entries(directory: str) -> list[os.DirEntry[str]]:

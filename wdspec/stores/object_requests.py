@@ -220,9 +220,6 @@ class PinnedObject(ABC):
     def _validator(self, tag: Any) -> str | None:
         return f"{self.tag_name} {tag}" if tag else None
 
-    def _changed(self) -> ShardError:
-        return changed(self._location)
-
 
 def is_s3(system: Any) -> bool:
     """Whether a file system is s3fs's, so that its client can be used."""
@@ -260,7 +257,7 @@ class S3Object(PinnedObject):
         answer = await self._get(start, end)
         if answer.get("ETag") != self._etag:
             answer["Body"].close()
-            raise self._changed()
+            raise changed(self._location)
         async for chunk in _chunks(answer["Body"]):
             yield chunk
 
@@ -274,9 +271,9 @@ class S3Object(PinnedObject):
             )
         except OSError as error:
             if "PreconditionFailed" in f"{error} {error.__cause__!r}":
-                raise self._changed() from None
+                raise changed(self._location) from None
             if isinstance(error, FileNotFoundError) and self._etag:
-                raise self._changed() from None
+                raise changed(self._location) from None
             raise
 
 
@@ -335,7 +332,7 @@ class AzureBlob(PinnedObject):
         try:
             _, data = await self._get(start, end)
         except (ResourceModifiedError, ResourceNotFoundError):
-            raise self._changed() from None
+            raise changed(self._location) from None
         yield data
 
     async def _get(self, start: int, end: int) -> tuple[Any, bytes]:

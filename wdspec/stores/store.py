@@ -8,9 +8,9 @@ from __future__ import annotations
 import fnmatch
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.formats.compression import is_listed
@@ -21,60 +21,95 @@ from wdspec.stores.settings import HttpSettings, ObjectLogin
 from wdspec.urls.urls import MAGIC
 
 
-def shards_among(keys: Iterable[str]) -> list[str]:
-    """The shards directly in a directory, from the keys below it, in code point order."""
-    return sorted(key for key in keys if "/" not in key and is_listed(key))
+class Tree(Protocol):
+    """Directories to find files in. Paths are relative to its root; those of directories are "" or end with `/`.
+
+    `has`, `is_file` and `is_directory` take a path without a final `/`; a key of a store may be both. `names` lists
+    what is directly in a directory, and `folders` the directories among that, except links.
+    """
+
+    def has(self, path: str) -> bool: ...
+    def is_file(self, path: str) -> bool: ...
+    def is_directory(self, path: str) -> bool: ...
+    def names(self, directory: str) -> Iterable[str]: ...
+    def folders(self, directory: str) -> Iterable[str]: ...
+
+
+def match_glob(tree: Tree, pattern: str) -> list[str]:
+    """The paths of the files that match a glob, in code point order.
+
+    `*`, `?` and `[a-z]` match within a segment, `**` any number of directories, without following links; hidden names
+    need a `.` in the pattern. If a name is exactly a segment, the segment is literal: `a[1].tar` may be a file.
+    """
+    *directories, last = pattern.split("/")
+    if last == "**":
+        directories, last = [*directories, "**"], "*"
+    places = [""]
+    for segment in directories:
+        if segment == "**":
+            places = [inner for place in places for inner in _walk(tree, place)]
+        else:
+            found = (place + name for place in places for name in _matching_names(tree, place, segment))
+            places = [f"{path}/" for path in found if tree.is_directory(path)]
+        places = list(dict.fromkeys(places))
+    found = (place + name for place in places for name in _matching_names(tree, place, last))
+    return sorted({path for path in found if tree.is_file(path)})
+
+
+def _walk(tree: Tree, place: str) -> Iterator[str]:
+    """A directory and all below it that are not hidden."""
+    yield place
+    for name in tree.folders(place):
+        if not name.startswith("."):
+            yield from _walk(tree, f"{place}{name}/")
+
+
+def _matching_names(tree: Tree, place: str, segment: str) -> list[str]:
+    if tree.has(place + segment):
+        return [segment]
+    if not MAGIC.search(segment):
+        return []
+    matches = re.compile(fnmatch.translate(segment)).match
+    hidden = segment.startswith(".")
+    return [name for name in tree.names(place) if matches(name) and (hidden or not name.startswith("."))]
+
+
+class KeyTree:
+    """The directories of a flat list of keys."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._files = {key for key in keys if key and not key.endswith("/")}
+        self._names: dict[str, set[str]] = {}
+        for key in self._files:
+            place = ""
+            for name in key.split("/"):
+                self._names.setdefault(place, set()).add(name)
+                place += f"{name}/"
+
+    def has(self, path: str) -> bool:
+        return path in self._files or self.is_directory(path)
+
+    def is_file(self, path: str) -> bool:
+        return path in self._files
+
+    def is_directory(self, path: str) -> bool:
+        return f"{path}/" in self._names
+
+    def names(self, directory: str) -> Iterable[str]:
+        return self._names.get(directory, ())
+
+    def folders(self, directory: str) -> Iterable[str]:
+        return [name for name in self.names(directory) if self.is_directory(directory + name)]
 
 
 def keys_matching(keys: Iterable[str], pattern: str) -> list[str]:
-    """The keys that match a glob, in code point order.
-
-    `*`, `?` and `[a-z]` match within a segment, `**` any number of directories; hidden names need a `.` in the
-    pattern. If a key has a segment's exact name, the segment is literal: `a[1].tar` may be the name of a file.
-    """
-    known = list(dict.fromkeys(key for key in keys if key and not key.endswith("/")))
-    return sorted(_below([key.split("/") for key in known], pattern.split("/")))
+    """The keys that match a glob, in code point order."""
+    return match_glob(KeyTree(keys), pattern)
 
 
-def _below(keys: list[list[str]], pattern: list[str]) -> set[str]:
-    segment, rest = pattern[0], pattern[1:]
-    if segment == "**":
-        found = {"/".join(key) for key in keys if not rest and not _is_hidden(key)}
-        depth = max(map(len, keys), default=0)
-        for skipped in range(depth if rest else 0):
-            # Only what `**` itself matches must not be hidden: the rest of the pattern may name hidden directories.
-            open_keys = [key for key in keys if not _is_hidden(key[:skipped])]
-            for head, deeper in _group(open_keys, skipped).items():
-                found |= {head + name for name in _below(deeper, rest)}
-        return found
-    literal = any(key[0] == segment for key in keys)
-    matches = re.compile(fnmatch.translate(segment)).match
-    taken = [
-        key
-        for key in keys
-        if (key[0] == segment)
-        or (not literal and matches(key[0]) and (segment.startswith(".") or not key[0].startswith(".")))
-    ]
-    if not rest:
-        return {key[0] for key in taken if len(key) == 1}
-    return {
-        head + name
-        for head, deeper in _group([key for key in taken if len(key) > 1], 1).items()
-        for name in _below(deeper, rest)
-    }
-
-
-def _is_hidden(names: list[str]) -> bool:
-    return any(name.startswith(".") for name in names)
-
-
-def _group(keys: list[list[str]], depth: int) -> dict[str, list[list[str]]]:
-    """The keys by their first directories, without these."""
-    groups: dict[str, list[list[str]]] = {}
-    for key in keys:
-        if len(key) > depth:
-            groups.setdefault("".join(f"{name}/" for name in key[:depth]), []).append(key[depth:])
-    return groups
+def shards_among(keys: Iterable[str]) -> list[str]:
+    """The shards directly in a directory, from the keys below it, in code point order."""
+    return sorted(key for key in keys if "/" not in key and is_listed(key))
 
 
 def literal_start(pattern: str) -> str:

@@ -386,7 +386,7 @@ def store_of(location: str, users: Mapping[str, Store], *, to_write: bool = Fals
     if row is not None and row.store != FSSPEC:
         return _make_store(row.store)
     if own is None and scheme in package_offers() and not to_write:
-        offers = " and ".join(f"`{value}` of {package}" for package, value in package_offers()[scheme])
+        offers = Offered(scheme, package_offers()[scheme])
         raise ShardError(
             f"{scheme}:// would be opened by {offers}, but WDS_SECURE forbids the openers of packages; unset it "
             "if you trust them, or rewrite the URL with WDS_REWRITE or `rewrite:`",
