@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 try:
     import fcntl
 except ImportError:  # no such locks on this system
-    fcntl = None  # type: ignore[assignment]  # stands for the module
+    fcntl = None  # type: ignore[assignment]  # instead of the module
 
 
 class LockFile:

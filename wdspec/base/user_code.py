@@ -68,10 +68,10 @@ def _find(top: str, folder: str) -> tuple[str | None, ModuleSpec | None]:
     """The place and the module spec of a module: in the spec's folder, on Python's path (None), or in the working
     directory. As in Python, a folder without `__init__.py` counts only if there is nothing else of the name.
     """
-    beside = [folder] if folder and top not in sys.stdlib_module_names else []
+    own = [folder] if folder and top not in sys.stdlib_module_names else []
     places = [
         (place, found)
-        for place in (*beside, None, os.getcwd())
+        for place in (*own, None, os.getcwd())
         if (found := PathFinder.find_spec(top, None if place is None else [place])) is not None
     ]
     whole = (each for each in places if each[1].origin is not None)

@@ -259,7 +259,7 @@ class Follower(RawStream):
         for at in range(0, self._reached, PIECE):
             size = min(PIECE, self._reached - at)
             if os.pread(self._file, size, at) != os.pread(self._before, size, at):
-                raise self._changed(at)
+                raise self._change_error(at)
         os.close(self._before)
         self._before = -1
         return True
@@ -275,10 +275,10 @@ class Follower(RawStream):
             at = self._direct.at
             piece = self._direct.read_at(at, min(PIECE, self._reached - at))
             if not piece or piece != os.pread(self._before, len(piece), at):
-                raise self._changed(at)
+                raise self._change_error(at)
         self._file, self._before, self._direct_from = self._before, -1, self._reached
 
-    def _changed(self, at: int) -> ShardError:
+    def _change_error(self, at: int) -> ShardError:
         return ShardError(
             f"the object changed while it was read: other bytes within {PIECE} of byte {at}; start again from a saved "
             "state",

@@ -136,7 +136,7 @@ class CopySamples(RawSamples):
             self._copy.discard()
 
     def _reopen(self) -> RawSamples:
-        """The same samples from the store; what was read before is compared."""
+        """The same samples from the store; bytes read before are compared."""
         log.warning("a copy is damaged, so its shard is read from the store again: %s", self._fault)
         if self.next_offset:
             with (

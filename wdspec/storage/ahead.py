@@ -42,15 +42,15 @@ class Ahead:
 
     def expect(self, shards: Iterable[ShardUrl]) -> None:
         """Prepare the next shards, each when those before it have all their bytes, or will soon."""
-        wanted = {
+        coming = {
             each.location: each
             for each in map(self._storage.resolve, shards)
             if local_path(each.location) is None
         }
-        for location in self._expected.keys() - wanted.keys():
+        for location in self._expected.keys() - coming.keys():
             self._expected.pop(location).close()
         before: _Reading | _Expected = self._reading
-        for location, resolution in wanted.items():
+        for location, resolution in coming.items():
             if location not in self._expected:
                 self._expected[location] = _Expected(self._storage, resolution, before)
             before = self._expected[location]
@@ -135,7 +135,7 @@ class _Expected:
             self._error = error
             return
         if isinstance(self._stream, ReadAhead):
-            self._stream.wanted = False
+            self._stream.has_reader = False
             self._stream.start()
         if self._closed:
             self._stream.close()
@@ -148,7 +148,7 @@ class _Expected:
         if self._error is not None:
             raise self._error
         if isinstance(self._stream, ReadAhead):
-            self._stream.wanted = True
+            self._stream.has_reader = True
         return cast(BinaryIO, self._stream)
 
     def close(self) -> None:

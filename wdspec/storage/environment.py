@@ -56,7 +56,7 @@ class Environment:
     directory: str = "/"
     """Working directory, the base of relative results of the variable's rules."""
     home: str = "/"
-    """The directory that `~` stands for."""
+    """The home directory, for `~`."""
     rules: tuple[Rule, ...] = ()
     """Of ``WDS_REWRITE``, or of ``GOPEN_REWRITE`` if that is unset."""
     secure: bool = False

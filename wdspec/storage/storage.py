@@ -146,7 +146,7 @@ class Storage(StoreSettings):
         streams of stores with ranges. With a cache, remote shards are read from their copies, which are made meanwhile.
 
         Raises:
-            MissingShardError: there is no such shard; some stores notice only on the first `read`.
+            MissingShardError: the shard does not exist; some stores notice only on the first `read`.
             ShardError: it cannot be read, or nothing opens its scheme.
         """
         copies = resolution.copies

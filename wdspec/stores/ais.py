@@ -27,7 +27,7 @@ from wdspec.stores.http_answers import extent_of
 from wdspec.stores.http_requests import HEADERS, Explain, WireBody, drain
 from wdspec.stores.outputs import GatheredOutput, Output
 from wdspec.stores.resume import RangeResponse, ResumingStream
-from wdspec.stores.retry import Retries, RetryPolicy, TransientError, patiently
+from wdspec.stores.retry import Retries, RetryPolicy, TransientError, with_retries
 from wdspec.stores.store import KeyStore, ObjectStat, StoreSettings
 from wdspec.urls.urls import AIS_PREFIX
 
@@ -77,7 +77,7 @@ class AisStore(KeyStore):
         plain = _plain_object(location, settings)
         if plain.cluster.latest:
             shard = AisShard(plain.client, plain.cluster, plain.url)
-            patiently(plain.policy, plain.url, lambda: shard(0).body.close())
+            with_retries(plain.policy, plain.url, lambda: shard(0).body.close())
         headers = plain.request("HEAD").response.headers
         length = headers.get("content-length") or ""
         transformed = settings.ais is not None and settings.ais.etl is not None
@@ -149,7 +149,7 @@ class _PlainObject:
                     return reply
                 raise Refusal.of(reply).error(self.cluster)
             except TransientError as error:
-                retries.failed(error)
+                retries.wait_after(error)
             except (ShardError, StoreError) as error:
                 error.at(location=self.url)
                 raise
@@ -218,13 +218,13 @@ class AisShard:
                 if not self._client.missing.counts(refusal.host, self._missing_since):
                     raise TransientError(str(refusal), otherwise=error)
             raise error
-        explain = partial(_broken, reply.host)
+        explain = partial(_stream_error, reply.host)
         try:
             if response.status == 200:
                 answer = self._whole(response, explain)
             else:
                 extent = extent_of(206, response.headers, offset)
-                body = self._verified(response, explain, extent.start)
+                body = self._verifying_body(response, explain, extent.start)
                 answer = RangeResponse(body, extent.start, extent.total, self._which(response.headers))
         except BaseException:
             response.close()
@@ -241,12 +241,12 @@ class AisShard:
             return RangeResponse(WireBody(response, explain), total=total, validator=same, ranges=False)
         check = digest_of(response.headers) if self._cluster.verifies and total else None
         self._verification = Verification(*check, total) if check and total else None
-        body = self._verified(response, explain, 0)
+        body = self._verifying_body(response, explain, 0)
         return RangeResponse(
             body, total=total, validator=self._which(response.headers), ranges=total is not None
         )
 
-    def _verified(self, response: urllib3.BaseHTTPResponse, explain: Explain, at: int) -> WireBody:
+    def _verifying_body(self, response: urllib3.BaseHTTPResponse, explain: Explain, at: int) -> WireBody:
         """A body that continues the checksum of the whole object."""
         if self._verification is None:
             return WireBody(response, explain)
@@ -288,7 +288,7 @@ class VerifiedBody(WireBody):
         return data
 
 
-def _broken(host: str, error: Exception) -> TransientError:
+def _stream_error(host: str, error: Exception) -> TransientError:
     return TransientError(f"the stream from AIStore {host} broke: {error}")
 
 
@@ -310,13 +310,13 @@ def list_names(cluster: AisCluster, url: str, start: str, retry_policy: RetryPol
         try:
             found = _read_page(client, f"/v1/buckets/{directory.bucket}?{directory.query}", page, cluster)
         except TransientError as error:
-            retries.failed(error)
+            retries.wait_after(error)
             continue
         except ShardError as error:  # an internal error of the cluster, which may pass
             internal += 1
             if internal > MAX_INTERNAL or type(error) is not ShardError:
                 raise error.at(location=url) from None
-            retries.failed(TransientError(error.message))
+            retries.wait_after(TransientError(error.message))
             continue
         except StoreError as error:
             error.at(location=url)

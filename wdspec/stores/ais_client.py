@@ -84,20 +84,22 @@ class Gateways:
         if self._has_map:
             return
         self._has_map = True
-        asked = self.current
+        gateway = self.current
         try:
-            response = ask(asked + MAP)
+            response = ask(gateway + MAP)
             found = (
-                _gateways_in(response.read(_LARGEST), urlsplit(asked).scheme)
+                _gateways_in(response.read(_LARGEST), urlsplit(gateway).scheme)
                 if response.status == 200
                 else []
             )
             drain(response)
         except Exception as error:
-            log.debug("the map of the AIStore cluster at %s cannot be had: %s", urlsplit(asked).netloc, error)
+            log.debug(
+                "the map of the AIStore cluster at %s cannot be had: %s", urlsplit(gateway).netloc, error
+            )
             return
         self._known = list(dict.fromkeys([*self._named, *found]))
-        self._turn = self._known.index(asked) if asked in self._known else 0
+        self._turn = self._known.index(gateway) if gateway in self._known else 0
 
 
 def _gateways_in(text: bytes, scheme: str) -> list[str]:
@@ -314,7 +316,7 @@ def token_in(cluster: AisCluster) -> str | None:
         if not cluster.token_named:
             return None
         raise StoreError(
-            "there is no such file, where AIStore's token should be; `ais auth login` writes it",
+            "no such file, where AIStore's token should be; `ais auth login` writes it",
             location=path,
         ) from None
     except (OSError, ValueError, KeyError) as error:
@@ -409,7 +411,7 @@ class Refusal:
         """The error to raise.
 
         Returns:
-            TransientError: it may pass. MissingShardError: there is no such object. ShardError: it cannot be read.
+            TransientError: it may pass. MissingShardError: the object does not exist. ShardError: it cannot be read.
             StoreError: no other shard could be read either.
         """
         text, etl = self.text.lower(), cluster.etl

@@ -149,7 +149,7 @@ class AisCluster:
     etl: Etl | None = None
     latest: bool = False
     prefetch: int = 0
-    """How many shards ahead the cluster is asked to fetch from its remote buckets."""
+    """How many shards ahead the cluster is found to fetch from its remote buckets."""
     namespace: str | None = None
     """Of URLs without one."""
 
@@ -162,7 +162,7 @@ class AisCluster:
         Each setting comes from the source, else the top level, else the environment, else it has its default.
 
         Args:
-            home: the directory that `~` stands for.
+            home: the home directory, for `~`.
 
         Raises:
             UsageError: a cluster is needed and has no address; or a client certificate has no key.
@@ -217,8 +217,8 @@ class AisCluster:
         etl = self.etl
         if etl is None:
             return ""
-        asked = [("etl_name", etl.name), ("etl_args", etl.args), ("etl_pipeline", ",".join(etl.pipeline))]
-        return "&".join(f"{name}={quote(value, safe='')}" for name, value in asked if value)
+        options = [("etl_name", etl.name), ("etl_args", etl.args), ("etl_pipeline", ",".join(etl.pipeline))]
+        return "&".join(f"{name}={quote(value, safe='')}" for name, value in options if value)
 
     def object(self, url: str) -> AisObject:
         """The bucket and object that a URL names. Raises UrlError for a name that AIStore cannot have."""
@@ -226,9 +226,9 @@ class AisCluster:
 
     def target(self, url: str) -> str:
         """The path and query of a request for the object of a URL. Raises UrlError as `object`."""
-        asked = self.object(url)
-        query = [asked.query, self.variant, "latest-ver=true" if self.latest else ""]
-        return f"/v1/objects/{asked.bucket}/{asked.quoted_name}?{'&'.join(filter(None, query))}"
+        found = self.object(url)
+        query = [found.query, self.variant, "latest-ver=true" if self.latest else ""]
+        return f"/v1/objects/{found.bucket}/{found.quoted_name}?{'&'.join(filter(None, query))}"
 
 
 def _nowhere(variables: AisVariables, said: Mapping[str, Any]) -> str:

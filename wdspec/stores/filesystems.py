@@ -153,7 +153,7 @@ def validator_of(info: Mapping[str, Any]) -> str | None:
     return None
 
 
-def explained(error: BaseException, location: str) -> Exception:
+def translate_error(error: BaseException, location: str) -> Exception:
     """Our error for one of a file system: transient, missing or final, with what to do."""
     scheme, name = scheme_of(location), type(error).__name__
     said = f"{name}: {answered(_first_line(error), location)}"
@@ -194,7 +194,7 @@ def explaining(location: str) -> Iterator[None]:
     except (ShardError, StoreError, TransientError):
         raise
     except Exception as error:  # whatever a file system raises
-        raise explained(error, location) from harmless(error)
+        raise translate_error(error, location) from harmless(error)
 
 
 def ask(location: str, login: ObjectLogin | None, question: Callable[[Any, str], T]) -> T:

@@ -13,22 +13,22 @@ from urllib3.util import Timeout, Url, parse_url
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.process import PerProcess
 from wdspec.base.redaction import answered, harmless
-from wdspec.stores.http_answers import Extent, extent_of, raise_for_status, transferred
+from wdspec.stores.http_answers import Extent, decode_transfer, extent_of, raise_for_status
 from wdspec.stores.http_requests import (
     HEADERS,
     RedirectError,
     WireBody,
     authorization,
-    classified,
     drain,
     follow_redirects,
     get,
     manager_for,
     one_line,
+    translate_error,
 )
 from wdspec.stores.outputs import Output
 from wdspec.stores.resume import RangeResponse, ResponseBody, ResumingStream
-from wdspec.stores.retry import RetryPolicy, TransientError, patiently
+from wdspec.stores.retry import RetryPolicy, TransientError, with_retries
 from wdspec.stores.settings import HttpSettings
 from wdspec.stores.store import ObjectStat, Store, StoreSettings
 from wdspec.urls.urls import scheme_of
@@ -49,7 +49,7 @@ class HttpStore(Store):
 
     def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
         try:
-            return patiently(settings.retry_policy, location, _object(location, settings).stat)
+            return with_retries(settings.retry_policy, location, _object(location, settings).stat)
         except ShardError as error:
             error.at(location=location)
             raise
@@ -99,7 +99,7 @@ class HttpObject:
             excerpt = "" if response.status in (200, 206, 416) else _excerpt(response, self._url, url)
             raise_for_status(response.status, response.headers, excerpt)
             extent = extent_of(response.status, response.headers, offset)
-            explain = partial(classified, host=url.netloc or "", retry_policy=self._retry_policy)
+            explain = partial(translate_error, host=url.netloc or "", retry_policy=self._retry_policy)
             answer = self._answer(WireBody(response, explain), extent)
         except BaseException:
             response.close()
@@ -127,7 +127,7 @@ class HttpObject:
         if total is None and extent.start and self._known is not None:
             total = self._known.total  # `bytes 5-9/*`
         if extent.encoding:
-            body, changed = transferred(body, extent.encoding, self._url.path or "")
+            body, changed = decode_transfer(body, extent.encoding, self._url.path or "")
             if changed and extent.start:
                 raise TransientError("the server compressed a range of bytes for the transfer")
             if changed:
@@ -145,7 +145,7 @@ class HttpObject:
 
         def send(target: str) -> urllib3.BaseHTTPResponse:
             nonlocal url
-            url = _redirected(url, target)
+            url = _resolve_redirect(url, target)
             return self._send(url, headers, method, redirected=True)
 
         response = self._send(url, headers, method, redirected=False)
@@ -171,14 +171,14 @@ class HttpObject:
                 manager, url._replace(auth=None, fragment=None).url, headers, self._timeout, method=method
             )
         except (HTTPError, OSError) as error:
-            raise classified(
+            raise translate_error(
                 error, host, self._retry_policy, answers=(host, id(manager)) in _answered.value
             ) from harmless(error)
         _answered.value.add((host, id(manager)))
         return response
 
 
-def _redirected(url: Url, target: str) -> Url:
+def _resolve_redirect(url: Url, target: str) -> Url:
     """Where a redirect leads. A login is kept for the same origin only. Raises ShardError for an invalid URL."""
     try:
         parsed = parse_url(target)
@@ -195,7 +195,7 @@ def _origin(url: Url) -> tuple[str | None, str | None, int]:
     return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)
 
 
-def _excerpt(response: urllib3.BaseHTTPResponse, *asked: Url) -> str:
+def _excerpt(response: urllib3.BaseHTTPResponse, *sent: Url) -> str:
     """The start of the server's message, without what was sent in the request."""
     kind = response.headers.get("content-type", "").lower()
     encoded = bool(response.headers.get("content-encoding"))
@@ -204,4 +204,4 @@ def _excerpt(response: urllib3.BaseHTTPResponse, *asked: Url) -> str:
         return ""
     if "xml" in kind or data.lstrip().startswith(b"<?xml"):  # an object store repeats the whole request
         data = b": ".join(_XML_WORDS.findall(data))
-    return one_line(answered(data.decode("utf-8", "replace"), *(url.url for url in asked)).encode(), 200)
+    return one_line(answered(data.decode("utf-8", "replace"), *(url.url for url in sent)).encode(), 200)

@@ -71,8 +71,8 @@ def raise_for_status(status: int, headers: Mapping[str, str], excerpt: str) -> N
     raise ShardError(f"the server refuses: {said}; {advice}")
 
 
-def extent_of(status: int, headers: Mapping[str, str], asked: int) -> Extent:
-    """The bytes in a 200, 206 or 416, for a request from byte `asked` on.
+def extent_of(status: int, headers: Mapping[str, str], start: int) -> Extent:
+    """The bytes in a 200, 206 or 416, for a request from byte `start` on.
 
     Raises:
         TransientError: other bytes than requested, or headers that contradict each other.
@@ -85,7 +85,7 @@ def extent_of(status: int, headers: Mapping[str, str], asked: int) -> Extent:
     validator = etag or headers.get("last-modified")
     strong = etag is None or not etag.startswith("W/")
     if status == 416:
-        return _beyond_the_end(headers, asked, validator, strong)
+        return _beyond_the_end(headers, start, validator, strong)
     if status == 200:
         ranges = (headers.get("accept-ranges") or "bytes").strip().lower() != "none"
         return Extent(0, length, length, validator, strong, ranges, encoding)
@@ -101,24 +101,24 @@ def extent_of(status: int, headers: Mapping[str, str], asked: int) -> Extent:
         )
     first, last = int(match[1]), int(match[2])
     total = None if match[3] == "*" else int(match[3])
-    if first != asked or last < first or (total is not None and last >= total):
-        raise TransientError(f"the request was for bytes from {asked} on, but the Content-Range is `{said}`")
+    if first != start or last < first or (total is not None and last >= total):
+        raise TransientError(f"the request was for bytes from {start} on, but the Content-Range is `{said}`")
     if length is not None and length != last - first + 1:
         raise TransientError(f"the Content-Range is `{said}`, but the Content-Length {length}")
     return Extent(first, last - first + 1, total, validator, strong, True, encoding)
 
 
-def _beyond_the_end(headers: Mapping[str, str], asked: int, validator: str | None, strong: bool) -> Extent:
+def _beyond_the_end(headers: Mapping[str, str], start: int, validator: str | None, strong: bool) -> Extent:
     """No bytes, from the end of the object; the length shows whether the object changed."""
-    if not asked:
+    if not start:
         raise TransientError("the server refuses a range of bytes (status 416) for a request without a range")
     said = headers.get("content-range")
     match = _NO_RANGE.fullmatch((said or "").strip())
-    if match is None or int(match[1]) > asked:
+    if match is None or int(match[1]) > start:
         raise TransientError(
-            f"bytes from {asked} on are refused with status 416 and the Content-Range `{said}`"
+            f"bytes from {start} on are refused with status 416 and the Content-Range `{said}`"
         )
-    return Extent(asked, 0, int(match[1]), validator, strong, True, "")
+    return Extent(start, 0, int(match[1]), validator, strong, True, "")
 
 
 def _length(headers: Mapping[str, str]) -> int | None:
@@ -150,7 +150,7 @@ _INPUT = 64 * 1024
 _GZIP = BY_NAME["gz"]
 
 
-def transferred(body: ResponseBody, encoding: str, path: str) -> tuple[ResponseBody, bool]:
+def decode_transfer(body: ResponseBody, encoding: str, path: str) -> tuple[ResponseBody, bool]:
     """The body without its transfer encoding, and whether it had one.
 
     Some servers put `Content-Encoding: gzip` on a `.tar.gz` that they send as it is. For such names the body is decoded
@@ -175,7 +175,7 @@ def transferred(body: ResponseBody, encoding: str, path: str) -> tuple[ResponseB
         start += piece
     if not start:
         return body, False
-    if compression_of(path) is _GZIP and not _GZIP.magic.match(_opened(start)):
+    if compression_of(path) is _GZIP and not _GZIP.magic.match(_decode_start(start)):
         return _RejoinedBody(start, body), False
     return DecodedBody(_RejoinedBody(start, body)), True
 
@@ -240,7 +240,7 @@ def _decoder() -> zlib._Decompress:
     return zlib.decompressobj(wbits=47)
 
 
-def _opened(start: bytes) -> bytes:
+def _decode_start(start: bytes) -> bytes:
     try:
         return _decoder().decompress(start, LONGEST_MAGIC)
     except zlib.error:

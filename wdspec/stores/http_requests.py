@@ -255,7 +255,9 @@ _E = TypeVar("_E", bound=BaseException)
 _OBJECT = re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>:? ?|\w+\(host='[^']*', port=[^)]*\): ?")
 
 
-def classified(error: Exception, host: str, retry_policy: RetryPolicy, answers: bool = True) -> Exception:
+def translate_error(
+    error: Exception, host: str, retry_policy: RetryPolicy, answers: bool = True
+) -> Exception:
     """Our error for an error of urllib3: a TransientError, or a ShardError if it will not pass by itself.
 
     Args:

@@ -36,7 +36,7 @@ def open_file(path: str) -> BinaryIO:
     try:
         return open(path, "rb", buffering=0)
     except (OSError, ValueError) as error:
-        raise explained(error, path) from None
+        raise translate_error(error, path) from None
 
 
 def stat_file(path: str) -> os.stat_result:
@@ -46,11 +46,11 @@ def stat_file(path: str) -> os.stat_result:
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(path)
     except (OSError, ValueError) as error:
-        raise explained(error, path) from None
+        raise translate_error(error, path) from None
     return found
 
 
-def explained(error: OSError | ValueError, path: str) -> ShardError:
+def translate_error(error: OSError | ValueError, path: str) -> ShardError:
     """Our error for one of the operating system, with the fault of the path and the remedy."""
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
         return MissingShardError(_missing(path), location=path)
@@ -133,7 +133,7 @@ def _entries(directory: str) -> list[os.DirEntry[str]]:
         with os.scandir(directory) as entries:
             return list(entries)
     except (OSError, ValueError) as error:
-        raise explained(error, directory) from None
+        raise translate_error(error, directory) from None
 
 
 class LocalFiles:

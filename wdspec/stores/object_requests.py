@@ -169,7 +169,7 @@ FirstAnswer = tuple[AsyncIterator[bytes], int, str | None]
 """The bytes of the first request, the size of the object, and its validator."""
 
 
-def changed(location: str) -> ShardError:
+def change_error(location: str) -> ShardError:
     return ShardError(
         "the object changed while it was read; start again from a saved state", location=location
     )
@@ -257,7 +257,7 @@ class S3Object(PinnedObject):
         answer = await self._get(start, end)
         if answer.get("ETag") != self._etag:
             answer["Body"].close()
-            raise changed(self._location)
+            raise change_error(self._location)
         async for chunk in _chunks(answer["Body"]):
             yield chunk
 
@@ -271,9 +271,9 @@ class S3Object(PinnedObject):
             )
         except OSError as error:
             if "PreconditionFailed" in f"{error} {error.__cause__!r}":
-                raise changed(self._location) from None
+                raise change_error(self._location) from None
             if isinstance(error, FileNotFoundError) and self._etag:
-                raise changed(self._location) from None
+                raise change_error(self._location) from None
             raise
 
 
@@ -332,7 +332,7 @@ class AzureBlob(PinnedObject):
         try:
             _, data = await self._get(start, end)
         except (ResourceModifiedError, ResourceNotFoundError):
-            raise changed(self._location) from None
+            raise change_error(self._location) from None
         yield data
 
     async def _get(self, start: int, end: int) -> tuple[Any, bytes]:

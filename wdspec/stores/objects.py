@@ -30,13 +30,13 @@ from wdspec.stores.object_requests import (
     PinnedObject,
     S3Object,
     SegmentedBody,
-    changed,
+    change_error,
     is_azure,
     is_s3,
 )
 from wdspec.stores.outputs import GatheredOutput, Output
 from wdspec.stores.resume import RangeResponse, ResponseBody, ResumingStream
-from wdspec.stores.retry import RetryPolicy, TransientError, patiently
+from wdspec.stores.retry import RetryPolicy, TransientError, with_retries
 from wdspec.stores.settings import ObjectLogin
 from wdspec.stores.store import KeyStore, ObjectStat, StoreSettings
 from wdspec.urls.urls import ROWS, scheme_of
@@ -116,7 +116,7 @@ class FsspecStore(KeyStore):
                 names = [inner + name for name in _list(root + inner, levels, settings)]
                 return [name for name in names if name.startswith(start)]
 
-        return patiently(settings.retry_policy, root, attempt)
+        return with_retries(settings.retry_policy, root, attempt)
 
     def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
         def attempt() -> ObjectStat:
@@ -128,7 +128,7 @@ class FsspecStore(KeyStore):
                     raise IsADirectoryError(path)
                 return ObjectStat(info.get("size"), validator_of(info))
 
-        return patiently(settings.retry_policy, location, attempt)
+        return with_retries(settings.retry_policy, location, attempt)
 
     def output(
         self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
@@ -157,7 +157,7 @@ class _Fetch:
         system, path = filesystem_of(self._location, self._login)
         with explaining(self._location):
             if (kind := S3Object if is_s3(system) else AzureBlob if is_azure(system) else None) is not None:
-                return self._pinned(kind, system, path, offset)
+                return self._request_pinned(kind, system, path, offset)
             with alone(system):
                 info = _info(system, path, self._retry_policy)
                 reached.add(scheme_of(self._location))
@@ -167,13 +167,13 @@ class _Fetch:
                 body = self._body(system, path, offset, total, info)
                 return RangeResponse(body, offset, total, validator_of(info))
 
-    def _pinned(self, kind: type[PinnedObject], system: Any, path: str, offset: int) -> RangeResponse:
+    def _request_pinned(self, kind: type[PinnedObject], system: Any, path: str, offset: int) -> RangeResponse:
         policy = self._retry_policy
         found = kind(system, path, self._location, policy.read_timeout).response(
             offset, policy.connect_timeout
         )
         reached.add(scheme_of(self._location))
-        return replace(found, body=_Explained(found.body, self._location))
+        return replace(found, body=_TranslatingBody(found.body, self._location))
 
     def _body(self, system: Any, path: str, offset: int, total: int | None, info: Mapping[str, Any]) -> Any:
         from fsspec import AbstractFileSystem
@@ -193,21 +193,21 @@ class _Fetch:
                 except FileNotFoundError:
                     if not version:
                         raise
-                    raise changed(self._location) from None
+                    raise change_error(self._location) from None
                 if end == total and not version:  # all pieces must be of the same object
                     now = await system._info(path)
                     if now.get("size") != total or validator_of(now) != validator_of(info):
-                        raise changed(self._location)
+                        raise change_error(self._location)
                 yield data
 
             body = SegmentedBody(segment, system.loop, offset, total, self._retry_policy.read_timeout)
-            return _Explained(body, self._location)
+            return _TranslatingBody(body, self._location)
         if total is not None and type(system).cat_file is not AbstractFileSystem.cat_file:
             return _PlainPieces(system, path, offset, info, self._location)
         return _OpenFile(system, path, offset, self._location)
 
 
-class _Explained:
+class _TranslatingBody:
     """A body that raises our errors."""
 
     def __init__(self, body: ResponseBody, location: str) -> None:
@@ -233,7 +233,7 @@ class _PlainPieces:
         with explaining(self._location), alone(self._system):
             data: bytes = self._system.cat_file(self._path, start=self._next, end=end)
             if end == self._total and validator_of(self._system.info(self._path)) != self._validator:
-                raise changed(self._location)
+                raise change_error(self._location)
         self._next += len(data)
         return data
 

@@ -35,9 +35,9 @@ class Output(Protocol):
         """Discard it. Never raises, and may be called again, also after `commit`."""
 
 
-def is_output(given: Any) -> TypeGuard[Output]:
+def is_output(value: Any) -> TypeGuard[Output]:
     """Whether an object has the methods of `Output`."""
-    return all(callable(getattr(given, name, None)) for name in ("write", "commit", "abort"))
+    return all(callable(getattr(value, name, None)) for name in ("write", "commit", "abort"))
 
 
 class StreamOutput:
@@ -104,7 +104,7 @@ class LocalOutput:
         self.path = path
         self._overwrite = overwrite
         self._since = since
-        self._made: tuple[int, ...] | None = None
+        self._identity: tuple[int, ...] | None = None
         self._file: IO[bytes] | None = None
         self._owner = Owner()
         if os.path.isdir(path):
@@ -140,7 +140,7 @@ class LocalOutput:
             if mode is not None:
                 os.chmod(self._partial, mode)
             os.replace(self._partial, self.path)
-            self._made = identity_of(self.path)
+            self._identity = identity_of(self.path)
         except BaseException:
             self.abort()
             raise
@@ -164,7 +164,7 @@ class LocalOutput:
 
     def check_kept(self) -> None:
         """Raise UsageError if the file was replaced since `commit`."""
-        if self._made is not None and identity_of(self.path) not in (self._made, None):
+        if self._identity is not None and identity_of(self.path) not in (self._identity, None):
             raise UsageError(
                 "another writer has replaced this file; give each process its own pattern, such as "
                 "`out-w3-%06d.tar`, and write again",

@@ -163,7 +163,7 @@ class PipeStream(RawStream):
                 if self._attempts >= ATTEMPTS or run.never_ran:
                     tried = f", {self._attempts} times in a row" if self._attempts > 1 else ""
                     raise ShardError(f"{error}{tried}", location=self._location) from None
-                self._retries.failed(error)
+                self._retries.wait_after(error)
 
     def abort(self, error: ShardError) -> None:
         """From another thread: kill the command; the current or next `read` raises the error."""
@@ -240,7 +240,7 @@ class _Run:
     def finish(self, silence: float) -> None:
         """Wait for the end of the command. Raises TransientError unless its status is 0."""
         deadline, pause = time.monotonic() + silence, 0.0005
-        while not self._exited():
+        while not self._has_ended():
             if time.monotonic() > deadline:
                 raise TransientError(
                     f"the command closed its output, but kept running for {silence:.0f} s{self._words()}"
@@ -268,7 +268,7 @@ class _Run:
         if self._popen.returncode is None:
             self._signal(signal.SIGTERM)
             deadline, pause = time.monotonic() + GRACE, 0.0005
-            while not self._exited() and time.monotonic() < deadline:
+            while not self._has_ended() and time.monotonic() < deadline:
                 time.sleep(pause)
                 pause = min(pause * 2, 0.05)
             self._end()
@@ -284,7 +284,7 @@ class _Run:
             if file is not None:
                 file.close()
 
-    def _exited(self) -> bool:
+    def _has_ended(self) -> bool:
         """Whether the shell has ended. It stays a zombie, so that no other group gets its number meanwhile."""
         if not hasattr(os, "waitid"):
             return self._popen.poll() is not None

@@ -193,7 +193,7 @@ class ReadAhead(RawStream):
         self._piece_at = 0
         self._position = 0
         self._started = False
-        self.wanted = True
+        self.has_reader = True
         """Whether it has a reader."""
         _open.value.add(self)
 
@@ -203,7 +203,7 @@ class ReadAhead(RawStream):
 
     @property
     def buffered(self) -> int:
-        return self._held if self.wanted else self._held + LATER
+        return self._held if self.has_reader else self._held + LATER
 
     @property
     def done(self) -> bool:

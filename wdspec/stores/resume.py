@@ -120,7 +120,7 @@ class ResumingStream(RawStream):
 
     Raises:
         ShardError: on `read` or `seek`, when retries are used up, or the object has changed.
-        MissingShardError: there is no such object.
+        MissingShardError: the object does not exist.
         UsageError: this process was forked from the one that opened it.
     """
 
@@ -210,7 +210,7 @@ class ResumingStream(RawStream):
             except TransientError as error:
                 self._drop()
                 if self._refusal is None:
-                    self._retries.failed(error)
+                    self._retries.wait_after(error)
                     continue
             except ShardError as error:
                 self._drop()
@@ -245,7 +245,7 @@ class ResumingStream(RawStream):
         data = response.body.read(size)
         reached = self._at + len(data)
         if reached > self._furthest:
-            self._retries.progressed(reached - max(self._at, self._furthest))
+            self._retries.note_progress(reached - max(self._at, self._furthest))
             self._furthest = reached
         if self._first is not None and self._first.validator is None and not self._proof.update(data):
             raise TransientError(f"{_CHANGED}: other bytes than before; {_START_AGAIN}", brief=True)

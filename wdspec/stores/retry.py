@@ -82,14 +82,14 @@ class Retries:
         """End the waiting, from another thread."""
         self._stopped.set()
 
-    def progressed(self, size: int) -> None:
+    def note_progress(self, size: int) -> None:
         """Note that bytes arrived."""
         if self._attempts:
             self._bytes += size
             if self._bytes >= SUBSTANTIAL:
                 self._attempts = 0
 
-    def failed(self, error: TransientError) -> None:
+    def wait_after(self, error: TransientError) -> None:
         """Wait before the next attempt. Raises ShardError, or the error's `otherwise`, if the budget is used up."""
         now = monotonic()
         if not self._attempts:
@@ -120,7 +120,7 @@ class Retries:
         self._stopped.wait(seconds)
 
 
-def patiently(policy: RetryPolicy, url: str, attempt: Callable[[], T]) -> T:
+def with_retries(policy: RetryPolicy, url: str, attempt: Callable[[], T]) -> T:
     """What an attempt returns, repeated while it raises TransientError and the policy allows it.
 
     Raises:
@@ -131,4 +131,4 @@ def patiently(policy: RetryPolicy, url: str, attempt: Callable[[], T]) -> T:
         try:
             return attempt()
         except TransientError as error:
-            retries.failed(error)
+            retries.wait_after(error)

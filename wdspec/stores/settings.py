@@ -100,7 +100,7 @@ class ObjectLogin:
 
     said: ObjectStoreOptions
     home: str
-    """The directory that `~` stands for."""
+    """The home directory, for `~`."""
 
     @classmethod
     def of(cls, home: str, spec: Spec | None = None, source: Source | None = None) -> ObjectLogin | None:

@@ -151,7 +151,7 @@ class Store(ABC):
         """The bytes of an object, unbuffered; the first request may wait for the first `read`.
 
         Raises:
-            MissingShardError: there is no such object.
+            MissingShardError: the object does not exist.
             ShardError: it cannot be read.
             StoreError: no object of this store could be read with these settings.
         """
@@ -164,7 +164,7 @@ class Store(ABC):
             pattern: relative to it, with `*`, `?`, `[…]` and `**`; "" for the shards directly in it.
 
         Raises:
-            MissingShardError: there is no such directory, in a store that knows.
+            MissingShardError: the directory does not exist, in a store that knows.
             ShardError: it cannot be listed.
         """
         raise unlistable(root, self.describe(root, settings))
@@ -197,7 +197,7 @@ class Store(ABC):
         """The size and the validator of an object, without reading it; empty if unknown.
 
         Raises:
-            MissingShardError: there is no such object, in a store that knows.
+            MissingShardError: the object does not exist, in a store that knows.
             ShardError, StoreError: the store does not answer.
         """
         return ObjectStat()
@@ -241,7 +241,7 @@ class KeyStore(Store):
             depth: most segments of a name, None for any number; deeper names may be included and are ignored.
 
         Raises:
-            MissingShardError: there is no such directory, in a store that knows.
+            MissingShardError: the directory does not exist, in a store that knows.
             ShardError: it cannot be listed.
         """
 

@@ -161,7 +161,7 @@ def opener(scheme: str) -> Callable[[_F], _F]:
     The function takes the URL (after rewriting) and returns a binary file. `read(n)` returns at most n bytes, and b""
     only at the true end; with `seek` and `tell`, if `seekable()` says so, readers skip what they do not need. It runs
     in the worker processes; with `spawn` it must be a function at the top of a module. Its errors are shown with the
-    URL; FileNotFoundError means that there is no such shard. Writing to such URLs works as without it; use `store` for
+    URL; FileNotFoundError means that the shard does not exist. Writing to such URLs works as without it; use `store` for
     one that can also list and write.
 
     Register before the spec is compiled: workers get the openers that are known then.
@@ -258,13 +258,13 @@ class UserStore(KeyStore):
     """A user's function or object, whose results are checked."""
 
     scheme: str
-    given: Any
+    user_code: Any
     """A function that opens, an object with some of the verbs, or stores of packages."""
 
     def __str__(self) -> str:
-        if isinstance(self.given, Offered):
-            return str(self.given)
-        own = self.given if hasattr(self.given, "__qualname__") else type(self.given)
+        if isinstance(self.user_code, Offered):
+            return str(self.user_code)
+        own = self.user_code if hasattr(self.user_code, "__qualname__") else type(self.user_code)
         return f"`{getattr(own, '__module__', '?')}:{own.__qualname__}`"
 
     def open(self, location: str, settings: StoreSettings) -> BinaryIO:
@@ -347,9 +347,9 @@ class UserStore(KeyStore):
         return self._verb("output", self.scheme) is not None
 
     def describe(self, location: str, settings: StoreSettings) -> str:
-        if isinstance(self.given, Offered) or not callable(getattr(self.given, "describe", None)):
+        if isinstance(self.user_code, Offered) or not callable(getattr(self.user_code, "describe", None)):
             return f"the opener {self}"
-        return str(_call(str(self), location, self.given.describe, location))
+        return str(_call(str(self), location, self.user_code.describe, location))
 
     def _verb(self, name: str, location: str) -> Callable[..., Any] | None:
         """A method of the user's object, if it has one."""
@@ -357,7 +357,7 @@ class UserStore(KeyStore):
         return verb if callable(verb) else None
 
     def _own(self, url: str) -> Any:
-        return self.given.load(url) if isinstance(self.given, Offered) else self.given
+        return self.user_code.load(url) if isinstance(self.user_code, Offered) else self.user_code
 
 
 def _check_scheme(scheme: str) -> None:
