@@ -20,9 +20,13 @@ from typing import Any
 
 from wdspec.base.errors import ShardError
 from wdspec.formats.samples import RawSamples
-from wdspec.planning.stream_state import Lane
 from wdspec.read.shard import Piece
 from wdspec.read.transform import LiveSource
+
+Lane = tuple[int, int, int]
+"""(turn, offset, sample) of an open shard: its turn in the slot (`ShardOrder.entry`), the byte offset of its next
+sample in the uncompressed shard (0 is the shard's start), and that sample's index in the shard."""
+
 
 EXPECTED = 2
 """Shards after those being read that may be fetched meanwhile, at least."""
@@ -214,7 +218,7 @@ class Lanes:
                 Piece(shard, self._order.split, entry.residue, offset, index),
                 on_error=lambda error: self._budget(error, "shard", url=shard.text),
                 ahead=self._ahead,
-                told=self._budget.note_bytes,
+                on_read=self._budget.note_bytes,
             )
             self._budget.note_opened(opened.is_copy)
         except ShardError as error:

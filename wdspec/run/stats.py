@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from wdspec.planning.delays import Delays
-from wdspec.planning.stream_state import StreamState
+from wdspec.planning.order import Delays
 from wdspec.read.budget import PackedCounts, append_line
+from wdspec.read.source import StreamState
 from wdspec.run.state import damaged, entry_of, ranks_of, read_entry
 from wdspec.run.state_text import decode_numbers
 
