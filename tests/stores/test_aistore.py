@@ -275,9 +275,7 @@ def test_a_target_that_cannot_be_reached_is_named(double):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     double.dead_port = port
-    with pytest.raises(
-        ShardError, match=rf"redirects to 127.0.0.1:{port}, which cannot be reached.*targets"
-    ):
+    with pytest.raises(ShardError, match=rf"redirects to 127.0.0.1:{port}, which cannot be reached.*targets"):
         read(double, retry_policy=RetryPolicy(budget=0.1, delay=0.01))
 
 

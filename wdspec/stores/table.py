@@ -161,8 +161,8 @@ def opener(scheme: str) -> Callable[[_F], _F]:
     The function takes the URL (after rewriting) and returns a binary file. `read(n)` returns at most n bytes, and b""
     only at the true end; with `seek` and `tell`, if `seekable()` says so, readers skip what they do not need. It runs
     in the worker processes; with `spawn` it must be a function at the top of a module. Its errors are shown with the
-    URL; FileNotFoundError means that the shard does not exist. Writing to such URLs works as without it; use `store` for
-    one that can also list and write.
+    URL; FileNotFoundError means that the shard does not exist. Writing to such URLs works as without it; use `store`
+    for one that can also list and write.
 
     Register before the spec is compiled: workers get the openers that are known then.
 
