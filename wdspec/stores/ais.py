@@ -215,7 +215,7 @@ class AisShard:
             error = refusal.error(self._cluster)
             if isinstance(error, MissingShardError):
                 self._missing_since = self._missing_since or monotonic()
-                if not self._client.missing.counts(refusal.host, self._missing_since):
+                if not self._client.believes_missing(refusal.host, self._missing_since):
                     raise TransientError(str(refusal), otherwise=error)
             raise error
         explain = partial(_stream_error, reply.host)

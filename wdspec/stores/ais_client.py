@@ -123,25 +123,6 @@ BELIEVED = 30.0
 not cost the patience each."""
 
 
-class MissingObjects:
-    """What the targets of a cluster said of missing objects to this process."""
-
-    def __init__(self) -> None:
-        self._believed: dict[str, float] = {}
-
-    def counts(self, host: str, since: float) -> bool:
-        """Whether a target's 404 is final.
-
-        Args:
-            host: the target.
-            since: when the object was first said to be missing, by `time.monotonic`.
-        """
-        now = monotonic()
-        if now - since >= PATIENCE:
-            self._believed[host] = now
-        return now - self._believed.get(host, -BELIEVED) < BELIEVED
-
-
 MAX_HOPS = 5
 """One redirect is usual, and two if an ETL answers by itself."""
 _LONGEST_TOKEN = 64 * 1024
@@ -186,7 +167,7 @@ class AisClient:
         self._token_read = False
         self._gateways = Gateways(cluster.endpoints)
         self._reached = False
-        self.missing = MissingObjects()
+        self._believed: dict[str, float] = {}  # host of a target → when its 404 was last believed
 
     def ask(
         self,
@@ -213,6 +194,18 @@ class AisClient:
             reply.response.close()
             reply = self._reply(request)
         return reply
+
+    def believes_missing(self, host: str, since: float) -> bool:
+        """Whether a target's 404 for an object is final.
+
+        Args:
+            host: the target.
+            since: when the object was first said to be missing, by `time.monotonic`.
+        """
+        now = monotonic()
+        if now - since >= PATIENCE:
+            self._believed[host] = now
+        return now - self._believed.get(host, -BELIEVED) < BELIEVED
 
     def _reply(self, request: _Request) -> Reply:
         response, url = self._from_gateway(request)
