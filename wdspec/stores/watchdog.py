@@ -37,7 +37,7 @@ class _Interrupted(ShardError):  # noqa: N818  # seen as an error only if nothin
 
 
 class Watch:
-    """The running read of one shard, in one thread.
+    """A stream whose reads end within a time; one read at a time, in one thread.
 
     Args:
         seconds: the most that one read may take.
@@ -45,10 +45,10 @@ class Watch:
     """
 
     def __init__(self, seconds: float, source: str, url: str) -> None:
-        self.seconds, self.source, self.url = seconds, source, url
+        self.seconds, self._source, self._url = seconds, source, url
         self.stream: Any = None
-        """The stream to `abort(error)`, if it can."""
-        self.error: ShardError | None = None
+        """The stream itself, once it is open; asked to `abort(error)`, if it can."""
+        self._error: ShardError | None = None
         self._since = 0.0
         self._thread = 0
         self._steps = 0
@@ -63,13 +63,32 @@ class Watch:
         try:
             return read(*arguments)
         except BaseException as error:
-            if self.error is not None and error is not self.error:
-                raise self.error from error
+            if self._error is not None and error is not self._error:
+                raise self._error from error
             raise
         finally:
             self._since = 0.0
-            if self.error is not None:
+            if self._error is not None:
                 self._settle()
+
+    def read(self, size: int = -1) -> bytes:
+        """Like the stream's own, but raises an error after too long."""
+        return cast(bytes, self.run(self.stream.read, size))
+
+    def readinto(self, buffer: Any) -> int:
+        """As `read`."""
+        return cast(int, self.run(self.stream.readinto, buffer))
+
+    def seekable(self) -> bool:
+        """Whether it can seek, which may need a request."""
+        return bool(self.run(self.stream.seekable))
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Like the stream's own."""
+        return cast(int, self.run(self.stream.seek, offset, whence))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
     def look(self, now: float) -> None:
         """Take the next step if the running read is overdue; called by the watchdog."""
@@ -80,23 +99,23 @@ class Watch:
             if self._since != since:
                 return
             self._steps += 1
-            if self.error is None:
-                self.error = ShardError(
+            if self._error is None:
+                self._error = ShardError(
                     f"nothing arrived for {self.seconds:g} s (`errors: {{timeout: …}}`), so this read was ended; check "
                     "whether its store, network or mount hangs",
-                    source=self.source or None,
-                    url=self.url,
+                    source=self._source or None,
+                    url=self._url,
                 )
             abort = getattr(self.stream, "abort", None)
             if self._steps == 1 and abort is not None:
-                abort(self.error)
+                abort(self._error)
             elif self._steps == 2 or (self._steps == 1 and abort is None):
                 self._interrupted = True
                 thread, what = ctypes.c_ulong(self._thread), ctypes.py_object(_Interrupted)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, what)
             elif self._steps == 3:
-                log.error("a read cannot be ended: %s", self.error)
-                stuck(self.error)
+                log.error("a read cannot be ended: %s", self._error)
+                stuck(self._error)
 
     def _settle(self) -> None:
         """Receive an exception that comes too late, here where it does no harm.
@@ -120,33 +139,6 @@ stuck: Callable[[ShardError], object] = _nothing
 """Called with the error of a read that nothing ends; a worker process replaces it by a function that ends it."""
 
 
-class WatchedStream:
-    """A stream whose reads end within the time that its watch allows."""
-
-    def __init__(self, inner: BinaryIO, watch: Watch) -> None:
-        self._inner, self._watch = inner, watch
-        self._read = inner.read
-
-    def read(self, size: int = -1) -> bytes:
-        """Like the stream's own, but raises an error after too long."""
-        return cast(bytes, self._watch.run(self._read, size))
-
-    def readinto(self, buffer: Any) -> int:
-        """As `read`."""
-        return cast(int, self._watch.run(self._inner.readinto, buffer))  # type: ignore[attr-defined]  # not in BinaryIO
-
-    def seekable(self) -> bool:
-        """Whether it can seek, which may need a request."""
-        return bool(self._watch.run(self._inner.seekable))
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        """Like the stream's own."""
-        return cast(int, self._watch.run(self._inner.seek, offset, whence))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-
 def open_watched(open_stream: Callable[[], BinaryIO], seconds: float, source: str, url: str) -> BinaryIO:
     """Open a stream, and watch that and all its reads.
 
@@ -154,9 +146,8 @@ def open_watched(open_stream: Callable[[], BinaryIO], seconds: float, source: st
         ShardError: opening took too long. Also what `open_stream` raises.
     """
     watch = Watch(seconds, source, url)
-    stream = cast(BinaryIO, watch.run(open_stream))
-    watch.stream = stream
-    return cast(BinaryIO, WatchedStream(stream, watch))
+    watch.stream = watch.run(open_stream)
+    return cast(BinaryIO, watch)
 
 
 class _Watchdog:
