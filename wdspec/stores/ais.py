@@ -19,7 +19,7 @@ from typing import IO, Any, BinaryIO, Protocol, cast
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from wdspec.base.errors import MissingShardError, ShardError, StoreError, UsageError, WdspecError
+from wdspec.base.errors import MissingShardError, ShardError, StoreError, WdspecError
 from wdspec.base.process import PerProcess
 from wdspec.stores.ais_client import AisClient, Refusal, Reply, client_for
 from wdspec.stores.ais_cluster import AisCluster
@@ -388,16 +388,12 @@ class AisUpload(GatheredOutput):
     """
 
     def __init__(self, plain: _PlainObject, overwrite: bool) -> None:
-        self._object, self._overwrite = plain, overwrite
+        self._object = plain
         plain.cluster.target(plain.url)  # refuses impossible names
-        super().__init__()
+        super().__init__(plain.url, overwrite)
 
-    def _check_free(self) -> None:
-        if not self._overwrite and self._object.exists():
-            raise UsageError(
-                "an object of this name exists; choose another name, or allow overwriting it",
-                url=self._object.url,
-            )
+    def _is_taken(self) -> bool:
+        return not self._overwrite and self._object.exists()
 
     def _put(self, file: IO[bytes]) -> None:
         size = file.seek(0, 2)
@@ -418,7 +414,7 @@ class AisUpload(GatheredOutput):
             with contextlib.suppress(ShardError, StoreError):
                 self._object.delete()
             raise ShardError(
-                f"the object did not arrive as it was sent: {seen}; write it again", url=self._object.url
+                f"the object did not arrive as it was sent: {seen}; write it again", url=self._url
             )
 
 

@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import partial
 from typing import IO, Any, BinaryIO, cast
 
-from wdspec.base.errors import UsageError
 from wdspec.base.redaction import redacted
 from wdspec.stores.filesystems import (
     alone,
@@ -46,9 +45,8 @@ class Upload(GatheredOutput):
     """An object of a store that fsspec can write."""
 
     def __init__(self, url: str, login: ObjectLogin | None = None, *, overwrite: bool = True) -> None:
-        self._url, self._login = url, login
-        self._overwrite = overwrite
-        super().__init__()
+        self._login = login
+        super().__init__(url, overwrite)
 
     def _put(self, file: IO[bytes]) -> None:
         # A store that shows an object only when its upload is complete needs no temporary name.
@@ -56,12 +54,9 @@ class Upload(GatheredOutput):
         put = _put_whole if row is not None and row.uploads_whole else _put_and_move
         ask(self._url, self._login, partial(put, file.name))
 
-    def _check_free(self) -> None:
-        # Also if it may be replaced: a missing package is reported before the work.
-        if ask(self._url, self._login, lambda system, path: not self._overwrite and system.exists(path)):
-            raise UsageError(
-                "an object of this name exists; choose another name, or allow overwriting it", url=self._url
-            )
+    def _is_taken(self) -> bool:
+        # Asked also if it may be replaced: a missing package is reported before the work.
+        return ask(self._url, self._login, lambda system, path: not self._overwrite and system.exists(path))
 
 
 def _put_whole(source: str, system: Any, path: str) -> None:

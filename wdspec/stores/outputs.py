@@ -263,10 +263,16 @@ def _sync_folder(folder: str) -> None:
             os.close(descriptor)
 
 
+def name_taken(**place: str) -> UsageError:
+    """The error for an object that exists and may not be overwritten."""
+    return UsageError("an object of this name exists; choose another name, or allow overwriting it", **place)
+
+
 class GatheredOutput(ABC):
     """An object collected in a temporary file, which needs as much room there, and uploaded by `commit`."""
 
-    def __init__(self) -> None:
+    def __init__(self, url: str, overwrite: bool) -> None:
+        self._url, self._overwrite = url, overwrite
         self._check_free()
         self._file: IO[bytes] | None = tempfile.NamedTemporaryFile(  # noqa: SIM115  # lives until `abort`
             prefix="wdspec-", suffix=".partial"
@@ -294,9 +300,13 @@ class GatheredOutput(ABC):
             with contextlib.suppress(OSError):
                 file.close()
 
-    @abstractmethod
     def _check_free(self) -> None:
-        """Raise UsageError if the name is taken and may not be; called before writing, and again before `_put`."""
+        if self._is_taken():
+            raise name_taken(url=self._url)
+
+    @abstractmethod
+    def _is_taken(self) -> bool:
+        """Whether the object exists and may not be overwritten; called before writing, and again before `_put`."""
 
     @abstractmethod
     def _put(self, file: IO[bytes]) -> None:

@@ -18,6 +18,7 @@ from typing import IO, BinaryIO, cast
 
 from wdspec.base.errors import ShardError
 from wdspec.base.files import RawStream
+from wdspec.base.process import Owner
 from wdspec.base.redaction import answered, redacted
 from wdspec.stores.outputs import Output
 from wdspec.stores.retry import Retries, RetryPolicy, TransientError
@@ -122,7 +123,7 @@ class PipeStream(RawStream):
         self._command, self._location = command, location
         self._retries = Retries(retry_policy, location)
         self._silence = retry_policy.read_timeout + retry_policy.budget
-        self._process = os.getpid()
+        self._owner = Owner()
         self._attempts = 0
         self._given = 0
         self._ended = False
@@ -138,7 +139,7 @@ class PipeStream(RawStream):
             return self.readall()
         if self._ended or size == 0:
             return b""
-        if os.getpid() != self._process:
+        if self._owner.is_other:
             raise ShardError(
                 "this pipe was opened by another process, before a fork", location=self._location
             )
@@ -170,16 +171,16 @@ class PipeStream(RawStream):
         self._refusal = error
         self._retries.stop()
         run = self._run
-        if run is not None and os.getpid() == self._process:
+        if run is not None and not self._owner.is_other:
             run.kill()
 
     def close(self) -> None:
         run, self._run = self._run, None
         if run is not None:
-            if os.getpid() == self._process:
-                run.close()
-            else:
+            if self._owner.is_other:
                 run.forget()
+            else:
+                run.close()
         super().close()
 
     def _start(self) -> _Run:

@@ -25,7 +25,7 @@ from wdspec.base.files import RawStream
 from wdspec.base.process import KeyedValues, PerProcess
 from wdspec.base.redaction import harmless
 from wdspec.base.user_code import import_function
-from wdspec.stores.outputs import OpenedOutput, Output, is_output
+from wdspec.stores.outputs import OpenedOutput, Output, is_output, name_taken
 from wdspec.stores.store import KeyStore, ObjectStat, Store, StoreSettings, unlistable
 from wdspec.urls.urls import FSSPEC, ROWS, store_key
 
@@ -295,10 +295,7 @@ class UserStore(KeyStore):
         try:
             output = own.output(location, overwrite)
         except FileExistsError:
-            raise UsageError(
-                "an object of this name exists; choose another name, or allow overwriting it",
-                location=location,
-            ) from None
+            raise name_taken(location=location) from None
         except (WdspecError, OSError):
             raise
         except Exception as error:  # whatever the user's code raises
