@@ -51,12 +51,7 @@ def import_function(name: str, key: str, folder: str = "") -> Callable[..., Any]
 
 
 def file_of_module(name: str, folder: str) -> str | None:
-    """The file that a module, or its package, would be imported from; None if there is none. Imports nothing.
-
-    Args:
-        name: of a function, ``package.module:attribute``.
-        folder: of the spec.
-    """
+    """The file that the module of a function, or its package, would be imported from, if any. Imports nothing."""
     top = name.partition(":")[0].partition(".")[0]
     _, found = _find(top, folder)
     if found is not None:
@@ -81,8 +76,7 @@ def _find(top: str, folder: str) -> tuple[str | None, ModuleSpec | None]:
 def _prepare(top: str, key: str, folder: str) -> None:
     """Import a module or package of the spec's folder from there; otherwise let Python find it.
 
-    Raises:
-        _TakenNameError: another module of this name was imported before. Also what the import raises.
+    Raises _TakenNameError if another module of this name was imported before, and what the import raises.
     """
     place, found = _find(top, folder)
     if place is None or found is None or found.origin is None or found.loader is None or place != folder:

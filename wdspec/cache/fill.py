@@ -61,11 +61,7 @@ class CopyCheck:
         self._content.feed(piece)
 
     def finish(self, total: int | None) -> None:
-        """Check the whole file. Raises ShardError.
-
-        Args:
-            total: the length of the file in bytes, as announced by the store.
-        """
+        """Check the whole file, of the length that the store announced. Raises ShardError."""
         if total is not None and self._size != total:
             raise ShardError(f"{self._size} bytes arrived, but {total} were announced", code="D107")
         content = self._content

@@ -152,11 +152,7 @@ class Follower(RawStream):
         return self._complete
 
     def _step(self) -> None:
-        """Fetch more bytes, or wait a moment for the process that does.
-
-        Raises:
-            ShardError, MissingShardError: the reason why the copy could not be made.
-        """
+        """Fetch more bytes, or wait a moment for the process that does. Raises the error that prevents a copy."""
         if self._pid != os.getpid():  # a fill belongs to the process that started it
             self._pid, self._fill = os.getpid(), None
         fill = self._fill

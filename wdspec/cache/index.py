@@ -114,11 +114,9 @@ def key_of(name: str) -> str:
 
 
 class Entries:
-    """All entries of one index. Methods that change them return the change of their total size.
+    """All entries of one index, in a folder that need not exist.
 
-    Args:
-        folder: need not exist yet.
-        permissions: of new entries.
+    Methods that change them return the change of their total size.
     """
 
     def __init__(self, folder: str, permissions: Permissions) -> None:

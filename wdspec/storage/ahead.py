@@ -19,11 +19,7 @@ from wdspec.urls.urls import ShardUrl, local_path
 
 
 class Ahead:
-    """The shards of one reader: those it reads, and the next ones, opened ahead.
-
-    Args:
-        storage: of the reader's source.
-    """
+    """The shards of one reader: those it reads, and the next ones, opened ahead."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -58,8 +54,7 @@ class Ahead:
     def announce(self, following: Callable[[int], Iterable[ShardUrl]]) -> None:
         """Announce the following shards to stores, if the spec asks for that: half of the horizon at a time.
 
-        Args:
-            following: returns up to n following shards.
+        `following(n)` returns up to n shards.
         """
         horizon = self._storage.horizon
         if not horizon:
@@ -182,11 +177,7 @@ class Prefetched(NamedTuple):
 def prefetch(
     shards: Iterable[tuple[Storage, Resolution]], jobs: int, report: Callable[[Prefetched], None]
 ) -> list[Prefetched]:
-    """Fetch the shards without a copy, `jobs` at a time.
-
-    Args:
-        report: called with each outcome, in any thread.
-    """
+    """Fetch the shards without a copy, `jobs` at a time; `report` gets each outcome, in any thread."""
 
     def fetch(shard: tuple[Storage, Resolution]) -> Prefetched:
         storage, resolution = shard

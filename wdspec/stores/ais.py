@@ -189,12 +189,7 @@ class AisShard:
         self._verification: Verification | None = None
 
     def __call__(self, offset: int) -> RangeResponse:
-        """The response with the bytes from an offset on.
-
-        Raises:
-            TransientError: it may succeed later.
-            MissingShardError, ShardError, StoreError: it cannot succeed.
-        """
+        """The response with the bytes from an offset on. Raises as a `Fetch`, and StoreError."""
         headers = dict(HEADERS)
         if offset and self._cluster.etl is None:
             headers["Range"] = f"bytes={offset}-"
@@ -268,12 +263,7 @@ class AisShard:
 
 
 class VerifiedBody(WireBody):
-    """The bytes of a response, which count towards the checksum of the object.
-
-    Args:
-        verification: of the whole object.
-        at: offset in it of the first byte.
-    """
+    """The bytes of a response from offset `at` on, which count towards the checksum of the whole object."""
 
     def __init__(
         self, response: urllib3.BaseHTTPResponse, explain: Explain, verification: Verification, at: int

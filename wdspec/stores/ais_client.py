@@ -76,11 +76,7 @@ class Gateways:
         self._has_map = False
 
     def learn(self, ask: Callable[[str], urllib3.BaseHTTPResponse]) -> None:
-        """Ask the current gateway for the map, once after each change of gateways.
-
-        Args:
-            ask: sends a request to a gateway, with the token. Its errors are only logged: the map is optional.
-        """
+        """Ask the current gateway for the map, once after each change of gateways. Errors are only logged."""
         if self._has_map:
             return
         self._has_map = True
@@ -196,12 +192,7 @@ class AisClient:
         return reply
 
     def believes_missing(self, host: str, since: float) -> bool:
-        """Whether a target's 404 for an object is final.
-
-        Args:
-            host: the target.
-            since: when the object was first said to be missing, by `time.monotonic`.
-        """
+        """Whether a target's 404 is final for an object first reported missing at `since`, by `time.monotonic`."""
         now = monotonic()
         if now - since >= PATIENCE:
             self._believed[host] = now
@@ -284,19 +275,14 @@ _clients: PerProcess[KeyedValues[AisCluster, AisClient]] = PerProcess(KeyedValue
 
 
 def client_for(cluster: AisCluster) -> AisClient:
-    """The client of this process for a cluster.
-
-    Raises:
-        StoreError: certificates that cannot be read.
-    """
+    """The client of this process for a cluster. Raises StoreError if its certificates cannot be read."""
     return _clients.value.get(cluster, lambda: AisClient(cluster))
 
 
 def token_in(cluster: AisCluster) -> str | None:
     """The token in the cluster's file: JSON as `ais auth login` writes it, or the token alone.
 
-    Raises:
-        StoreError: a file that the user named cannot be read, or has no token.
+    Raises StoreError if a file that the user named cannot be read, or has no token.
     """
     path = cluster.token_file
     if path is None:

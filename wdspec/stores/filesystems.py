@@ -198,11 +198,7 @@ def explaining(location: str) -> Iterator[None]:
 
 
 def ask(location: str, login: ObjectLogin | None, question: Callable[[Any, str], T]) -> T:
-    """What a file system answers about a URL, without retries. Raises ShardError for any failure.
-
-    Args:
-        question: takes the file system and the path in it.
-    """
+    """The answer of a file system to a question about a URL, without retries. Raises ShardError for any failure."""
     try:
         with explaining(location):
             system, path = filesystem_of(location, login)

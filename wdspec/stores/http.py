@@ -88,12 +88,7 @@ class HttpObject:
         self._known: Extent | None = None
 
     def __call__(self, offset: int) -> RangeResponse:
-        """The response with the bytes from an offset on.
-
-        Raises:
-            TransientError: it may succeed later.
-            MissingShardError, ShardError: it cannot succeed.
-        """
+        """The response with the bytes from an offset on. Raises as a `Fetch`."""
         response, url = self._request(offset)
         try:
             excerpt = "" if response.status in (200, 206, 416) else _excerpt(response, self._url, url)

@@ -139,11 +139,7 @@ def one_line(data: bytes, most: int) -> str:
 
 
 class WireBody:
-    """The bytes of one answer, as sent.
-
-    Args:
-        explain: turns an error into the one to raise.
-    """
+    """The bytes of one answer, as sent; `explain` turns an error into the one to raise."""
 
     def __init__(self, response: urllib3.BaseHTTPResponse, explain: Explain) -> None:
         self._response, self._explain = response, explain
@@ -169,11 +165,7 @@ _managers: PerProcess[KeyedValues[tuple[HttpSettings, str | None], urllib3.PoolM
 
 
 def manager_for(url: Url, settings: HttpSettings) -> urllib3.PoolManager:
-    """The connections for a URL: direct ones, or those to its proxy.
-
-    Raises:
-        ShardError: a proxy or a certificate file that cannot be used.
-    """
+    """The connections for a URL or its proxy. Raises ShardError for an unusable proxy or certificate file."""
     scheme = url.scheme or "http"
     proxy = settings.proxy_for(scheme, url.host or "", url.port or (443 if scheme == "https" else 80))
     return _managers.value.get((settings, proxy), lambda: _make_manager(settings, proxy))
@@ -182,8 +174,7 @@ def manager_for(url: Url, settings: HttpSettings) -> urllib3.PoolManager:
 def authorization(url: Url, settings: HttpSettings, *, anywhere: bool = True) -> str | None:
     """The Authorization header for a URL: its own `user:password@`, else from the netrc file.
 
-    Args:
-        anywhere: whether the file's `default` entry, a login for every host, may be used.
+    `anywhere` allows the file's `default` entry, a login for every host.
     """
     if url.auth is not None:
         user, _, password = url.auth.partition(":")

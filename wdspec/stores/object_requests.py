@@ -178,8 +178,7 @@ def change_error(location: str) -> ShardError:
 class PinnedObject(ABC):
     """Requests an object. Every later request names the version, or the ETag, of the first answer.
 
-    Raises:
-        ShardError: the object changed. Also whatever the file system raises.
+    Raises ShardError if the object changed, and whatever the file system raises.
     """
 
     tag_name: str

@@ -92,8 +92,7 @@ class FsspecStore(KeyStore):
     def open(self, location: str, settings: StoreSettings) -> BinaryIO:
         """A stream; a missing object may be reported only by the first `read`.
 
-        Raises:
-            ShardError: the package for it is not installed, or its settings are wrong.
+        Raises ShardError if the package for it is not installed, or its settings are wrong.
         """
         with contextlib.suppress(TransientError):  # the first `read` tries again
             filesystem_of(location, settings.login)

@@ -28,8 +28,7 @@ from wdspec.stores.store import Store, StoreSettings
 class PipeOutput:
     """The standard input of a shell command; `abort` kills it.
 
-    Raises:
-        OSError: on `write` or `commit`, the command does not take the bytes, or ends with a non-zero code.
+    `write` and `commit` raise OSError if the command does not take the bytes, or ends with a non-zero code.
     """
 
     def __init__(self, command: str) -> None:

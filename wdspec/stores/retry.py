@@ -121,11 +121,7 @@ class Retries:
 
 
 def with_retries(policy: RetryPolicy, url: str, attempt: Callable[[], T]) -> T:
-    """What an attempt returns, repeated while it raises TransientError and the policy allows it.
-
-    Raises:
-        ShardError: the budget is used up. Also what else the attempt raises.
-    """
+    """What an attempt returns, repeated while it raises TransientError and the policy allows it (else ShardError)."""
     retries = Retries(policy, url)
     while True:
         try:

@@ -117,11 +117,7 @@ class ObjectLogin:
         return json.dumps(said, sort_keys=True, default=str) if said else ""
 
     def arguments(self, scheme: str) -> dict[str, Any]:
-        """The arguments for the file system of a scheme.
-
-        Raises:
-            StoreError: the scheme has no such setting, or a secret is missing.
-        """
+        """The arguments for a scheme's file system. Raises StoreError for an unknown setting or a missing secret."""
         found: dict[str, Any] = {}
         known = ROWS[scheme].settings if scheme in ROWS else {}
         for name in ("endpoint", "profile", "region", "anonymous", "requester_pays"):

@@ -37,12 +37,7 @@ class _Interrupted(ShardError):  # noqa: N818  # seen as an error only if nothin
 
 
 class Watch:
-    """A stream whose reads end within a time; one read at a time, in one thread.
-
-    Args:
-        seconds: the most that one read may take.
-        source, url: for the error.
-    """
+    """A stream whose reads end within some seconds; one read at a time, in one thread."""
 
     def __init__(self, seconds: float, source: str, url: str) -> None:
         self.seconds, self._source, self._url = seconds, source, url
@@ -140,11 +135,7 @@ stuck: Callable[[ShardError], object] = _nothing
 
 
 def open_watched(open_stream: Callable[[], BinaryIO], seconds: float, source: str, url: str) -> BinaryIO:
-    """Open a stream, and watch that and all its reads.
-
-    Raises:
-        ShardError: opening took too long. Also what `open_stream` raises.
-    """
+    """Open a stream, and watch that and all its reads: each raises ShardError after too long."""
     watch = Watch(seconds, source, url)
     watch.stream = watch.run(open_stream)
     return cast(BinaryIO, watch)
