@@ -18,11 +18,7 @@ except ImportError:  # no such locks on this system
 class LockFile:
     """A lock on a file, released by the system when the process is killed. The file stays.
 
-    It excludes other processes and other threads; a forked child does not have it.
-
-    Args:
-        path: of the file; made if missing.
-        mode: of a new file.
+    It excludes other processes and other threads; a forked child does not have it. A missing file is made.
     """
 
     def __init__(self, path: str, mode: int = 0o644) -> None:

@@ -88,10 +88,6 @@ def answered(said: str, *sent: str) -> str:
     """The text of a server or a program, without the secrets sent to it: they repeat logins and signatures.
 
     Long words that look random are hidden too: they may be made of a secret.
-
-    Args:
-        said: a body, a header, the standard error of a program.
-        sent: the URLs, commands and tokens of the request.
     """
     for secret in sorted({each for text in sent for each in _forms_of(text)}, key=len, reverse=True):
         said = said.replace(secret, HIDDEN)

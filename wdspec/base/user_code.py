@@ -156,9 +156,6 @@ def secure_mode(environ: Mapping[str, str] | None = None) -> bool:
     Any value does, except empty, 0, false, no and off in upper or lower case, so that a typo is safe. It is read when a
     spec is loaded, when the environment is read (`storage.environment`), and when a decoder is made outside of a spec.
     From there it is passed on as a value, so that all workers and ranks agree.
-
-    Args:
-        environ: ``os.environ`` by default.
     """
     environ = os.environ if environ is None else environ
     return environ.get("WDS_SECURE", "").strip().lower() not in _OFF

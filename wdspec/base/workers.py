@@ -97,9 +97,6 @@ class WorkerCounters:
 
     New worker processes find the values of those before them, such as the number of passes. Under fork and spawn they
     are shared; a copy by pickle alone starts with the values of the original.
-
-    Args:
-        names: number of integers of each.
     """
 
     def __init__(self, names: int = 1) -> None:

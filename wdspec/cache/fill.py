@@ -117,10 +117,7 @@ def _begins_tar(start: bytes) -> bool:
 class PositionedStream:
     """A store's stream read by offsets, for readers of a shard without a copy.
 
-    Args:
-        stream: closed by `close`.
-        at: offset in the shard of the first byte of `pending`.
-        pending: bytes taken from the stream and not used.
+    `pending` are bytes already taken from the stream, and `at` is the offset in the shard of the first of them.
     """
 
     def __init__(self, stream: BinaryIO, at: int = 0, pending: bytes = b"") -> None:
@@ -181,14 +178,7 @@ class CopyRules:
 
 
 class Fill:
-    """One copy being made by this process; a task of the background fetcher.
-
-    Args:
-        copies: the place for it.
-        fetch: opens the shard at its store.
-        rules: of the source.
-        filling: the lock of the copy, held.
-    """
+    """One copy being made by this process, which holds its lock; a task of the background fetcher."""
 
     def __init__(
         self, copies: Copies, fetch: Callable[[], BinaryIO], rules: CopyRules, filling: LockFile

@@ -34,13 +34,7 @@ class Follower(RawStream):
     system, reading continues from a new copy or from the store. The bytes read before are then compared with the new
     ones.
 
-    Args:
-        copies: the place of the copy.
-        fetch: opens the shard at its store.
-        rules: of the source.
-
-    Raises:
-        ShardError, MissingShardError: on `read` and `seek`: what the store raises, or the shard is not complete.
+    `read` and `seek` raise what the store raises, and ShardError if the shard is not complete.
     """
 
     def __init__(self, copies: Copies, fetch: Callable[[], BinaryIO], rules: CopyRules) -> None:

@@ -123,12 +123,7 @@ class ShardCache:
     def open(self, copies: Copies, fetch: Callable[[], BinaryIO]) -> BinaryIO:
         """The bytes of a shard, from its copy, or from the store while a copy is made.
 
-        Args:
-            copies: the possible places of the copy.
-            fetch: opens the shard at its store.
-
-        Raises:
-            ShardError, MissingShardError: here or on `read`, as `fetch` and its stream.
+        This and the stream raise what `fetch` and its stream raise.
         """
         found = find_copy(copies)
         if found is not None:
@@ -163,10 +158,7 @@ GONE = "the object no longer exists"
 def change_since(made_of: str, size: int, now: ObjectStat) -> str | None:
     """Why an object cannot be the one that a copy was made of; None if nothing shows a change.
 
-    Args:
-        made_of: the validator of the object when it was fetched; "" if unknown.
-        size: bytes of the copy.
-        now: the present size and validator.
+    `made_of` is the validator of the object when it was fetched, "" if unknown, and `size` that of the copy.
     """
     if now.size is not None and now.size != size:
         return f"it has {now.size:,} bytes there and {size:,} in the copy"
@@ -187,8 +179,6 @@ def look_for_change(copy: Copy, location: str, url: str, stat: Callable[[], Obje
     their store.
 
     Args:
-        copy: just opened.
-        location: of the object.
         url: as the spec writes it, for warnings.
         stat: asks the store, once.
     """

@@ -285,12 +285,8 @@ def _stream_error(host: str, error: Exception) -> TransientError:
 def list_names(cluster: AisCluster, url: str, start: str, retry_policy: RetryPolicy) -> Iterator[str]:
     """The names of all objects below `gs://bucket/directory/`, at any depth, relative to it.
 
-    Args:
-        start: only names that start with it, which may be part of a segment.
-
-    Raises:
-        ShardError: the cluster fails for too long.
-        StoreError: it refuses.
+    Only names that start with `start`, which may be part of a segment. Raises ShardError if the cluster fails for too
+    long, and StoreError if it refuses.
     """
     directory = cluster.object(url)
     client, retries = client_for(cluster), Retries(retry_policy, url)
@@ -343,9 +339,6 @@ def prefetch(cluster: AisCluster, urls: Iterable[str]) -> None:
     """Ask the cluster to fetch objects that it does not hold, one job per bucket.
 
     Nothing depends on it: the first failure is logged as a warning, and that bucket is not tried again.
-
-    Args:
-        urls: as the cluster serves them, `gs://bucket/object`.
     """
     buckets: dict[str, list[str]] = defaultdict(list)
     for url in urls:
@@ -372,9 +365,7 @@ class AisUpload(GatheredOutput):
 
     Afterwards the cluster's length and checksum must match what was sent; otherwise the object is deleted again.
 
-    Raises:
-        UsageError: the name is taken and may not be overwritten.
-        ShardError, StoreError: the cluster does not answer.
+    Raises UsageError if the name is taken, and ShardError or StoreError if the cluster does not answer.
     """
 
     def __init__(self, plain: _PlainObject, overwrite: bool) -> None:
@@ -418,11 +409,7 @@ class Digest(Protocol):
 class Verification:
     """The checksum of one object, over all responses that it takes to read it from start to end.
 
-    Bytes that are read twice count once. If bytes are skipped, nothing is verified.
-
-    Args:
-        value: the expected checksum.
-        total: bytes of the object.
+    Bytes that are read twice count once. If bytes are skipped, nothing is verified. `value` is the expected checksum.
     """
 
     def __init__(self, digest: Digest, value: str, total: int) -> None:

@@ -91,6 +91,7 @@ def filesystem_of(location: str, login: ObjectLogin | None = None) -> tuple[Any,
     """The file system that reads a URL, made on first use in this process, and the path of the URL in it.
 
     One without an event loop belongs to one thread, as in fsspec.
+
     Raises:
         ShardError: the package for it is not installed, or its settings are wrong.
         StoreError: `login` is not for this scheme, or lacks a secret.

@@ -156,14 +156,7 @@ def decode_transfer(body: ResponseBody, encoding: str, path: str) -> tuple[Respo
     Some servers put `Content-Encoding: gzip` on a `.tar.gz` that they send as it is. For such names the body is decoded
     only if the result is a gzip file.
 
-    Args:
-        body: from its first byte on.
-        encoding: the `Content-Encoding`.
-        path: of the URL, without a query.
-
-    Raises:
-        TransientError: the body is cut.
-        ShardError: an unknown encoding.
+    Raises TransientError if the body is cut, and ShardError for an unknown encoding.
     """
     if encoding not in ENCODINGS:
         raise ShardError(

@@ -251,11 +251,7 @@ def translate_error(
 ) -> Exception:
     """Our error for an error of urllib3: a TransientError, or a ShardError if it will not pass by itself.
 
-    Args:
-        error: raised by a request or a `read`.
-        host: the server.
-        retry_policy: its timeouts go into messages.
-        answers: whether this host has ever answered this process.
+    `answers` says whether this host has ever answered this process.
     """
     certificate = _cause(error, ssl.SSLCertVerificationError)
     if certificate is not None:

@@ -96,13 +96,9 @@ def shards_in(directory: str) -> list[str]:
 
 
 def files_matching(root: str, pattern: str) -> list[str]:
-    """The files below a directory that match a glob, relative to it; see `match_glob`.
+    """The files below a directory that match a glob, relative to it; see `match_glob`. Raises as `open_file`.
 
-    Args:
-        root: ends with `/`; its characters are all literal.
-
-    Raises:
-        MissingShardError, ShardError: a directory that does not exist or cannot be read.
+    The root ends with `/`, and its characters are all literal.
     """
     return match_glob(_LocalTree(root), pattern)
 

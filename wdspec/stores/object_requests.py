@@ -46,9 +46,6 @@ class SegmentedBody:
     """The bytes of an object from an offset to its end; see `ResponseBody`.
 
     Args:
-        ask: makes one request.
-        loop: where it runs.
-        start: offset of the first byte.
         total: bytes of the object.
         timeout: seconds to wait for the next bytes.
         first: the first request, if it is already made, and its end.

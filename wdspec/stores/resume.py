@@ -113,11 +113,6 @@ class ResumingStream(RawStream):
     and shows that the object is the same. Otherwise the start is read again and dropped; without a validator, it must
     have the same bytes.
 
-    Args:
-        fetch: makes one request.
-        url: for errors.
-        policy: how long failed requests are retried.
-
     Raises:
         ShardError: on `read` or `seek`, when retries are used up, or the object has changed.
         MissingShardError: the object does not exist.

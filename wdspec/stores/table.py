@@ -241,10 +241,7 @@ def store(scheme: str) -> Callable[[_C], _C]:
 def user_stores(secure: bool) -> Mapping[str, Store]:
     """The stores that users have added, by scheme: those of packages, then those of the program.
 
-    Imports no package; each is imported on first use.
-
-    Args:
-        secure: leave out those of packages (``WDS_SECURE``).
+    Imports no package; each is imported on first use, and none if `secure` (``WDS_SECURE``).
     """
     offers = {} if secure else package_offers()
     return {
@@ -372,8 +369,7 @@ def store_of(location: str, users: Mapping[str, Store], *, to_write: bool = Fals
         users: stores that users have added, by scheme; they take precedence.
         to_write: whether to write to it; then wdspec's own store is used if a user's cannot write.
 
-    Raises:
-        ShardError: there is none; the message says what is missing, and what to do.
+    Raises ShardError if there is none, with what is missing and what to do.
     """
     scheme = store_key(location)
     own = users.get(scheme)
