@@ -206,7 +206,7 @@ def test_proxies_of_the_environment_count(folder, command):
     _, said = wdspec(
         command, url, *COMMANDS[command], folder=folder, code=1, HTTP_PROXY="socks5://127.0.0.1:1"
     )
-    assert "only http and https proxies are known" in said
+    assert "only http and https proxies are supported" in said
 
 
 def test_ls_goes_on_after_a_damaged_shard_and_says_so_in_the_end(tmp_path):
