@@ -274,7 +274,7 @@ def test_a_shard_expected_no_longer_while_it_is_being_opened_leaves_no_task(monk
 
         def __setattr__(self, name, value):
             super().__setattr__(name, value)
-            if name == "wanted" and value is False:
+            if name == "has_reader" and value is False:
                 made.append(self)
                 ahead.close()
 
