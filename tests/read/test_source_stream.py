@@ -178,7 +178,7 @@ def test_other_delays_and_lanes_repeat_and_lose_nothing_of_several_thousand_samp
         stream = stream_of(old)
         seen = list(itertools.islice(iter(stream), stop))
         as_it_was = list(itertools.islice(iter(stream_of(old)), stop + 20))
-        state = stream.state.goes_on(0, old.plan.delays, old.plan.interleave)
+        state = stream.state.for_plan_with_other_sizes(0, old.plan.delays, old.plan.interleave)
         for further in (3, 200, 2 * sum(sizes)):
             stream = stream_of(new, 0, StreamState.from_numbers(state.numbers()))
             seen += itertools.islice(iter(stream), further)
@@ -199,7 +199,7 @@ def test_a_change_of_both_and_back_again_before_anything_came_out_changes_nothin
     state, which = stream.state, True
     for _ in range(4):
         plan, which = sources[which].plan, not which
-        state = state.goes_on(0, plan.delays, plan.interleave)
+        state = state.for_plan_with_other_sizes(0, plan.delays, plan.interleave)
     rest = list(itertools.islice(iter(stream_of(sources[True], 0, state)), 2000))
     assert rest == list(itertools.islice(reading, 2000))
 
@@ -230,7 +230,7 @@ def test_lanes_that_become_fewer_or_more_go_on_alike_however_many_samples_are_re
 def test_places_to_begin_at_do_not_pile_up_where_nobody_asks_for_states():
     stream = stream_of(source_of([5000] * 4, 20, order="resampled"))
     list(itertools.islice(iter(stream), 10_000))
-    assert len(stream._marks) < 20
+    assert len(stream._restarts) < 20
 
 
 @pytest.mark.parametrize("interleave", [1, 2])
@@ -241,7 +241,7 @@ def test_a_source_that_gives_nothing_ends_when_all_was_tried_and_says_what_was_l
     size, interleave, order, slots
 ):
     source = source_of([3, 3], size, interleave=interleave, broken=(0, 1), order=order, slots=slots)
-    with pytest.raises(ShardError, match=r"nothing in a whole pass .*left out: ShardError \d+.*source s"):
+    with pytest.raises(ShardError, match=r"nothing in a whole pass .*dropped or skipped: ShardError \d+.*source s"):
         next(iter(stream_of(source)))
     source = source_of([30, 30, 0], size, interleave=interleave, drops=range(30), order=order, slots=slots)
     with pytest.raises(ShardError, match=r"nothing in a whole pass"):
@@ -275,9 +275,9 @@ def test_a_source_that_gives_nothing_for_long_warns_once(caplog):
     source = source_of([2] * 100, 20, drops=range(2))
     with pytest.raises(ShardError):
         next(iter(stream_of(source)))
-    warnings = [record.getMessage() for record in caplog.records if "reading on" in record.getMessage()]
+    warnings = [record.getMessage() for record in caplog.records if "reading continues" in record.getMessage()]
     assert warnings == [warnings[0]]
-    assert "has delivered nothing from 64 of its 100 shards" in warnings[0]
+    assert "has yielded nothing from 64 of its 100 shards" in warnings[0]
 
 
 def test_a_shard_that_became_shorter_than_what_came_out_is_noticed():

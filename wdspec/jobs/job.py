@@ -27,7 +27,7 @@ from wdspec.base.progress import progress
 from wdspec.jobs.engine import Engine
 from wdspec.read.budget import Budget
 from wdspec.read.shard import Piece
-from wdspec.read.transform import MapSteps, Process, SourceParts
+from wdspec.read.transform import Process, SourceParts, UserFunctions
 from wdspec.shards.shards import Shards
 from wdspec.spec.files import MOST_BESIDE, read_from_disk, reason_of
 from wdspec.spec.spec import Source, Spec
@@ -43,9 +43,9 @@ class _MapsOfThread(threading.local):
 
     job = ""
 
-    def of(self, job: str) -> MapSteps:
+    def of(self, job: str) -> UserFunctions:
         if job != self.job:
-            self.job, self.maps = job, MapSteps(threading.current_thread() is threading.main_thread())
+            self.job, self.maps = job, UserFunctions(threading.current_thread() is threading.main_thread())
         return self.maps
 
 
