@@ -182,7 +182,7 @@ def test_a_generator_of_ones_own_is_found_and_named_as_the_likely_cause(tmp_path
     said = str(caught.value)
     assert "has the right samples with other values: ['drawn'], torch.float64 of shape (8, 3, 4)" in said
     assert (
-        "has other numbers in 8 of its 8 rows, the first of them 0; most likely a function of the spec"
+        "has other numbers in 8 of its 8 rows, first in row 0; most likely a function of the spec"
         in said
     )
     assert "wdspec.sample_rng(sample)" in said
