@@ -90,7 +90,9 @@ class SourceStream:
         """Whether the samples from here on belong to a step that is skipped, and need not be finished."""
         self._process = self._finish
         if skipping:
-            self._process = build_skipping(self._finish, self._source.budget, self._source.parts.chooses)
+            self._process = build_skipping(
+                self._finish, self._source.budget, self._source.parts.drops_samples
+            )
 
     def close(self) -> None:
         """Close the open shards."""

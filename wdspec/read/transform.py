@@ -332,11 +332,11 @@ class Transform:
         return project
 
 
-def build_skipping(process: Process, budget: Budget, chooses: bool) -> Process:
+def build_skipping(process: Process, budget: Budget, drops_samples: bool) -> Process:
     """What replaces `process` for the samples of steps that are skipped: they are counted, and not finished.
 
     Args:
-        chooses: whether only `process` can tell which samples are dropped: those use up no draw.
+        drops_samples: whether only `process` can tell which samples are dropped: those use up no draw.
     """
     dropped = budget.dropped
 
@@ -351,7 +351,7 @@ def build_skipping(process: Process, budget: Budget, chooses: bool) -> Process:
             dropped["skip"] += 1
         return sample
 
-    return process_and_skip if chooses else skip
+    return process_and_skip if drops_samples else skip
 
 
 def _decode_only(fields: SampleFields, budget: Budget, process: Process) -> Process:
@@ -444,6 +444,8 @@ class SourceParts:
     open: ShardOpener
     transform: Transform
     errors: Errors
+    drops_samples: bool
+    """Whether only the samples themselves can tell which of them are left out."""
 
     @classmethod
     def of(cls, spec: Spec, source: Source, storage: Storage, is_local: bool = False) -> SourceParts:
@@ -484,12 +486,7 @@ class SourceParts:
             may_be_empty=source.empty == "allow",
             is_local=is_local,
         )
-        return cls(opener, transform, source.errors)
-
-    @property
-    def chooses(self) -> bool:
-        """Whether only the samples themselves can tell which of them are left out."""
-        return self.transform.select is not None or self.transform.missing == "skip" or bool(self.errors.skip)
+        return cls(opener, transform, source.errors, source.drops_samples)
 
 
 @dataclass(frozen=True)

@@ -235,12 +235,18 @@ class Source(Discreet, SourceOptions):
                 yield from source.mixes
 
     @property
-    def drops_samples(self) -> bool:
-        """Whether samples may be dropped because of their content, so that they must be read to know which ones remain.
+    def drops(self) -> frozenset[str]:
+        """How samples may be lost because of their content: `dropped` by a key such as `select`, `skipped` as errors.
 
         A key that drops samples declares so where it is defined (`Drops`).
         """
-        return any(key.drops_samples(self) for key in declared_keys(type(self)))
+        keys = declared_keys(type(self))
+        return frozenset(key.drops.counted_as for key in keys if key.drops and key.drops_samples(self))
+
+    @property
+    def drops_samples(self) -> bool:
+        """Whether samples must be read to know which ones remain."""
+        return bool(self.drops)
 
 
 class Spec(Discreet):
