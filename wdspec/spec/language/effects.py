@@ -51,6 +51,10 @@ class Drops(NamedTuple):
     """How reports count these samples: as left out by the spec, or as errors that are skipped."""
 
 
+class NotInAPass(NamedTuple):
+    """That a key of the top level cannot be combined with `epoch: pass`; a mark in the annotation of its field."""
+
+
 class DeclaredKey(NamedTuple):
     """A key with a value, not a map of other keys."""
 
