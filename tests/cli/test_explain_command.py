@@ -290,10 +290,10 @@ def test_problems_of_the_spec_are_printed_whole_and_exit_1(folder):
         "splits: {train: {dataset: [{shards: a.tar}]}, val: {dataset: [{shards: b.tar}]}}"
     )
     _, said = wdspec("explain", "split.yaml", folder=folder, code=1)
-    assert "split.yaml:1:1: E103 the spec has splits, and none is chosen" in said
+    assert "split.yaml:1:1: E103 the spec has splits, but none is chosen" in said
     assert "`train`, `val`" in said
     _, said = wdspec("explain", "missing.yaml", folder=folder, code=1)
-    assert "there is no such file" in said
+    assert "the file does not exist" in said
     _, said = wdspec(
         "explain",
         "nested.yaml",

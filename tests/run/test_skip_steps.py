@@ -171,7 +171,7 @@ def test_an_epoch_of_which_nothing_is_left_is_an_iteration_without_a_batch(spec,
 
 def test_a_pass_skips_nothing(spec):
     spec = {"dataset": [{"shards": spec["dataset"][0]["shards"]}], "batch": 4, "epoch": "pass"}
-    with pytest.raises(wdspec.SpecError, match="`skip` has no place with `epoch: pass`"):
+    with pytest.raises(wdspec.SpecError, match="`skip` is not allowed with `epoch: pass`"):
         wdspec.load({**spec, "skip": 3})
     with (
         wdspec.loader(spec, num_workers=0) as loader,

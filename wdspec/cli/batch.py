@@ -79,7 +79,7 @@ def batch(
 
 def needs_samples(spec: Spec, parts: SourceParts) -> bool:
     """Whether it takes the samples themselves to know which of them are left out."""
-    return spec.stage is not None or parts.chooses
+    return spec.stage is not None or parts.drops_samples
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,7 @@ def run(trial: Trial) -> Measured:
 
         torch.set_num_threads(trial.threads)
     spec = trial.choice.load()
-    if spec.epoch is None or spec.epoch.remainder is None:
+    if not spec.is_pass:
         spec = spec.model_copy(update={"epoch": None, "limit": None})
     if trial.part in ("batch", "loader"):
         import wdspec.run.loader  # noqa: F401  importing torch is no part of what is timed
@@ -344,7 +344,7 @@ def bench_of(
 
 def parts_of(spec: Spec) -> list[Part]:
     """The parts that there are to be timed."""
-    has_functions = bool(spec.map) or any(source.map or source.select for source in spec.sources)
+    has_functions = any(spec.functions[key] for key in ("map", "select"))
     there = {"map": has_functions, "batch": spec.batch is not None}
     return [part for part in _PARTS if there.get(part, True)]
 

@@ -228,12 +228,9 @@ def skip_columns(
     spec: Spec, skipped: int | LiveCount = 0, dropped: int | LiveCount = 0
 ) -> dict[str, tuple[str, Any]]:
     """Columns for samples that training does not get: `skipped` if a source skips errors, `dropped` if one may drop."""
-    columns: dict[str, tuple[str, Any]] = {}
-    if any(source.errors.skip for source in spec.sources):
-        columns["skipped"] = "{:,} skipped", skipped
-    if any(source.select is not None or source.missing == "skip" for source in spec.sources):
-        columns["dropped"] = "{:,} left out", dropped
-    return columns
+    columns = {"skipped": ("{:,} skipped", skipped), "dropped": ("{:,} left out", dropped)}
+    drops = frozenset[str]().union(*(source.drops for source in spec.sources))
+    return {name: column for name, column in columns.items() if name in drops}
 
 
 def _attempt(do: Callable[[T], R], task: T) -> R | ShardFailed:

@@ -250,7 +250,9 @@ class SourceStream:
         """Set whether the following samples belong to a skipped step, and need not be decoded."""
         self._process = self._finish
         if skipping:
-            self._process = build_skipping(self._finish, self._source.budget, self._source.parts.chooses)
+            self._process = build_skipping(
+                self._finish, self._source.budget, self._source.parts.drops_samples
+            )
 
     def close(self) -> None:
         """Close the open shards."""

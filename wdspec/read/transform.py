@@ -341,11 +341,11 @@ class Transform:
         return project
 
 
-def build_skipping(process: Process, budget: Budget, chooses: bool) -> Process:
+def build_skipping(process: Process, budget: Budget, drops_samples: bool) -> Process:
     """Return the function that replaces `process` in skipped steps: it counts samples without decoding them.
 
     Args:
-        chooses: whether only `process` knows which samples are dropped; those do not use up a draw.
+        drops_samples: whether only `process` knows which samples are dropped; those do not use up a draw.
     """
     dropped = budget.dropped
 
@@ -360,7 +360,7 @@ def build_skipping(process: Process, budget: Budget, chooses: bool) -> Process:
             dropped["skip"] += 1
         return sample
 
-    return process_and_skip if chooses else skip
+    return process_and_skip if drops_samples else skip
 
 
 def _decode_only(fields: SampleFields, budget: Budget, process: Process) -> Process:
@@ -453,6 +453,8 @@ class SourceParts:
     open: ShardOpener
     transform: Transform
     errors: Errors
+    drops_samples: bool
+    """Whether only the samples themselves can tell which of them are left out."""
 
     @classmethod
     def of(cls, spec: Spec, source: Source, storage: Storage, is_local: bool = False) -> SourceParts:
@@ -493,12 +495,7 @@ class SourceParts:
             may_be_empty=source.empty == "allow",
             is_local=is_local,
         )
-        return cls(opener, transform, source.errors)
-
-    @property
-    def chooses(self) -> bool:
-        """Whether a sample has to be processed to know whether it is dropped."""
-        return self.transform.select is not None or self.transform.missing == "skip" or bool(self.errors.skip)
+        return cls(opener, transform, source.errors, source.drops_samples)
 
 
 @dataclass(frozen=True)

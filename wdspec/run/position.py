@@ -44,7 +44,8 @@ class Position:
 
     def all_skipped(self, run: Run) -> StepRanges:
         """The steps that were skipped up to here, and all later ones that a run which resumes here will skip."""
-        return self.skipped | run.skipped.within(self.step) if run.skipped else self.skipped
+        spec = run.spec
+        return self.skipped | spec.skipped_steps.within(self.step) if spec.skip else self.skipped
 
     def to_state(self, run: Run) -> State:
         """The position of a rank as JSON values."""
