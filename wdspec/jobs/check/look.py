@@ -24,7 +24,7 @@ from wdspec.read.shard import Piece
 from wdspec.read.transform import Process
 from wdspec.spec.language.options import Errors
 from wdspec.spec.language.samples import KeyRule
-from wdspec.urls.urls import scheme_of
+from wdspec.urls.urls import is_command
 
 MOST_OF_A_CODE = 20
 """Problems of one code that are listed of a shard; others are counted."""
@@ -136,7 +136,7 @@ class _Reading:
 
     def _compare_name(self, found: Compression | None) -> None:
         """Compare how the shard is compressed with its name."""
-        if scheme_of(self.url) == "pipe" or found is compression_of(self.url.split("?", 1)[0]):
+        if is_command(self.url) or found is compression_of(self.url.split("?", 1)[0]):
             return
         is_tar = format_of(self.url, self.look.parts.open.format) == "tar"
         seen = f"compressed with {found.title}" if found else "not compressed"
