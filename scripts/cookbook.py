@@ -8,8 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from wdspec.cli.samples import first_batch
-from wdspec.cli.wording import value_meaning
+from wdspec.cli.samples import first_batch, value_meaning
 from wdspec.spec.load import load
 
 COOKBOOK = Path(__file__).parents[1] / "docs" / "cookbook"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from commandline import within
-from runs import Listed
 from shardmaking import UNEVEN, write_shard, write_uneven_sources
 
 import wdspec
@@ -105,7 +104,7 @@ def one_source(folder, **more):
 def test_no_sample_is_decoded_where_headers_suffice(folder, monkeypatch):
     monkeypatch.setattr(SampleFields, "__call__", lambda *_: pytest.fail("decoded"))
     spec = wdspec.load(one_source(folder))
-    assert not header_parts.needs_samples(spec, Listed.of(spec).parts["a"])
+    assert not header_parts.needs_samples(spec, spec.sources[0])
     assert len(trace_step(spec, 30, ranks=2, workers=2).samples) == 8
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 from shardmaking import write_shard, write_source
 
 from wdspec.cli.head import head
-from wdspec.cli.wording import PREVIEW, value_meaning
+from wdspec.cli.samples import PREVIEW, value_meaning
 
 SPEC = """\
 dataset:

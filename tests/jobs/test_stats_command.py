@@ -24,7 +24,6 @@ from wdspec.jobs import stats as measure_job
 from wdspec.jobs.engine import LocalEngine
 from wdspec.read.budget import Budget
 from wdspec.shards import count as counting
-from wdspec.shards.shards import ListedSpec
 from wdspec.spec.measurements import LEVELS, MeasuredShard, Measurements
 from wdspec.stores.local import LocalFiles
 from wdspec.urls.urls import ShardUrl
@@ -128,7 +127,7 @@ def test_only_headers_are_read(folder, monkeypatch):
 
 def test_whatever_is_wrong_with_a_shard_its_samples_are_those_that_a_pass_counts(folder):
     spec = wdspec.load({"dataset": [{"name": "a", "shards": "a-000.tar", "errors": "skip"}]})
-    parts = ListedSpec.of(spec).parts["a"]
+    parts = Listed.of(spec).parts["a"]
     kinds = damage.damaged(0)
     for kind, (data, _, suffix) in kinds.items():
         if data is None:
@@ -375,9 +374,9 @@ def test_a_pass_opens_no_shard_that_was_measured_to_count_it(folder, opened):
 def test_a_pass_with_a_limit_asks_about_no_more_shards_than_it_needs_and_marks_are_kept(folder, monkeypatch):
     monkeypatch.setattr(counting, "MARK_EVERY", 4096)
     (folder / "s.yaml").write_text(PASS + "limit: 6\n")
-    expected = ListedSpec.of(wdspec.load("s.yaml", overrides={"stats": None})).counts
+    expected = Listed.of(wdspec.load("s.yaml", overrides={"stats": None})).counts
     measure()
-    assert ListedSpec.of(wdspec.load("s.yaml")).counts == expected
+    assert Listed.of(wdspec.load("s.yaml")).counts == expected
     assert expected["a"].marks
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import wdspec
 from wdspec.base.errors import ShardError
 from wdspec.base.redaction import answered, harmless, masked, printable, redacted, redacted_urls
-from wdspec.cli.wording import value_meaning
+from wdspec.cli.samples import value_meaning
 
 LETTERS = "abcXYZ019"
 _names = st.text("abcdefgh_-.", min_size=1, max_size=12).filter(lambda name: len(name) > 3).map("k".__add__)

@@ -18,10 +18,9 @@ import click
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.progress import progress
 from wdspec.cli.report import Block, Table, show_report
-from wdspec.cli.samples import read_like_training
+from wdspec.cli.samples import HEADINGS, FieldValue, describe_fields, read_like_training
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
 from wdspec.cli.state import the_state_in
-from wdspec.cli.wording import HEADINGS, FieldValue, describe_fields
 from wdspec.planning.topology import Seat, Topology
 from wdspec.read.budget import Budget
 from wdspec.read.reader import Reader
@@ -33,7 +32,7 @@ from wdspec.run.state import check_undamaged
 from wdspec.shards.shards import list_readable_shards
 from wdspec.spec.language.options import Elastic
 from wdspec.spec.language.values import MASK
-from wdspec.spec.spec import Spec
+from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
 
 _ORIGIN = {"__source__", "__url__", "__key__"}
@@ -77,11 +76,6 @@ def batch(
     show_report(StepReport(trace._replace(samples=samples), decoded), form)
 
 
-def needs_samples(spec: Spec, parts: SourceParts) -> bool:
-    """Whether it takes the samples themselves to know which of them are left out."""
-    return spec.stage is not None or parts.chooses
-
-
 @dataclass(frozen=True)
 class _AsItIs(Transform):
     """Leaves samples as they are."""
@@ -94,6 +88,11 @@ class _AsItIs(Transform):
             return raw
 
         return process
+
+
+def needs_samples(spec: Spec, source: Source) -> bool:
+    """Whether samples must be read and decoded to know which of them are dropped."""
+    return spec.stage is not None or source.drops_samples
 
 
 class TracedSample(NamedTuple):
@@ -164,12 +163,12 @@ def trace_step(
     if position.step > number:  # from the start, with the shares that were set since
         position = Position(shares=position.shares)
     segments = run.segments(position.shares)
-    scouting = {
-        name: each
-        if needs_samples(spec, each)
-        else replace(each, open=each.open.headers, transform=_AsItIs(each.transform.fields))
-        for name, each in run.parts.items()
-    }
+    scouting = dict(run.parts)
+    for source in spec.sources:
+        if not needs_samples(spec, source):
+            each = run.parts[source.name]
+            reading = _AsItIs(each.transform.fields)
+            scouting[source.name] = replace(each, open=each.open.headers, transform=reading)
     reader = replace(run, parts=scouting).reader()
     try:
         reader.draw_by(segments)

@@ -20,10 +20,9 @@ import click
 from wdspec.base.errors import UsageError
 from wdspec.base.process import cores
 from wdspec.base.progress import progress
-from wdspec.cli.report import Block, Table, Warning, show_report, to_json
+from wdspec.cli.report import Block, Table, Warning, counted, show_report, to_json
 from wdspec.cli.samples import decoded, files_of, samples_of, user_errors
 from wdspec.cli.spec_options import SpecChoice, choosing
-from wdspec.cli.wording import counted
 from wdspec.spec.spec import Spec
 
 Part = Literal["read", "decode", "map", "batch", "loader", "webdataset"]
@@ -140,7 +139,7 @@ def run(trial: Trial) -> Measured:
 
         torch.set_num_threads(trial.threads)
     spec = trial.choice.load()
-    if spec.epoch is None or spec.epoch.remainder is None:
+    if not spec.is_pass:
         spec = spec.model_copy(update={"epoch": None, "limit": None})
     if trial.part in ("batch", "loader"):
         import wdspec.run.loader  # noqa: F401  importing torch is no part of what is timed
@@ -344,8 +343,8 @@ def bench_of(
 
 def parts_of(spec: Spec) -> list[Part]:
     """The parts that there are to be timed."""
-    has_functions = bool(spec.map) or any(source.map or source.select for source in spec.sources)
-    there = {"map": has_functions, "batch": spec.batch is not None}
+    functions = spec.functions
+    there = {"map": bool(functions["map"] or functions["select"]), "batch": spec.batch is not None}
     return [part for part in _PARTS if there.get(part, True)]
 
 

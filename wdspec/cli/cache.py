@@ -18,9 +18,8 @@ from wdspec.base.errors import MissingShardError, WdspecError
 from wdspec.base.progress import progress
 from wdspec.cache.index import Content, Entry, Index
 from wdspec.cache.shard_cache import GONE, change_since
-from wdspec.cli.report import Table, print_json, show
+from wdspec.cli.report import Table, counted, print_json, show
 from wdspec.cli.spec_options import SpecChoice, choosing, form_option, is_a_spec, read_as_specs_do, read_bytes
-from wdspec.cli.wording import counted
 from wdspec.formats.compression import TAR_SUFFIXES, format_of
 from wdspec.formats.decompress import decompressed
 from wdspec.formats.tar.reader import count_samples

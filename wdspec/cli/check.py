@@ -10,10 +10,9 @@ import click
 
 from wdspec.base.redaction import redacted_urls
 from wdspec.cli.problems import CheckedSpec, chosen_codes, github_report, junit_report, styled, summary
-from wdspec.cli.report import print_json
+from wdspec.cli.report import counted, print_json
 from wdspec.cli.samples import only_source
 from wdspec.cli.spec_options import SpecChoice, choosing_engine, choosing_spec
-from wdspec.cli.wording import counted
 from wdspec.jobs.check.facts import DataProblem
 from wdspec.jobs.check.job import CheckReport, check_data
 from wdspec.jobs.check.report_file import LockedShards, ReportFile

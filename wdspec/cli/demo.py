@@ -21,9 +21,8 @@ from wdspec.base.progress import is_terminal, progress
 from wdspec.cli.explain import ExplainReport
 from wdspec.cli.explain_facts import Explanation, explain_spec
 from wdspec.cli.problems import summary
-from wdspec.cli.report import Row, Table, show
+from wdspec.cli.report import Row, Table, number, percent, show, size
 from wdspec.cli.samples import first_samples
-from wdspec.cli.wording import number, percent, size
 from wdspec.spec.load import check, load
 from wdspec.stores.outputs import LocalOutput, save
 from wdspec.write.tar_writer import TarWriter

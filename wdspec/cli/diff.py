@@ -18,9 +18,18 @@ import click
 from wdspec.base.errors import SpecError, UsageError
 from wdspec.cli.diff_facts import KeyChange, Side, SourceChange, SpecDiff, StateFate, fate_of_state
 from wdspec.cli.explain_facts import PER_UNENDING, ExplainedSource, explain_spec
-from wdspec.cli.report import Block, Table, Warning, show_report, table_of, to_markdown
+from wdspec.cli.report import (
+    Block,
+    Table,
+    Warning,
+    counted,
+    number,
+    percent,
+    show_report,
+    table_of,
+    to_markdown,
+)
 from wdspec.cli.spec_options import SpecChoice, choosing_options, topology_options
-from wdspec.cli.wording import counted, number, percent
 from wdspec.shards.lock import Lock, lock_name
 from wdspec.spec.files import MOST_BESIDE, ReadFile, read_from_disk
 from wdspec.spec.spec import Source, Spec

@@ -15,8 +15,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from wdspec.cli.explain_facts import ExplainedSource, Explanation
+from wdspec.cli.report import without_secrets
 from wdspec.cli.state import described, the_state_in
-from wdspec.cli.wording import without_secrets
 from wdspec.planning.digest import EXPAND_UP_TO, describe_order, describe_samples, differences, reads_alike
 from wdspec.shards.lock import Lock, difference
 from wdspec.spec.spec import Source, Spec

@@ -20,9 +20,8 @@ from wdspec.base.errors import WdspecError, nearest
 from wdspec.base.process import cores
 from wdspec.base.progress import with_progress
 from wdspec.base.redaction import redacted_urls
-from wdspec.cli.report import Block, Row, Table, Warning, show_report
+from wdspec.cli.report import Block, Row, Table, Warning, counted, show_report, size
 from wdspec.cli.spec_options import SpecChoice, choosing_options, form_option
-from wdspec.cli.wording import counted, size
 from wdspec.shards.listing import shards_of
 from wdspec.spec.spec import Spec
 from wdspec.storage.environment import Environment

@@ -20,10 +20,20 @@ from wdspec.cli.explain_facts import (
     draw_in_words,
     explain_spec,
 )
-from wdspec.cli.report import Block, Row, Table, Warning, show_report, table_of
+from wdspec.cli.report import (
+    Block,
+    Row,
+    Table,
+    Warning,
+    counted,
+    listed,
+    number,
+    percent,
+    show_report,
+    size,
+    table_of,
+)
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
-from wdspec.cli.wording import counted, listed, number, percent, size
-from wdspec.shards.shards import functions_of
 from wdspec.spec.language.steps import steps_in
 from wdspec.spec.spec import Spec
 
@@ -145,7 +155,7 @@ def _schedule(explanation: Explanation) -> str:
 
 def _code(spec: Spec) -> Iterator[Row]:
     """Where each module with user functions would be imported from."""
-    names = [name for named in functions_of(spec).values() for name in named]
+    names = [name for named in spec.functions.values() for name in named]
     for module in dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in names):
         where = file_of_module(module, spec.folder)
         if where is None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from wdspec.base.errors import WdspecError, did_you_mean
-from wdspec.cli.wording import counted
+from wdspec.cli.report import counted
 from wdspec.fields.extensions import endings
 from wdspec.formats.compression import format_of, unpacked
 from wdspec.formats.decompress import decompressed

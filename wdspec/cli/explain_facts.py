@@ -21,7 +21,7 @@ from wdspec.cli.explain_data import (
     measured_before,
     memory_of_machine,
 )
-from wdspec.cli.wording import counted, listed, size, without_secrets
+from wdspec.cli.report import counted, listed, size, without_secrets
 from wdspec.fields.codecs.image_decoder import ImageDecoder
 from wdspec.fields.decode import DecodeRules, FieldDecoder, Unpacked
 from wdspec.fields.samples import SampleFields

@@ -10,7 +10,7 @@ import click
 
 from wdspec.base.redaction import masked, printable
 from wdspec.cli.lint_files import find_files
-from wdspec.cli.wording import counted
+from wdspec.cli.report import counted
 from wdspec.spec.files import STANDARD_INPUT, STANDARD_INPUT_NAME
 from wdspec.spec.format import formatted
 from wdspec.stores.outputs import save

@@ -9,9 +9,8 @@ from typing import Any
 import click
 
 from wdspec.cli.report import Block, Row, Table, show_report
-from wdspec.cli.samples import first_batch, first_samples, only_source
+from wdspec.cli.samples import HEADINGS, FieldValue, describe_fields, first_batch, first_samples, only_source
 from wdspec.cli.spec_options import SpecChoice, choosing
-from wdspec.cli.wording import HEADINGS, FieldValue, describe_fields
 
 _ORIGIN = ("__key__", "__source__", "__url__")
 """Entries that say where a sample comes from."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from wdspec.cli.report import Table, show
+from wdspec.cli.report import Table, counted, show, size
 from wdspec.cli.spec_options import SpecChoice, choosing_spec
-from wdspec.cli.wording import counted, size
 from wdspec.jobs.job import read_earlier
 from wdspec.jobs.lock import find_changes, lock_spec
 from wdspec.shards.lock import Lock, lock_name

@@ -9,10 +9,9 @@ import click
 
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.redaction import printable
-from wdspec.cli.report import Row, Table, print_json, show
+from wdspec.cli.report import Row, Table, listed, print_json, show, size
 from wdspec.cli.shard_files import ShardFiles, fields_of, reading
 from wdspec.cli.spec_options import form_option
-from wdspec.cli.wording import listed, size
 from wdspec.urls.urls import ShardUrl
 
 

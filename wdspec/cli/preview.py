@@ -25,10 +25,18 @@ from wdspec.base.progress import progress
 from wdspec.base.redaction import printable, redacted_urls
 from wdspec.cli.explain_facts import ExplainedSource, Explanation, explain_spec
 from wdspec.cli.preview_media import MediaBudget, ShownValue, as_array, shown_values
-from wdspec.cli.samples import files_of, first_batch, first_samples, only_source, samples_of
+from wdspec.cli.report import counted, size
+from wdspec.cli.samples import (
+    ValueMeaning,
+    files_of,
+    first_batch,
+    first_samples,
+    only_source,
+    samples_of,
+    value_meaning,
+)
 from wdspec.cli.simulate_draws import drawn_sources, simulate
 from wdspec.cli.spec_options import SpecChoice, choosing_options, topology_options
-from wdspec.cli.wording import ValueMeaning, counted, size, value_meaning
 from wdspec.planning.plan import Plan
 from wdspec.spec.language.decoders import FORMAT_OF
 from wdspec.spec.spec import Spec

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from wdspec.cli.wording import ValueMeaning, value_meaning
+from wdspec.cli.samples import ValueMeaning, value_meaning
 from wdspec.spec.language.decoders import FORMAT_OF
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import click
 
 import wdspec
 from wdspec.base.errors import did_you_mean
-from wdspec.cli.wording import counted
+from wdspec.cli.report import counted
 from wdspec.spec.problems import Problem
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
@@ -223,3 +224,52 @@ def to_json(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [to_json(each) for each in value]
     return redacted_urls(value) if isinstance(value, str) else value
+
+
+def number(value: float) -> str:
+    """A count or an amount: `1,797`, `12.5`, `0.031`."""
+    if value == int(value) or abs(value) >= 1000:
+        return f"{round(value):,}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def number_range(low: float, high: float) -> str:
+    """`12`, `900 to 1,000`."""
+    return number(low) if low == high else f"{number(low)} to {number(high)}"
+
+
+def percent(share: float) -> str:
+    """A share: `40.00 %`, `0.013 %`."""
+    return f"{100 * share:.2f} %" if share >= 0.001 or not share else f"{100 * share:.2g} %"
+
+
+def size(count: float) -> str:
+    """An amount of bytes: `812 B`, `1.4 kB`, `3.2 GB`."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 999.5 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" or count >= 99.5 else f"{count:.1f} {unit}"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """`1 shard`, `1,024 shards`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def listed(names: Iterable[str], most: int = 4) -> str:
+    """`a, b, c` or, of many, `a, b, c, d and 96 more`."""
+    rest = list(names)
+    shown = ", ".join(islice(rest, most))
+    return shown if len(rest) <= most else f"{shown} and {len(rest) - most} more"
+
+
+def without_secrets(value: Any) -> Any:
+    """The same with its texts redacted: before it is written as JSON or cut, which both hide where a secret ends."""
+    if isinstance(value, str):
+        return redacted_urls(value)
+    if isinstance(value, dict):
+        return {name: without_secrets(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(each) for each in value]
+    return value

@@ -12,9 +12,8 @@ import click
 from wdspec.base.errors import WdspecError
 from wdspec.base.redaction import printable
 from wdspec.cache.shard_cache import path_of_copy
-from wdspec.cli.report import Block, Row, Table, show_report
+from wdspec.cli.report import Block, Row, Table, counted, show_report
 from wdspec.cli.spec_options import SpecChoice, choosing_options, form_option, is_a_spec, source_named
-from wdspec.cli.wording import counted
 from wdspec.shards.listing import list_shards, shards_of
 from wdspec.spec.spec import Spec
 from wdspec.storage.environment import Environment, Resolution, ResolutionStep

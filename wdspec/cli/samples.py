@@ -6,13 +6,17 @@ show or time one part after the other.
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from wdspec.base.errors import UsageError, WdspecError
 from wdspec.base.progress import progress
+from wdspec.base.redaction import redacted_urls
+from wdspec.cli.report import counted, size, without_secrets
 from wdspec.cli.spec_options import source_named
 from wdspec.jobs.job import LiveCount, lines_of_user_code, skip_columns
 from wdspec.spec.language.decoders import RAW
@@ -156,3 +160,114 @@ def _source(source: Source, update: dict[str, Any]) -> Source:
     if source.dataset is None:
         return source.model_copy(update=update)
     return source.model_copy(update={"dataset": tuple(_source(inner, update) for inner in source.dataset)})
+
+
+PREVIEW = 60
+"""Characters of a preview."""
+_MOST_ELEMENTS = 10_000_000
+_MOST_CHARACTERS = 10_000
+
+
+class FieldValue(NamedTuple):
+    """A field of a sample, or a column of a batch, in a line."""
+
+    name: str
+    type: str
+    size: str
+    preview: str
+    """As `ValueMeaning` has them."""
+    extent: dict[str, Any]
+    """The size as numbers."""
+
+    @property
+    def row(self) -> tuple[str, str, str, str]:
+        """Cells of a table under `HEADINGS`."""
+        return self[:4]
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values."""
+        return {**dict(zip(self._fields[:4], self.row, strict=True)), **self.extent}
+
+
+HEADINGS = ("field", "type", "shape or size", "value")
+
+
+def describe_fields(values: Iterable[tuple[Any, Any]]) -> list[FieldValue]:
+    """Describe fields and columns, given as pairs of name and value."""
+    return [FieldValue(str(name), *value_meaning(value), extent(value)) for name, value in values]
+
+
+class ValueMeaning(NamedTuple):
+    """What is to be said of a value."""
+
+    type: str
+    """`bytes`, `int`, `uint8 array`, `float32 tensor`, `RGB image`, …"""
+    size: str
+    """`16 x 16 x 3`, `1.2 kB`, `34 characters`; empty for a number."""
+    preview: str
+    """The number; the beginning of text, bytes or JSON; the range of an array."""
+
+
+def value_meaning(value: Any) -> ValueMeaning:
+    """Describes any value that a decoder or a user's `map` may have made."""
+    name = type(value).__name__
+    if value is None or isinstance(value, (bool, int, float)):
+        return ValueMeaning(name, "", shortened(repr(value)))
+    if isinstance(value, str):
+        return ValueMeaning(
+            name, counted(len(value), "character"), shortened(redacted_urls(value[:_MOST_CHARACTERS]))
+        )
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return ValueMeaning(name, size(len(value)), shortened(repr(bytes(value[: PREVIEW + 1]))[2:-1]))
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape is not None and dtype is not None:
+        kind = "array" if type(value).__module__.split(".")[0] == "numpy" else name.lower()
+        label = f"{str(dtype).removeprefix('torch.')} {kind}"
+        return ValueMeaning(label, " x ".join(map(str, shape)) or "scalar", _range(value))
+    if hasattr(value, "mode") and isinstance(getattr(value, "size", None), tuple):
+        return ValueMeaning(f"{value.mode} image", " x ".join(map(str, value.size)), "")
+    if isinstance(value, (dict, list, tuple, set, frozenset)):
+        text = str(value) if isinstance(value, (set, frozenset)) else _json(value)
+        return ValueMeaning(name, counted(len(value), "entry", "entries"), shortened(text))
+    return ValueMeaning(name, "", shortened(repr(value)))
+
+
+def extent(value: Any) -> dict[str, Any]:
+    """The size as numbers: `shape` of an array, `length` of text, bytes or a collection; nothing for others."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return {"shape": [int(side) for side in value.shape]}
+    if isinstance(value, (str, bytes, bytearray, memoryview, dict, list, tuple, set, frozenset)):
+        return {"length": len(value)}
+    return {}
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text, on one line."""
+    text = " ".join(text[: 4 * PREVIEW].split())
+    return text if len(text) <= PREVIEW else f"{text[:PREVIEW]}…"
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(without_secrets(value), ensure_ascii=False, default=_inner)
+    except (TypeError, ValueError):  # keys that are no text, or a circle
+        return repr(value)
+
+
+def _inner(value: Any) -> str:
+    """A value inside of another, for which JSON has no form: arrays by their type and shape."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        meaning = value_meaning(value)
+        return f"{meaning.type} {meaning.size}"
+    return repr(value)
+
+
+def _range(value: Any) -> str:
+    """The least and greatest element of an array or tensor, where it has them."""
+    try:
+        if not 0 < math.prod(map(int, value.shape)) <= _MOST_ELEMENTS:
+            return ""
+        low, high = value.min().item(), value.max().item()
+        return f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
+    except Exception:  # text, objects, complex numbers, or a library of the user's: there is no range to show
+        return ""

@@ -16,9 +16,8 @@ from typing import Any, BinaryIO
 import click
 
 from wdspec.base.errors import ShardError, UsageError, WdspecError
-from wdspec.cli.report import print_json
+from wdspec.cli.report import counted, print_json, size
 from wdspec.cli.spec_options import form_option, read_bytes
-from wdspec.cli.wording import counted, size
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.decompress import decompressed
 from wdspec.read.shard import Piece, ShardOpener

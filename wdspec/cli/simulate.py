@@ -9,7 +9,20 @@ from typing import Any
 import click
 
 from wdspec.cli.explain_facts import draw_in_words, explain_spec
-from wdspec.cli.report import Block, Row, Table, Warning, show_report, table_of
+from wdspec.cli.report import (
+    Block,
+    Row,
+    Table,
+    Warning,
+    counted,
+    listed,
+    number,
+    number_range,
+    percent,
+    show_report,
+    size,
+    table_of,
+)
 from wdspec.cli.simulate_facts import (
     ENDLESS,
     MOST,
@@ -20,7 +33,6 @@ from wdspec.cli.simulate_facts import (
     simulation_result,
 )
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
-from wdspec.cli.wording import counted, listed, number, number_range, percent, size
 
 MOST_COLUMNS = 6
 """Numbers of workers that have a column of their own."""

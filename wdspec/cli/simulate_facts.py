@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from wdspec.base.progress import progress
 from wdspec.cli.explain_facts import ExplainedSource, Explanation
+from wdspec.cli.report import listed
 from wdspec.cli.simulate_draws import Simulation, coverage, legal_runs, simulate
-from wdspec.cli.wording import listed
 from wdspec.planning.plan import Plan, SourcePlan
 from wdspec.planning.topology import Seat
 

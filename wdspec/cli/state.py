@@ -14,9 +14,8 @@ import click
 
 from wdspec.api import require_torch
 from wdspec.base.errors import UsageError
-from wdspec.cli.report import Block, Row, Table, print_json, show, table_of
+from wdspec.cli.report import Block, Row, Table, counted, number, number_range, print_json, show, table_of
 from wdspec.cli.spec_options import form_option
-from wdspec.cli.wording import counted, number, number_range
 from wdspec.planning.topology import legal_workers, legal_world_sizes
 from wdspec.run.state import FORMAT, check_undamaged, merge_states, ranks_of, skipped_steps
 from wdspec.run.stats import samples_given

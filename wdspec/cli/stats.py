@@ -8,9 +8,19 @@ from typing import Any
 
 import click
 
-from wdspec.cli.report import Block, Table, Warning, print_json, show
+from wdspec.cli.report import (
+    Block,
+    Table,
+    Warning,
+    counted,
+    listed,
+    number,
+    number_range,
+    print_json,
+    show,
+    size,
+)
 from wdspec.cli.spec_options import SpecChoice, choosing, choosing_engine
-from wdspec.cli.wording import counted, listed, number, number_range, size
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.stats import StatsJob
 from wdspec.shards.lock import beside_spec

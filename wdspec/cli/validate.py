@@ -11,8 +11,8 @@ import click
 from wdspec.base.errors import UsageError
 from wdspec.cli.lint_files import find_files
 from wdspec.cli.problems import REPORTS, CheckedSpec, chosen_codes
+from wdspec.cli.report import counted
 from wdspec.cli.spec_options import assigned, set_option, var_option
-from wdspec.cli.wording import counted
 from wdspec.spec.codes import is_error
 from wdspec.spec.load import check, load
 from wdspec.spec.problems import Problem
