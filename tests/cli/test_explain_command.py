@@ -178,10 +178,10 @@ def test_an_epoch_that_batches_do_not_divide_is_said_to_be_shorter():
 
 
 def test_windows_that_take_much_of_the_memory_are_warned_of(monkeypatch):
-    monkeypatch.setattr("wdspec.cli.explain_facts.memory_of_machine", lambda: 1000)
+    monkeypatch.setattr("wdspec.cli.explain_data.memory_of_machine", lambda: 1000)
     monkeypatch.setattr("wdspec.cli.explain_facts.CHUNK", 1)
     assert "over a quarter of this machine's 1.0 kB; lower `shuffle`" in run("nested.yaml", "--workers", "2")
-    monkeypatch.setattr("wdspec.cli.explain_facts.memory_of_machine", lambda: 10**9)
+    monkeypatch.setattr("wdspec.cli.explain_data.memory_of_machine", lambda: 10**9)
     assert "lower `shuffle`" not in run("nested.yaml", "--workers", "2")
 
 
@@ -194,7 +194,7 @@ def test_interleave_is_shown_and_its_buffers_are_counted_in_the_memory(folder, m
     told = meaning("nested.yaml", *lanes, "--workers", "2")
     assert told["buffer_bytes_per_worker"] == (2 + 1 + 3) * 256 * 1024
     assert sources(told)["a"]["interleave"] == 6
-    monkeypatch.setattr("wdspec.cli.explain_facts.memory_of_machine", lambda: 8 * 10**6)
+    monkeypatch.setattr("wdspec.cli.explain_data.memory_of_machine", lambda: 8 * 10**6)
     assert "hold 2.4 MB, over a quarter of this machine's 8.0 MB; lower `interleave`" in run(
         "nested.yaml", *lanes
     )

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from shardmaking import write_source
 
 import wdspec
-from wdspec.cli.state import described
+from wdspec.cli.state import describe_state
 from wdspec.cli.state import state as command
 from wdspec.run.state import read_entry
 from wdspec.run.stats import samples_given
@@ -63,7 +63,7 @@ def test_what_the_sources_have_given_is_what_was_read(spec):
             for batch in loader:
                 for source in batch["__source__"]:
                     counts[source] += 1
-                told = described(loader.state_dict())["sources"]
+                told = describe_state(loader.state_dict())["sources"]
                 assert {each["source"]: each["samples"] for each in told} == counts, epoch
 
 
@@ -104,8 +104,12 @@ def check_counts(loader):
 
 def test_a_batch_that_is_not_shared_goes_on_with_divisors_alone(spec):
     whole = {**spec, "batch": {"size": 4, "accumulate": True}}
-    assert described(saved(whole))["legal_ranks"] == [1, 2, 4]
-    assert described(saved({**spec, "batch": None, "epoch": {"samples": 40}}))["legal_ranks"] == [1, 2, 4]
+    assert describe_state(saved(whole))["legal_ranks"] == [1, 2, 4]
+    assert describe_state(saved({**spec, "batch": None, "epoch": {"samples": 40}}))["legal_ranks"] == [
+        1,
+        2,
+        4,
+    ]
 
 
 def test_shares_that_were_set_are_told(spec, tmp_path):
