@@ -244,4 +244,4 @@ def lengths(values):
 
 def test_a_spec_without_batches_has_none_to_show(folder):
     (folder / "n.yaml").write_text("dataset: [{shards: a-000.tar}]")
-    assert "leave out --batch" in CliRunner().invoke(head, ["n.yaml", "--batch"]).exception.args[0]
+    assert "omit --batch" in CliRunner().invoke(head, ["n.yaml", "--batch"]).exception.args[0]

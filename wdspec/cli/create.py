@@ -180,4 +180,4 @@ def _check_free(target: Target, shards: int) -> None:
     for number in range(shards):
         name = output % number if "%" in output else output
         if storage.is_written(name):
-            raise UsageError("the file exists; choose another name, or add --force", location=name)
+            raise UsageError("a file of this name exists; choose another name, or add --force", location=name)
