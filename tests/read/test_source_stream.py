@@ -241,7 +241,9 @@ def test_a_source_that_gives_nothing_ends_when_all_was_tried_and_says_what_was_l
     size, interleave, order, slots
 ):
     source = source_of([3, 3], size, interleave=interleave, broken=(0, 1), order=order, slots=slots)
-    with pytest.raises(ShardError, match=r"nothing in a whole pass .*dropped or skipped: ShardError \d+.*source s"):
+    with pytest.raises(
+        ShardError, match=r"nothing in a whole pass .*dropped or skipped: ShardError \d+.*source s"
+    ):
         next(iter(stream_of(source)))
     source = source_of([30, 30, 0], size, interleave=interleave, drops=range(30), order=order, slots=slots)
     with pytest.raises(ShardError, match=r"nothing in a whole pass"):
@@ -275,7 +277,9 @@ def test_a_source_that_gives_nothing_for_long_warns_once(caplog):
     source = source_of([2] * 100, 20, drops=range(2))
     with pytest.raises(ShardError):
         next(iter(stream_of(source)))
-    warnings = [record.getMessage() for record in caplog.records if "reading continues" in record.getMessage()]
+    warnings = [
+        record.getMessage() for record in caplog.records if "reading continues" in record.getMessage()
+    ]
     assert warnings == [warnings[0]]
     assert "has yielded nothing from 64 of its 100 shards" in warnings[0]
 
