@@ -7,9 +7,9 @@ import tarfile
 import pytest
 
 from wdspec.base.errors import ShardError
-from wdspec.formats.tar.headers import Numbers, byte_sum, read_header, read_number, read_records
+from wdspec.formats.tar.headers import byte_sum, read_header, read_number, read_records
 from wdspec.formats.tar.members import iter_members
-from wdspec.formats.tar.reader import TarSamples
+from wdspec.formats.tar.reader import Numbers, TarSamples
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wdspec.formats.tar.headers import END, HeaderMaker, dialect, padding
 from wdspec.formats.tar.reader import TarSamples
+from wdspec.write.tar_writer import END, HeaderMaker, dialect, padding
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0/"), min_size=1, max_size=60).map(
     lambda text: text.replace(".", "_")

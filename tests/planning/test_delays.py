@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wdspec.planning import delays as module
-from wdspec.planning.delays import Delays, ReleaseOrder, lanes_of, shuffle_size
-from wdspec.planning.stream_state import StreamState
+from wdspec.planning import order as module
+from wdspec.planning.order import Delays, ReleaseOrder, lanes_of, shuffle_size
+from wdspec.read.source import StreamState
 
 ONE = 1 << 20
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wdspec.planning.shard_order import ShardOrder
+from wdspec.planning.order import ShardOrder
 
 
 @given(st.integers(1, 60), st.integers(1, 40), st.sampled_from(("shuffled", "sequential")), st.integers(0, 5))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wdspec.planning.shard_order import SORTED_UP_TO, Permutation, permutation
+from wdspec.planning.order import SORTED_UP_TO, Permutation, permutation
 
 
 @given(st.integers(0, 1 << 63), st.integers(1, 300))

@@ -14,12 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from wdspec.planning.delays import Delays
+from wdspec.planning.order import Delays, ShardOrder
 from wdspec.planning.plan import SourcePlan
-from wdspec.planning.shard_order import ShardOrder
-from wdspec.planning.stream_state import StreamState
 from wdspec.read.budget import Budget
-from wdspec.read.source import SourceStream
+from wdspec.read.source import SourceStream, StreamState
 from wdspec.spec.language.options import Errors
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -198,7 +198,7 @@ def test_an_etl_must_give_tar(double, from_ais):
     double.etls["upper-case"] = Etl(lambda data, args: data)
     with (
         wdspec.loader(spec) as loader,
-        pytest.raises(StoreError, match=r"must give tar, but .* read as jsonl"),
+        pytest.raises(StoreError, match=r"must return tar, but .* read as jsonl"),
     ):
         next(iter(loader))
 

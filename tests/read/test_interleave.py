@@ -10,7 +10,7 @@ from reading import corrupt, names, reader_of
 from shardmaking import write_shard, write_source
 
 import wdspec
-from wdspec.planning.shard_order import ShardOrder
+from wdspec.planning.order import ShardOrder
 from wdspec.planning.topology import Topology
 
 

@@ -12,8 +12,8 @@ from runs import Listed
 from shardmaking import write_shard, write_source
 
 import wdspec
-from wdspec.planning.stream_state import SIZE
 from wdspec.planning.topology import Seat, Topology
+from wdspec.read.source import SIZE
 from wdspec.spec.load import load
 
 

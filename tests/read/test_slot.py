@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from runs import Listed
 from shardmaking import write_source
 
-from wdspec.planning.stream_state import pack_slot
 from wdspec.planning.topology import Seat
 from wdspec.read.slot import EndlessSlot
+from wdspec.read.source import pack_slot
 from wdspec.spec.load import load
 
 BATCHES = 60

@@ -9,13 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wdspec.base.errors import ShardError
-from wdspec.planning.delays import Delays
+from wdspec.planning.order import Delays, ShardOrder
 from wdspec.planning.plan import SourcePlan
-from wdspec.planning.shard_order import ShardOrder
-from wdspec.planning.stream_state import StreamState
 from wdspec.read.budget import Budget
 from wdspec.read.lanes import Lanes
-from wdspec.read.source import SourceStream
+from wdspec.read.source import SourceStream, StreamState
 from wdspec.spec.spec import Errors
 from wdspec.urls.urls import ShardUrl
 

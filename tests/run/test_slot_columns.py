@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wdspec.planning.delays import Stretch
-from wdspec.planning.stream_state import StreamState
+from wdspec.planning.order import Stretch
+from wdspec.read.source import StreamState
 from wdspec.run.state_text import decode, encode
 
 COUNT = st.integers(0, 2**62)

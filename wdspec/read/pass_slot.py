@@ -10,8 +10,8 @@ from itertools import islice
 from typing import Any
 
 from wdspec.base.errors import ShardError
-from wdspec.planning.delays import ReleaseOrder
 from wdspec.planning.draws import Draws, ScheduledDraws
+from wdspec.planning.order import ReleaseOrder
 from wdspec.planning.passes import Pass, PassSegment
 from wdspec.read.shard import Piece
 from wdspec.read.transform import LiveSource, Process, Sample
@@ -109,7 +109,7 @@ class PassReading:
                 Piece(shard, offset=offset, index=index),
                 on_error=errors.append,
                 ahead=ahead,
-                told=budget.note_bytes,
+                on_read=budget.note_bytes,
             )
             budget.note_opened(opened.is_copy)
             if more:

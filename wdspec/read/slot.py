@@ -7,8 +7,7 @@ from typing import Protocol
 
 from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.plan import Plan
-from wdspec.planning.stream_state import StreamState, unpack_slot
-from wdspec.read.source import SourceStream
+from wdspec.read.source import SourceStream, StreamState, unpack_slot
 from wdspec.read.transform import LiveSource, Sample
 
 

@@ -15,9 +15,9 @@ from wdspec.base.errors import SpecError, UsageError
 from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.keys import key64, random64
 from wdspec.planning.plan import Plan
-from wdspec.planning.stream_state import StreamState, pack_slot, unpack_slot
 from wdspec.read.randomness import GlobalGenerators
 from wdspec.read.slot import EndlessSlot
+from wdspec.read.source import StreamState, pack_slot, unpack_slot
 from wdspec.read.transform import Sample, built
 from wdspec.spec.language.samples import Call, StageOption
 

@@ -256,11 +256,11 @@ class Transform:
         def process(raw: Sample, ordinal: int) -> Sample | None:
             outcome = make(raw, ordinal)
             if shards is not None and isinstance(outcome, _Failure) and outcome.stage == "decode":
-                stored = shards.undamaged(raw, outcome.error)
+                stored = shards.read_from_store(raw, outcome.error)
                 if stored is not None:
                     outcome = make(stored, ordinal)
                     failed_again = isinstance(outcome, _Failure) and outcome.stage == "decode"
-                    shards.settle(stored, is_damaged=not failed_again)
+                    shards.judge_copy(stored, is_damaged=not failed_again)
             if isinstance(outcome, _Failure):
                 budget(outcome.error, outcome.cause, url=raw["__url__"], key=raw["__key__"])
                 return None

@@ -11,7 +11,7 @@ from wdspec.base.errors import UsageError, warn_user
 from wdspec.planning.digest import differences, reads_alike
 from wdspec.planning.plan import SourcePlan
 from wdspec.planning.shares import LiveShares, shares_as_text, shares_from_text
-from wdspec.planning.stream_state import StreamState, pack_slot, unpack_slot
+from wdspec.read.source import StreamState, pack_slot, unpack_slot
 from wdspec.run.run import Run
 from wdspec.run.state import (
     FORMAT,

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from wdspec.planning.stream_state import StreamState
+from wdspec.read.source import StreamState
 
 Slot = list[StreamState] | None
 """Where a slot stands in each source; None for one that was not read."""

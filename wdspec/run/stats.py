@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from wdspec.planning.delays import Delays
-from wdspec.planning.stream_state import StreamState
+from wdspec.planning.order import Delays
 from wdspec.read.budget import PackedCounts, append_line
+from wdspec.read.source import StreamState
 from wdspec.run.state import damaged, entry_of, ranks_of, read_entry
 from wdspec.run.state_text import decode_numbers
 
@@ -126,8 +126,8 @@ class Tally:
         self._by_reader: dict[int, dict[int, PackedCounts]] = {}
         self.batches = 0
         """Steps given to the training loop."""
-        self.waiting = _Stopwatch()
-        """Measures the time in which the training loop waits."""
+        self.waited = 0.0
+        """Seconds in which the training loop waited for steps."""
         self._start: float | None = None
 
     def take(self, reader: int, counts: Counts) -> None:
@@ -150,7 +150,7 @@ class Tally:
         return RunStats(
             self.batches,
             0.0 if self._start is None else time.monotonic() - self._start,
-            self.waiting.seconds,
+            self.waited,
             {
                 name: SourceStats(
                     counts.delivered,
@@ -172,20 +172,6 @@ class Tally:
             for number, each in counts.items():
                 total[number] = total.get(number, SourceCounts()) + SourceCounts(*each)
         return total
-
-
-class _Stopwatch:
-    """Adds up the seconds spent inside it as a context."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._start = 0.0
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-
-    def __exit__(self, *exception: object) -> None:
-        self.seconds += time.perf_counter() - self._start
 
 
 class StatsLog:

@@ -6,12 +6,13 @@ one interface, `Steps`; a stream asks for the steps from its position on and nei
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import count, islice
 from typing import Any, NamedTuple, Protocol
 
-from wdspec.base.process import Owner
 from wdspec.planning.shares import ScheduleSegment
 from wdspec.read.batch import as_tuple
 from wdspec.read.reader import Reader
@@ -106,7 +107,7 @@ class Here:
         self.tally = Tally(run.slots)
         self.requested = 0
         self._reader: Reader | None = None
-        self._owner = Owner()
+        self._process = os.getpid()
         """The process of the reader."""
         self._must_move = True
         """Whether the reader may be elsewhere than the work that starts."""
@@ -135,15 +136,16 @@ class Here:
             if skipped and number in skipped:
                 reader.skip(number)
             else:
-                with self.tally.waiting:
-                    parts = read(number)
-                    try:
-                        items = assemble(number, parts)
-                    except BaseException as error:
-                        reader.fail(error)
-                        raise
-                    if self._pin is not None:
-                        items = self._pin(items)
+                start = time.perf_counter()
+                parts = read(number)
+                try:
+                    items = assemble(number, parts)
+                except BaseException as error:
+                    reader.fail(error)
+                    raise
+                if self._pin is not None:
+                    items = self._pin(items)
+                self.tally.waited += time.perf_counter() - start
             step = items, reader.states(number) if self._notes_states or not self._is_single else {}
             if not self._is_single:
                 self._unfinished = number, step
@@ -169,14 +171,14 @@ class Here:
 
     def _prepare(self, work: Work) -> Reader:
         """The reader, at the first step of the work."""
-        if self._reader is not None and self._owner.is_other:
+        if self._reader is not None and os.getpid() != self._process:
             self._leave_to_parent()
         self.tally.begin()
         is_unfinished = self._unfinished is not None and self._unfinished[0] == work.first
         if self._reader is None or self._must_move or (self._notes_states and not is_unfinished):
             slots = work.slots()
             if self._reader is None:
-                self._reader, self._owner = self._run.reader(), Owner()
+                self._reader, self._process = self._run.reader(), os.getpid()
             self._reader.restore(slots)
             self._must_move, self._parked = False, None
         self._reader.draw_by(work.segments)
@@ -201,7 +203,7 @@ class Here:
 
     def count(self) -> None:
         """Bring `tally` up to date."""
-        if self._reader is not None and self._owner.is_other:
+        if self._reader is not None and os.getpid() != self._process:
             self._leave_to_parent()
         if self._reader is not None:
             self.tally.take(0, self._reader.counts())

@@ -21,13 +21,14 @@ rest of a pass:
 
 from __future__ import annotations
 
+import os
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from wdspec.base.errors import UsageError
-from wdspec.base.process import Owner, PerProcess
+from wdspec.base.process import PerProcess
 from wdspec.planning.plan import Plan
 from wdspec.planning.shares import LiveShares, checked_shares, current_shares
 from wdspec.run.position import Position
@@ -116,7 +117,7 @@ class Stream:
     @property
     def _noted_steps(self) -> StepRanges:
         """The steps that were skipped up to here, and later ones that the loop, not the spec, has set to be."""
-        if not self.skipped:
+        if not self.skipped.ranges:
             return self.skipped
         return self.skipped.within(0, self.step) | self._to_skip.within(self.step)
 
@@ -125,7 +126,9 @@ class Stream:
         self._slots = dict(position.slots)
         self._set_live(position.shares)
         # The position knows what was skipped before it; from there on, the ranges of the spec count.
-        self._to_skip = position.skipped.within(position.step)
+        self._to_skip = (
+            position.skipped.within(position.step) if position.skipped.ranges else position.skipped
+        )
         self.skipped = position.all_skipped(self.run)
         """The steps that were skipped up to here, and all later ones that will be."""
 
@@ -176,14 +179,14 @@ class Stream:
 
     def read(self, iteration: int, end: int | None) -> Iterator[Any]:
         """Yield the items of the steps from here to `end`, and move with each of them."""
-        owner, stride = Owner(), self._stride
+        process, stride = os.getpid(), self._stride
         while True:
             self._is_outdated = False
-            skipped = self.skipped.within(self.step) if self.skipped else self.skipped
+            skipped = self.skipped.within(self.step) if self.skipped.ranges else self.skipped
             work = Work(self.step, end, stride, lambda: self.slots, self.segments, skipped)
             samples = self.steps.samples(work)
             if samples is None:
-                yield from self._move_by_steps(work, iteration, owner)
+                yield from self._move_by_steps(work, iteration, process)
                 if self._is_outdated:
                     continue
                 return
@@ -202,10 +205,10 @@ class Stream:
             finally:
                 self._count_samples()
                 self._counted = None
-            self._check_newest(iteration, owner)
+            self._check_newest(iteration, process)
             return
 
-    def _move_by_steps(self, work: Work, iteration: int, owner: Owner) -> Iterator[Any]:
+    def _move_by_steps(self, work: Work, iteration: int, process: int) -> Iterator[Any]:
         tally = self.steps.tally
         for items, states in self.steps.begin(work):
             if self.on_step is not None:
@@ -213,7 +216,7 @@ class Stream:
             for item in items[self.given : -1]:
                 self.given += 1
                 yield item
-                self._check_newest(iteration, owner)
+                self._check_newest(iteration, process)
             self._slots.update(states)
             self.step += self._stride
             self.given = 0
@@ -221,14 +224,14 @@ class Stream:
                 tally.batches += 1
                 yield items[-1]
                 # Before more is taken: persistent workers serve a newer iteration through the same iterator.
-                self._check_newest(iteration, owner)
+                self._check_newest(iteration, process)
             if self._is_outdated:
                 return
 
-    def _check_newest(self, iteration: int, owner: Owner) -> None:
+    def _check_newest(self, iteration: int, process: int) -> None:
         """Raise a UsageError unless the iteration is the newest one."""
         if iteration != self.iterations:
-            raise UsageError(FORKED if owner.is_other else OLDER)
+            raise UsageError(FORKED if os.getpid() != process else OLDER)
 
     def _count_samples(self) -> None:
         """Count the samples that were yielded one by one: to count each would take too long."""

@@ -248,8 +248,9 @@ def deal_steps(
     waiting: list[deque[Parcel | Step | Failure]] = [deque() for _ in range(tasks.workers)]
     for worker in cycle(range(tasks.workers)):
         if not waiting[worker]:
-            with tally.waiting:
-                delivery = next(deliveries, None)
+            start = time.perf_counter()
+            delivery = next(deliveries, None)
+            tally.waited += time.perf_counter() - start
             if delivery is None:
                 return
             tally.take(delivery.reader, delivery.counts)

@@ -19,7 +19,7 @@ from typing import Any, overload
 
 from wdspec.base.errors import UrlError, UsageError, did_you_mean
 from wdspec.planning.keys import key64, random64
-from wdspec.planning.shard_order import Permutation
+from wdspec.planning.order import Permutation
 from wdspec.planning.topology import find_seat
 from wdspec.shards.listing import list_shards
 from wdspec.storage.environment import Environment

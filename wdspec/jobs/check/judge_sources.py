@@ -24,7 +24,7 @@ from wdspec.jobs.check.facts import (
     SamplePlace,
     Seen,
 )
-from wdspec.planning.delays import lanes_of, shuffle_size
+from wdspec.planning.order import lanes_of, shuffle_size
 from wdspec.read.budget import Budget
 from wdspec.read.transform import MapSteps
 from wdspec.spec.language.options import Errors

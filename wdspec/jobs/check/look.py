@@ -14,8 +14,7 @@ from wdspec.formats.blocks import BLOCK, Blocks
 from wdspec.formats.compression import Compression, compression_of, format_of
 from wdspec.formats.decompress import decompressed
 from wdspec.formats.samples import RawSamples
-from wdspec.formats.tar.headers import read_header, shown
-from wdspec.formats.tar.keys import splitter
+from wdspec.formats.tar.headers import read_header, shown, splitter
 from wdspec.formats.tar.members import member_at
 from wdspec.jobs.check.facts import DataProblem, SampleFacts, SamplePlace, ShardFacts
 from wdspec.jobs.check.values import SampleWatch

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from wdspec.planning.delays import Delays, Stretch
-from wdspec.planning.stream_state import SIZE, StreamState, pack_slot, unpack_slot, write_last
+from wdspec.planning.order import Delays, Stretch
+from wdspec.read.source import SIZE, StreamState, pack_slot, unpack_slot, write_last
 
 LANES = tuple((7 + i, (1 << 36) + i, 1_000_000 + i) for i in range(31))
 STATES = [
