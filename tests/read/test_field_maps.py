@@ -96,7 +96,7 @@ def test_none_stays_none(tmp_path):
         ({"txt": f"{M}nothing"}, "returned None; to drop samples use `select`"),
     ],
 )
-def test_what_goes_wrong_in_a_field_is_said(tmp_path, map, said):
+def test_an_error_in_a_field_is_reported(tmp_path, map, said):
     with pytest.raises(FieldError, match=said) as caught:
         first(tmp_path, map)
     assert caught.value.place["key"] == "a0000000"
@@ -110,7 +110,7 @@ def test_what_goes_wrong_in_a_field_is_said(tmp_path, map, said):
         ({"txt": {**NAMED, "args": {"nmae": "short"}}}, "has no argument `nmae`"),
     ],
 )
-def test_mistakes_in_objects_are_told(tmp_path, map, said):
+def test_mistakes_in_objects_are_reported(tmp_path, map, said):
     with pytest.raises(SpecError, match=said):
         first(tmp_path, map)
 
