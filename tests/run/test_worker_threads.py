@@ -195,7 +195,7 @@ def test_nothing_is_left_of_an_iteration_that_was_left(make, is_closed):
 )
 def test_functions_are_refused_before_anything_is_read(make, keys):
     with pytest.raises(
-        SpecError, match=r"E318 .* cannot run in reading threads\n  = leave out `kind: threads`"
+        SpecError, match=r"E318 .* cannot run in reading threads\n  = remove `kind: threads`"
     ):
         wdspec.loader(make(**keys))
 
