@@ -75,7 +75,7 @@ def test_the_cache_step_names_the_copy_and_the_last_one_says_if_it_is_there(fold
     (folder / "copies" / "b").mkdir(parents=True)
     (folder / "copies" / "b" / "a.tar").touch()
     output = run("gs://b/a.tar", WDS_CACHE="copies", WDS_REWRITE="gs://b=s3://c")
-    assert f"open     {folder}/copies/b/a.tar  (a copy in the cache)" in output
+    assert f"open     {folder}/copies/b/a.tar  (a cached copy)" in output
     assert "cache" not in run("/data/a.tar", WDS_CACHE="copies")
     assert "cache" not in run("-", WDS_CACHE="copies")
 
@@ -162,8 +162,8 @@ def test_an_error_of_one_source_leaves_the_others_shown():
     ("arguments", "message"),
     [
         (["a.tar", "--env", "laptop"], "--source, --env, --split, --var and --set need a spec"),
-        (["train.yaml", "--source", "archive"], "--source goes with a URL and --spec FILE"),
-        (["train.yaml", "--var", "bucket"], "--var takes NAME=VALUE, but saw `bucket`"),
+        (["train.yaml", "--source", "archive"], "--source needs a URL and --spec FILE"),
+        (["train.yaml", "--var", "bucket"], "--var takes NAME=VALUE, not `bucket`"),
         (["a.tar", "--limit", "0"], "0 is not in the range"),
         (["a.tar", "--format", "xml"], "'xml' is not one of"),
         ([], "Missing argument"),
