@@ -134,10 +134,10 @@ def test_the_chart_is_an_svg_with_every_source(repository):
     [
         ("nowhere:train.yaml", "", "git knows no revision `nowhere` here"),
         ("--output=x:train.yaml", "", "No such option"),
-        ("main:none.yaml", "", "at main: none.yaml: E001 cannot read none.yaml: there is no such file"),
+        ("main:none.yaml", "", "at main: none.yaml: E001 cannot read none.yaml: the file does not exist"),
         ("main:part", "", "part is a directory"),
         ("main:own.yaml", "part", "paths start at the repository's top folder; write `main:./own.yaml`"),
-        ("gone.yaml", "", "there is no such file"),
+        ("gone.yaml", "", "the file does not exist"),
     ],
 )
 def test_what_cannot_be_read_is_said(repository, old, folder, said):
