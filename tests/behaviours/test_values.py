@@ -99,7 +99,7 @@ def test_26_json_null_is_none():
     assert decoded({"json": b"null"})["json"] is None
 
 
-def test_27_only_names_what_is_decoded():
+def test_27_only_selects_the_decoded_fields():
     sample = {"cls": b"1", "jpg": encoded(PICTURE, "JPEG")}
     assert decoded(sample, "rgb8", only="cls")["cls"] == 1
     assert decoded(sample, "rgb8", only="cls")["jpg"] == sample["jpg"]

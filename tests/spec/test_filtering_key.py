@@ -11,14 +11,13 @@ from typing import Annotated, Any
 
 import pytest
 from pydantic import Field
-from runs import Listed
 from shardmaking import write_shard
 
 import wdspec
 from wdspec.cli.batch import needs_samples
 from wdspec.jobs.job import skip_columns
 from wdspec.read.budget import Budget
-from wdspec.read.transform import MapSteps, SourceParts, Step, Transform
+from wdspec.read.transform import SourceParts, Step, Transform, UserFunctions
 from wdspec.spec import build, validation
 from wdspec.spec.language.effects import AffectsOrder, Drops
 from wdspec.spec.language.values import Positive
@@ -41,7 +40,7 @@ class Filtering(Transform):
 
     multiples: int = 1
 
-    def _user_steps(self, budget: Budget, maps: MapSteps) -> list[Step]:
+    def _user_steps(self, budget: Budget, maps: UserFunctions) -> list[Step]:
         def keep(sample: dict[str, Any]) -> dict[str, Any] | None:
             if sample["cls"] % self.multiples == 0:
                 return sample
@@ -158,4 +157,4 @@ def test_tuples_of_a_pass_must_show_what_is_dropped(spec, multiples, codes):
 def test_commands_count_what_is_dropped_and_read_samples_to_know_it(spec):
     loaded = wdspec.load(spec)
     assert list(skip_columns(loaded)) == ["dropped"]
-    assert needs_samples(loaded, Listed.of(loaded).parts["a"])
+    assert needs_samples(loaded, loaded.sources[0])

@@ -118,7 +118,9 @@ def test_a_bad_pattern_is_an_error_with_message_and_column(pattern, message, col
     "pattern", ["{0..1000000000}", "{0..9}" * 10, "{0..9}" * 50_000, "{0..99999999999999999999}"]
 )
 def test_a_pattern_for_too_many_strings_is_an_error_that_says_how_many(pattern):
-    with pytest.raises(UrlError, match=r"the braces expand to [0-9,]+ strings( or more)?; the limit is 1,000,000,000"):
+    with pytest.raises(
+        UrlError, match=r"the braces expand to [0-9,]+ strings( or more)?; the limit is 1,000,000,000"
+    ):
         Braces(pattern)
 
 

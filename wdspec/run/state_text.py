@@ -1,12 +1,12 @@
-"""Where the slots of one canonical rank stand, as a short text: column by column, in as few bits as they need.
+"""The states of the slots of a canonical rank as a short text: column by column, in as few bits as possible.
 
     slots k = 0..K-1 of rank c, sources s       numbers(s, k)[j], source after source: column j
-    ┌ s₀: [2, 51200, 10, …] ┐                   ─▶  the least, a common divisor of the rest, bits of each value
+    ┌ s₀: [2, 51200, 10, …] ┐                   ─▶  minimum, common divisor of the differences, bits of each value
     └ s₁: [0, 0, 0, …]      ┘ …                 ─▶  zlib ─▶ base64
 
-The columns are whatever numbers a `StreamState` has. Values that are all alike, such as those of sources that were not
-read, take no bits; offsets in a tar, multiples of 512, nine less. What is left is nearly all noise, which no code makes
-shorter; zlib finds slots that are alike, and its checksum finds damage.
+The columns are the numbers of a `StreamState`. Equal values, such as those of sources that were not read, take no bits.
+Offsets in a tar are multiples of 512 and take nine bits less. The rest is nearly random and does not compress; zlib
+finds repeated slots, and its checksum finds damage.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from numpy.typing import NDArray
 from wdspec.read.source import StreamState
 
 Slot = list[StreamState] | None
-"""Where a slot stands in each source; None for one that was not read."""
+"""The state of each source in a slot; None if the slot was not read."""
 _COLUMN = struct.Struct("<qqBI")
-"""Smallest value, divisor, bits of a value, how many there are."""
+"""Minimum, divisor, bits of a value, number of values."""
 _MOST = 1 << 28
-"""Bytes of one rank's columns, which a hostile text cannot exceed."""
+"""Limit in bytes for the columns of a rank, against hostile texts."""
 
 
 def encode(slots: Sequence[Slot]) -> str:
-    """The slots k = 0..K-1 of a canonical rank as text, ASCII."""
+    """Return the slots k = 0..K-1 of a canonical rank as ASCII text."""
     read = [slot for slot in slots if slot]
     rows = [state.numbers() for source in zip(*read, strict=True) for state in source]
     columns = [[bool(slot) for slot in slots], [len(row) for row in rows]]
     if rows:
         columns += [[row[n] for row in rows if n < len(row)] for n in range(max(map(len, rows)))]
-    packed = b"".join(_packed(np.array(column, dtype=np.int64)) for column in columns)
+    packed = b"".join(_pack(np.array(column, dtype=np.int64)) for column in columns)
     return base64.b64encode(zlib.compress(packed)).decode()
 
 
 def decode(text: str, workers: int, sources: int) -> list[Slot]:
-    """The inverse of `encode`.
+    """Return the slots of a text: the inverse of `encode`.
 
     Args:
         workers: K.
-        sources: of a slot that was read.
+        sources: number of sources of a slot.
 
     Raises:
-        ValueError: this is no such text, or one of other numbers of workers or sources.
+        ValueError: this is not such a text, or has another number of workers or sources.
     """
     is_read, widths, columns = _read(text, workers, sources)
     rows: list[list[int]] = [[] for _ in widths]
@@ -64,11 +64,11 @@ def decode(text: str, workers: int, sources: int) -> list[Slot]:
 def decode_numbers(
     text: str, workers: int, sources: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]] | None:
-    """The numbers of `encode`, as `StreamState.given_by` takes them: fast, where thousands of ranks are looked at.
+    """Return the numbers of a text for `StreamState.given_by`, which is fast for thousands of ranks.
 
     Returns:
-        Which of the K slots were read, and the first five numbers of each source in each of these, shape (sources,
-        slots, 5); None where some have stretches.
+        Which of the K slots were read, shape (K,), and the first five numbers of each source in each of these, shape
+        (sources, slots, 5). None if some states have stretches, so more than five numbers.
 
     Raises:
         ValueError: as `decode`.
@@ -87,23 +87,23 @@ def decode_numbers(
 def _read(
     text: str, workers: int, sources: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64], list[NDArray[np.int64]]]:
-    """Which slots were read, how many numbers each state has, and the columns of these."""
+    """Return which slots were read, how many numbers each state has, and the columns of these numbers."""
     try:
         inflate = zlib.decompressobj()
         data = inflate.decompress(base64.b64decode(text, validate=True), _MOST)
     except (zlib.error, binascii.Error) as error:
         raise ValueError(str(error)) from None
     if not inflate.eof or inflate.unused_data:
-        raise ValueError("it is cut short, or too long")
+        raise ValueError("it is truncated, or too long")
     columns = _Columns(data)
     is_read = columns.take(workers).astype(bool)
     widths = columns.take(int(is_read.sum()) * sources)
-    found = [columns.take(int((widths > n).sum())) for n in range(int(widths.max(initial=0)))]
-    columns.end()
-    return is_read, widths, found
+    numbers = [columns.take(int((widths > n).sum())) for n in range(int(widths.max(initial=0)))]
+    columns.check_end()
+    return is_read, widths, numbers
 
 
-def _packed(values: NDArray[np.int64]) -> bytes:
+def _pack(values: NDArray[np.int64]) -> bytes:
     least = int(values.min()) if len(values) else 0
     above = values - least
     divisor = int(np.gcd.reduce(above)) or 1
@@ -114,14 +114,14 @@ def _packed(values: NDArray[np.int64]) -> bytes:
 
 
 class _Columns:
-    """The columns of a text, one after the other."""
+    """Reads the columns of a text one after the other."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
     def take(self, count: int) -> NDArray[np.int64]:
-        """The next column, which must have so many values."""
+        """Return the next column, which must have `count` values."""
         if self._at + _COLUMN.size > len(self._data):
             raise ValueError("a column is missing")
         least, divisor, bits, values = _COLUMN.unpack_from(self._data, self._at)
@@ -136,7 +136,7 @@ class _Columns:
         numbers += least
         return numbers
 
-    def end(self) -> None:
-        """Raises a ValueError if there is more."""
+    def check_end(self) -> None:
+        """Raise a ValueError unless this is the end."""
         if self._at != len(self._data):
-            raise ValueError("there is more than the columns")
+            raise ValueError("there is data after the columns")
