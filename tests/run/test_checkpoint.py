@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from shardmaking import keys, write_source
 
 import wdspec
-from wdspec.run.state import merge_states
-from wdspec.run.state_text import decode, encode
+from wdspec.run.state import decode, encode, merge_states
 from wdspec.spec.load import load
 
 

@@ -9,7 +9,7 @@ from shardmaking import write_source
 
 import wdspec
 from wdspec.run import dataset as spec_dataset
-from wdspec.run.state_text import decode, encode
+from wdspec.run.state import decode, encode
 
 
 @pytest.fixture

@@ -18,12 +18,12 @@ from wdspec.run.state import (
     VERSION,
     State,
     check_undamaged,
+    encode,
     ranks_of,
     read_entry,
     skipped_steps,
     stamp,
 )
-from wdspec.run.state_text import encode
 from wdspec.spec.language.steps import StepRanges
 
 

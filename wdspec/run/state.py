@@ -3,8 +3,8 @@
     {"batch": J, "digest": …, "order": …, …,                  the same on every rank
      "ranks": {"6": "states of its slots", "7": …}}           one entry for each canonical rank that was read here
 
-An entry holds how far each source was read in every slot of its canonical rank (`StreamState` in read/source.py), as
-a short text (`state_text`). Nothing else is needed to resume exactly at batch J on any legal topology, and a rank that
+An entry holds how far each source was read in every slot of its canonical rank (`StreamState` in read/source.py), as a
+short text (`encode`). Nothing else is needed to resume exactly at batch J on any legal topology, and a rank that
 resumes uses only its own entries. `torch.distributed.checkpoint` saves a state by its keys; since entries are keyed by
 canonical rank, it merges the states of all ranks by itself. An entry starts with a stamp of everything that must be the
 same on all ranks, so entries of different batches are never mixed.
@@ -12,21 +12,156 @@ same on all ranks, so entries of different batches are never mixed.
 Without `batch` (or with `accumulate`) a step gives a rank one item for each of its canonical ranks. So a state also
 says how many items of the step were yielded (`given`).
 
-State files get truncated and edited, so a value is checked before it is used.
+The text of an entry holds the numbers of its `StreamState`s column by column, in as few bits as possible:
+
+    slots k = 0..K-1 of rank c, sources s       numbers(s, k)[j], source after source: column j
+    ┌ s₀: [2, 51200, 10, …] ┐                   ─▶  minimum, common divisor of the differences, bits of each value
+    └ s₁: [0, 0, 0, …]      ┘ …                 ─▶  zlib ─▶ base64
+
+Equal values, such as those of sources that were not read, take no bits. Offsets in a tar are multiples of 512 and take
+nine bits less. The rest is nearly random and does not compress; zlib finds repeated slots, and its checksum finds
+damage. State files get truncated and edited, so every value is checked before it is used.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
-from collections.abc import Callable, Iterable, Mapping
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from wdspec.base.errors import UsageError
 from wdspec.planning.digest import differences, digest
 from wdspec.planning.shares import shares_as_text, shares_from_text
-from wdspec.run.state_text import Slot, decode
+from wdspec.read.source import StreamState
 from wdspec.spec.language.steps import StepRanges
+
+Slot = list[StreamState] | None
+"""The state of each source in a slot; None if the slot was not read."""
+_COLUMN = struct.Struct("<qqBI")
+"""Minimum, divisor, bits of a value, number of values."""
+_MOST = 1 << 28
+"""Limit in bytes for the columns of a rank, against hostile texts."""
+
+
+def encode(slots: Sequence[Slot]) -> str:
+    """Return the slots k = 0..K-1 of a canonical rank as ASCII text."""
+    read = [slot for slot in slots if slot]
+    rows = [state.numbers() for source in zip(*read, strict=True) for state in source]
+    columns = [[bool(slot) for slot in slots], [len(row) for row in rows]]
+    if rows:
+        columns += [[row[n] for row in rows if n < len(row)] for n in range(max(map(len, rows)))]
+    packed = b"".join(_pack(np.array(column, dtype=np.int64)) for column in columns)
+    return base64.b64encode(zlib.compress(packed)).decode()
+
+
+def decode(text: str, workers: int, sources: int) -> list[Slot]:
+    """Return the slots of a text: the inverse of `encode`.
+
+    Args:
+        workers: K.
+        sources: number of sources of a slot.
+
+    Raises:
+        ValueError: this is not such a text, or has another number of workers or sources.
+    """
+    is_read, widths, columns = _read(text, workers, sources)
+    rows: list[list[int]] = [[] for _ in widths]
+    for n, column in enumerate(columns):
+        for row, number in zip(np.flatnonzero(widths > n).tolist(), column.tolist(), strict=True):
+            rows[row].append(number)
+    states = [StreamState.from_numbers(row) for row in rows]
+    slots, count = iter(range(len(states))), int(is_read.sum())
+    return [states[next(slots) :: count] if was_read else None for was_read in is_read]
+
+
+def decode_numbers(
+    text: str, workers: int, sources: int
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]] | None:
+    """Return the numbers of a text for `StreamState.given_by`, which is fast for thousands of ranks.
+
+    Returns:
+        Which of the K slots were read, shape (K,), and the first five numbers of each source in each of these, shape
+        (sources, slots, 5). None if some states have stretches, so more than five numbers.
+
+    Raises:
+        ValueError: as `decode`.
+    """
+    is_read, widths, columns = _read(text, workers, sources)
+    if not len(widths):
+        return is_read, np.zeros((sources, 0, 5), dtype=np.int64)
+    if widths.min() < 5 or min(int(column.min()) for column in columns) < 0:
+        raise ValueError("numbers are missing, or below 0")
+    numbers = np.stack(columns[:5], axis=1)
+    if (widths != 5 + 3 * numbers[:, 4]).any():
+        return None
+    return is_read, numbers.reshape(sources, -1, 5)
+
+
+def _read(
+    text: str, workers: int, sources: int
+) -> tuple[NDArray[np.bool_], NDArray[np.int64], list[NDArray[np.int64]]]:
+    """Return which slots were read, how many numbers each state has, and the columns of these numbers."""
+    try:
+        inflate = zlib.decompressobj()
+        data = inflate.decompress(base64.b64decode(text, validate=True), _MOST)
+    except (zlib.error, binascii.Error) as error:
+        raise ValueError(str(error)) from None
+    if not inflate.eof or inflate.unused_data:
+        raise ValueError("it is truncated, or too long")
+    columns = _Columns(data)
+    is_read = columns.take(workers).astype(bool)
+    widths = columns.take(int(is_read.sum()) * sources)
+    numbers = [columns.take(int((widths > n).sum())) for n in range(int(widths.max(initial=0)))]
+    columns.check_end()
+    return is_read, widths, numbers
+
+
+def _pack(values: NDArray[np.int64]) -> bytes:
+    least = int(values.min()) if len(values) else 0
+    above = values - least
+    divisor = int(np.gcd.reduce(above)) or 1
+    above //= divisor
+    bits = int(above.max(initial=0)).bit_length()
+    flags = (above[:, None] >> np.arange(bits)) & 1
+    return _COLUMN.pack(least, divisor, bits, len(values)) + np.packbits(flags.astype(np.uint8)).tobytes()
+
+
+class _Columns:
+    """Reads the columns of a text one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, count: int) -> NDArray[np.int64]:
+        """Return the next column, which must have `count` values."""
+        if self._at + _COLUMN.size > len(self._data):
+            raise ValueError("a column is missing")
+        least, divisor, bits, values = _COLUMN.unpack_from(self._data, self._at)
+        start = self._at + _COLUMN.size
+        self._at = start + (bits * values + 7) // 8
+        if values != count or bits > 63 or self._at > len(self._data):
+            raise ValueError(f"a column has {values} values of {count}")
+        packed = np.frombuffer(self._data, np.uint8, self._at - start, start)
+        flags = np.unpackbits(packed, count=bits * values).reshape(values, bits)
+        numbers: NDArray[np.int64] = flags.astype(np.int64) @ (np.int64(1) << np.arange(bits, dtype=np.int64))
+        numbers *= divisor
+        numbers += least
+        return numbers
+
+    def check_end(self) -> None:
+        """Raise a ValueError unless this is the end."""
+        if self._at != len(self._data):
+            raise ValueError("there is data after the columns")
+
 
 State = dict[str, Any]
 

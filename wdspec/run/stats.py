@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from wdspec.planning.order import Delays
 from wdspec.read.budget import PackedCounts, append_line
 from wdspec.read.source import StreamState
-from wdspec.run.state import damaged, entry_of, ranks_of, read_entry
-from wdspec.run.state_text import decode_numbers
+from wdspec.run.state import damaged, decode_numbers, entry_of, ranks_of, read_entry
 
 log = logging.getLogger("wdspec")
 
