@@ -189,7 +189,7 @@ def test_unchanged_shards_are_not_read_again_and_those_that_are_gone_are_forgott
     assert "as measured" in within("stats", "s.yaml", "--check")[0]
     opened.clear()
     assert measure("--update")["read"] == len(opened) == 5
-    assert "give one of them" in within("stats", "s.yaml", "--update", "--check", code=2)[1]
+    assert "give one of the options" in within("stats", "s.yaml", "--update", "--check", code=2)[1]
 
 
 def test_another_way_to_read_shards_measures_them_again(folder, opened):
@@ -455,9 +455,9 @@ def test_each_split_has_a_file_of_its_own(folder):
         "W104 x.json has no measurements that can be used: it is for the split `val`"
         in within("validate", "s.yaml")[0]
     )
-    assert "the splits `train` and `val` name one file" in within("stats", "s.yaml", "--jobs", "0", code=2)[1]
+    assert "the splits `train` and `val` have the same `stats:` file" in within("stats", "s.yaml", "--jobs", "0", code=2)[1]
     said = within("stats", "s.yaml#train", "--jobs", "0", code=1)[1]
-    assert "`x.json` is of the split `val`, and each split has a file of its own" in said
+    assert "`x.json` is of the split `val`, but each split needs its own file" in said
     assert Measurements.read("x.json").split == "val"
 
 
@@ -465,7 +465,7 @@ def test_no_other_file_is_overwritten_but_one_that_is_damaged(folder):
     for name, text in (("s.yaml", SPEC), ("data.json", '{"a": 1}')):
         (folder / name).write_text(text)
         said = within("stats", "s.yaml", "--jobs", "0", "-o", name, "--update", code=1)[1]
-        assert f"`{name}` is no file of `wdspec stats`; give another name" in said
+        assert f"`{name}` is not a file of `wdspec stats`; give another name" in said
         assert (folder / name).read_text() == text
     measure()
     (folder / "s.stats.json").write_text((folder / "s.stats.json").read_text()[:-100])
@@ -523,10 +523,10 @@ def test_copies_elsewhere_are_the_same_by_their_size(folder, opened):
     assert measure()["read"] == 5
     opened.clear()
     out, _ = within("stats", "s.yaml", "--jobs", "0", **rule)
-    assert "0 shards read, 5 as they were" in out
+    assert "0 shards read, 5 unchanged" in out
     with open("copies/a-000.tar", "ab") as file:
         file.write(bytes(512))
-    assert "1 shard read, 4 as they were" in within("stats", "s.yaml", "--jobs", "0", **rule)[0]
+    assert "1 shard read, 4 unchanged" in within("stats", "s.yaml", "--jobs", "0", **rule)[0]
 
 
 def picture(height, width):
@@ -562,7 +562,7 @@ def test_lengths_are_those_of_decoded_values_and_stay_measured(folder, opened):
     assert "png[0]" in within("stats", "s.yaml", "--jobs", "0")[0]
     shutil.copytree(folder, folder / "elsewhere")
     shown = within("stats", "elsewhere/s.yaml", "--jobs", "0")[0]
-    assert "0 shards read, 2 as they were" in shown
+    assert "0 shards read, 2 unchanged" in shown
     assert "png[0]" in shown
     (folder / "s.yaml").write_text((folder / "s.yaml").read_text().replace("rgb8", "l8"))
     found = measure()
