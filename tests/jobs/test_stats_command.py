@@ -388,6 +388,9 @@ def test_a_pass_counts_by_itself_where_the_file_is_gone(folder):
         assert len(wdspec.compile("s.yaml")) == 40
 
 
+UNUSABLE = "has no measurements that can be used"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
@@ -396,20 +399,21 @@ def test_a_pass_counts_by_itself_where_the_file_is_gone(folder):
         (
             "{name: b",
             "{name: b, tar: {end: lenient}",
-            "sources whose `key`, `format`, `tar`, `empty`, `errors` or `etl` have changed since they were measured: `b`",
+            "sources whose `key`, `format`, `tar`, `empty`, `errors` or `etl` have changed since they were "
+            "measured: `b`",
         ),
         (
             "s.stats",
             "t.stats",
             "t.stats.json has no measurements that can be used: the file does not exist",
         ),
-        ("s.stats.json", "s.yaml", "s.yaml has no measurements that can be used: it is not a file of `wdspec stats`"),
-        ("s.stats.json", "old.json", "old.json has no measurements that can be used: it was written by another wdspec, in format 9"),
-        ("s.stats.json", "below.json", "below.json has no measurements that can be used: it is not a file of `wdspec stats`"),
-        ("s.stats.json", "flag.json", "flag.json has no measurements that can be used: it is not a file of `wdspec stats`"),
-        ("s.stats.json", "endless.json", "endless.json has no measurements that can be used: it is not a file of `wdspec stats`"),
-        ("s.stats.json", "nan.json", "nan.json has no measurements that can be used: it is not a file of `wdspec stats`"),
-        ("s.stats.json", "cut.json", "cut.json has no measurements that can be used: it is not a file of `wdspec stats`"),
+        ("s.stats.json", "s.yaml", f"s.yaml {UNUSABLE}: it is not a file of `wdspec stats`"),
+        ("s.stats.json", "old.json", f"old.json {UNUSABLE}: it was written by another wdspec, in format 9"),
+        ("s.stats.json", "below.json", f"below.json {UNUSABLE}: it is not a file of `wdspec stats`"),
+        ("s.stats.json", "flag.json", f"flag.json {UNUSABLE}: it is not a file of `wdspec stats`"),
+        ("s.stats.json", "endless.json", f"endless.json {UNUSABLE}: it is not a file of `wdspec stats`"),
+        ("s.stats.json", "nan.json", f"nan.json {UNUSABLE}: it is not a file of `wdspec stats`"),
+        ("s.stats.json", "cut.json", f"cut.json {UNUSABLE}: it is not a file of `wdspec stats`"),
         ("s.stats.json", "deep.json", "deep.json has no measurements that can be used: it is not a file"),
         ("s.stats.json", ".", ". has no measurements that can be used: is a directory"),
     ],
@@ -455,7 +459,10 @@ def test_each_split_has_a_file_of_its_own(folder):
         "W104 x.json has no measurements that can be used: it is for the split `val`"
         in within("validate", "s.yaml")[0]
     )
-    assert "the splits `train` and `val` have the same `stats:` file" in within("stats", "s.yaml", "--jobs", "0", code=2)[1]
+    assert (
+        "the splits `train` and `val` have the same `stats:` file"
+        in within("stats", "s.yaml", "--jobs", "0", code=2)[1]
+    )
     said = within("stats", "s.yaml#train", "--jobs", "0", code=1)[1]
     assert "`x.json` is of the split `val`, but each split needs its own file" in said
     assert Measurements.read("x.json").split == "val"
