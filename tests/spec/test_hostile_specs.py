@@ -52,7 +52,7 @@ PLACES = places(DOCUMENT)
 
 
 def mutated(changes: list[tuple[tuple[Any, ...], str, Any, str]]) -> dict[str, Any]:
-    """The full document with values replaced, removed, or put beside others under other keys."""
+    """The full document with values replaced, removed, or put next to others under other keys."""
     document = copied(DOCUMENT)
     for path, how, value, key in changes:
         node = document

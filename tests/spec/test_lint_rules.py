@@ -1,4 +1,4 @@
-"""Warnings: what they must see beside their own example, and what they must leave alone."""
+"""Warnings: cases that they must find besides their own example, and cases that they must ignore."""
 
 from __future__ import annotations
 

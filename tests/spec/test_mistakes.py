@@ -15,7 +15,7 @@ SOURCE = "dataset:\n  - {name: train, shards: 's3://bucket/a-{000..099}.tar'}\n"
 
 
 def cases() -> list[Any]:
-    """The mistakes in the files beside this one.
+    """The mistakes in the files next to this one.
 
     Each has `spec`, the `line` where the problem stands, what its text `says` (message or remedy) and `never` says.
     """

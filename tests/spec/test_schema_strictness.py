@@ -23,7 +23,7 @@ BEYOND = {
     "E212": "what is a regex to Python",
     "E216": "keys that other keys leave no place for",
     "E217": "ranges of steps that run backwards",
-    "E301": "sources without a share beside those with one",
+    "E301": "sources without a share next to those with one",
     "E302": "shares that do not sum to 1",
     "E306": "epochs shorter than a batch",
     "E307": "batches that ranks cannot share",

@@ -31,7 +31,7 @@ from wdspec.cli.report import (
 )
 from wdspec.cli.spec_options import SpecChoice, choosing_options, topology_options
 from wdspec.shards.lock import Lock, lock_name
-from wdspec.spec.files import MOST_BESIDE, ReadFile, read_from_disk
+from wdspec.spec.files import MOST_DATA, ReadFile, read_from_disk
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.yaml import MAX_BYTES
 from wdspec.storage.environment import Environment
@@ -239,7 +239,7 @@ def _explain_side(
     lock, stale = None, ""
     path = lock_name(choice.file, choice.split)
     try:
-        lock = Lock.of_text(read(os.path.abspath(path), True, MOST_BESIDE), path)
+        lock = Lock.of_text(read(os.path.abspath(path), True, MOST_DATA), path)
         frozen = lock.shards(spec, path)
     except UsageError as error:
         lock, frozen, stale = None, None, f"shards are listed as they are now: {error}"

@@ -29,7 +29,7 @@ from wdspec.read.budget import Budget
 from wdspec.read.shard import Piece
 from wdspec.read.transform import Process, SourceParts, UserFunctions
 from wdspec.shards.shards import Shards
-from wdspec.spec.files import MOST_BESIDE, read_from_disk, reason_of
+from wdspec.spec.files import MOST_DATA, read_from_disk, reason_of
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
 
@@ -260,7 +260,7 @@ def read_earlier(path: str, mark: bytes, command: str, parse: Callable[[bytes], 
         UsageError: the file is of another kind, or cannot be read.
     """
     try:
-        text = read_from_disk(path, True, MOST_BESIDE)
+        text = read_from_disk(path, True, MOST_DATA)
     except FileNotFoundError:
         return None, b""
     except OSError as error:

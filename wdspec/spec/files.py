@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_CHAIN = 16
-MOST_BESIDE = 1 << 30
+MOST_DATA = 1 << 30
 """Bytes of a lock or of measurements, which have some hundred per shard."""
 ReadFile = Callable[[str, bool, int], bytes]
 """Takes an absolute path, whether it must be a regular file, and a number n; returns up to n + 1 bytes.
@@ -50,7 +50,7 @@ class Library:
         self._read = read or read_from_disk
         self._parsed: dict[str, MapNode | None] = {}
         self._merged: dict[str, MapNode | None] = {}
-        self._beside: dict[str, Any] = {}
+        self._data: dict[str, Any] = {}
         self.ignore_comments: list[IgnoreComment] = []
         """The comments of all files that were read."""
 
@@ -155,20 +155,20 @@ class Library:
             path = named = os.path.expanduser(node.value)
         else:
             path = os.path.join(node.base, node.value)
-            beside = os.path.dirname(node.origin.name) if node.directory is None and node.line else ""
-            named = os.path.normpath(os.path.join(beside, node.value))
+            above = os.path.dirname(node.origin.name) if node.directory is None and node.line else ""
+            named = os.path.normpath(os.path.join(above, node.value))
         return path, named
 
-    def beside(self, path: str, most: int, parse: Callable[[bytes], T]) -> T:
+    def parse_data(self, path: str, most: int, parse: Callable[[bytes], T]) -> T:
         """Read another file than a spec, and parse its bytes with a function.
 
         Raises:
             OSError, ValueError: it cannot be read.
             Exception: from the function.
         """
-        if path not in self._beside:
-            self._beside[path] = parse(self._read(path, True, most))
-        found: T = self._beside[path]
+        if path not in self._data:
+            self._data[path] = parse(self._read(path, True, most))
+        found: T = self._data[path]
         return found
 
 

@@ -13,7 +13,8 @@ from importlib.metadata import version
 from typing import Any
 
 from wdspec.base.errors import UsageError
-from wdspec.spec.files import MOST_BESIDE, Library, read_from_disk, reason_of
+from wdspec.spec.files import MOST_DATA, Library, read_from_disk, reason_of
+from wdspec.spec.language.effects import declared_keys
 from wdspec.spec.problems import Problems, listed
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source, Spec
@@ -32,7 +33,8 @@ _NOT_READING = {
     "bytes",
 }
 """Keys of a source that do not affect the content of samples."""
-_DECODING = {"extensions", "missing", "rename", "decode", "scale", "scaleprob", "select", "map", "tags"}
+_DECODING = {"extensions", "rename", "decode", "scale", "scaleprob", "map", "tags"}
+"""Keys of a source by which its samples have other decoded values; keys that drop samples belong to them, too."""
 
 
 def reading_of(spec: Spec, source: Source) -> str:
@@ -60,9 +62,12 @@ def reading_of_shards(spec: Spec, source: Source) -> str:
 
 def decoding_of(spec: Spec, source: Source) -> str:
     """A digest of these options and of what is done to samples, not of where shards are; functions count by name."""
+    dropping = {
+        key.name for key in declared_keys(type(source)) if key.drops and key.drops.counted_as == "dropped"
+    }
     values = [
         reading_of_shards(spec, source),
-        source.model_dump(mode="json", include=_DECODING),
+        source.model_dump(mode="json", include=_DECODING | dropping),
         spec.model_dump(mode="json", include={"map", "fields", "to_tuple", "seed"}),
     ]
     return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
@@ -243,7 +248,7 @@ class Measurements:
             UsageError: see `totals`.
             OSError: it cannot be read.
         """
-        return (cls.of_text if shards else cls.totals)(read_from_disk(path, True, MOST_BESIDE))
+        return (cls.of_text if shards else cls.totals)(read_from_disk(path, True, MOST_DATA))
 
     @property
     def text(self) -> bytes:
@@ -288,7 +293,7 @@ def fill_in_measurements(
         return None
     path, named = found
     try:
-        measurements = library.beside(path, MOST_BESIDE, Measurements.totals)
+        measurements = library.parse_data(path, MOST_DATA, Measurements.totals)
         if measurements.split != spec.split:
             raise UsageError(f"it is for the split `{measurements.split}`")
     except (OSError, ValueError) as error:  # a UsageError is a ValueError

@@ -75,11 +75,7 @@ def every_draft(drafts: Iterable[Draft]) -> list[Draft]:
 
 
 def draft_sources(
-    top: MapNode,
-    library: Library,
-    expand: Expander,
-    chain: tuple[str, ...],
-    problems: Problems,
+    top: MapNode, library: Library, expand: Expander, chain: tuple[str, ...], problems: Problems
 ) -> list[Draft]:
     """Draft the sources of a top-level tree without variables; none, and a problem, if that is impossible.
 

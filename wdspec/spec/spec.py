@@ -314,8 +314,7 @@ class Spec(Discreet):
         default_factory=shared(LoaderOptions), description="Workers and arguments of the torch DataLoader."
     )
     output: Annotated[OutputOptions, BeforeValidator(read_output)] | None = Field(
-        None,
-        description="Where `wdspec process` writes the samples, shard by shard. Training ignores it.",
+        None, description="Where `wdspec process` writes the samples, shard by shard. Training ignores it."
     )
     allow: AffectsNeither[Allowances] = Field(
         (), description="What to allow that is off by default: `pickle`."

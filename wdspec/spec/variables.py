@@ -155,12 +155,7 @@ class Scope:
             return node
         if not isinstance(value, Scalar):
             return value
-        return node.scalar(
-            value.value,
-            width=node.width,
-            directory=value.base,
-            text=value.text,
-        )
+        return node.scalar(value.value, width=node.width, directory=value.base, text=value.text)
 
     def _interpolated(self, found: list[Reference], node: Scalar) -> Node:
         text: str = node.value
@@ -188,11 +183,7 @@ class Scope:
             self._problems.add("E110", node, message, "look for variables that repeat one another")
             return node
         return node.scalar(
-            text,
-            offset=node.offset,
-            width=node.width,
-            directory=directory,
-            spans=tuple(spans),
+            text, offset=node.offset, width=node.width, directory=directory, spans=tuple(spans)
         )
 
     def _value(self, reference: Reference, node: Scalar) -> Node | None:

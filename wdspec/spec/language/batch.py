@@ -181,7 +181,7 @@ Ragged = Annotated[
                 {"enum": ["error", "list"]},
                 {"type": "array", "items": {"type": "string"}, "minItems": 1},
                 {"type": "object", "additionalProperties": {"enum": ["error", "list"]}},
-            ],
+            ]
         }
     ),
 ]
@@ -220,15 +220,7 @@ _WAY = {
 MaybeCollation = Annotated[
     Collation,
     BeforeValidator(read_collation),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                CALLABLE_FORM,
-                _CALL,
-                {"type": "object", "additionalProperties": _WAY},
-            ]
-        }
-    ),
+    WithJsonSchema({"anyOf": [CALLABLE_FORM, _CALL, {"type": "object", "additionalProperties": _WAY}]}),
 ]
 
 

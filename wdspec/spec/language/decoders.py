@@ -159,12 +159,7 @@ _NPY = "a writable numpy array, or for npz a dict of them"
 _NPY_OBJECTS = _codec("pickles:read_numpy_objects")
 
 BASIC = (
-    _basic(
-        "htm html text transcript txt",
-        "`str`: UTF-8, unchanged",
-        "text:read_text",
-        "text:write_text",
-    ),
+    _basic("htm html text transcript txt", "`str`: UTF-8, unchanged", "text:read_text", "text:write_text"),
     _basic(
         "class cls cls2 count id index inx",
         "`int`; spaces and newlines around it are allowed",
@@ -181,13 +176,7 @@ BASIC = (
         "text:write_msgpack",
         needs={"msgpack": "formats"},
     ),
-    _basic(
-        "cbor",
-        "the CBOR value",
-        "text:read_cbor",
-        "text:write_cbor",
-        needs={"cbor2": "formats"},
-    ),
+    _basic("cbor", "the CBOR value", "text:read_cbor", "text:write_cbor", needs={"cbor2": "formats"}),
     _basic(
         "pth",
         "tensors and plain containers on the CPU (`weights_only`, from torch 2.10 on)",

@@ -81,8 +81,7 @@ class ObjectStoreOptions(Model):
         False, description="The reader pays for requests: `s3` and `gs`."
     )
     options: AffectsNeither[dict[Argument, Any]] = Field(
-        {},
-        description="Other arguments of fsspec's file system for the scheme, by name.",
+        {}, description="Other arguments of fsspec's file system for the scheme, by name."
     )
     env: AffectsNeither[dict[Argument, Text]] = Field(
         {},
@@ -342,8 +341,7 @@ class AIStore(Model):
         "verify", description="Whether to verify AIStore's checksum of shards that are read to their end."
     )
     etl: Annotated[Etl | None, BeforeValidator(read_etl)] = Field(
-        None,
-        description="The ETL through which shards are read: its name, a map, or `false` for none.",
+        None, description="The ETL through which shards are read: its name, a map, or `false` for none."
     )
     latest: AffectsNeither[Boolean] = Field(
         False,

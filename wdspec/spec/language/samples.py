@@ -273,12 +273,7 @@ Scale = Annotated[
     tuple[float, float],
     BeforeValidator(read_scale),
     WithJsonSchema(
-        {
-            "anyOf": [
-                *_FACTOR["anyOf"],
-                {"type": "array", "items": _FACTOR, "minItems": 2, "maxItems": 2},
-            ]
-        }
+        {"anyOf": [*_FACTOR["anyOf"], {"type": "array", "items": _FACTOR, "minItems": 2, "maxItems": 2}]}
     ),
 ]
 
@@ -363,12 +358,7 @@ CALL_FORMS: list[dict[str, Any]] = [
     CALLABLE_FORM,
     {
         "type": "object",
-        "properties": {
-            "call": CALLABLE_FORM,
-            "args": _ARGUMENTS,
-            "method": TEXT_FORM,
-            "with": _ARGUMENTS,
-        },
+        "properties": {"call": CALLABLE_FORM, "args": _ARGUMENTS, "method": TEXT_FORM, "with": _ARGUMENTS},
         "required": ["call"],
         "additionalProperties": False,
     },

@@ -331,7 +331,7 @@ def unstackable_images(composition: Composition) -> Findings:
         written = leaf.node.get("decode")
         if written is not None and _gives_pil(source, spec):
             hint = "decode to an array (`rgb8`) or a tensor (`torchrgb`), or make one in `map`"
-            yield Finding(written, "PIL images cannot be stacked in a batch", hint)
+            yield Finding(written, "images of `pil` cannot be stacked in a batch", hint)
         elif (field := _encoded(source, spec)) is not None:
             at: Node = leaf.node.value_or_self("extensions")
             decoder = "rgb8" if is_image(field) else _medium(field)

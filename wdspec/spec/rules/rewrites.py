@@ -221,7 +221,7 @@ def foreign_templates(composition: Composition) -> Findings:
     for effect in rewrite_effects(composition):
         found = _DOLLAR.search(effect.rule.replacement)
         if found is not None and not is_command(effect.rule.replacement):
-            message = f"`{found[0]}` stands for itself"
+            message = f"`{found[0]}` is literal text"
             yield Finding(
                 effect.at.value_or_self("to"), message, f"write `\\{found[1]}` for group {found[1]}"
             )

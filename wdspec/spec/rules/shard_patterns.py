@@ -67,12 +67,7 @@ def mistyped_ranges(composition: Composition) -> Findings:
         for braces in _RANGE.finditer(written):
             low, high = (end for end in braces.groups() if end is not None)
             message = f"`{braces[0]}` is not a range, but literal text"
-            yield Finding(
-                text,
-                message,
-                f"write `{{{low}..{high}}}`",
-                text.column_at(braces.start()),
-            )
+            yield Finding(text, message, f"write `{{{low}..{high}}}`", text.column_at(braces.start()))
         for braces in _ENDS.finditer(written):
             if not any(kind.fullmatch(braces[1]) and kind.fullmatch(braces[2]) for kind in _IS_END):
                 message = f"`{braces[0]}` is not a range, but literal text: its ends are not two numbers"
