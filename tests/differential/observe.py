@@ -180,7 +180,8 @@ def freeze(record: dict[str, Any]) -> None:
 def _differences(record: dict[str, Any]) -> Iterator[Difference]:
     for part in PARTS:
         new = {number: without_wording(part, each) for number, each in record.get(part, {}).items()}
-        yield from compare(part, _content()["outcomes"][part], new)
+        frozen = _content()["outcomes"][part]
+        yield from compare(part, {number: frozen.get(number) for number in new}, new)
 
 
 def _varied_specs(cases: list[Any], outcomes: dict[str, list[str]]) -> list[int]:
@@ -189,7 +190,7 @@ def _varied_specs(cases: list[Any], outcomes: dict[str, list[str]]) -> list[int]
     seen: set[str] = set()
     chosen: set[int] = set()
     for number in quick:
-        lines = [line for line in outcomes[str(number)] if line.startswith(("error", "warning"))]
+        lines = [line for line in outcomes.get(str(number), []) if line.startswith(("error", "warning"))]
         features = {f"{line[:12]} {line[-4:]}" for line in lines}
         if features - seen:
             seen |= features
