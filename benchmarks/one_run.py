@@ -1,4 +1,4 @@
-"""One measurement, in this process: samples a second of one contender in one row, as a line of JSON.
+"""One measurement, in this process: samples per second of one contender in one row, as a line of JSON.
 
 python -m benchmarks.one_run ROW CONTENDER FOLDER SECONDS
 """
@@ -52,9 +52,9 @@ def peak_memory(process: psutil.Process) -> float:
 
 
 def spend(counts: Counts, seconds: float, row: Row) -> int:
-    """How many samples come in so many seconds of the processor, for which a busy machine takes longer.
+    """The samples read in a number of processor seconds, which take longer on a busy machine.
 
-    Where shards are far away they are seconds of the clock.
+    With remote shards they are seconds of the clock.
     """
     samples, block = 0, 1 if row.kind in BATCHED else 16
     start, begun = time.perf_counter(), processor_seconds()

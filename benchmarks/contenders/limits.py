@@ -1,4 +1,4 @@
-"""What nobody can be faster than: the files read and nothing more, pictures decoded and nothing more, the line."""
+"""Upper limits for all loaders: only reading the files, only decoding images, the speed of the line."""
 
 from __future__ import annotations
 
