@@ -60,9 +60,9 @@ def read(spec: Spec, shards: Shards) -> int:
 
 def timed(run: Callable[[], Any]) -> float:
     """Seconds of processor time."""
-    begun = time.process_time()
+    started = time.process_time()
     run()
-    return time.process_time() - begun
+    return time.process_time() - started
 
 
 def main() -> None:

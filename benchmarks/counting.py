@@ -44,13 +44,13 @@ def main() -> None:
             batch = deliveries = 0
             reading = counting = 0.0
             while reading < most:
-                begun = time.perf_counter()
-                while (read := time.perf_counter()) - begun < SECONDS:
+                started = time.perf_counter()
+                while (read := time.perf_counter()) - started < SECONDS:
                     run.assemble(batch, reader.micro_batches(batch))
                     batch += 1
                 tally.take(1, pickle.loads(pickle.dumps(reader.counts())))
                 counting += time.perf_counter() - read
-                reading += read - begun
+                reading += read - started
                 deliveries += 1
             stats = tally.stats([source["name"] for source in dataset]).sources.values()
             assert sum(each.delivered for each in stats) == 32 * batch

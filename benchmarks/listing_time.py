@@ -27,9 +27,9 @@ import wdspec
 wdspec.plan({"dataset": [{"shards": "gs://none/{0..9}.tar"}]})
 print("ready", flush=True)
 sys.stdin.readline()
-begun = time.perf_counter()
+started = time.perf_counter()
 plan = wdspec.plan(sys.argv[1], ranks=int(sys.argv[2]), lock=sys.argv[3] or None)
-print(time.perf_counter() - begun, len(plan.sources[0].shards), flush=True)
+print(time.perf_counter() - started, len(plan.sources[0].shards), flush=True)
 """
 
 

@@ -63,12 +63,12 @@ def peer(
 
     step()
     dist.barrier()
-    begun, processor = time.perf_counter(), time.process_time()
+    started, processor = time.perf_counter(), time.process_time()
     for _ in range(batches):
         step()
     processor = time.process_time() - processor
     dist.barrier()
-    pipe.send((time.perf_counter() - begun, processor, total))
+    pipe.send((time.perf_counter() - started, processor, total))
     dist.destroy_process_group()
 
 

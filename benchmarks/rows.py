@@ -12,19 +12,19 @@ SPEC = "wdspec, a spec"
 
 @dataclass(frozen=True)
 class Row:
-    """What is read, and how."""
+    """What to read, and how."""
 
     title: str
     data: str
     kind: str
     """`raw`: samples as bytes, in order. `mix`: three sources, shuffled, decoded, batched. `batch`, `crop`: one source,
-    likewise. `sources`: samples as bytes of one source and of many. `far`: samples as bytes of shards in a store.
-    `cached`: these once more, out of a cache. `audio`: sound, decoded."""
+    also batched. `sources`: samples as bytes of one source and of many. `far`: samples as bytes of shards in a store.
+    `cached`: these once more, from a cache. `audio`: decoded audio."""
     workers: int = 0
     place: str = ""
     """`http` or `s3`: the shards are read from there."""
     reference: str = "webdataset"
-    """Whose figures the others' are divided by."""
+    """The contender whose figures divide those of the others."""
 
 
 ROWS = {

@@ -1,4 +1,4 @@
-"""Users' code by name: one importer, whose errors say what was asked, by which key, and what failed."""
+"""User code by name: one importer, whose errors name the function, the key, and what failed."""
 
 from __future__ import annotations
 

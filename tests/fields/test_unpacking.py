@@ -1,4 +1,4 @@
-"""Packed fields: undone by the suffix, whole or an error, and never beyond their bound."""
+"""Compressed fields: decompressed by suffix, whole or an error, and never beyond their limit."""
 
 from __future__ import annotations
 

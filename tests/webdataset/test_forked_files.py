@@ -1,4 +1,4 @@
-"""A file that `gopen` opened belongs to the process that did: a forked child must not move its place, nor end it."""
+"""A file that `gopen` opened belongs to its process: a forked child must neither move its position nor close it."""
 
 import os
 
