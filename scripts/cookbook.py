@@ -8,8 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from wdspec.cli.samples import first_batch
-from wdspec.cli.wording import value_meaning
+from wdspec.cli.samples import describe_value, first_batch
 from wdspec.spec.load import load
 
 COOKBOOK = Path(__file__).parents[1] / "docs" / "cookbook"
@@ -46,7 +45,7 @@ def table(folder):
     """The fields of the first batch, with types and shapes, as a table."""
     path = Path(folder) / "recipe.yaml"
     split = "train" if "splits:" in path.read_text() else None
-    rows = [(name, *value_meaning(value)[:2]) for name, value in first_batch(load(path, split=split))]
+    rows = [(name, *describe_value(value)[:2]) for name, value in first_batch(load(path, split=split))]
     lines = [f"| `{name}` | {kind} | {size} |" for name, kind, size in rows if not name.startswith("__")]
     return "\n".join(["| field | type | shape or size |", "|--|--|--|", *lines])
 

@@ -88,7 +88,7 @@ def test_another_module_of_that_name_is_an_error_and_does_not_run_silently(folde
     sys.path.insert(0, str(folder / "work"))
     __import__("aug_beside")
     with pytest.raises(
-        SpecError, match=r"beside the spec is .*specs.aug_beside.py, but this process has imported another"
+        SpecError, match=r"next to the spec is .*specs.aug_beside.py, but this process has imported another"
     ):
         first("../specs/train.yaml")
 

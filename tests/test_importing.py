@@ -42,7 +42,7 @@ def test_attributes_of_attributes_are_found() -> None:
         ),
         ("broken_i:f", "cannot import `broken_i` for .*: ModuleNotFoundError: No module named 'nowhere_i'"),
         ("odd_i:f", "cannot import `odd_i` for .*: AttributeError: a slip of its own"),
-        ("kit_i:no name", "cannot import `kit_i` for .*it is written `package.module:function`"),
+        ("kit_i:no name", "cannot import `kit_i` for .*write it as `package.module:function`"),
     ],
 )
 def test_the_failure_is_named_and_is_not_an_error_of_a_sample(name: str, says: str) -> None:
@@ -138,6 +138,6 @@ def test_a_module_of_the_same_name_that_was_imported_before_is_refused(tmp_path:
     import_function("kit_i:Readers.shout", "map")
     folder = beside(tmp_path / "of_spec", kit_i_py="def f():\n    pass\n")
     with pytest.raises(
-        SpecError, match=r"^`map: kit_i:f`: beside the spec is .*of_spec/kit_i\.py, but this process"
+        SpecError, match=r"^`map: kit_i:f`: next to the spec is .*of_spec/kit_i\.py, but this process"
     ):
         import_function("kit_i:f", "map", folder)

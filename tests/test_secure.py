@@ -150,5 +150,5 @@ def test_one_file_reads_it():
     # `wdspec doctor` has its name in a table, as it has those of all variables that matter.
     assert sorted(os.path.relpath(path, root) for path in found) == [
         "base/user_code.py",
-        "cli/doctor/variable_advice.py",
+        "cli/doctor.py",
     ]

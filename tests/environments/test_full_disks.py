@@ -100,7 +100,7 @@ def test_a_log_of_skips_without_room_ends_the_run(tmp_path):
     spec = {"dataset": [source], "errors": {"skip": True, "log": str(log)}, "epoch": "pass"}
     with (
         little_room(),
-        pytest.raises(wdspec.UsageError, match=r"the skips cannot be listed in .*File too large"),
+        pytest.raises(wdspec.UsageError, match=r"skips cannot be written to .*File too large"),
     ):
         list(wdspec.compile(spec))
 

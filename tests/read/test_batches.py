@@ -180,7 +180,7 @@ def test_tuples_of_fields_are_collated_by_the_first_spelling():
 @pytest.mark.parametrize(
     ("values", "options", "said"),
     [
-        (["a", "bc"], {}, "a str in the field holds no numbers"),
+        (["a", "bc"], {}, "a str in the field does not hold numbers"),
         ([1, 2], {}, "single numbers have no length"),
         (
             [np.zeros((2, 3)), np.zeros((2, 4))],
@@ -188,10 +188,10 @@ def test_tuples_of_fields_are_collated_by_the_first_spelling():
             r"pads axis 0, but the values differ in axis 1: .*`{pad: {axis: 1}}",
         ),
         ([np.zeros(2), np.zeros(3, np.uint8)], {}, "differ in type"),
-        ([[1], [2, 3]], {"value": 0.5}, "fill with 0.5, but the values are int64"),
+        ([[1], [2, 3]], {"value": 0.5}, "fills with 0.5, but the values are int64"),
         ([np.zeros(2, np.uint8), np.zeros(3, np.uint8)], {"value": -1}, "which uint8 cannot hold"),
-        ([[1], [2, 3]], {"axis": 1}, "told to pad axis 1, but the values have 1 axes"),
-        ([[[1], [2, 3]], [[1]]], {}, "no array of numbers"),
+        ([[1], [2, 3]], {"axis": 1}, "names axis 1, but the values have 1 axes"),
+        ([[[1], [2, 3]], [[1]]], {}, "not an array of numbers"),
     ],
 )
 def test_values_that_cannot_be_padded_are_explained(values, options, said):
@@ -201,7 +201,7 @@ def test_values_that_cannot_be_padded_are_explained(values, options, said):
 
 
 def test_values_that_make_no_nested_tensor_are_explained():
-    with pytest.raises(FieldError, match=r"torch makes no nested tensor of \(2, 3\)"):
+    with pytest.raises(FieldError, match=r"torch cannot make a nested tensor of \(2, 3\)"):
         batch_of(np.zeros((2, 3)), np.zeros((3, 4)), collate={"x": "nested"})
 
 

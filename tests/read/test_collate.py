@@ -65,7 +65,7 @@ def test_unlike_sources_are_listed_with_the_rename_to_paste():
 
 
 def test_unlike_samples_of_one_source_are_named():
-    with pytest.raises(FieldError, match=r"one source differ.*\(cls; cls, txt\).*key k2"):
+    with pytest.raises(FieldError, match=r"one source have different fields.*\(cls; cls, txt\).*key k2"):
         collate([sample("a", cls=1), sample("a", "k2", cls=1, txt="x")])
 
 

@@ -41,7 +41,7 @@ def test_it_is_an_error_each_time(folder):
 
 def test_it_is_skipped_and_counted_under_a_policy(folder):
     assert read(folder, errors="skip") == ["a", "a"]
-    with pytest.raises(wdspec.ShardError, match="over the budget of 0"):
+    with pytest.raises(wdspec.ShardError, match="exceed the budget of 0"):
         read(folder, errors={"skip": True, "max_count": 0})
 
 

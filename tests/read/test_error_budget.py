@@ -104,7 +104,7 @@ def test_the_budget_is_spent_when_the_rule_says_so(max_count, max_rate, delivere
             budget(ShardError("bad"), "shard")
             continue
         with pytest.raises(
-            wdspec.ShardError, match=f"^{number} errors are over the budget of .*: ShardError {number}"
+            wdspec.ShardError, match=f"^{number} errors exceed the budget of .*: ShardError {number}"
         ):
             budget(ShardError("bad"), "shard")
         return

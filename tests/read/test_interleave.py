@@ -148,7 +148,7 @@ def test_a_source_that_delivers_nothing_is_an_error_not_a_spin(folder, shuffle):
         reader_of(spec).batch(0)
     write_shard(folder / "empty.tar", [])
     spec["dataset"][0].update(shards=f"{folder}/empty.tar", select=None)
-    with pytest.raises(wdspec.ShardError, match="its shards hold no samples"):
+    with pytest.raises(wdspec.ShardError, match="its shards have no samples"):
         reader_of(spec).batch(0)
 
 

@@ -139,7 +139,7 @@ def test_if_shards_may_be_empty_a_source_of_only_empty_ones_is_still_an_error(tm
     for topology in (Topology(1, 1), Topology(2, 2)):
         assert names(reader_of(spec, topology).batch(0)) == ["k"] * 4
     spec["dataset"][0]["shards"] = f"{tmp_path}/a-0.tar"
-    with pytest.raises(wdspec.ShardError, match="its shards hold no samples"):
+    with pytest.raises(wdspec.ShardError, match="its shards have no samples"):
         reader_of(spec).batch(0)
 
 
@@ -193,7 +193,7 @@ def test_damage_may_be_skipped_and_counted_and_nothing_is_merged(tmp_path, caplo
 def test_over_budget_it_raises_with_a_summary(tmp_path):
     reader = reader_of(damaged(tmp_path, errors={"skip": True, "max_count": 2}))
     with pytest.raises(
-        wdspec.ShardError, match=r"3 errors are over the budget of 2 \(max_count\).*ShardError 3"
+        wdspec.ShardError, match=r"3 errors exceed the budget of 2 \(max_count\).*ShardError 3"
     ):
         deque(map(reader.batch, range(30)), maxlen=0)
 
@@ -214,7 +214,7 @@ def test_a_field_that_cannot_be_decoded_names_everything(tmp_path):
         reader_of(spec).batch(0)
     spec["errors"] = {"skip": True, "max_rate": 0.001}
     reader = reader_of(spec)
-    with pytest.raises(wdspec.ShardError, match=r"over the budget of 1 \(max_rate 0.001 of 1000 samples\)"):
+    with pytest.raises(wdspec.ShardError, match=r"exceed the budget of 1 \(max_rate 0.001 of 1000 samples\)"):
         reader.batch(0)
 
 

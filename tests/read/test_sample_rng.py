@@ -97,7 +97,7 @@ def test_outside_of_a_function_the_error_says_where_it_works(spec):
 
 @pytest.mark.parametrize(
     ("function", "says"),
-    [("rng_of_another_shard", "elsewhere.tar while one of"), ("rng_in_a_thread", "threads")],
+    [("rng_of_another_shard", "elsewhere.tar while a sample of"), ("rng_in_a_thread", "threads")],
 )
 def test_misuse_inside_a_function_is_found(spec, function, says):
     spec["map"] = f"picks:{function}"

@@ -83,7 +83,7 @@ def test_lines_of_several_processes_stay_whole(tmp_path):
 
 
 def test_a_file_that_cannot_be_written_is_reported(tmp_path):
-    with pytest.raises(UsageError, match=r"skips cannot be listed in `.*` \(`errors.log`\): Is a directory"):
+    with pytest.raises(UsageError, match=r"skips cannot be written to `.*` \(`errors.log`\): Is a directory"):
         append_line(str(tmp_path), {})
 
 

@@ -119,7 +119,7 @@ def test_samples_read_again_are_reported(tmp_path, caplog):
     again.load_state_dict(pipeline.state_dict())
     with caplog.at_level(logging.INFO, "wdspec"):
         next(iter(again))
-    assert "goes on from its last point: slot 1 takes" in caplog.text
+    assert "resumes from its last point: slot 1 processes" in caplog.text
 
 
 def test_arguments_and_classes(tmp_path):
@@ -131,8 +131,8 @@ def test_arguments_and_classes(tmp_path):
     ("name", "error", "said"),
     [
         ("early", UsageError, "ended before its input"),
-        ("nothing", UsageError, "gave nothing for 240 samples"),
-        ("wrong", SpecError, "gave a int, not a sample"),
+        ("nothing", UsageError, "yielded nothing for 240 samples"),
+        ("wrong", SpecError, "yielded a int, not a sample"),
         ("missing", SpecError, "has no `missing`"),
     ],
 )

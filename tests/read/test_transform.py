@@ -7,7 +7,7 @@ import pytest
 from wdspec.base.errors import FieldError
 from wdspec.fields.samples import SampleFields
 from wdspec.read.budget import Budget
-from wdspec.read.transform import MapSteps, Transform
+from wdspec.read.transform import Transform, UserFunctions
 from wdspec.spec.language.options import Errors
 from wdspec.spec.language.samples import Call
 
@@ -20,7 +20,7 @@ def raw(number, **fields):
 def built(skip=False, fields=None, **transform):
     budget = Budget(Errors(skip=skip), "s")
     transform = Transform(fields or SampleFields(), **transform)
-    return transform.build(budget, seed=3, slot=5, maps=MapSteps(lends=False)), budget
+    return transform.build(budget, seed=3, slot=5, functions=UserFunctions(lends=False)), budget
 
 
 def trace(tmp_path, monkeypatch):
@@ -97,7 +97,7 @@ def test_random_numbers_are_those_of_the_slot_and_the_ordinal():
     def draws(slot, ordinals):
         budget = Budget(Errors(), "s")
         transform = Transform(SampleFields(), maps=(Call(call="picks:jitter"),), own_maps=1)
-        process = transform.build(budget, 3, slot, MapSteps(lends=False))
+        process = transform.build(budget, 3, slot, UserFunctions(lends=False))
         return [process(raw(0), ordinal)["noise"] for ordinal in ordinals]
 
     first = draws(5, range(20))

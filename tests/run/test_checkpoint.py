@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from shardmaking import keys, write_source
 
 import wdspec
-from wdspec.run.state import merge_states
-from wdspec.run.state_text import decode, encode
+from wdspec.run.state import decode, encode, merge_states
 from wdspec.spec.load import load
 
 
@@ -302,7 +301,7 @@ def test_states_that_do_not_fit_together_are_refused(shards):
     with pytest.raises(wdspec.UsageError, match=r"ranks \[2, 3\] are missing"):
         merge_states([state(0, 2), state(0, 2)])  # what peers in a model's parallelism save
     other = {**(own := state(0, 2)), "ranks": {**own["ranks"], "1": own["ranks"]["0"]}}
-    with pytest.raises(wdspec.UsageError, match="canonical rank 1 stands in two places"):
+    with pytest.raises(wdspec.UsageError, match="canonical rank 1 is in two states"):
         merge_states([own, other, state(1, 2)])
     with pytest.raises(wdspec.UsageError, match=r"ranks \[2, 3\] are missing"):
         merge_states([state(0, 2)])
@@ -314,7 +313,7 @@ def test_states_that_do_not_fit_together_are_refused(shards):
 def test_values_that_are_not_states_are_refused(shards, state):
     with (
         wdspec.loader(make_spec(shards), rank=0, world_size=1) as loader,
-        pytest.raises(wdspec.UsageError, match="no state of a wdspec"),
+        pytest.raises(wdspec.UsageError, match="not a state of a wdspec"),
     ):
         loader.load_state_dict(state)
 
@@ -354,10 +353,10 @@ def of_slots(change):
             lambda state: state.update(order=state["order"].replace('"seed": 3', '"seed": 4')),
             "not have the digest",
         ),
-        (lambda state: state.update(order="{"), "does not have the digest that was written with it"),
+        (lambda state: state.update(order="{"), "does not match its `digest`"),
         (
             lambda state: state.update(order="[" * 100_000),
-            "does not have the digest that was written with it",
+            "does not match its `digest`",
         ),
         (lambda state: state.update(skip="[" * 100_000), "`skip` is '[[["),
         (lambda state: state.update(shares="[" * 100_000), "`shares` is '[[["),
@@ -386,15 +385,18 @@ def test_a_damaged_state_is_refused_and_its_damage_named(shards, damage, says):
     ("damage", "says"),
     [
         (of_slots(lambda slots: slots.__setitem__(1, None)), "slot 1 is missing"),
-        (of_slots(lambda slots: [slot.pop() for slot in slots]), "canonical rank 0 is not as it was written"),
+        (
+            of_slots(lambda slots: [slot.pop() for slot in slots]),
+            "the entry of canonical rank 0 cannot be decoded",
+        ),
         (
             of_slots(lambda slots: slots.pop()),
-            "canonical rank 0 is not as it was written (a column has 1 values of 2)",
+            "the entry of canonical rank 0 cannot be decoded (a column has 1 values of 2)",
         ),
-        (entry_damaged(lambda text: text[:-8]), "canonical rank 0 is not as it was written"),
-        (entry_damaged(lambda text: text + text), "canonical rank 0 is not as it was written"),
-        (entry_damaged(lambda text: ""), "canonical rank 0 is not as it was written"),
-        (entry_damaged(lambda text: "ä" + text[1:]), "canonical rank 0 is not as it was written"),
+        (entry_damaged(lambda text: text[:-8]), "the entry of canonical rank 0 cannot be decoded"),
+        (entry_damaged(lambda text: text + text), "the entry of canonical rank 0 cannot be decoded"),
+        (entry_damaged(lambda text: ""), "the entry of canonical rank 0 cannot be decoded"),
+        (entry_damaged(lambda text: "ä" + text[1:]), "the entry of canonical rank 0 cannot be decoded"),
         (entry_damaged(lambda text: text[:20] + text[20].swapcase() + text[21:]), "canonical rank 0 is not"),
     ],
 )
@@ -420,7 +422,7 @@ def test_entries_of_different_batches_are_found_even_if_not_merged(shards):
     mixed = {**states[0], "ranks": {**states[0]["ranks"], **states[1]["ranks"]}}
     with (
         wdspec.loader(make_spec(shards), rank=0, world_size=1) as loader,
-        pytest.raises(wdspec.UsageError, match=r"canonical rank 2 was saved at another place.*same batch"),
+        pytest.raises(wdspec.UsageError, match=r"canonical rank 2 was saved at another position.*same batch"),
     ):
         loader.load_state_dict(mixed)
 
@@ -495,7 +497,7 @@ class TestInsideAStep:
             with wdspec.loader(self.spec(shards), rank=rank, world_size=2) as loader:
                 list(itertools.islice(loader, 3 - rank))
                 states.append(loader.state_dict())
-        with pytest.raises(wdspec.UsageError, match="different places in a step: 1 of 2 items"):
+        with pytest.raises(wdspec.UsageError, match="different positions in a step: 1 of 2 items"):
             merge_states(states)
         with wdspec.loader(self.spec(shards), rank=0, world_size=1) as loader:
             entries = states[0]["ranks"]

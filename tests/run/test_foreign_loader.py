@@ -9,7 +9,7 @@ from shardmaking import write_source
 
 import wdspec
 from wdspec.run import dataset as spec_dataset
-from wdspec.run.state_text import decode, encode
+from wdspec.run.state import decode, encode
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_every_missing_or_replaced_key_is_named_as_damage(worker, key, value):
     else:
         state[key] = value
     says = (
-        "this is no state of a pipeline"
+        "this is not a state of a pipeline"
         if key == "format"
         else f"the state is damaged: .*{DAMAGE.get(key, key)}"
     )

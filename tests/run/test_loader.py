@@ -176,14 +176,14 @@ def test_the_epoch_of_an_endless_stream_is_0(spec):
 def test_set_epoch_checks_and_never_seeks(spec):
     with wdspec.loader(spec) as loader:
         loader.set_epoch(0)
-        with pytest.raises(wdspec.UsageError, match="does not seek: the stream stands at batch 0 of epoch 0"):
+        with pytest.raises(wdspec.UsageError, match="does not seek: the stream is at batch 0 of epoch 0"):
             loader.set_epoch(1)
         list(loader)
         loader.set_epoch(1)
         next(iter(loader))
         for epoch in (0, 2):
             with pytest.raises(
-                wdspec.UsageError, match="stands at batch 1 of epoch 1; read that epoch to its end"
+                wdspec.UsageError, match="is at batch 1 of epoch 1; read that epoch to its end"
             ):
                 loader.set_epoch(epoch)
 
@@ -199,7 +199,7 @@ def test_an_older_iteration_cannot_continue(spec):
 
 @pytest.mark.parametrize("argument", ["batch_size", "shuffle", "sampler", "collate_fn", "drop_last"])
 def test_values_of_the_spec_are_not_arguments(spec, argument):
-    with pytest.raises(wdspec.UsageError, match=f"`{argument}` is no argument"):
+    with pytest.raises(wdspec.UsageError, match=f"`{argument}` is not an argument"):
         wdspec.loader(spec, **{argument: 1})
 
 
@@ -209,19 +209,19 @@ def test_values_of_the_spec_are_not_arguments(spec, argument):
         (
             wdspec.loader,
             "workers",
-            r"no argument of wdspec.loader: write num_workers=.*`loader.workers`.*`--workers`",
+            r"not an argument of wdspec.loader: write num_workers=.*`loader.workers`.*`--workers`",
         ),
         (wdspec.loader, "prefech_factor", "did you mean `prefetch_factor`"),
-        (wdspec.loader, "colour", "neither is it one of torch's DataLoader"),
-        (wdspec.plan, "num_workers", "no argument of wdspec.plan: write workers="),
+        (wdspec.loader, "colour", "torch's DataLoader does not have it either"),
+        (wdspec.plan, "num_workers", "not an argument of wdspec.plan: write workers="),
         (wdspec.plan, "splitt", "did you mean `split`"),
         (
             wdspec.compile,
             "num_workers",
-            r"no argument of wdspec.compile: .*use wdspec.loader\(spec, num_workers=…\)",
+            r"not an argument of wdspec.compile: .*use wdspec.loader\(spec, num_workers=…\)",
         ),
         (wdspec.compile, "workers", r"use wdspec.loader\(spec, num_workers=…\)"),
-        (wdspec.compile, "colour", "there are split, env, vars, overrides"),
+        (wdspec.compile, "colour", "it takes split, env, vars, overrides"),
     ],
 )
 def test_unknown_arguments_list_the_known_ones(spec, function, argument, says):
@@ -278,7 +278,7 @@ class TestBareDataLoader:
     def test_new_workers_are_refused_a_second_epoch(self, spec):
         loader = DataLoader(wdspec.compile(spec), batch_size=None, num_workers=2)
         list(loader)
-        with pytest.raises(wdspec.UsageError, match=r"read the epoch before again; use wdspec.loader"):
+        with pytest.raises(wdspec.UsageError, match=r"read the previous epoch again; use wdspec.loader"):
             list(loader)
 
     def test_persistent_workers_continue_when_they_divide_the_epoch(self, spec):
@@ -289,7 +289,7 @@ class TestBareDataLoader:
     def test_persistent_workers_are_refused_where_the_order_would_break(self, spec):
         loader = DataLoader(wdspec.compile(spec), batch_size=None, num_workers=2, persistent_workers=True)
         list(loader)
-        with pytest.raises(wdspec.UsageError, match="7 batches is no multiple of 2 workers"):
+        with pytest.raises(wdspec.UsageError, match="7 batches is not a multiple of 2 workers"):
             list(loader)
 
     @pytest.mark.parametrize("start", ["fork", "spawn"])
@@ -299,7 +299,7 @@ class TestBareDataLoader:
         unordered = {"batch_size": None, "in_order": False, "multiprocessing_context": start}
         batches = iter(DataLoader(wdspec.compile(spec), num_workers=2, **unordered))
         for _ in range(2):  # of both workers, or the second would still be starting when they are ended
-            with pytest.raises(wdspec.UsageError, match="in_order=False gives batches in whatever order"):
+            with pytest.raises(wdspec.UsageError, match="in_order=False yields batches in whatever order"):
                 next(batches)
         alone = DataLoader(wdspec.compile(spec), num_workers=1, **unordered)
         assert keys(alone) == reference(load(spec), 1, 1, 0, 7)

@@ -129,7 +129,7 @@ def test_cheap_batches_are_delivered_together_and_expensive_ones_alone():
     assert paced(*[cheap] * 10) == [2, 4, 8, 16, 32, 64, 128, 256, 256, 256]
     assert paced(*[Delivery([parcel_of(100)], seconds=1.0)] * 3) == [1, 1, 1]
     assert paced(*[Delivery([parcel_of(10**7)], seconds=1e-6)] * 3) == [1, 1, 1]
-    assert paced(*[Delivery([([], {})], seconds=1e-6, opened=10**7)] * 3) == [1, 1, 1], (
+    assert paced(*[Delivery([([], {})], seconds=1e-6, opened_size=10**7)] * 3) == [1, 1, 1], (
         "opened and pinned before"
     )
     four = Delivery([parcel_of(2**18)] * 2, seconds=1e-6)

@@ -162,7 +162,7 @@ def test_a_compiled_dataset_that_workers_read_reports_that_its_counts_are_elsewh
         assert dataset.stats().batches == 20
         return
     with pytest.raises(
-        wdspec.UsageError, match="each for itself, and nobody has the counts of all; use wdspec"
+        wdspec.UsageError, match="each keeps its own counts, which only a Loader adds up; use wdspec"
     ):
         dataset.stats()
 

@@ -139,7 +139,7 @@ def test_a_loop_goes_back_and_skips_and_its_states_record_the_skips(spec, whole)
         loader.load_state_dict(state)
         loader.skip_steps(5, 6)
         loader.skip_steps(8)
-        with pytest.raises(wdspec.UsageError, match="a newer iteration has begun, or a state was loaded"):
+        with pytest.raises(wdspec.UsageError, match="a newer iteration has started, a state was loaded"):
             next(items)
         seen = [batch["__key__"] for batch in itertools.islice(loader, 3)]
         later = json.loads(json.dumps(loader.state_dict()))
@@ -155,11 +155,11 @@ def test_the_loop_cannot_skip_delivered_steps(spec):
     with wdspec.loader(spec, num_workers=0) as loader:
         list(itertools.islice(loader, 3))
         with pytest.raises(
-            wdspec.UsageError, match=r"step 2 was given already: the next one is 3; load a state"
+            wdspec.UsageError, match=r"step 2 was read already, the next one is 3; load a state"
         ):
             loader.skip_steps(2, 4)
         for first, last in ((-1, 3), (5, 4), (True, 9), (4, 4.0), ("4..5", None)):
-            with pytest.raises(wdspec.UsageError, match=r"from one number to another, from 0 on"):
+            with pytest.raises(wdspec.UsageError, match=r"a range of numbers, from 0 on"):
                 loader.skip_steps(first, last)
 
 
@@ -171,7 +171,7 @@ def test_an_epoch_of_which_nothing_is_left_is_an_iteration_without_a_batch(spec,
 
 def test_a_pass_skips_nothing(spec):
     spec = {"dataset": [{"shards": spec["dataset"][0]["shards"]}], "batch": 4, "epoch": "pass"}
-    with pytest.raises(wdspec.SpecError, match="`skip` has no place with `epoch: pass`"):
+    with pytest.raises(wdspec.SpecError, match="`skip` is not allowed with `epoch: pass`"):
         wdspec.load({**spec, "skip": 3})
     with (
         wdspec.loader(spec, num_workers=0) as loader,
@@ -198,7 +198,7 @@ def test_the_rest_of_a_started_step_is_left_out_with_it(spec, whole):
     with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
         list(itertools.islice(loader, 7))
         state = loader.state_dict()
-        with pytest.raises(wdspec.UsageError, match="step 3 was given already"):
+        with pytest.raises(wdspec.UsageError, match="step 3 was read already"):
             loader.skip_steps(3)
     with wdspec.loader({**spec, "skip": "3..4"}, num_workers=0, rank=0, world_size=1) as loader:
         loader.load_state_dict(state)
@@ -252,12 +252,12 @@ def test_workers_of_a_dataloader_skip_only_ranges_that_keep_their_turns(spec):
     whole = read(2)
     assert read(2, skip=["3..4", "9..11"]) == [*whole[:3], *whole[5:9]]
     with pytest.raises(
-        wdspec.UsageError, match=r"3 steps are to be skipped \(3 to 5\).* no multiple of 2 workers"
+        wdspec.UsageError, match=r"3 steps are to be skipped \(3 to 5\).* not a multiple of 2 workers"
     ):
         read(2, skip="3..5")
     pipeline = wdspec.compile(spec, rank=0, world_size=1)
     keys(DataLoader(pipeline, batch_size=None, num_workers=1))
-    with pytest.raises(wdspec.UsageError, match=r"workers of a DataLoader .* cannot be told to skip steps"):
+    with pytest.raises(wdspec.UsageError, match=r"workers of a DataLoader .* `skip_steps` cannot reach them"):
         pipeline.skip_steps(14)
 
 

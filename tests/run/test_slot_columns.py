@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from wdspec.planning.order import Stretch
 from wdspec.read.source import StreamState
-from wdspec.run.state_text import decode, encode
+from wdspec.run.state import decode, encode
 
 COUNT = st.integers(0, 2**62)
 SMALL = st.integers(0, 2**40)

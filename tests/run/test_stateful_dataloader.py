@@ -87,7 +87,7 @@ def test_an_epoch_that_workers_cannot_share_is_exact_and_the_next_one_refused(sp
         again.load_state_dict(state)
         rest, refusal = read_to_the_end(again)
         assert seen + rest == expected(spec, epoch)
-        assert f"an epoch of {epoch} batches is no multiple of 2 workers" in refusal
+        assert f"an epoch of {epoch} batches is not a multiple of 2 workers" in refusal
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
@@ -140,7 +140,7 @@ def test_a_state_saved_at_the_end_of_an_epoch_needs_persistent_workers(spec):
     assert keys(loader) == expected(spec, 8)
     again = make(spec, 2)
     again.load_state_dict(loader.state_dict())
-    with pytest.raises(wdspec.UsageError, match="would read the epoch before again"):
+    with pytest.raises(wdspec.UsageError, match="would read the previous epoch again"):
         next(iter(again))
 
 

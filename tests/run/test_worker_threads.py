@@ -194,9 +194,7 @@ def test_an_abandoned_iteration_leaves_nothing(make, is_closed):
     ],
 )
 def test_functions_are_refused_before_anything_is_read(make, keys):
-    with pytest.raises(
-        SpecError, match=r"E318 .* cannot run in reading threads\n  = leave out `kind: threads`"
-    ):
+    with pytest.raises(SpecError, match=r"E318 .* cannot run in reading threads\n  = remove `kind: threads`"):
         wdspec.loader(make(**keys))
 
 
@@ -212,7 +210,9 @@ def test_invalid_numbers_are_refused(make, arguments):
 
 
 def test_options_of_processes_are_refused(make):
-    with pytest.raises(UsageError, match="`worker_init_fn` is for worker processes; leave out `loader:"):
+    with pytest.raises(
+        UsageError, match="`worker_init_fn` is for worker processes; remove it, or remove `loader:"
+    ):
         wdspec.loader(make(), worker_init_fn=print)
     with pytest.raises(UsageError, match="`persistent_workers` is for worker processes"):
         wdspec.loader(make(), persistent_workers=False)

@@ -143,11 +143,11 @@ class Iteration:
     [
         (
             lambda: os.kill(os.getpid(), signal.SIGKILL),
-            "was killed by SIGKILL; the usual cause is that memory was short",
+            "was killed by SIGKILL; usually memory was short",
         ),
         (
             lambda: os.kill(os.getpid(), signal.SIGBUS),
-            "killed by SIGBUS; the usual cause is that shared memory",
+            "killed by SIGBUS; usually shared memory",
         ),
         (crash, "killed by SIGSEGV; a library crashed"),
         (lambda: os._exit(3), "exited unexpectedly with status 3."),
@@ -165,7 +165,7 @@ def test_errors_of_a_dead_worker_name_its_exit_the_usual_cause_and_its_memory(en
         living.join()
     assert said.startswith(f"worker 1 (process {dead.pid}) ")
     assert says in said
-    assert "Memory at most: 3,072, 5 MiB of workers 0, 1" in said
+    assert "Peak memory: 3,072, 5 MiB in workers 0, 1" in said
 
 
 def test_a_loader_reports_this_for_a_killed_worker(spec, monkeypatch):

@@ -144,11 +144,11 @@ def test_a_glob_where_nothing_can_be_listed_is_an_error_that_says_what_to_do(tmp
         (
             "empty/",
             ShardError,
-            "no shards among the 1 entries of the directory `.*/empty/`: .*tar.zst, .tar.zstd; for others",
+            "no shards among the 1 entries of the directory `.*/empty/`: .*tar.zst, .tar.zstd; for other names",
         ),
         ("@missing.txt", MissingShardError, "no such file: `.*` has no `missing.txt`"),
-        ("@", UrlError, "stands before the name of a text file"),
-        ("@sub/", UrlError, "stands before the name of a text file"),
+        ("@", UrlError, "write the name of a text file"),
+        ("@sub/", UrlError, "write the name of a text file"),
         ("x::a-{3..0}.tar", UrlError, "empty brace range: 3 > 0"),
         ("{0..9999999}/", UrlError, "10,000,000 globs, directories or lists; the limit is 1,000,000"),
     ],
@@ -231,7 +231,7 @@ def test_lists_keep_names_that_are_not_utf8(tmp_path):
     [
         (
             b"a.tar\nx-{3..0}.tar",
-            "empty brace range: 3 > 0, .* [source pages, list @l.txt, line 2, url x-{3..0}.tar, column 3]",
+            "empty brace range: 3 > 0; .* [source pages, list @l.txt, line 2, url x-{3..0}.tar, column 3]",
         ),
         (
             b"a.tar\n\n@b.txt",

@@ -112,7 +112,7 @@ def observed(spec):
 
 def _slots_of(state):
     """The content of the entries of a state, however they are encoded."""
-    from wdspec.run.state_text import decode
+    from wdspec.run.state import decode
 
     workers = json.loads(state["order"])["elastic"]["workers"]
     return {

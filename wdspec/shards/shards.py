@@ -9,14 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from wdspec.base.errors import SpecError, UsageError, warn_user
 from wdspec.base.user_code import secure_mode
 from wdspec.planning.passes import SourceCount
-from wdspec.planning.plan import Plan, make_plan
 from wdspec.planning.shares import largest_shares
-from wdspec.planning.topology import Topology
 from wdspec.read.transform import SourceParts
 from wdspec.shards.count import count_samples
 from wdspec.shards.listing import are_local, shards_of
@@ -116,27 +113,9 @@ def check_readable(spec: Spec) -> None:
     if not secure_mode():
         return
     # `wdspec.load` says so too, with line and column.
-    for role, names in functions_of(spec).items():
+    for role, names in spec.functions.items():
         if names and role != "decode":
             raise SpecError(f"WDS_SECURE forbids `{role}: {names[0]}`; unset it if you trust this spec")
-
-
-def functions_of(spec: Spec) -> dict[str, list[str]]:
-    """The user functions that a spec names, by the key that names them."""
-    collation = None if spec.batch is None else spec.batch.collate
-    decoders = (
-        name
-        for source in spec.sources
-        if source.decode is not None
-        for name in (*source.decode.names, *source.decode.fields.values())
-    )
-    return {
-        "map": [call.call for call in (*spec.map, *(call for source in spec.sources for call in source.map))],
-        "select": [source.select for source in spec.sources if source.select],
-        "stage": [] if spec.stage is None else [spec.stage.call],
-        "collate": [] if collation is None else collation.functions,
-        "decode": [name for name in decoders if ":" in name],
-    }
 
 
 def _read_measurements(spec: Spec) -> Measurements | None:
@@ -166,45 +145,3 @@ def _compare_with_measurements(spec: Spec, lists: Mapping[str, UrlSequence]) -> 
                 f"the share of `{source.name}` goes by the size that it had when it was measured: since then {new:,} "
                 f"shards have come, and {gone:,} gone; `wdspec stats SPEC` measures them, which changes the order"
             )
-
-
-@dataclass(frozen=True)
-class ListedSpec:
-    """A spec with its shards: what commands that look at shards start from."""
-
-    spec: Spec
-    listed: Shards
-
-    @classmethod
-    def of(
-        cls,
-        spec: Spec,
-        *,
-        to_read: bool = False,
-        storage_of: Callable[[Environment, Spec, Source], Storage] = Storage.of,
-        frozen: Mapping[str, UrlSequence] | None = None,
-    ) -> ListedSpec:
-        if to_read:
-            check_readable(spec)
-        return cls(spec, list_shards(spec, frozen=frozen, storage_of=storage_of, counts_samples=False))
-
-    @property
-    def storages(self) -> Mapping[str, Storage]:
-        return self.listed.storages
-
-    @property
-    def shards(self) -> Mapping[str, UrlSequence]:
-        return self.listed.lists
-
-    def plan(self, topology: Topology) -> Plan:
-        return make_plan(self.spec, self.shards, topology, self.counts)
-
-    @cached_property
-    def counts(self) -> dict[str, SourceCount] | None:
-        if not self.spec.is_pass:
-            return None
-        return count_samples(self.spec, self.shards, self.parts, _read_measurements(self.spec))
-
-    @cached_property
-    def parts(self) -> dict[str, SourceParts]:
-        return self.listed.parts(self.spec)
