@@ -101,7 +101,7 @@ def check(proxy, expected, first, then):
         problem = str(error)
     assert got == expected[: len(got)]
     if problem:
-        assert then is not None, f"a fault that passes was not borne: {problem}"
+        assert then is not None, f"a temporary fault was not retried: {problem}"
         assert f"{proxy.url}/{run}/" in problem
     else:
         assert len(got) == len(expected)

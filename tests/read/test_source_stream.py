@@ -185,7 +185,7 @@ def test_other_delays_and_lanes_repeat_and_lose_nothing_of_several_thousand_samp
             state = stream.state
         for begin in (0, sum(sizes)):
             assert len(set(seen[begin : begin + sum(sizes)])) == sum(sizes)
-        assert state.stretches == (), "what was begun is over"
+        assert state.stretches == (), "started stretches are over"
         if 0 < stop < 2500 and before[1] == now[1]:
             assert len(set(as_it_was[stop:]) & set(seen[stop : stop + 20 + 4 * max(before[0], now[0])])) == 20
 
