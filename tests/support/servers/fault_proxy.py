@@ -4,8 +4,8 @@
         proxy.scripts["/data.bin"] = Script([Cut(1000), None, Status(503)])  # first, second, third request
         read(f"{proxy.url}/data.bin")
 
-A first path segment that starts with `run-` is not forwarded, so that every run of a test has its own paths, and
-faults, of its own.
+A first path segment that starts with `run-` is not forwarded, so that every run of a test has its own paths
+and faults.
 """
 
 from __future__ import annotations
