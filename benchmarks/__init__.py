@@ -1,1 +1,1 @@
-"""`python -m benchmarks`: wdspec beside its peers on the same bytes. The other scripts are run by themselves."""
+"""`python -m benchmarks` compares wdspec with other loaders on the same bytes. Run the other scripts separately."""

@@ -1,11 +1,11 @@
-"""One command for the page beside other loaders: makes its data, measures everybody in turn, writes the tables.
+"""Compare wdspec with other loaders: make the data, measure all contenders in turn, and write the tables.
 
     python -m benchmarks                  # an hour; 700 MB in a temporary folder; installs peers
     python -m benchmarks --quick          # seconds: checks that it runs, says nothing about speed
     python -m benchmarks --rows raw-text  # some rows; --contenders "wdspec, a spec" webdataset for some contenders
 
-Every measurement is a process of its own, and contenders take turns: A B C, A B C, … With --json FILE what was found
-is kept there after each row; another call measures other rows and contenders, or the same anew, and its page has all.
+Every measurement is a separate process, and contenders take turns: A B C, A B C, … --json FILE stores the figures after
+each row; another call measures other rows and contenders, or the same again, and its page has all figures.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ TABLES = {
     "memory": "worker_memory",
     "draws": "draw_cost",
 }
-"""Rows of figures that are no rates: scripts that make tables of their own."""
+"""Rows of figures other than rates: scripts that make separate tables."""
 LARGEST = "wdspec, 100 times the data"
 
 
 def output_of(command: list[str], more: Mapping[str, str], seconds: float) -> list[Any]:
-    """What a process of its own prints as lines of JSON; `{"error": …}` where it fails."""
+    """The lines of JSON that a separate process prints; `{"error": …}` if it fails."""
     try:
         done = subprocess.run(
             command,
@@ -67,7 +67,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="two rows of little data, one turn, few peers")
     parser.add_argument(
-        "--rows", nargs="*", choices=[*ROWS, *TABLES], metavar="ROW", help="none: writes the page anew"
+        "--rows", nargs="*", choices=[*ROWS, *TABLES], metavar="ROW", help="none: writes the page again"
     )
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, metavar="WHO")
     parser.add_argument("--hundredfold", action="store_true", help="also a hundred times the data")

@@ -1,10 +1,10 @@
-"""How mixed batches are where shards look sorted: the entropy of their classes, beside webdataset, both reading tars.
+"""How mixed batches from sorted shards are: the entropy of their classes, compared with webdataset, both reading tars.
 
 python benchmarks/batch_entropy.py           # the table, in three minutes
 python benchmarks/batch_entropy.py --quick   # next to nothing: checks that it runs
 
 40 shards of 500 samples are sorted by class: four shards of each of ten classes. Batches of 64 of the second pass are
-looked at; a batch of all classes alike would have 3.32 bits, one of a single class none. *Slots*: with 8, each batch
+measured; with all classes equally frequent a batch has 3.32 bits, with a single class none. *Slots*: with 8, each batch
 comes from one of 8 slots (workers), which share the shards.
 """
 
@@ -48,7 +48,7 @@ def write(folder: Path, shards: int, samples: int) -> list[str]:
 
 
 def entropy(classes: Iterable[str], count: int) -> float:
-    """Mean entropy in bits of the batches among so many classes."""
+    """Mean entropy in bits of the batches among the first `count` samples, by their classes."""
     stream, found = iter(classes), []
     for _ in range(count // BATCH):
         counts = Counter(islice(stream, BATCH)).values()

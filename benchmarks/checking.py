@@ -1,4 +1,4 @@
-"""`wdspec check --all` beside reading the same shards as training does: samples a second of processor time.
+"""`wdspec check --all` compared with reading the same shards as training does: samples per second of processor time.
 
     python benchmarks/checking.py            # a minute, 60 MB a case in a temporary folder
     python benchmarks/checking.py --quick    # next to nothing: checks that it runs
@@ -34,7 +34,7 @@ PICTURE = picture(224, 224)
 
 
 def decoded_picture(rng: Any, index: int) -> dict[str, bytes]:
-    """A JPEG of 224×224, followed by a few bytes that no other has; a class and a json."""
+    """A JPEG of 224×224, followed by a few unique bytes; a class and a json."""
     return {"jpg": PICTURE + rng.randbytes(8), "cls": str(index % 1000).encode(), "json": facts(index)}
 
 
@@ -60,9 +60,9 @@ def read(spec: Spec, shards: Shards) -> int:
 
 def timed(run: Callable[[], Any]) -> float:
     """Seconds of processor time."""
-    begun = time.process_time()
+    started = time.process_time()
     run()
-    return time.process_time() - begun
+    return time.process_time() - started
 
 
 def main() -> None:

@@ -3,9 +3,9 @@
     python benchmarks/cluster_state.py            # a minute
     python benchmarks/cluster_state.py --quick
 
-Every rank makes its state, of slots that stand where those of such a run would, and writes a file of its own; then
-they are merged as one rank does it, written as one file, and read by a rank of another topology. `--at` says how far
-slots have read: at the beginning numbers are small, later they are nearly all noise, which no code makes shorter.
+Every rank makes its state, with slots at the positions of such a run, and writes a separate file. Then one rank merges
+them, writes one file, and a rank of another topology reads it. `--at` is how far slots have read: at the start, numbers
+are small; later they are nearly all noise, which cannot be compressed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def spec_of(ranks: int, workers: int, sources: int, shards: int) -> wdspec.Spec:
 
 
 def a_slot(run: Run, batches: int, rng: random.Random) -> bytes:
-    """Where a slot stands after so many batches of its own: as far in each source as its share says, or less."""
+    """The state of a slot after `batches` batches: as far in each source as its share says, or less."""
     return pack_slot(
         [
             a_source(source, int(batches * run.plan.batching.per_slot * source.share), rng)
@@ -65,7 +65,7 @@ def a_slot(run: Run, batches: int, rng: random.Random) -> bytes:
 
 
 def a_source(source: SourcePlan, given: int, rng: random.Random) -> StreamState:
-    """Where a slot stands in a source after so many samples."""
+    """The state of a slot in a source after `given` samples."""
     block, size = source.delays.block, source.delays.size
     ordinal = max(0, given - rng.randrange(size)) // block * block
     turn, lanes = ordinal // (PER_SHARD * source.interleave) * source.interleave, []
@@ -82,7 +82,7 @@ def a_source(source: SourcePlan, given: int, rng: random.Random) -> StreamState:
 
 
 def measure(ranks: int, workers: int, sources: int, shards: int, batches: int) -> None:
-    """One row of the table, and the times behind it."""
+    """One row of the table, and its times."""
     rng = random.Random(1)
     spec = spec_of(ranks, workers, sources, shards)
     listed = list_readable_shards(spec)

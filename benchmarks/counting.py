@@ -1,12 +1,11 @@
-"""What the counters behind `loader.stats()` cost a worker and the training process, beside reading.
+"""The cost of the counters of `loader.stats()` in a worker and the training process, compared with reading.
 
     python benchmarks/counting.py            # seconds, 30 MB in a temporary folder
     python benchmarks/counting.py --quick    # next to nothing: checks that it runs
 
-A worker sends what it has counted with each delivery, which holds as many batches as take 10 ms to read, or one. The
-table shows the processor time of that (counts gathered, pickled, unpickled, added up) beside that of reading the
-cheapest samples there are (1 KB of text and a json, in batches of 32), over 3 s of reading. (Counting itself is an
-addition a sample, as old as the limits of `errors`.)
+A worker sends its counts with each delivery of batches (as many as take 10 ms to read, or one). The table compares the
+processor time of that (counts gathered, pickled, unpickled, added up) with reading the cheapest samples (1 KB of text
+and a json, in batches of 32), over 3 s of reading. (Counting itself is one addition per sample.)
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ def main() -> None:
             batch = deliveries = 0
             reading = counting = 0.0
             while reading < most:
-                begun = time.perf_counter()
-                while (read := time.perf_counter()) - begun < SECONDS:
+                started = time.perf_counter()
+                while (read := time.perf_counter()) - started < SECONDS:
                     run.assemble(batch, reader.micro_batches(batch))
                     batch += 1
                 tally.take(1, pickle.loads(pickle.dumps(reader.counts())))
                 counting += time.perf_counter() - read
-                reading += read - begun
+                reading += read - started
                 deliveries += 1
             stats = tally.stats([source["name"] for source in dataset]).sources.values()
             assert sum(each.delivered for each in stats) == 32 * batch

@@ -1,10 +1,10 @@
-"""Decoding fields: JPEG by simplejpeg beside Pillow and webdataset, and the small fields beside webdataset.
+"""Decoding fields: JPEG by simplejpeg compared with Pillow and webdataset, and small fields compared with webdataset.
 
     python benchmarks/decoding.py            # two tables (a minute)
     python benchmarks/decoding.py --quick    # few turns: checks that it runs, says nothing about speed
 
-Sides take turns on the same bytes; the tables show medians of processor time for each field. JPEGs are noise of many
-scales, which compresses about as photographs do (0.25 bytes a pixel at quality 90).
+Both take turns on the same bytes; the tables show medians of processor time for each field. JPEGs are noise of many
+scales, which compresses about as photographs do (0.25 bytes per pixel at quality 90).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a draw of a source costs by itself, when shares are even.
+"""The cost of a single draw of a source, with even shares.
 
 python -m benchmarks.draw_cost            # seconds
 python -m benchmarks.draw_cost --quick    # checks that it runs
@@ -15,7 +15,7 @@ from wdspec.planning.draws import Draws
 from wdspec.planning.topology import Topology
 
 MOST = 0.5
-"""µs asked."""
+"""The target, in µs."""
 
 
 def draw_cost(sources: int, per_slot: int, turns: int) -> float:
@@ -41,7 +41,7 @@ def tables(quick: bool) -> Iterator[Table]:
     lines = [[f"{sources} sources", *(f"{cost:.2f}" for cost in found)] for sources, found in costs.items()]
     worst = Asked("draws: a draw, at most", max(max(found) for found in costs.values()), MOST, False, " µs")
     yield Table(
-        "µs of the processor for a draw, in batches of so many",
+        "µs of processor time per draw, by batch size",
         ["", *(f"{size}" for size in sizes)],
         lines,
         [worst],

@@ -1,10 +1,10 @@
-"""Bytecode instructions a sample: what of speed can be counted without a clock, the same in every run.
+"""Bytecode instructions per sample: a measure of speed without a clock, the same in every run.
 
     python benchmarks/instructions.py                  # the table, in seconds
     python benchmarks/instructions.py --append 0.2.0   # and adds a line for a release to benchmarks/history.csv
 
-Only Python's own instructions are counted, not the work of C behind them, so they tell of layers and loops, and of
-nothing else. They differ between versions of Python; the test that guards them has those of 3.11.
+Only Python's instructions are counted, not the work of C code, so they measure layers and loops, and nothing else. They
+differ between versions of Python; the test has those of 3.11.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def counted(work: Callable[[], Any]) -> int:
 
 
 def per_sample(items: Iterator[Any], size: int = 1) -> float:
-    """Instructions for a sample, past the first ones, of items of so many samples."""
+    """Instructions per sample after the first ones, in items of `size` samples."""
     next(islice(items, WARM // size - 1, None))
     return counted(lambda: next(islice(items, COUNTED // size - 1, None))) / COUNTED
 

@@ -1,10 +1,10 @@
-"""What listing shards costs a job: every rank for itself, or none, by the lock that one command wrote before.
+"""The cost of listing shards in a job: by every rank, or by none, with a lock that one command wrote before.
 
     python -m benchmarks.listing_time            # half a minute
     python -m benchmarks.listing_time --quick    # next to nothing: checks that it runs
 
-A glob over 1,000 shards of S3 (moto) that is 20 ms away. Ranks are processes that plan the spec at the same time; what
-is timed of each is `wdspec.planning`, when all is imported.
+A glob over 1,000 shards of S3 (moto) that is 20 ms away. Ranks are processes that plan the spec at the same time;
+after all imports, `wdspec.planning` is timed in each.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ import wdspec
 wdspec.plan({"dataset": [{"shards": "gs://none/{0..9}.tar"}]})
 print("ready", flush=True)
 sys.stdin.readline()
-begun = time.perf_counter()
+started = time.perf_counter()
 plan = wdspec.plan(sys.argv[1], ranks=int(sys.argv[2]), lock=sys.argv[3] or None)
-print(time.perf_counter() - begun, len(plan.sources[0].shards), flush=True)
+print(time.perf_counter() - started, len(plan.sources[0].shards), flush=True)
 """
 
 
@@ -51,9 +51,9 @@ def slowest(store: FarStore, spec: Path, ranks: int, lock: str, shards: int) -> 
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-    told = [process.communicate()[0].split() for process in processes]
-    assert all(int(found) == shards for _, found in told), told
-    return max(float(seconds) for seconds, _ in told), store.requests() - before
+    results = [process.communicate()[0].split() for process in processes]
+    assert all(int(found) == shards for _, found in results), results
+    return max(float(seconds) for seconds, _ in results), store.requests() - before
 
 
 def tables(quick: bool) -> Iterator[Table]:

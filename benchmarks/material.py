@@ -1,4 +1,4 @@
-"""Shards for the benchmarks: made anew in a folder, the same bytes each time."""
+"""Shards for the benchmarks: made in a folder, the same bytes each time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def picture_sample(rng: random.Random, index: int) -> Fields:
 
 
 def facts(index: int) -> bytes:
-    """A json of the kind that rides along with pictures."""
+    """A json like those that accompany images."""
     return json.dumps({"index": index, "caption": f"picture number {index}", "size": [640, 480]}).encode()
 
 
@@ -50,5 +50,5 @@ def write_shards(
 
 
 def brace_pattern(folder: Path | str, name: str, shards: int) -> str:
-    """The URL pattern of what `write_shards` wrote."""
+    """The URL pattern of the shards of `write_shards`."""
     return f"{folder}/{name}-{{000000..{shards - 1:06d}}}.tar"

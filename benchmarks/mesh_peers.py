@@ -4,7 +4,7 @@
     python benchmarks/mesh_peers.py --quick    # checks that it runs
 
 All processes are on this machine and talk by gloo. Processor seconds are those of all of them together, workers
-included; what the sender sends is the whole batch, as bytes.
+included; the sender sends the whole batch, as bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def jpeg_sample(rng: random.Random, index: int) -> Fields:
 def peer(
     rank: int, peers: int, sends: bool, spec: dict[str, Any], meeting: str, batches: int, pipe: Connection
 ) -> None:
-    """One peer: takes so many batches, and says what it cost."""
+    """One peer: read `batches` batches, and send the cost."""
     import torch
     import torch.distributed as dist
 
@@ -63,12 +63,12 @@ def peer(
 
     step()
     dist.barrier()
-    begun, processor = time.perf_counter(), time.process_time()
+    started, processor = time.perf_counter(), time.process_time()
     for _ in range(batches):
         step()
     processor = time.process_time() - processor
     dist.barrier()
-    pipe.send((time.perf_counter() - begun, processor, total))
+    pipe.send((time.perf_counter() - started, processor, total))
     dist.destroy_process_group()
 
 
@@ -84,11 +84,11 @@ def measure(peers: int, sends: bool, spec: dict[str, Any], batches: int) -> tupl
             process.start()
             pipes.append(here)
             processes.append(process)
-        told = [pipe.recv() for pipe in pipes]
+        results = [pipe.recv() for pipe in pipes]
         for process in processes:
             process.join()
-    assert len({total for _, _, total in told}) == 1, "all peers got the same"
-    return max(seconds for seconds, _, _ in told), sum(each for _, each, _ in told), told[0][2]
+    assert len({total for _, _, total in results}) == 1, "all peers got the same"
+    return max(seconds for seconds, _, _ in results), sum(each for _, each, _ in results), results[0][2]
 
 
 def main() -> None:

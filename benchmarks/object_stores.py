@@ -1,11 +1,11 @@
-"""wdspec beside the stores' own clients: megabytes a second from object stores far away, in one process.
+"""wdspec compared with the clients of object stores: megabytes per second from distant stores, in one process.
 
     python benchmarks/object_stores.py                 # S3; two minutes
-    python benchmarks/object_stores.py --store gs az   # what is installed of the emulators
+    python benchmarks/object_stores.py --store gs az   # the emulators that are installed
     python benchmarks/object_stores.py --quick         # checks that it runs, says nothing about speed
 
-The stores are those of the tests (moto, gcp-storage-emulator, azurite), each behind a proxy in a process of its own
-that waits 20 ms before each answer. All sides read the same objects whole and in order, in turns; what they read is
+The stores are those of the tests (moto, gcp-storage-emulator, azurite), each through a proxy in a separate process
+that waits 20 ms before each answer. All contenders read the same objects whole and in order, in turns; the bytes are
 compared.
 """
 
@@ -201,7 +201,7 @@ def run(
 
 
 def forget_clients() -> None:
-    """The next reader finds the store anew."""
+    """The next reader opens the store again."""
     import fsspec
 
     from wdspec.base.process import KeyedValues

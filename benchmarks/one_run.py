@@ -1,4 +1,4 @@
-"""One measurement, in this process: samples a second of one contender in one row, as a line of JSON.
+"""One measurement, in this process: samples per second of one contender in one row, as a line of JSON.
 
 python -m benchmarks.one_run ROW CONTENDER FOLDER SECONDS
 """
@@ -52,28 +52,28 @@ def peak_memory(process: psutil.Process) -> float:
 
 
 def spend(counts: Counts, seconds: float, row: Row) -> int:
-    """How many samples come in so many seconds of the processor, for which a busy machine takes longer.
+    """The samples read in a number of processor seconds, which take longer on a busy machine.
 
-    Where shards are far away they are seconds of the clock.
+    With remote shards they are seconds of the clock.
     """
     samples, block = 0, 1 if row.kind in BATCHED else 16
-    start, begun = time.perf_counter(), processor_seconds()
+    start, processor_start = time.perf_counter(), processor_seconds()
     until, latest = start + seconds, start + LONGEST * seconds
     while not samples or time.perf_counter() < until:
         for _ in range(block):
             samples += next(counts)
         if not row.place and time.perf_counter() >= until < latest:
-            until = min(latest, time.perf_counter() + max(0, begun + seconds - processor_seconds()))
+            until = min(latest, time.perf_counter() + max(0, processor_start + seconds - processor_seconds()))
     return samples
 
 
 def main() -> None:
     row, name, folder, seconds = sys.argv[1], sys.argv[2], Path(sys.argv[3]), float(sys.argv[4])
     warnings.simplefilter("ignore")
-    begun = time.perf_counter()
+    started = time.perf_counter()
     counts = CONTENDERS[name].rows[row](ROWS[row], folder)
     next(counts)
-    first = time.perf_counter() - begun
+    first = time.perf_counter() - started
     spend(counts, WARM * seconds, ROWS[row])
     processor, start = processor_seconds(), time.perf_counter()
     samples = spend(counts, seconds, ROWS[row])

@@ -1,10 +1,10 @@
-"""Samples a second by a spec's defaults, beside those of another checkout of wdspec: what a change costs.
+"""Samples per second with a spec's defaults, compared with another checkout of wdspec: the cost of a change.
 
     git worktree add ../before COMMIT
     python benchmarks/other_checkout.py ../before            # the table, in some minutes
     python benchmarks/other_checkout.py ../before --quick    # 2 MB and 2 turns: checks that it runs
 
-Each turn is a process of its own for each of the two, one after the other, in turns that alternate who goes first.
+Each turn is a separate process for each of the two, one after the other; they alternate which goes first.
 Rates are by processor time, so that other work on the machine counts less; a ratio is the median of those of the turns.
 """
 

@@ -1,4 +1,4 @@
-"""An environment with the peers, which sees the packages of the one that this runs in, torch among them."""
+"""An environment with the other loaders, which sees the packages of the current one, including torch."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def installed(folder: Path | None, packages: Collection[str]) -> tuple[str, dict
 
 
 def lacking(python: Path, packages: Collection[str]) -> list[str]:
-    """Which packages an environment has not, in the order in which they are installed."""
+    """The packages that an environment lacks, in the order in which they are installed."""
     program = "import sys\nfrom importlib.util import find_spec\nprint(*(n for n in sys.argv[1:] if not find_spec(n)))"
     tops = {package.partition(".")[0]: package for package in PEERS if package in packages}
     done = subprocess.run([python, "-c", program, *tops], capture_output=True, text=True, check=True)
@@ -67,7 +67,7 @@ def lacking(python: Path, packages: Collection[str]) -> list[str]:
 
 
 def _imports(python: Path, package: str) -> str | None:
-    """What an import of a package ends with; None where it works."""
+    """The error of an import of a package; None if it works."""
     program = IMPORTS.get(package, f"import {package}")
     done = subprocess.run([python, "-c", program], capture_output=True, text=True, cwd=ROOT)
     return _last_line(done.stderr, "the import fails") if done.returncode else None

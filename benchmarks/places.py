@@ -1,4 +1,4 @@
-"""Where shards of `python -m benchmarks` lie that are not local: a slow line to a web server, an object store."""
+"""Remote places for the shards of `python -m benchmarks`: a web server on a slow line, an object store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ with FaultProxy(sys.argv[1], float(sys.argv[2])) as proxy:
 
 @contextmanager
 def served(place: str, folder: Path, name: str) -> Iterator[Mapping[str, str]]:
-    """What the environment of a process must hold that reads a collection from a place; "" is here."""
+    """The environment of a process that reads a collection from a place; "" is local."""
     if place == "http":
         with SlowServer(repeated(folder, name, 1, of="far"), LATENCY, RATE) as server:
             yield {FAR: server.url}
@@ -53,7 +53,7 @@ class FarStore:
 
 @contextmanager
 def far_s3(objects: Mapping[str, Path]) -> Iterator[FarStore]:
-    """The S3 of the tests, behind their proxy, with files in it."""
+    """The S3 of the tests, through their proxy, with files in it."""
     support = Path(__file__).parents[1] / "tests" / "support"
     sys.path.insert(0, str(support))
     import boto3

@@ -1,4 +1,4 @@
-"""What a plan costs: one source of a million shards on 1,024 slots, time and memory over the bare interpreter.
+"""The cost of a plan: one source of a million shards on 1,024 slots, time and memory above the bare interpreter.
 
     python -m benchmarks.plan_cost
 
@@ -48,7 +48,7 @@ def tables(quick: bool) -> Iterator[Table]:
     times = 1 if quick else 3
     bare = run("pass", times)[2]
     lines = []
-    for name, code in (("imports", IMPORTS), ("a million shards planned, and 2,048 asked for", PLAN)):
+    for name, code in (("imports", IMPORTS), ("a million shards planned, and 2,048 requested", PLAN)):
         processor, seconds, memory, size = run(code, times)
         lines.append(
             [

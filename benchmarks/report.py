@@ -1,4 +1,4 @@
-"""What `python -m benchmarks` found, as tables in markdown, a page, and a plot."""
+"""The results of `python -m benchmarks`, as tables in markdown, a page, and a plot."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def machine() -> str:
     """Its cores, and how busy it is, in words."""
     model = platform.processor() or platform.machine()
     try:
-        told = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        model = next(line.partition(": ")[2] for line in told.splitlines() if line.startswith("model name"))
+        intro = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        model = next(line.partition(": ")[2] for line in intro.splitlines() if line.startswith("model name"))
     except (OSError, StopIteration):
         pass  # no Linux, or a processor that has no such line
     busy = f", at a load of {os.getloadavg()[0]:.1f} when it began" if hasattr(os, "getloadavg") else ""
@@ -43,11 +43,11 @@ def median(runs: Runs, figure: str) -> float | None:
 
 def rate_table(row: str, found: Mapping[str, Runs]) -> Table:
     """One row's contenders."""
-    beside = ROWS[row].beside
-    peer, cost = (median(found.get(beside, ()), figure) for figure in (RATE, COST))
+    reference = ROWS[row].reference
+    peer, cost = (median(found.get(reference, ()), figure) for figure in (RATE, COST))
     limit = next((median(runs, RATE) for name, runs in found.items() if name.startswith("limit")), None)
-    columns = ["", "samples/s", "spread", f"by {beside}'s", "by the limit's", "processor, µs a sample"]
-    columns += [f"{beside}'s by it", "first item, s", "peak MiB"]
+    columns = ["", "samples/s", "spread", f"by {reference}'s", "by the limit's", "processor, µs a sample"]
+    columns += [f"{reference}'s by it", "first item, s", "peak MiB"]
     lines = []
     for name, runs in found.items():
         rate = median(runs, RATE)
@@ -73,7 +73,7 @@ def rate_table(row: str, found: Mapping[str, Runs]) -> Table:
 
 
 def ratio(target: Target, rates: Rates) -> Asked | None:
-    """What came of a target; None where it was not measured."""
+    """The result of a target; None if it was not measured."""
     than_row = target.than_row or target.row
     own, other = rates.get(target.row, {}).get(target.who, ()), rates.get(than_row, {}).get(target.than, ())
     if (own_rate := median(own, RATE)) is None or (other_rate := median(other, RATE)) is None:
@@ -91,10 +91,10 @@ def ratio(target: Target, rates: Rates) -> Asked | None:
 
 
 def write_page(path: Path, results: Mapping[str, Any]) -> None:
-    """The page of docs, and the plot beside it.
+    """Write the page of docs, and its plot.
 
     Args:
-        results: `rates`, `tables` (row → tables as JSON), and in words the `machine`.
+        results: `rates`, `tables` (row → tables as JSON), and the `machine` as text.
     """
     rates: Rates = results["rates"]
     others = [Table.of_json(each) for tables in results["tables"].values() for each in tables]
@@ -102,23 +102,23 @@ def write_page(path: Path, results: Mapping[str, Any]) -> None:
     asked += [each for table in others for each in table.asked]
     why = [f"- {each.what}: {each.why}" for each in asked if each.why and not each.met]
     turns = sorted({len(runs) for row in rates.values() for runs in row.values()})
-    told = (
+    intro = (
         f"Made by `python -m benchmarks` on {date.today():%d %B %Y}, on {results['machine']}. Other work may have "
-        "shared it, so what is asked is judged by processor time, of all processes together, and by the clock only "
-        "where it says so; rates and first items suffer. All read the same tars, in processes of their own that took "
-        f"turns; medians of {' or '.join(map(str, turns))} runs. What a format of its own needs was written before. "
-        '"First item" includes imports; memory is the sum of what each process had at most, with what they share. '
-        "wdspec crops JPEGs by its defaults, with DCT scaling."
+        "shared it, so targets use the processor time of all processes together, and the clock only where stated; "
+        "rates and first items suffer. All contenders read the same tars, in separate processes that took "
+        f"turns; medians of {' or '.join(map(str, turns))} runs. Other formats were written beforehand. "
+        '"First item" includes imports; memory is the sum of the peaks of all processes, with shared memory. '
+        "wdspec crops JPEGs with its defaults, with DCT scaling."
     )
-    lines = ["# Results of `python -m benchmarks`", "", *textwrap.wrap(told, 120)]
+    lines = ["# Results of `python -m benchmarks`", "", *textwrap.wrap(intro, 120)]
     if rates:
         plot(path.with_suffix(".svg"), rates)
         lines += ["", f"![webdataset's processor time by each one's]({path.with_suffix('.svg').name})"]
     if asked:
-        lines += ["", "## What was asked", ""]
-        lines += grid(["", "asked", "found", ""], [each.cells() for each in asked])
+        lines += ["", "## Targets", ""]
+        lines += grid(["", "target", "measured", ""], [each.cells() for each in asked])
     if why:
-        lines += ["", "What keeps the others:", "", *why]
+        lines += ["", "Why some targets are not met:", "", *why]
     for row, contenders in rates.items():
         lines += ["", f"## {row}", "", *rate_table(row, contenders).markdown()]
     for row, tables in results["tables"].items():
@@ -129,7 +129,7 @@ def write_page(path: Path, results: Mapping[str, Any]) -> None:
 
 
 def plot(path: Path, rates: Rates) -> None:
-    """A bar for each contender and row: the processor time of the one that others are beside, by its own."""
+    """Draw a bar for each contender and row: the processor time of the reference, divided by its own."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -138,10 +138,10 @@ def plot(path: Path, rates: Rates) -> None:
 
     bars = []
     for row, found in reversed(rates.items()):
-        beside = ROWS[row].beside
-        peer = median(found.get(beside, ()), COST)
+        reference = ROWS[row].reference
+        peer = median(found.get(reference, ()), COST)
         for name, runs in reversed(found.items()):
-            if peer and median(runs, COST) and name != beside and not name.startswith("limit"):
+            if peer and median(runs, COST) and name != reference and not name.startswith("limit"):
                 bars.append((f"{row}: {name}", peer / _cost(runs)))
     figure, axes = pyplot.subplots(figsize=(9, 0.6 + 0.27 * len(bars)))
     axes.barh(

@@ -1,13 +1,13 @@
-"""Resuming at sample 1,000,000 beside starting afresh: seconds to the first batch, and bytes read for it.
+"""Resuming at sample 1,000,000 compared with a fresh start: seconds to the first batch, and bytes read for it.
 
     python -m benchmarks.resume_time            # two minutes, 500 MB in a temporary folder
     python -m benchmarks.resume_time --quick    # at sample 2,000: checks that it runs
 
 A program is timed from the start of Python to the first batch; a loader from `wdspec.loader` to the first batch:
 the spec is checked, shards are listed, workers start. The shards are uncompressed tars of tiny samples on a local
-disk, in the page cache; the state is that of a real run up to there, whose time is that of skipping: to read and to
-drop what came before. A resume reads what was held of each source again, and no more (but in blocks of 256 KB): the
-bytes say so.
+disk, in the page cache; the state is that of a real run up to there, whose time is that of skipping: reading and
+dropping all earlier samples. The bytes show that a resume reads only the held samples of each source again (in blocks
+of 256 KB).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CountedFile(io.FileIO):
 
 
 def first_batch(spec: dict[str, Any], workers: int, state: str | None) -> float:
-    """Seconds from nothing to the first batch; without workers of processor time, which other programs leave alone."""
+    """Seconds to the first batch; without workers of processor time, which other programs do not change."""
     clock = time.perf_counter if workers else time.process_time
     start = clock()
     with wdspec.loader(spec, num_workers=workers) as loader:
@@ -95,7 +95,7 @@ def bytes_of_first_batch(spec: dict[str, Any], state: str | None) -> int:
 
 
 def state_after(spec: dict[str, Any], samples: int) -> tuple[str, float]:
-    """The state of a run after so many samples, and the processor time to get there."""
+    """The state of a run after `samples` samples, and the processor time to get there."""
     start = time.process_time()
     with wdspec.loader(spec, num_workers=0) as loader:
         for _, _batch in zip(range(samples // BATCH), loader, strict=False):

@@ -1,4 +1,4 @@
-"""What `python -m benchmarks` reads in each row, and what is asked of it."""
+"""The rows of `python -m benchmarks`, and their targets."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ SPEC = "wdspec, a spec"
 
 @dataclass(frozen=True)
 class Row:
-    """What is read, and how."""
+    """What to read, and how."""
 
     title: str
     data: str
     kind: str
     """`raw`: samples as bytes, in order. `mix`: three sources, shuffled, decoded, batched. `batch`, `crop`: one source,
-    likewise. `sources`: samples as bytes of one source and of many. `far`: samples as bytes of shards in a store.
-    `cached`: these once more, out of a cache. `audio`: sound, decoded."""
+    also batched. `sources`: samples as bytes of one source and of many. `far`: samples as bytes of shards in a store.
+    `cached`: these once more, from a cache. `audio`: decoded audio."""
     workers: int = 0
     place: str = ""
     """`http` or `s3`: the shards are read from there."""
-    beside: str = "webdataset"
-    """Whose figures the others' are divided by."""
+    reference: str = "webdataset"
+    """The contender whose figures divide those of the others."""
 
 
 ROWS = {
@@ -44,13 +44,13 @@ ROWS = {
         "samples of 0.7 KB as bytes, shuffled, from one source and from many, one process",
         "text",
         "sources",
-        beside="wdspec, 1 source",
+        reference="wdspec, 1 source",
     ),
     "sources-jpg": Row(
         "samples of 40 KB as bytes, shuffled, from one source and from many, one process",
         "jpg40",
         "sources",
-        beside="wdspec, 1 source",
+        reference="wdspec, 1 source",
     ),
     "http-text": Row(
         "samples of 0.7 KB as bytes, from a server 20 ms away that sends 50 MB/s, shards of 5 MB, one process",
@@ -71,7 +71,7 @@ ROWS = {
         place="s3",
     ),
     "cached-jpg": Row(
-        "samples of 40 KB as bytes, the second time: out of a cache beside that server, one process",
+        "samples of 40 KB as bytes, the second time: from a cache near that server, one process",
         "jpg40",
         "cached",
         place="http",
@@ -83,7 +83,7 @@ BATCHED = ("mix", "batch", "crop")
 
 @dataclass(frozen=True)
 class Target:
-    """A ratio that is asked of two contenders, perhaps of two rows."""
+    """A target for the ratio of two contenders, or of two rows."""
 
     row: str
     who: str
@@ -125,7 +125,7 @@ WHY = {
         "raw-text",
         "webdataset",
     ): "the tar reader, which cuts samples out of a window all at once, takes three fifths",
-    ("raw-text", "wdspec, stages"): "it keeps where the run stands at every sample",
+    ("raw-text", "wdspec, stages"): "it keeps the position of the run at every sample",
     ("raw-jpg", "webdataset"): "more than half is what `cat` takes: copying 40 KB",
     (
         "mix",

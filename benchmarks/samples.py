@@ -36,7 +36,7 @@ def arrays(rng: random.Random, index: int) -> Fields:
 
 
 class Photographs:
-    """Cuts of the photographs that scikit-learn ships, enlarged, as JPEGs of about so many pixels a side."""
+    """Crops of the photographs in scikit-learn, enlarged, as JPEGs of `width` x `height` pixels."""
 
     def __init__(self, width: int, height: int, quality: int, count: int) -> None:
         from PIL import Image
@@ -81,7 +81,7 @@ class Collection(NamedTuple):
     """Shards of one kind of sample."""
 
     make: Callable[[int], Callable[[random.Random, int], Fields]]
-    """How its samples are made, of so many different ones where each takes long."""
+    """How its samples are made; repeated from a smaller number if each takes long."""
     megabytes: float
     shards: int
 
@@ -103,7 +103,7 @@ def collections_of(data: str, kind: str) -> list[str]:
 
 
 def make_data(folder: Path, size: float, names: Iterable[str]) -> None:
-    """Writes collections, but those that are there; `size` is 1 for the table."""
+    """Write the collections that are missing; `size` is 1 for the table."""
     for name in names:
         if (folder / f"{name}.json").exists():
             continue
@@ -118,7 +118,7 @@ def samples_in(folder: Path, name: str) -> int:
 
 
 def repeated(folder: Path, name: str, times: int, *, of: str = "") -> Path:
-    """A folder, perhaps with a name, that has the shards of a collection so many times over, as links."""
+    """A folder that has the shards of a collection `times` times, as links."""
     if times == 1 and not of:
         return folder
     made = folder / f"{name}-{times}-{of or 'times'}"

@@ -1,10 +1,10 @@
-"""How well delays shuffle, beside a reservoir: how far neighbours in a shard come apart, and who follows whom.
+"""How well delays shuffle, compared with a reservoir: the distance of neighbours, and how often a shard follows itself.
 
 python benchmarks/shuffle_quality.py                          # the table, in half a minute
 python benchmarks/shuffle_quality.py --quick                  # next to nothing: checks that it runs
 python benchmarks/shuffle_quality.py --plot docs/shuffle.svg  # draws the curves of docs/order.md instead
 
-No data is read: a sample is its place in the shards laid end to end, and shuffling permutes places.
+No data is read: a sample is its position in the concatenated shards, and shuffling permutes positions.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ def reading(count: int, shard: int, interleave: int = 1, offset: int = 0) -> Pla
 
 
 def delayed(read: Places, size: int, seed: int = SEED) -> Places:
-    """What a slot gives that holds `size` samples on average."""
+    """The output of a slot that holds `size` samples on average."""
     delays = Delays(seed, "measured", size)
     return read[ReleaseOrder(delays, delays.key(0), 0).rest(len(read))]
 
 
 def reservoir(read: Places, size: int, seed: int = SEED) -> Places:
-    """What a reservoir of `size` samples gives: each sample read takes the place of a random one, which comes out.
+    """The output of a reservoir of `size` samples: each sample read replaces a random one, which is yielded.
 
-    It fills as webdataset's `shuffle(size, initial=100)` does: two samples are read for each one given.
+    It fills as webdataset's `shuffle(size, initial=100)` does: two samples are read for each one yielded.
     """
     return np.array(list(_reservoir(iter(read.tolist()), size, min(100, size), random.Random(seed))))
 
@@ -102,7 +102,7 @@ class Quality:
     """Of the order in and out, over stretches of `stretch` samples."""
 
     def within(self, distance: int) -> float:
-        """Fraction of the neighbours in a shard that are at most so far apart in the stream."""
+        """Fraction of the neighbours in a shard that are at most this far apart in the stream."""
         return float(np.searchsorted(self.apart, distance, side="right") / len(self.apart))
 
 

@@ -4,7 +4,7 @@
         read(server.url + "/name.tar")
         print(server.cpu_seconds())
 
-It runs in a process of its own. Keep-alive, ranges, ETags; files come from memory, whatever the query.
+It runs in a separate process. Keep-alive, ranges, ETags; files come from memory, whatever the query.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SlowServer:
 class _Line:
     """Gives out moments at which bytes may go, so that all together keep to a rate.
 
-    What a late awakening on a busy machine loses may be made up for: else the line would be slower than it says.
+    It makes up for late wake-ups on a busy machine; otherwise the line would be slower than specified.
     """
 
     CREDIT = 0.01

@@ -1,13 +1,12 @@
-"""What carrying the state costs the training process, for each batch.
+"""The cost of states for the training process, per batch.
 
     python -m benchmarks.state_cost            # a minute
     python -m benchmarks.state_cost --quick    # a few batches: checks that it runs
 
-Two loaders read the same tiny samples through one worker process; one of them is stripped of all that has to do
-with state: workers send none, and the training process keeps none. The training process's own processor time is
-what is compared (`time.thread_time`, so waiting for the worker does not count), in turns. What it costs the worker to
-pack the states of each batch is timed in this process. `state_dict()` is timed apart, as is `json.dumps` of what it
-returns.
+Two loaders read the same tiny samples through one worker process; in one of them, all code for states is
+removed: workers send none, and the training process keeps none. The processor time of the training process is compared
+(`time.thread_time`, so waiting for the worker does not count), in turns. The cost for the worker of packing the states
+of each batch is timed in this process. `state_dict()` is timed separately, and so is `json.dumps` of its result.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from wdspec.spec.language.steps import StepRanges
 
 
 class StatelessDataset(TaskReader):
-    """Sends batches alone."""
+    """Sends only batches."""
 
     def __getitem__(self, task: Any) -> Delivery:
         delivery = super().__getitem__(task)
@@ -53,7 +52,7 @@ def without_state(loader: Loader) -> Iterator[Any]:
 
 
 def seconds(batches: Iterator[Any], count: int) -> float:
-    """This thread's processor time for so many batches, after the first, which starts the worker."""
+    """This thread's processor time for `count` batches, after the first, which starts the worker."""
     next(batches)
     start = time.thread_time()
     for _ in range(count):

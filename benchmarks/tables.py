@@ -1,4 +1,4 @@
-"""A table of figures, and what was asked of them: lines of markdown, or JSON for the page that has them all."""
+"""A table of figures and their targets, as lines of markdown, or as JSON for the page of all tables."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Table:
         return [f"{self.title}:", "", *grid(self.columns, self.lines)]
 
     @classmethod
-    def of_json(cls, told: dict[str, Any]) -> Table:
-        return cls(told["title"], told["columns"], told["lines"], [Asked(**each) for each in told["asked"]])
+    def of_json(cls, data: dict[str, Any]) -> Table:
+        return cls(data["title"], data["columns"], data["lines"], [Asked(**each) for each in data["asked"]])
 
 
 def grid(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
@@ -73,7 +73,7 @@ def show(tables: Callable[[bool], Iterator[Table]], doc: str | None) -> None:
         if options.json:
             print(json.dumps(asdict(table)), flush=True)
             continue
-        asked = grid(["asked of", "asked", "found", ""], [each.cells() for each in table.asked])
+        asked = grid(["figure", "target", "measured", ""], [each.cells() for each in table.asked])
         print("\n".join([*table.markdown(), *(["", *asked] if table.asked else []), ""]), flush=True)
 
 

@@ -1,4 +1,4 @@
-"""How long `wdspec validate` takes on a file of 100 sources, beside starting Python and doing nothing.
+"""How long `wdspec validate` takes on a file of 100 sources, compared with only starting Python.
 
 python -m benchmarks.validate_time            # medians of 9 runs
 python -m benchmarks.validate_time --quick    # checks that it runs
@@ -18,11 +18,11 @@ from pathlib import Path
 from benchmarks.tables import Asked, Table, show
 
 MOST = 0.35
-"""Seconds asked."""
+"""The target, in seconds."""
 
 
 def spec_of_sources(count: int) -> str:
-    """A spec that uses what real ones use, with `count` sources."""
+    """A spec with typical keys and `count` sources."""
     lines = [
         "wdspec: 1",
         "name: many-sources",

@@ -1,10 +1,10 @@
-"""What a worker holds at most: five sources of 40 KB samples, `shuffle: 1000`, streamed; one slot a worker, and eight.
+"""The peak memory of a worker: five sources of 40 KB samples, `shuffle: 1000`, streamed; one slot a worker, and eight.
 
     python -m benchmarks.worker_memory            # a minute, 120 MB in a temporary folder
     python -m benchmarks.worker_memory --quick    # next to nothing: checks that it runs
 
-The memory of a worker that it shares with nobody is looked at while it reads from a web server on this machine. Asked
-of it: 1.3 times what is held for shuffling, on average, the bytes that may be fetched ahead, and 150 MB.
+The private memory of a worker is measured while it reads from a web server on this machine. The target is the sum of
+1.3 times the average size of the shuffle buffers, the bytes that may be fetched ahead, and 150 MB.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OVERHEAD = 150e6
 
 
 def most_held(spec: dict[str, Any], batches: int) -> float:
-    """Bytes that the one worker of a loader has for itself, at most, after any of so many batches."""
+    """The peak private memory of a loader's only worker, in bytes, after any of `batches` batches."""
     most, process = 0.0, psutil.Process()
     others = set(process.children(recursive=True))  # the server among them
     with wdspec.loader(spec, num_workers=1) as loader:
@@ -66,7 +66,7 @@ def tables(quick: bool) -> Iterator[Table]:
                 asked.append(Asked(what, found / 1e6, round(allowed / 1e6), False, " MB"))
     yield Table(
         f"memory of a worker, {SOURCES} sources of 40 KB samples, `shuffle: {SHUFFLE}`, streamed, MB",
-        ["slots a worker", "held for shuffling, on average", "fetched ahead, at most", "asked", "found"],
+        ["slots a worker", "held for shuffling, on average", "fetched ahead, at most", "target", "measured"],
         lines,
         asked,
     )

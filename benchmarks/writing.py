@@ -1,10 +1,10 @@
-"""wdspec beside webdataset: samples a second written into shards, in one process, taking turns.
+"""wdspec compared with webdataset: samples per second written into shards, in one process, taking turns.
 
     python benchmarks/writing.py            # the table (a minute, under 1 GB in a temporary folder)
     python benchmarks/writing.py --quick    # 2 MB and 2 turns: checks that it runs, says nothing about speed
 
-Both write the same samples, encoded with their own tables, into shards of 2,000. Ours are also synced to the disk
-and renamed into place, in that time.
+Both write the same samples, encoded with their own tables, into shards of 2,000. Ours are also synced to the disk and
+renamed into place within that time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PER_SHARD = 2000
 
 
 def samples_of(make: Any, megabytes: float) -> list[dict[str, Any]]:
-    """Samples with bytes, and with values to be encoded, of so many megabytes in all."""
+    """Samples with bytes, and with values to encode, of `megabytes` in total."""
     rng, samples, size = random.Random(0), [], 0.0
     while size < megabytes * 1e6:
         fields = make(rng, len(samples))

@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Fixtures and options of all tests."""
 
 import sys
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ __all__ = ["azure", "gcs", "nginx", "proxy", "s3", "sshd"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the examples first, which take longest: at the end one runner would work on them, and others wait."""
+    """Run the examples first: they take longest, and at the end all runners but one would wait for them."""
     items.sort(key=lambda item: "examples" not in item.path.parts)
 
 
 @pytest.fixture(autouse=True)
 def numpys_generator() -> Iterator[None]:
-    """Finds the test behind which numpy's global generator is another one: what wdspec lends it must come back."""
+    """Find the test that leaves another global numpy generator: wdspec must restore it."""
     generators = sys.modules.get("numpy.random")
     before = generators and generators.get_bit_generator()
     yield

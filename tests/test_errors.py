@@ -1,4 +1,4 @@
-"""What errors say of the place where they arose, also those of other libraries."""
+"""Errors name the place where they occurred, also those of other libraries."""
 
 import io
 import pickle
@@ -44,12 +44,12 @@ def test_an_error_keeps_its_type_and_says_its_place_without_secrets(error):
     before, kind = str(error), type(error)
     tell_place(error, **PLACE)
     tell_place(error, **PLACE)
-    for told in (error, pickled(error)):
-        assert type(told) is kind
-        assert str(told).count("key k1]") == 1
-        assert "source a, url s3://" in str(told)
-        assert "hush" not in str(told)
-        assert str(told).startswith(before[:4])
+    for shown in (error, pickled(error)):
+        assert type(shown) is kind
+        assert str(shown).count("key k1]") == 1
+        assert "source a, url s3://" in str(shown)
+        assert "hush" not in str(shown)
+        assert str(shown).startswith(before[:4])
 
 
 def test_an_error_that_makes_its_own_text_says_its_place_in_a_note():

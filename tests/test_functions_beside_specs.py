@@ -1,4 +1,4 @@
-"""Where the functions that a spec names come from: beside the spec, then Python's path, then the working directory."""
+"""User functions of a spec come from the folder of the spec, then Python's path, then the working directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order and the states of sixty specs are those that were written down."""
+"""The order and the states of sixty specs are those that were recorded."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Users' code by name: one importer, whose errors say what was asked, by which key, and what failed."""
+"""User code by name: one importer, whose errors name the function, the key, and what failed."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_functions_that_accept_the_arguments_or_have_no_signature_are_left_alone
     check_arguments(function, "map: k:f", given)
 
 
-def beside(folder: Path, **files: str) -> str:
+def write_modules(folder: Path, **files: str) -> str:
     for name, text in files.items():
         path = folder / name.replace("__", "/").replace("_py", ".py")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,8 +112,8 @@ def test_a_package_without_init_is_found_next_to_the_spec(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    folder = beside(tmp_path / "of_spec", plain_i__steps_py="def f(sample):\n    return 'beside'\n")
-    assert import_function("plain_i.steps:f", "map", folder)({}) == "beside"
+    folder = write_modules(tmp_path / "of_spec", plain_i__steps_py="def f(sample):\n    return 'spec'\n")
+    assert import_function("plain_i.steps:f", "map", folder)({}) == "spec"
     assert file_of_module("plain_i.steps:f", folder) == str(tmp_path / "of_spec" / "plain_i")
 
 
@@ -121,13 +121,13 @@ def test_a_folder_of_data_next_to_the_spec_hides_no_module_of_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    folder = beside(tmp_path / "of_spec", **{"kit_i__0.tar": ""})
+    folder = write_modules(tmp_path / "of_spec", **{"kit_i__0.tar": ""})
     assert import_function("kit_i:Readers.shout", "map", folder)(b"a") == b"A"
     assert file_of_module("kit_i:Readers", folder) == str(tmp_path / "kit_i.py")
 
 
 def test_a_spec_error_of_a_user_module_says_where_it_occurred(tmp_path: Path) -> None:
-    folder = beside(
+    folder = write_modules(
         tmp_path / "of_spec", raises_i_py="from wdspec.base.errors import SpecError\nraise SpecError('no')\n"
     )
     with pytest.raises(SpecError, match="cannot import `raises_i` for `map: raises_i:f`: SpecError: no"):
@@ -136,7 +136,7 @@ def test_a_spec_error_of_a_user_module_says_where_it_occurred(tmp_path: Path) ->
 
 def test_a_module_of_the_same_name_that_was_imported_before_is_refused(tmp_path: Path) -> None:
     import_function("kit_i:Readers.shout", "map")
-    folder = beside(tmp_path / "of_spec", kit_i_py="def f():\n    pass\n")
+    folder = write_modules(tmp_path / "of_spec", kit_i_py="def f():\n    pass\n")
     with pytest.raises(
         SpecError, match=r"^`map: kit_i:f`: next to the spec is .*of_spec/kit_i\.py, but this process"
     ):

@@ -1,4 +1,4 @@
-"""What a spec comes to: merging, variables, names, paths, scales, splits, environments."""
+"""Loading a spec: merging, variables, names, paths, scales, splits, environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hydra's and OmegaConf's configurations stand wherever a dict does."""
+"""Configurations of Hydra and OmegaConf work wherever a dict does."""
 
 import sys
 

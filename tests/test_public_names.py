@@ -1,4 +1,4 @@
-"""The public names of wdspec: listed in the stub alone, where each one says, and nothing heavy until it is used.
+"""The public names of wdspec: listed only in the stub, each in its module, and nothing heavy is imported early.
 
 That the names of the stub exist is checked by mypy too.
 """

@@ -1,4 +1,4 @@
-"""WDS_SECURE means the same wherever it is asked: any value but empty, 0, false, no and off forbids."""
+"""WDS_SECURE means the same everywhere: any value except empty, 0, false, no and off forbids."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""Who reads what in `python -m benchmarks`: a name → how each row is read that it can read."""
+"""The contenders of `python -m benchmarks`: name → how it reads each row that it supports."""
 
 from benchmarks.contenders.converted import CONVERTED
 from benchmarks.contenders.energon import ENERGON

@@ -1,4 +1,4 @@
-"""Loaders with formats of their own, to which the samples are converted first."""
+"""Loaders with their own formats; the samples are converted first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.rows import Row
 
 
 def streaming() -> Any:
-    """mosaicml-streaming. It imports torchvision for collections that are not read here: empty modules stand in."""
+    """mosaicml-streaming. It imports torchvision for data sets that are not read here; empty modules replace it."""
     import transformers.utils.import_utils  # noqa: F401 - before it would find them
 
     names = (

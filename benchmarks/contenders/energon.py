@@ -25,7 +25,7 @@ SLICES = 100
 
 
 def prepared(folder: Path, name: str) -> Path:
-    """A folder with links to the shards of a collection, and the index beside them."""
+    """A folder with links to the shards of a collection, and their index."""
     from megatron.energon.flavors import BaseWebdatasetFactory
 
     own = repeated(folder, name, 1, of="energon")
@@ -37,7 +37,7 @@ def prepared(folder: Path, name: str) -> Path:
 
 
 def encoder(row: Row) -> Any:
-    """What is done to each sample: nothing, the same as others do, or what its decoder does."""
+    """The work on each sample: none, the same as for other contenders, or its own decoder."""
     from megatron.energon import (
         Cooker,
         Sample,
@@ -99,13 +99,13 @@ def batches(row: Row, folder: Path) -> Counts:
 def mix(row: Row, folder: Path) -> Counts:
     shares = {"text": 0.5, "text-b": 0.3, "text-c": 0.2}
     blend = [{"path": str(prepared(folder, name)), "weight": share} for name, share in shares.items()]
-    told = {
+    settings = {
         "__module__": "megatron.energon",
         "__class__": "MetadatasetV2",
         "splits": {"train": {"blend": blend}},
     }
     metadataset = folder / "energon-mix.yaml"
-    metadataset.write_text(json.dumps(told), encoding="utf-8")
+    metadataset.write_text(json.dumps(settings), encoding="utf-8")
     return trained(metadataset, row)
 
 

@@ -1,4 +1,4 @@
-"""lhotse Shar: cuts of sound in tars with manifests of their own, written first of the same sound."""
+"""lhotse Shar: cuts of audio in tars with manifests, written beforehand from the same audio."""
 
 from __future__ import annotations
 

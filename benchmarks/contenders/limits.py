@@ -1,4 +1,4 @@
-"""What nobody can be faster than: the files read and nothing more, pictures decoded and nothing more, the line."""
+"""Upper limits for all loaders: only reading the files, only decoding images, the speed of the line."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def cat(row: Row, folder: Path) -> Counts:
 
 def line(row: Row, folder: Path) -> Counts:
     """As many samples as the line lets through, by the clock."""
-    seconds, begun, gone = bytes_of_sample(row, folder) / RATE, time.perf_counter(), 0
+    seconds, started, gone = bytes_of_sample(row, folder) / RATE, time.perf_counter(), 0
     while True:
         time.sleep(max(seconds, 0.01))
-        due = int((time.perf_counter() - begun) / seconds)
+        due = int((time.perf_counter() - started) / seconds)
         yield due - gone
         gone = due
 

@@ -73,7 +73,7 @@ def audio(row: Row, folder: Path) -> Counts:
 
 
 def sources(count: int, row: Row, folder: Path, **mixing: Any) -> Counts:
-    """One spec of so many sources with a share each, of the same shards under names of their own."""
+    """One spec of `count` sources with a share each, with the same shards under separate names."""
     import wdspec
 
     places = [repeated(folder, row.data, 1, of=f"{number:04}") for number in range(count)]

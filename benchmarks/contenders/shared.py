@@ -1,4 +1,4 @@
-"""What contenders have in common: epochs without end, samples by tarfile, the crop of pictures."""
+"""Shared by contenders: endless epochs, samples by tarfile, the crop of images."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Read = Callable[[Row, Path], Counts]
 
 @dataclass(frozen=True)
 class Contender:
-    """How one of those compared reads each row that it can."""
+    """How a contender reads each row that it supports."""
 
     package: str = ""
     """What it needs of the peers."""
     rows: dict[str, Read] = field(default_factory=dict)
     converts: bool = False
-    """Whether it makes files of its own first, which are not to be timed."""
+    """Whether it first makes files, whose time does not count."""
 
 
 def of_kinds(*only: str, **reads: Read) -> dict[str, Read]:

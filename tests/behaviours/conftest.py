@@ -1,4 +1,4 @@
-"""What the behaviours are shown on."""
+"""Shards and specs on which the behaviours are shown."""
 
 import io
 import tarfile

@@ -1,4 +1,4 @@
-"""What is beyond reason is refused with a reason, and nothing is believed that only looks like a value."""
+"""Unreasonable values are errors with a reason, and values that only look valid are not accepted."""
 
 import bz2
 import gzip

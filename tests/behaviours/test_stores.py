@@ -20,7 +20,7 @@ def stores():
 
 @pytest.fixture
 def url(stores, monkeypatch):
-    """A shard of 12 samples behind HTTP."""
+    """A shard of 12 samples on an HTTP server."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "WDS_CACHE", "WDS_REWRITE"):
         monkeypatch.delenv(name, raising=False)
     return f"{stores.url}/v1/objects/sharded-imagenet/imagenet-val-000000.tar"

@@ -1,4 +1,4 @@
-"""Which test keeps which of the 40 behaviours asked for: its number is in its name; others are named here."""
+"""The tests of each of the 40 required behaviours: its number is in their names; others are named here."""
 
 import re
 from pathlib import Path

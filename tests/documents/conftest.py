@@ -1,4 +1,4 @@
-"""Where the documents run: an empty folder, with their stores behind a proxy."""
+"""An empty folder in which documents run, with a proxy for their stores."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ def stores():
 
 @cache
 def has_torchvision():
-    """Whether there is one that fits this build of torch; asked before the stand-in was imported by its name."""
+    """Whether a version for this build of torch is installed; checked before the stand-in is imported."""
     try:
         import torchvision  # noqa: F401
     except (ImportError, RuntimeError):
@@ -48,7 +48,7 @@ def notebook(stores, tmp_path, monkeypatch):
 
 @pytest.fixture
 def bucket(tmp_path, monkeypatch):
-    """Two shards of `gs://bucket` and an empty `gs://bucket2`, as folders that rules lead to; gives the second."""
+    """Two shards of `gs://bucket` and an empty `gs://bucket2`, as folders reached by rules; returns the second."""
     folders = [tmp_path / "store" / name for name in ("bucket", "bucket2")]
     for folder in folders:
         folder.mkdir(parents=True)

@@ -90,4 +90,4 @@ def test_05_is_a_job_that_wdspec_processes_on_the_same_cluster(
         samples = list(wds.WebDataset(str(bucket / name)).decode("rgb8"))
         for one, other in zip(samples, expected, strict=True):
             assert (one["__key__"], one["cls"]) == (other["__key__"], other["cls"])
-            assert np.abs(one["png"].astype(int) - other["png"]).mean() < 5  # noise of its own on each
+            assert np.abs(one["png"].astype(int) - other["png"]).mean() < 5  # each has its own noise

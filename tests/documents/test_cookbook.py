@@ -1,4 +1,4 @@
-"""Every recipe of the cookbook runs on its made data, checks without a warning, and gives the table on its page."""
+"""Every recipe of the cookbook runs on its data, checks without a warning, and produces the table on its page."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The pages of docs/: specs that they show are specs, and commands that need nothing but the demo run."""
+"""The pages of docs/: their specs are valid, and commands that need only the demo run."""
 
 import re
 from pathlib import Path

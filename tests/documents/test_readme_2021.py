@@ -30,7 +30,7 @@ def readme(notebook):
 
 @pytest.fixture
 def opened(readme):
-    """The README up to where `url` is a pipe."""
+    """The README up to the definition of `url` as a pipe."""
     readme.run(3)
     return readme
 
@@ -91,7 +91,7 @@ def test_07_and_08_chain_a_generator_function(readme):
 
 
 def test_09_writes_the_pipeline_out(opened):
-    # `wds.augment_sample` never existed: it stands for a function of the reader's own.
+    # `wds.augment_sample` never existed: it represents a user function.
     with pytest.raises(AttributeError, match="augment_sample"):
         opened.run(9)
     opened.names["augment_sample"] = augment_sample
@@ -167,7 +167,7 @@ def a_png():
 
 def test_14_decodes_with_a_function_of_samples(readme):
     readme.names["dataset"] = [{"__key__": "a", "left.png": a_png(), "txt": b"text"}]
-    # As it stands the block is a sketch: `elif ...:` takes the place of other cases, and `mageio` is a slip.
+    # The original block is a sketch: `elif ...:` replaces other cases, and `mageio` is a typo.
     code = [
         ("mageio", "imageio"),
         ("elif ...:", "else:"),

@@ -84,7 +84,7 @@ def test_13_batches_in_the_dataset_and_again(trained):
 # What blocks 14 and 16 have wrong: `get_patches` takes pairs of an array HWC and a label, but gets dicts with CHW;
 # the field is `png`, and pairs have none; and the shape shown is that of an earlier loader (16 asked, 12 shown; 16 also
 # asks the loader for its batch instead of the dataset). What works puts the steps in the order of block 13.
-MENDED = [
+CORRECTED = [
     ('wds.decode("torchrgb"),', 'wds.decode("rgb"), wds.to_tuple("png", "json"), wds.map(preprocess),'),
     ('    wds.to_tuple("big.jpg", "json"),\n', ""),
     ("next(iter(loader))", "next(iter(dataset))"),
@@ -99,7 +99,7 @@ def test_14_and_16_unchanged_unpack_a_dict(trained, block):
 
 
 def test_14_writes_the_pipeline_out(trained):
-    assert trained.run(14, replace=MENDED).value == ((16, 256, 256, 3), (16,))
+    assert trained.run(14, replace=CORRECTED).value == ((16, 256, 256, 3), (16,))
 
 
 def test_15_resamples_shards_for_an_epoch_of_ten_thousand(trained):
@@ -110,7 +110,7 @@ def test_15_resamples_shards_for_an_epoch_of_ten_thousand(trained):
 
 
 def test_16_resamples_shards_in_a_pipeline(trained):
-    assert trained.run(16, replace=MENDED).value == ((16, 256, 256, 3), (16,))
+    assert trained.run(16, replace=CORRECTED).value == ((16, 256, 256, 3), (16,))
     assert len(trained.names["dataset"]) == 10000
 
 
@@ -122,7 +122,7 @@ def a_png():
 
 def test_17_decodes_with_a_function_of_samples(readme):
     readme.names["dataset"] = [{"__key__": "a", "png": a_png(), "txt": b"text"}]
-    # As it stands the block is a sketch: `elif ...:` takes the place of other cases, and `mageio` is a slip.
+    # The original block is a sketch: `elif ...:` replaces other cases, and `mageio` is a typo.
     code = [
         ("mageio", "imageio"),
         ("elif ...:", "else:"),

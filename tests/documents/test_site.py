@@ -1,4 +1,4 @@
-"""The site: built strictly, every link in it leads somewhere, and every command has a page."""
+"""The site builds strictly, every link in it has a target, and every command has a page."""
 
 import importlib.util
 import json
@@ -24,9 +24,9 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        told = dict(attrs)
-        self.anchors.update(told[key] for key in ("id", "name") if told.get(key))
-        self.links += [told[key] for key in ("href", "src") if told.get(key)]
+        values = dict(attrs)
+        self.anchors.update(values[key] for key in ("id", "name") if values.get(key))
+        self.links += [values[key] for key in ("href", "src") if values.get(key)]
 
 
 def test_it_builds_strictly_and_is_whole(tmp_path):

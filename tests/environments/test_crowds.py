@@ -1,4 +1,4 @@
-"""Files that several processes may make at the same moment: 32 of them, behind a barrier."""
+"""Files that several processes may make at the same moment: 32 processes start together at a barrier."""
 
 import json
 import multiprocessing

@@ -1,4 +1,4 @@
-"""One spec, unchanged, gives the same samples wherever its bytes come from, and goes on from one place in another.
+"""One unchanged spec yields the same samples wherever its bytes come from, and a run resumes from another place.
 
 Only variables of the environment, or `--env`, choose the place.
 """
@@ -29,12 +29,12 @@ environments:
   here: {rewrite: [{from: "gs://lake/", to: "./lake/"}]}
 """
 CUT = 11
-"""Batches before a run is stopped and goes on elsewhere."""
+"""Batches before a run is stopped, to be resumed elsewhere."""
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the shards, and the spec beside it."""
+    """A folder with the shards, and the spec next to it."""
     folder = tmp_path_factory.mktemp("environments")
     write_source(folder / "lake", "day", shards=4, samples=25)
     write_source(folder / "lake" / "deep" / "er", "night", shards=3, samples=11)
@@ -60,7 +60,7 @@ def objects(lake: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def check(lake: Path, reference: tuple[list[list[str]], str], **choice: str) -> None:
-    """Reads an epoch through workers, stops it in the middle, and goes on from its state and from the local one."""
+    """Read an epoch through workers, stop it in the middle, and resume from its state and from the local one."""
     expected, local_state = reference
     texts = []
     with wdspec.loader(lake / "spec.yaml", num_workers=2, **choice) as loader:

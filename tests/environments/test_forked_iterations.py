@@ -1,4 +1,4 @@
-"""A forked child does not go on with what its parent has open: two processes would share one place in each file."""
+"""A forked child cannot continue the open iterations of its parent: both would share one position in each file."""
 
 import pytest
 from crowds import at_once
@@ -17,7 +17,7 @@ def spec_of(shards, **more):
     return {"dataset": [source], "epoch": 600, **more}
 
 
-def begun(make):
+def start_iteration(make):
     """An iterator of which a few items were taken."""
     iterator = iter(make())
     for _ in range(3):
@@ -37,7 +37,7 @@ def ways(shards):
 
 @pytest.mark.parametrize("way", ["dataset", "batches", "loader", "workers", "methods"])
 def test_continuing_in_a_child_is_an_error_and_the_parent_loses_nothing(shards, way):
-    iterator = begun(ways(shards)[way])
+    iterator = start_iteration(ways(shards)[way])
     (result,) = at_once(lambda number: [item["__key__"] for item in iterator], 1)
     assert "before a fork" in result
     rest = len(list(iterator))

@@ -1,4 +1,4 @@
-"""No room on the disk, for whatever writes: an error that says so, no file of a final name, and reading goes on."""
+"""A full disk, for everything that writes: an error that says so, no file under a final name, and reading continues."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ ROOM = 64 * 1024
 
 @contextlib.contextmanager
 def little_room():
-    """No file may grow beyond 64 KiB, as if the disk were full: the system refuses the write that would."""
+    """No file may grow beyond 64 KiB, as if the disk were full: the system fails larger writes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, before[1]))
     try:

@@ -1,4 +1,4 @@
-"""A run over HTTP with a cache, killed in the middle of an epoch, goes on elsewhere as if nothing had happened."""
+"""A run over HTTP with a cache, killed in the middle of an epoch, resumes elsewhere without a difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However a training process dies, and whatever its workers have to deliver, they are gone within seconds."""
+"""However a training process dies, and whatever its workers are sending, they end within seconds."""
 
 import io
 import json
@@ -47,7 +47,7 @@ if __name__ == "__main__":
     for _ in range(4):
         next(batches)
     time.sleep(0.5)  # until all queues are full
-    print("begun", flush=True)
+    print("started", flush=True)
     time.sleep(600)
 """
 PROCESS = """
@@ -55,7 +55,7 @@ import time
 from wdspec.jobs import engine as engines
 
 def begin(work):
-    print("begun", flush=True)
+    print("started", flush=True)
     time.sleep(600)
 
 if __name__ == "__main__":
@@ -84,7 +84,7 @@ def shards(tmp_path_factory):
 
 
 def of_mark(mark):
-    """All processes that were started with a mark in their environment, and what they started."""
+    """All processes that were started with a mark in their environment, and their children."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -96,7 +96,7 @@ def of_mark(mark):
 
 
 def left_after(death, command):
-    """Starts a job, kills it once it has begun, and returns what is left of it after some seconds."""
+    """Start a job, kill it once it runs, and return its processes that are left after some seconds."""
     mark = uuid.uuid4().hex
     job = subprocess.Popen(
         command,
@@ -105,7 +105,7 @@ def left_after(death, command):
         start_new_session=True,
     )
     try:
-        assert job.stdout.readline() == b"begun\n"
+        assert job.stdout.readline() == b"started\n"
         assert len(of_mark(mark)) >= 2
         if death.startswith("group"):
             os.killpg(job.pid, DEATHS[death])

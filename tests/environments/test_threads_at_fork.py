@@ -1,4 +1,4 @@
-"""When worker processes are forked, no thread of ours is left of what this process read before."""
+"""When worker processes are forked, no thread of earlier reading is left in this process."""
 
 import os
 import threading

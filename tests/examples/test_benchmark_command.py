@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: it runs, everybody reads what the row says, and the page has what was found."""
+"""`python -m benchmarks`: it runs, all contenders read the samples of the row, and the page has the figures."""
 
 import json
 import subprocess

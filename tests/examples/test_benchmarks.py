@@ -1,4 +1,4 @@
-"""The benchmarks run and make their tables; how fast they are is not a test."""
+"""The benchmarks run and make their tables; speed is not tested."""
 
 import importlib
 import subprocess

@@ -1,4 +1,4 @@
-"""The data in examples/data: what it holds, that val shares nothing, and that it can be made again."""
+"""The data in examples/data: its content, that val shares nothing, and that it can be made again."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""What docs/aistore.md shows loads, and resolves as it says."""
+"""The specs of docs/aistore.md load, and resolve as the page says."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""examples/frameworks/with_accelerate.py goes on exactly after kill -9, also with another number of processes."""
+"""examples/frameworks/with_accelerate.py resumes exactly after kill -9, also with another number of processes."""
 
 from frameworkjobs import (
     SCRIPTS,

@@ -1,4 +1,4 @@
-"""examples/frameworks/with_dcp.py: processes are killed, and others, more or fewer, go on to the end."""
+"""examples/frameworks/with_dcp.py: processes are killed, and more or fewer of them resume to the end."""
 
 import pytest
 from frameworkjobs import STEPS_OF_AN_EPOCH, Job, assert_exact, documented, make_spec, unbroken_run

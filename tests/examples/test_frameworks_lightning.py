@@ -1,4 +1,4 @@
-"""examples/frameworks/with_lightning.py goes on exactly: after kill -9, at epochs' ends, on two devices, resized."""
+"""examples/frameworks/with_lightning.py resumes exactly: after kill -9, at epochs' ends, on two devices, resized."""
 
 import pytest
 from frameworkjobs import (

@@ -1,4 +1,4 @@
-"""examples/frameworks/with_ray.py goes on exactly after kill -9 of everything, also with fewer processes."""
+"""examples/frameworks/with_ray.py resumes exactly after kill -9 of everything, also with fewer processes."""
 
 import pytest
 from frameworkjobs import (

@@ -1,4 +1,4 @@
-"""Nodes that come and go under torchrun --nnodes 1:2: an agent killed, the other goes on alone, a new one comes."""
+"""Nodes that come and go under torchrun --nnodes 1:2: one is killed, the other continues alone, a new one joins."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""examples/frameworks/with_torchrun.py goes on exactly: after kill -9, after SIGTERM, on two nodes, resized."""
+"""examples/frameworks/with_torchrun.py resumes exactly: after kill -9, after SIGTERM, on two nodes, resized."""
 
 import pytest
 import torch
@@ -48,7 +48,7 @@ def alone(spec, keys, processes, **options):
 
 
 def two_nodes(spec, keys, **options):
-    """Two agents with working directories of their own, and caches of what they read from elsewhere."""
+    """Two agents with separate working directories and caches."""
     folders = [spec.parent / name for name in ("node-0", "node-1")]
     for folder in folders:
         folder.mkdir(exist_ok=True)

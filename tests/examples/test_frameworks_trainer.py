@@ -1,4 +1,4 @@
-"""examples/frameworks/with_trainer.py goes on exactly after kill -9, also with another number of processes."""
+"""examples/frameworks/with_trainer.py resumes exactly after kill -9, also with another number of processes."""
 
 import pytest
 from frameworkjobs import (

@@ -1,4 +1,4 @@
-"""Bytecode instructions a sample do not grow: a guard of speed that no load of the machine moves."""
+"""Bytecode instructions per sample do not grow: a test of speed that does not depend on the load of the machine."""
 
 import csv
 import sys

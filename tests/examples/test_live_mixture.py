@@ -1,4 +1,4 @@
-"""examples/live_mixture.py gives more to the sources with the larger loss, and goes on exactly."""
+"""examples/live_mixture.py gives larger shares to the sources with the larger loss, and resumes exactly."""
 
 import re
 import subprocess
@@ -49,7 +49,7 @@ def test_shares_follow_the_losses_and_a_run_resumes_with_them(main, tmp_path, ca
 
 
 def test_a_checkpoint_of_several_ranks_resumes_in_one_process(main, tmp_path, capsys):
-    """By the command that the example prints, on two ranks."""
+    """With the command in the example's docstring, on two ranks."""
     options = ["--checkpoint", str(tmp_path / "run.pt"), "--every", "2", "--workers", "0"]
     (line,) = re.findall(r"^    torchrun (.*)$", sys.modules[main.__module__].__doc__, re.MULTILINE)
     words = [ROOT / word if word.startswith("examples/") else word for word in line.split()]

@@ -1,4 +1,4 @@
-"""The specs in examples/specs are valid, free of warnings where they can be, and deliver what they say."""
+"""The specs in examples/specs are valid, free of avoidable warnings, and deliver what their comments say."""
 
 import json
 import os

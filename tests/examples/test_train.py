@@ -1,4 +1,4 @@
-"""examples/train.py learns the digits, on one process and on two."""
+"""examples/train.py learns the digits, in one process and in two."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The same bytes through webdataset 1.0.2: equal where that is right, and what is mended where it is not."""
+"""The same bytes through webdataset 1.0.2: equal where webdataset is right, fixed where it is not."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_both_read_torch_files_when_pickle_is_allowed() -> None:
 
 @pytest.mark.parametrize("name", ["count", "class", "msgpack", "html", "htm", "cbor"])
 def test_files_of_its_writer_are_read_too(name: str) -> None:
-    # cbor: it needs a library that nobody maintains; the others it hands out as bytes.
+    # cbor: webdataset needs an unmaintained library; it returns the others as bytes.
     assert not isinstance(decode(name, whole_files()[name]), bytes)
 
 
@@ -102,7 +102,7 @@ def test_a_failure_has_a_message() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extension", "name", "mended"),
+    ("extension", "name", "fixed"),
     [
         ("seg.jpg", "a.seg.jpg", False),
         ("seg.jpg", "jpg", False),
@@ -115,11 +115,11 @@ def test_a_failure_has_a_message() -> None:
         (".png", "left.png", True),
     ],
 )
-def test_extensions_take_the_same_fields(extension: str, name: str, mended: bool) -> None:
+def test_extensions_take_the_same_fields(extension: str, name: str, fixed: bool) -> None:
     ours = handle_extension(extension, len)("." + name, b"abc")
     other = their_handle_extension(extension, len)("." + name, b"abc")
-    assert (ours == other) != mended
-    if mended:
+    assert (ours == other) != fixed
+    if fixed:
         assert (ours, other) == (3, None)
 
 

@@ -1,4 +1,4 @@
-"""Decoders of fields that are no images."""
+"""Decoders of fields other than images."""
 
 from __future__ import annotations
 

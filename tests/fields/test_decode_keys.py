@@ -1,4 +1,4 @@
-"""A key of `decode` that decides nothing: a problem of the spec where it shows, else a warning in the first samples."""
+"""A key of `decode` without effect: a problem of the spec if visible there, else a warning in the first samples."""
 
 from __future__ import annotations
 

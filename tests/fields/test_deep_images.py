@@ -1,4 +1,4 @@
-"""Pictures of 16 bits a sample, against the numbers they were made of."""
+"""Images of 16 bits per channel, compared with the numbers they were made from."""
 
 from __future__ import annotations
 

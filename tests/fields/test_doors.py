@@ -1,4 +1,4 @@
-"""Nothing runs what data says: every door that may lead to pickle, tried with a payload that would leave a file."""
+"""Data never runs code: every way to pickle, tried with a payload that would leave a file."""
 
 from __future__ import annotations
 

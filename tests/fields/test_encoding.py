@@ -1,4 +1,4 @@
-"""Encoders: what is written under an extension is what the decoder of that extension reads back."""
+"""Encoders: the decoder of an extension reads back the value written under it."""
 
 import gzip
 import io
@@ -26,7 +26,7 @@ PLAIN = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=12,
 )
-PACKABLE = st.recursive(  # but for bytes themselves, which are taken for the file's content
+PACKABLE = st.recursive(  # except bytes, which are the content of the file
     SCALARS | st.binary(max_size=40),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=12,

@@ -1,4 +1,4 @@
-"""JPEG by simplejpeg: what Pillow gives, within 1 grey level, and by Pillow where simplejpeg cannot or shall not."""
+"""JPEG by simplejpeg agrees with Pillow within 1 grey level; Pillow is used if simplejpeg cannot or must not be."""
 
 from __future__ import annotations
 

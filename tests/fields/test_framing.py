@@ -1,4 +1,4 @@
-"""Images brought to a size as they are decoded: compared with torchvision's formulas, done by Pillow step by step."""
+"""Images resized as they are decoded, compared with torchvision's formulas, applied by Pillow step by step."""
 
 import io
 import math

@@ -1,4 +1,4 @@
-"""Samples as bytes: what comes back is what went in, and nothing is a pickle."""
+"""Samples as bytes: they come back unchanged, and nothing is a pickle."""
 
 import numpy as np
 import pytest

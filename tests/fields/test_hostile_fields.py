@@ -54,7 +54,7 @@ def variants(suffix: str, count: int) -> Iterator[bytes]:
 
 
 def judge(suffix: str, count: int) -> None:
-    """Raises where a field brings anything but a value or a FieldError, takes long, or much memory."""
+    """Raise if a field gives anything but a value or a FieldError, takes long, or much memory."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for index, data in enumerate(variants(suffix, count)):
         start = time.monotonic()

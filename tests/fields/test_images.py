@@ -1,4 +1,4 @@
-"""The image table, against webdataset where that is right, and against plain arithmetic where it is not."""
+"""The image table, compared with webdataset where it is right, and with plain arithmetic where it is not."""
 
 from __future__ import annotations
 

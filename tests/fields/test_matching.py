@@ -1,4 +1,4 @@
-"""The `extensions` grammar, and what the reader keeps."""
+"""The `extensions` grammar, and the members that the reader keeps."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ ENTRY = st.lists(SPELLING, min_size=1, max_size=3).map(";".join)
 
 
 def slow_choice(entries: list[str], suffixes: list[str]) -> dict[str, str | None]:
-    """The grammar in the plainest words: a list of files, and entries that take some away."""
+    """The simplest implementation of the grammar: a list of files, and entries that remove some."""
 
     def is_glob(text: str) -> bool:
         return any(sign in text for sign in "*?[")

@@ -1,4 +1,4 @@
-"""Sound and films: shapes, types, rates and values; refusals; nothing outside of the data is opened."""
+"""Audio and video: shapes, types, rates and values; errors; nothing outside of the data is opened."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_empty_sound_is_an_array_of_no_samples() -> None:
 
 
 def cut(options: str, number: float = 0.0) -> Any:
-    """A film of 24 frames a second, whose frames are ever lighter, decoded with options."""
+    """A video of 24 frames per second, whose frames get lighter, decoded with options."""
     decoder = film_decoder(f"video+{options}", "mp4", "mp4")
     return decoder(film("mp4", "libx264", "aac"), None, lambda i: number)
 

@@ -1,4 +1,4 @@
-"""`rename`, `missing`, and fields that later stages ask for or cannot see."""
+"""`rename`, `missing`, and fields that later stages need or cannot see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rgb8+upright`: pictures as their EXIF orientation says."""
+"""`rgb8+upright`: images rotated by their EXIF orientation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JPEGs decoded at a part of their size: as large as before, nearly the same, alike by both libraries."""
+"""JPEGs decoded at a reduced size: the same size as before, nearly the same pixels, in both libraries."""
 
 import io
 import math
@@ -40,7 +40,7 @@ def test_files_of_several_images_are_reduced_equally_by_both_libraries(photograp
     picture.save(file, "MPO", save_all=True, append_images=[picture.resize((64, 48))], quality=90)
     data = file.getvalue()
     end = data.index(b"\xff\xd9")
-    data = data[:end] + bytes(stray) + data[end:]  # simplejpeg gives up such a file when it has begun
+    data = data[:end] + bytes(stray) + data[end:]  # simplejpeg starts to decode such a file and then gives up
     whole = ImageDecoder("rgb8+resize=64+dct_scaling=false")(data)
     assert difference(ImageDecoder("rgb8+resize=64")(data), whole) > 40
 

@@ -169,7 +169,7 @@ def test_a_remembered_error_has_the_place_of_each_sample() -> None:
 
 @pytest.fixture
 def mylib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A module of the user's own, importable."""
+    """An importable user module."""
     (tmp_path / "mylib_h.py").write_text(
         "print('imported')\n"
         "class Readers:\n    shout = staticmethod(lambda data: data.decode().upper())\n"

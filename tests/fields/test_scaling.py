@@ -1,4 +1,4 @@
-"""The draw of a factor, and the size it leads to."""
+"""The draw of a factor, and the resulting size."""
 
 from __future__ import annotations
 

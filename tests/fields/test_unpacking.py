@@ -1,4 +1,4 @@
-"""Packed fields: undone by the suffix, whole or an error, and never beyond their bound."""
+"""Compressed fields: decompressed by suffix, whole or an error, and never beyond their limit."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def test_several_streams_one_after_the_other_are_one_file(packing: str) -> None:
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
-@pytest.mark.parametrize("spoil", ["empty", "cut", "plain", "junk behind"])
+@pytest.mark.parametrize("spoil", ["empty", "cut", "plain", "junk after"])
 def test_incomplete_data_is_an_error(packing: str, spoil: str) -> None:
     data = PACKINGS[packing](TEXT)
-    bad = {"empty": b"", "cut": data[:-3], "plain": b"plain text", "junk behind": data + b"junk"}[spoil]
+    bad = {"empty": b"", "cut": data[:-3], "plain": b"plain text", "junk after": data + b"junk"}[spoil]
     with pytest.raises(FieldError, match=rf"cannot decode as txt.{packing}: \w.*field txt.{packing}"):
         decode(f"txt.{packing}", bad)
 

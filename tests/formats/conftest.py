@@ -1,4 +1,4 @@
-"""Tars made in memory, the reader under test, and a slow obvious reader on top of `tarfile` to compare with."""
+"""Tars made in memory, the reader under test, and a slow, obvious reader based on `tarfile` to compare with."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _reference(data: bytes) -> Samples:
     samples: Samples = []
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:", errors="surrogateescape") as tar:
         for info in tar:
-            if not 0 <= info.size <= len(data):  # tarfile would loop for ever, or ask for the memory
+            if not 0 <= info.size <= len(data):  # tarfile would loop forever, or allocate that memory
                 raise tarfile.ReadError("a size that cannot be")
             if not (info.isreg() or info.islnk() or info.type not in tarfile.SUPPORTED_TYPES):
                 continue

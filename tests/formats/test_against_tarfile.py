@@ -1,4 +1,4 @@
-"""Every dialect, written by tarfile and by GNU tar, must read as tarfile reads it."""
+"""Every dialect, written by tarfile and by GNU tar, is read as tarfile reads it."""
 
 from __future__ import annotations
 

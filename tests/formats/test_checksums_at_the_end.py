@@ -1,4 +1,4 @@
-"""A flipped bit in a compressed shard whose checksum comes at its end: maybe told late, and never not told."""
+"""A flipped bit in a compressed shard with a checksum at its end: perhaps reported late, but never missed."""
 
 import gzip
 import io
@@ -18,7 +18,7 @@ PACKED = {
 
 
 def flips(pack, name, seed, count):
-    """How many of so many flipped bits were told before an altered sample was given, after one, and changed nothing."""
+    """Count flips that were reported before an altered sample was delivered, after one, and that changed nothing."""
     generator = random.Random(seed)
     files = [(f"{n:03d}.txt", generator.randbytes(300).hex().encode()) for n in range(200)]
     packed = PACKED[name](pack(files))

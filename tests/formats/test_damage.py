@@ -1,4 +1,4 @@
-"""Cut, flip and overwrite at every kind of place: the same samples as tarfile finds, or an error; nothing merged.
+"""Cuts, flips and overwrites at every kind of place: the same samples as in tarfile, or an error; nothing merged.
 
 What no reader of tars can notice, and so does not count here: changed bytes in a member's data or in its
 padding, and in the records of an extended header (a name changed there is another name). Headers alone have a
@@ -46,8 +46,8 @@ def check(read, reference, data, whole):
         assert samples == by_tarfile(reference, data)
     else:
         assert error.place["offset"] <= len(data)
-        alike = [whole[: len(samples)], (by_tarfile(reference, data) or [])[: len(samples)]]
-        assert samples in alike
+        as_tarfile = [whole[: len(samples)], (by_tarfile(reference, data) or [])[: len(samples)]]
+        assert samples in as_tarfile
     return samples, error
 
 
@@ -69,7 +69,7 @@ def test_a_cut_is_only_forgiven_at_the_marker(read, reference, shard):
     marker = [member.end for member in iter_members(io.BytesIO(shard))][-1]
     for cut in range(BLOCK // 2, marker, BLOCK // 2):
         if cut in {member.offset for member in iter_members(io.BytesIO(shard))}:
-            continue  # the shard of an interrupted writer cannot be told from one that leaves out the marker
+            continue  # the shard of an interrupted writer looks like one without a marker
         assert read(shard[:cut], lenient_end=True)[1] is not None
 
 
@@ -123,8 +123,8 @@ def test_overwritten_blocks_read_as_in_tarfile_or_are_errors(read, reference, sh
                 assert samples == by_tarfile(reference, data)
             else:
                 # A header written over another may take this one's place: tarfile sees the same until then.
-                alike = (by_tarfile(reference, data) or [])[: len(samples)]
-                assert samples in (whole[: len(samples)], alike)
+                as_tarfile = (by_tarfile(reference, data) or [])[: len(samples)]
+                assert samples in (whole[: len(samples)], as_tarfile)
 
 
 def test_an_overwritten_header_with_a_fitting_checksum_reads_as_in_tarfile_or_is_an_error(

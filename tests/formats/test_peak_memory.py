@@ -1,4 +1,4 @@
-"""A compressed shard takes hardly more memory than a plain one, however well it was compressed."""
+"""A compressed shard takes hardly more memory than a plain one, whatever its compression ratio."""
 
 import subprocess
 import sys
@@ -38,7 +38,7 @@ def peak(script, path):
 
 
 def write(path, compression=None):
-    """A tar of 300 MB, which is zeros but for its headers."""
+    """A tar of 300 MB, all zeros except its headers."""
     stream, maker, body = compression and compression.compressor(), HeaderMaker(), bytes(1_000_000)
     with open(path, "wb") as file:
         for n in range(MEMBERS):

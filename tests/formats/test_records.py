@@ -1,4 +1,4 @@
-"""Shards of CBOR, MessagePack and JSON lines: whole records, exact places, and errors that say where."""
+"""Shards of CBOR, MessagePack and JSON lines: whole records, exact offsets, and errors with offsets."""
 
 import io
 import json

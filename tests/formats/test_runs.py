@@ -1,4 +1,4 @@
-"""Samples read many at once are those read one by one: the same, in the same places, with the same errors."""
+"""Samples read many at once equal those read one by one: the same content, offsets and errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _small_windows(monkeypatch):
 
 
 def trace(data, *, offset=0, index=0, **options):
-    """All that reading shows: each sample with the place behind it, errors where they come, and how it ends."""
+    """The trace of a reading: each sample with the offset after it, errors where they occur, and how it ends."""
     seen = []
     report = (lambda error: seen.append(str(error))) if options.pop("go_on", False) else None
     samples = TarSamples(
@@ -116,8 +116,8 @@ def test_all_at_once_and_one_by_one_are_the_same(rounds, name, pack, runs, monke
         places = [entry[1:] for entry in asked[:-1] if isinstance(entry, tuple)]
         if places:
             offset, index = rng.choice(places)
-            begun = {"offset": offset, "index": index, "field_of": wanted, **options}
-            assert trace(data, **begun) == one_by_one(monkeypatch, data, **begun)
+            arguments = {"offset": offset, "index": index, "field_of": wanted, **options}
+            assert trace(data, **arguments) == one_by_one(monkeypatch, data, **arguments)
     assert sum(runs) > 5 * rounds
 
 

@@ -231,7 +231,7 @@ class TestEnd:
         data = pack(PAIRS).rstrip(b"\0")
         data += bytes(-len(data) % 512)
         samples, error = read(data + bytes(size))
-        assert len(samples) == 9  # zeros may have begun within the last one
+        assert len(samples) == 9  # zeros may have started within the last one
         assert f"{size} zero bytes, while a writer" in error.message
         assert "lenient" in error.message
         assert error.place == {"offset": len(data), "key": "j"}

@@ -1,4 +1,4 @@
-"""One table says which names are shards, of which format and which compression."""
+"""One table decides which names are shards, with which format and compression."""
 
 import os
 

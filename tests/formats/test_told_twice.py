@@ -1,4 +1,4 @@
-"""Names that a tar holds twice: damage to one of them is an error, another way of cutting them is none."""
+"""Names that a tar has twice: damage to one is an error, but another way of truncating them is not."""
 
 import io
 import random
@@ -129,7 +129,7 @@ def test_links_are_compared_too(read):
 
 
 def flips(read, pack, seed, count):
-    """How many of so many flipped bits in the bodies of extended headers go unseen; none elsewhere than in a name."""
+    """Count flipped bits in the bodies of extended headers that go unseen; all of them are in names."""
     generator = random.Random(seed)
     unseen = 0
     for _ in range(count):
@@ -150,7 +150,7 @@ def flips(read, pack, seed, count):
         keys = [name[:-4] for name in names]
         if error is None:
             unseen += 1
-            # Only in the part of a name that stands nowhere else; a member without a dot there belongs to no sample.
+            # Only in the part of a name that is nowhere else; a member without a dot there belongs to no sample.
             found = [sample["__key__"] for sample in samples]
             assert len(set(found) & set(keys)) >= 2
             assert {key[:95] for key in found} <= {key[:95] for key in keys}

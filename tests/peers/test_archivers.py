@@ -1,4 +1,4 @@
-"""What is written here other programs read: GNU tar, and the command line tools of each compression."""
+"""Other programs read our files: GNU tar, and the command line tools of each compression."""
 
 import os
 import shutil

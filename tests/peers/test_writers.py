@@ -1,4 +1,4 @@
-"""What webdataset writes is read here, and what is written here webdataset reads, field by field."""
+"""We read what webdataset writes, and webdataset reads what we write, field by field."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Delays: when samples come out, as integers that every machine agrees on, in order, resumed and changed."""
+"""Delays: integers, equal on every machine, that decide when samples are yielded; in order, resumed and changed."""
 
 import random
 from decimal import Decimal, localcontext
@@ -49,7 +49,7 @@ def test_delays_are_n_on_average_and_never_more_than_the_longest(size):
     assert waits.mean() == pytest.approx(size, rel=0.01)
     assert waits.min() >= 0
     assert 3.5 * size < waits.max() < delays.longest <= 3.6 * size + 1
-    # A cut exponential: what is left after the mean is e⁻¹ of what is not cut, and so on.
+    # A truncated exponential: the part after the mean is e⁻¹ of the part that is not cut, and so on.
     assert np.mean(waits > size * 1.1865) == pytest.approx(
         (np.exp(-1) - np.exp(-3)) / (1 - np.exp(-3)), abs=0.01
     )
@@ -78,16 +78,16 @@ def test_the_number_of_samples_held_is_as_set(size):
     held = np.array([n - np.searchsorted(np.sort(releases), n << 20, side="left") for n in read])
     assert held.mean() == pytest.approx(size - 0.5, rel=0.05)
     assert held.max() + delays.block <= delays.most_held
-    begun = np.arange(0, 4 * size, max(1, size // 3))
+    starts = np.arange(0, 4 * size, max(1, size // 3))
     several = [Delays(seed, "a", size) for seed in range(60)]
     found = np.mean(
         [
-            [np.sum(r >= n << 20) for n in begun] - np.maximum(0, 4 * size - begun)
+            [np.sum(r >= n << 20) for n in starts] - np.maximum(0, 4 * size - starts)
             for r in (each.releases(each.key(0), 0, 4 * size) for each in several)
         ],
         axis=0,
     )
-    expected = several[0].held_after(begun.astype(float))
+    expected = several[0].held_after(starts.astype(float))
     assert found == pytest.approx(expected, abs=0.25 * np.sqrt(size) + 0.2)
 
 

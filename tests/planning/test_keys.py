@@ -1,4 +1,4 @@
-"""Keys and streams: pinned values, so that no change of ours or of a library moves the order unseen."""
+"""Keys and streams: pinned values, so that no change, here or in a library, alters the order unnoticed."""
 
 import numpy as np
 from hypothesis import given

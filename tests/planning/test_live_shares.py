@@ -1,4 +1,4 @@
-"""Shares that are set while a run goes on: segments like a schedule's, whatever batch they begin at."""
+"""Shares that are set during a run: segments as in a schedule, starting at any batch."""
 
 import math
 from fractions import Fraction

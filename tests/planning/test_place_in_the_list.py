@@ -1,4 +1,4 @@
-"""Where a source stands in its list has no say: neither in the order, nor in digests and states."""
+"""The place of a source in its list affects neither the order nor digests and states."""
 
 import json
 import random
@@ -54,8 +54,8 @@ KINDS = {
         "dataset": [source(name, samples=UNEVEN[name][0] * UNEVEN[name][1]) for name in "fcad"],
         "mix": {"by": "samples", "cap": 60, "temperature": 2},
     },
-    "all alike": mix_of("fcead", by="equal"),
-    "all alike, batch by batch": mix_of("fcead", by="equal", unit="batch"),
+    "all equal": mix_of("fcead", by="equal"),
+    "all equal, batch by batch": mix_of("fcead", by="equal", unit="batch"),
     "at random, batch by batch": mix_of("fce", {"weight": 2}, draw="random", unit="batch"),
     "turns, batch by batch": mix_of("fce", draw="round_robin", unit="batch"),
     "nested twice": {

@@ -1,4 +1,4 @@
-"""How well delays shuffle, beside a reservoir: measured, with bounds that follow from how each works.
+"""How well delays shuffle compared with a reservoir: measured, with bounds that follow from how each works.
 
 A reservoir of N keeps each sample for a random time, geometric of mean N: two neighbours come out N apart on average
 and N·ln 2 = 0.69·N in the median. Delays are exponential of mean N too, but cut, so that they spread more evenly
@@ -51,7 +51,7 @@ class Counted:
 
 
 class Opening:
-    """Opens shards of so many numbers, none of them ahead."""
+    """Opens shards of n numbers, none of them ahead."""
 
     def __init__(self, shard):
         self.shard = shard
@@ -112,7 +112,7 @@ def test_our_reservoir_is_that_of_webdataset():
         middle = stream[10_000:50_000]
         return np.quantile(np.abs(np.diff(middle)), [0.1, 0.25, 0.5, 0.75, 0.9])
 
-    # 40,000 pairs, of which those of one stay in the reservoir are alike: a few hundred independent ones.
+    # 40,000 pairs, but those of one stay in the reservoir are similar: a few hundred independent ones.
     assert quantiles(ours) == pytest.approx(quantiles(theirs), rel=0.06)
 
 

@@ -24,7 +24,7 @@ WEIGHTS = {
     "tiny": (1, 10**6),
     "tiny among others": (10**6, 10**6, 1),
     "one large, many small": (51, *[1] * 49),
-    "fifty alike": (1,) * 50,
+    "fifty equal": (1,) * 50,
     "powers of two": tuple(2**i for i in range(12)),
     "just below a half": (499_999, 500_001),
 }

@@ -1,4 +1,4 @@
-"""A spec read through AIStore gives what it gives from a disk, chosen by the environment alone."""
+"""A spec yields the same through AIStore as from a disk; only the environment decides."""
 
 import pytest
 from servers.aistore_double import AisDouble, Etl, cut, fine, status
@@ -114,7 +114,7 @@ def test_the_samples_are_those_of_a_disk_and_each_shard_is_asked_for_once(
     assert epoch(workers=workers)[0] == expected
     assert {each.method for each in double.requests} == {"GET"}
     assert all(("authorization" in each.headers) == each.by_gateway for each in double.requests)
-    # 80 samples of the 120 in `a`: no shard twice, but for those of the next pass that are opened ahead.
+    # 80 samples of the 120 in `a`: no shard twice, except those of the next pass that are opened ahead.
     asked = [each.path for each in double.seen("p") if "/a/" in each.path]
     assert max(map(asked.count, asked)) <= 2
 

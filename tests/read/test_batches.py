@@ -1,4 +1,4 @@
-"""What a batch is made of: tensors, or an error that says why not; and what `ragged` and `collate` ask for."""
+"""The values of a batch: tensors, or an error that says why not; and the results of `ragged` and `collate`."""
 
 import pickle
 

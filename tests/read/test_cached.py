@@ -1,4 +1,4 @@
-"""Training from cached shards: the same samples cold, warm and without, whoever else fills the cache."""
+"""Training from cached shards: the same samples with a cold and a warm cache and without, even if others fill it."""
 
 import json
 import os

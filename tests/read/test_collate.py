@@ -1,4 +1,4 @@
-"""Batches against torch's own `default_collate`, where it has an opinion."""
+"""Batches compared with torch's `default_collate`, where it is defined."""
 
 import numpy as np
 import pytest

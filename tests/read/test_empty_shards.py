@@ -1,4 +1,4 @@
-"""A shard with nothing in it is an error, wherever it comes from, unless the spec says that there are such."""
+"""An empty shard is an error, wherever it comes from, unless the spec allows it."""
 
 import pytest
 from servers.counting import CountingServer

@@ -1,4 +1,4 @@
-"""When an error is a skip, and when there have been too many: `Budget` against the arithmetic written out."""
+"""When an error is a skip, and when there are too many: `Budget` compared with explicit arithmetic."""
 
 import json
 
@@ -42,7 +42,7 @@ def test_an_error_is_skipped_only_if_its_cause_is_named(skip, skipped, cause):
 
 
 class CountedError(Exception):
-    """Makes its text of numbers, and takes no place into it."""
+    """Builds its text from numbers, and includes no place."""
 
     def __str__(self):
         return f"{len(self.args)} problems"
@@ -83,7 +83,7 @@ def test_an_error_gets_its_place():
 
 
 def within(errors, skips, delivered):
-    """The rule of the class's docstring, as it stands there."""
+    """The rule from the docstring of the class, word for word."""
     if errors.max_count is not None and skips > errors.max_count:
         return False
     return errors.max_rate is None or skips <= int(errors.max_rate * max(delivered + skips, MIN_SAMPLES))

@@ -1,4 +1,4 @@
-"""`expect` says what samples are; what is not so is an error, or skipped, as `errors` says, and `check` finds it."""
+"""`expect` describes samples; others are errors or skips, depending on `errors`, and `check` finds them."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from wdspec.spec.language.expect import ExpectedField, read_expected_field
 
 
 def wrong_with(expected, value, thorough=False):
-    """What is said of a value; None where it is as expected."""
+    """The report on a value; None if it is as expected."""
     field = ExpectedField.model_validate(read_expected_field(expected))
     try:
         expectation_step({"x": field}, thorough)({"__key__": "k", "x": value})

@@ -49,7 +49,7 @@ def spec_of(root):
 
 
 def samples(spec, patience=PATIENCE):
-    """The samples of a spec, with a patience of one's own."""
+    """The samples of a spec, with a given patience."""
     reader = sample_reader(load(spec))
     for number, source in enumerate(reader._sources):
         opener = source.parts.open
@@ -65,7 +65,7 @@ def samples(spec, patience=PATIENCE):
 
 @pytest.fixture(scope="module")
 def expected(nginx):
-    """What a reader gives from the local files that nginx serves."""
+    """The samples of a reader, from the local files that nginx serves."""
     rng = random.Random(1)
     folder = nginx.root / "faults"
     for name in SHARDS:
@@ -101,7 +101,7 @@ def check(proxy, expected, first, then):
         problem = str(error)
     assert got == expected[: len(got)]
     if problem:
-        assert then is not None, f"a fault that passes was not borne: {problem}"
+        assert then is not None, f"a temporary fault was not retried: {problem}"
         assert f"{proxy.url}/{run}/" in problem
     else:
         assert len(got) == len(expected)

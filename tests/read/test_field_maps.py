@@ -1,4 +1,4 @@
-"""`map` by field: any function of one value, without glue; and methods of objects that are built once a worker."""
+"""`map` by field: any function of one value, and methods of objects that are built once per worker."""
 
 import pytest
 from shardmaking import write_source

@@ -1,4 +1,4 @@
-"""What a `map` draws from torch, numpy and `random` is the sample's own, and the globals stay as they are."""
+"""Draws of a `map` from torch, numpy and `random` depend on the sample, and the global state is restored."""
 
 import random
 

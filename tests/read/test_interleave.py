@@ -1,4 +1,4 @@
-"""`interleave`: shards of a source read in turn, every one once a pass, and resumed exactly."""
+"""`interleave`: shards of a source read in turn, each once per pass, and resumed exactly."""
 
 import json
 from collections import Counter

@@ -83,7 +83,7 @@ def test_a_reader_restored_at_any_batch_resumes_exactly(shards, mix, interleave,
 
 
 def run(spec, ranks, batches, state=None):
-    """Global batches (sets of keys) read by so many ranks, and the merged state after them, through JSON."""
+    """Global batches (sets of keys) read by `ranks` ranks, and the merged state after them, through JSON."""
     rows, states = [], []
     for rank in range(ranks):
         with wdspec.loader(spec, num_workers=0, rank=rank, world_size=ranks) as loader:

@@ -1,4 +1,4 @@
-"""The engine underneath: states, windows, filters, policies, shares."""
+"""The engine: states, windows, filters, policies, shares."""
 
 import logging
 import re

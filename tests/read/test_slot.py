@@ -1,4 +1,4 @@
-"""One slot: draws say which source comes next, and the state is that of all sources after the last batch."""
+"""One slot: draws decide which source is next, and the state covers all sources after the last batch."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""One source as one slot reads it, against reading all of it in order and shuffling by hand."""
+"""One source as one slot reads it, compared with reading all of it in order and shuffling by hand."""
 
 import itertools
 import json
@@ -39,7 +39,7 @@ class Shard:
 
 
 class Opener:
-    """Opens shards of so many samples; those in `broken` cannot be opened."""
+    """Opens shards of n samples; those in `broken` cannot be opened."""
 
     def __init__(self, sizes, broken):
         self.sizes, self.broken = sizes, broken
@@ -90,7 +90,7 @@ def in_turn(shards, width):
 
 
 def expected(source, slot):
-    """What the slot reads, pass by pass, each sorted by when its samples come out."""
+    """The samples that the slot reads, pass by pass, each sorted by release."""
     plan, opener = source.plan, source.parts.open
     order, first, turn = plan.order, 0, 0
     while True:
@@ -123,7 +123,7 @@ sources = st.builds(
 
 
 def fruitful(source):
-    """Whether there is a sample to be given at all."""
+    """Whether any sample can be yielded."""
     return max(source.parts.open.sizes) > 3
 
 
@@ -185,7 +185,7 @@ def test_other_delays_and_lanes_repeat_and_lose_nothing_of_several_thousand_samp
             state = stream.state
         for begin in (0, sum(sizes)):
             assert len(set(seen[begin : begin + sum(sizes)])) == sum(sizes)
-        assert state.stretches == (), "what was begun is over"
+        assert state.stretches == (), "started stretches are over"
         if 0 < stop < 2500 and before[1] == now[1]:
             assert len(set(as_it_was[stop:]) & set(seen[stop : stop + 20 + 4 * max(before[0], now[0])])) == 20
 
@@ -263,7 +263,7 @@ def test_one_good_shard_is_found_by_every_slot(size, order, slots, interleave):
 @pytest.mark.parametrize("order", ["shuffled", "resampled"])
 @pytest.mark.parametrize("size", [1, 5, 18, 60])
 def test_samples_yielded_before_a_state_count(size, order):
-    """One good sample in a shard: resumed behind it, the rest of the shard gives nothing."""
+    """One good sample in a shard: after a resume there, the rest of the shard yields nothing."""
     source = source_of([9], size, order=order, drops={*range(9)} - {3})
     stream = stream_of(source)
     for _ in itertools.islice(iter(stream), 300):

@@ -1,4 +1,4 @@
-"""`stage`: a function from iterator to iterator, n → m, that holds samples back; it resumes exactly on any topology."""
+"""`stage`: a function from iterator to iterator, n → m samples; it resumes exactly on any topology."""
 
 import logging
 import random

@@ -65,13 +65,13 @@ def test_a_started_shard_continues_with_the_numbers_it_started_with():
     once = state.for_plan_with_other_sizes(0, delays, 4)
     assert until > 1050
     assert once.stretches == (Stretch(until, 100, 4),)
-    # Changed again before a sample came out: only the newest numbers hold behind.
+    # Changed again before a sample was yielded: only the newest numbers apply after it.
     assert once.for_plan_with_other_sizes(0, Delays(1, "a", 30), 2).stretches == once.stretches
     later = once._replace(last=until + 50)
-    behind = Delays(1, "a", 30).next_free(delays.key(0), until + 50)
+    after = Delays(1, "a", 30).next_free(delays.key(0), until + 50)
     assert later.for_plan_with_other_sizes(0, Delays(1, "a", 30), 2).stretches == (
         *once.stretches,
-        Stretch(behind, 30, 2),
+        Stretch(after, 30, 2),
     )
 
 

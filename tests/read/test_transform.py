@@ -1,4 +1,4 @@
-"""The steps of a sample in their order, against the same steps written out by hand."""
+"""The steps of a sample in order, compared with the same steps written by hand."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""`errors: skip` skips what is wrong in the data, and never a mistake in the spec, its code or the environment."""
+"""`errors: skip` skips errors in the data, but never mistakes in the spec, its code or the environment."""
 
 import itertools
 import sys

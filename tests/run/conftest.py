@@ -1,4 +1,4 @@
-"""What tests of loaders share."""
+"""Fixtures of the tests of loaders."""
 
 import pytest
 from torch.utils.data import _utils

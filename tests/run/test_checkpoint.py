@@ -334,7 +334,7 @@ def entry_damaged(change):
 
 
 def of_slots(change):
-    """Damage by somebody who knows how to write the text of a rank."""
+    """Damage by a writer who knows the format of a rank's text."""
 
     def damage(text):
         slots = decode(text, 2, 3)

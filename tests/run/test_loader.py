@@ -294,7 +294,7 @@ class TestBareDataLoader:
 
     @pytest.mark.parametrize("start", ["fork", "spawn"])
     def test_batches_in_no_order_are_refused(self, spec, start, monkeypatch):
-        # Else torch ends processes that have not started within 5 s, and tells whoever waits for another.
+        # Otherwise torch ends processes that have not started within 5 s, and others that wait for them fail.
         monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 60)
         unordered = {"batch_size": None, "in_order": False, "multiprocessing_context": start}
         batches = iter(DataLoader(wdspec.compile(spec), num_workers=2, **unordered))

@@ -1,4 +1,4 @@
-"""A batch that was read and could not be given is never lost in silence, in the process that reads."""
+"""A batch that was read but not delivered is never lost silently in the process that reads."""
 
 import itertools
 import sys
@@ -23,7 +23,7 @@ def fails_at(sample):
 
 @pytest.fixture
 def steps(tmp_path, monkeypatch):
-    """The module of the user's functions, whose `failing` says at which samples they fail."""
+    """The module of user functions; its `failing` lists the samples at which they fail."""
     (tmp_path / "failingsteps.py").write_text(CODE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "failingsteps", raising=False)

@@ -1,4 +1,4 @@
-"""What workers send: values as they were, small tensors without shared memory, cheap batches several at a time."""
+"""What workers send: unchanged values, small tensors without shared memory, several cheap batches at a time."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""Ranks compare what they are about to read without ever waiting for one another."""
+"""Ranks compare what they are going to read without waiting for each other."""
 
 import itertools
 import threading

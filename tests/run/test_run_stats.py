@@ -1,4 +1,4 @@
-"""`loader.stats()` counts what all workers have read, whatever ends and begins meanwhile."""
+"""`loader.stats()` counts what all workers have read, whatever ends and starts meanwhile."""
 
 import json
 import logging

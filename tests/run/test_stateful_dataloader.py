@@ -1,4 +1,4 @@
-"""DataPipelines under torchdata's StatefulDataLoader: exact where they can be, refused elsewhere."""
+"""DataPipelines under torchdata's StatefulDataLoader: exact where possible, otherwise an error."""
 
 import itertools
 import json
@@ -47,7 +47,7 @@ def expected(spec, batches):
 
 
 def read_to_the_end(loader):
-    """What comes before the loader refuses to go on, and what it says then."""
+    """The items before the loader refuses to continue, and its error."""
     seen = []
     try:
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""`loader: {kind: threads}`: the batches, states and errors of worker processes, from threads of this process."""
+"""`loader: {kind: threads}`: the same batches, states and errors as worker processes, from threads of this process."""
 
 import gc
 import json
@@ -17,7 +17,7 @@ from wdspec.run.tasks import TaskReader
 
 @pytest.fixture
 def make(tmp_path):
-    """A spec of two sources, with what is asked for."""
+    """A spec of two sources, with the given keys."""
     for name, shards in (("a", 5), ("b", 2)):
         write_source(tmp_path, name, shards, 23)
 
@@ -153,11 +153,11 @@ def test_a_batch_that_does_not_come_in_time_is_an_error_and_a_thread_that_is_stu
 def test_an_interrupt_while_threads_start_leaves_none_behind(make, monkeypatch):
     with wdspec.loader(make(workers=3)) as loader:
         whole = read(loader)
-    start, begun = threading.Thread.start, []
+    start, started = threading.Thread.start, []
 
     def interrupted(thread):
-        begun.append(thread)
-        if len(begun) == 2:
+        started.append(thread)
+        if len(started) == 2:
             raise KeyboardInterrupt
         start(thread)
 

@@ -1,4 +1,4 @@
-"""What a source's shards are: braces cost no I/O; globs and directories are spelt as in the spec."""
+"""The shards of a source: braces cost no I/O; globs and directories are spelt as in the spec."""
 
 import os
 import re

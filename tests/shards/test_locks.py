@@ -1,4 +1,4 @@
-"""Locks: what a spec came to, whether that still holds, and runs that read just that."""
+"""Locks: the shards of a spec, whether they are still the same, and runs that read exactly these."""
 
 import json
 import os

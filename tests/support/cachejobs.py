@@ -1,6 +1,6 @@
 """Processes that read shards through one cache, each with forked workers; run as a program by tests.
 
-Each worker reads all shards in an order of its own, so many times, and compares every byte with what is right.
+Each worker reads all shards several times, in its own order, and compares every byte with the original.
 """
 
 import hashlib

@@ -23,7 +23,7 @@ def tar_of(size=100_000, seed=0):
 
 
 class Stream(io.RawIOBase):
-    """The bytes of an object, in small pieces; fails where told."""
+    """The bytes of an object, in small pieces; fails at a given place."""
 
     def __init__(self, data, piece=1 << 18, seekable=True, fails_at=None, error=None, wait=None):
         self.data, self.piece, self.can_seek = data, piece, seekable
@@ -92,7 +92,7 @@ class Caching:
 
     @property
     def files(self):
-        """All files with bytes in the directory, but for the tag, the index and its total."""
+        """All files with bytes in the directory, except the tag, the index and its total."""
         found = [path for path in self.directory.rglob("*") if path.is_file() and path.stat().st_size]
         return sorted(
             str(path.relative_to(self.directory))

@@ -1,4 +1,4 @@
-"""A canary in every place a secret can stand, and all that can be seen of a run, to look for it."""
+"""A canary in every place where a secret can be, and all visible output of a run, to search for it."""
 
 import contextlib
 import gc
@@ -52,13 +52,13 @@ def located(place, canary, host, end):
 
 
 class Collected:
-    """All that can be seen of a run."""
+    """All visible output of a run."""
 
     def __init__(self, folder, caplog):
         self.folder, self.caplog, self.texts = folder, caplog, []
 
     def run(self, spec):
-        """Reads a spec to its end or its error, and notes what is said meanwhile."""
+        """Read a spec to its end or its error, and record the output meanwhile."""
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             try:

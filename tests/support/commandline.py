@@ -1,4 +1,4 @@
-"""Runs the `wdspec` program as users do: in a process of its own, its output a pipe or a terminal."""
+"""Run the `wdspec` program as users do: in a separate process, with a pipe or a terminal as output."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ NO_TORCH = "import sys; sys.modules['torch'] = None; "
 
 
 def environment(**more):
-    """The environment without what would change what is shown or read."""
+    """The environment without variables that would change output or input."""
     unwanted = ("WDS", "GOPEN", "AIS", "USE_AIS", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "RANK", "WORLD_SIZE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
     return {**kept, "TERM": "xterm-256color", "PYTHONUTF8": "1", **more}
@@ -60,7 +60,7 @@ def within(*arguments, folder=None, code=0, **variables):
 
 
 def on_terminal(*arguments, folder=None, before="", width=100, **variables):
-    """Runs the program on a terminal of its own; returns all that it shows."""
+    """Run the program in a new terminal and return all its output."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", before + PROGRAM, *map(str, arguments)],

@@ -8,7 +8,7 @@ PROCESSES = 32
 
 
 def at_once(act, count=PROCESSES):
-    """What `act(n)` returned, or the text of what it raised, in so many forked processes that begin together."""
+    """The results of `act(n)`, or the texts of its errors, in forked processes that start together."""
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(count)
     processes = []

@@ -1,4 +1,4 @@
-"""Shards with one fault each, and where it is, as `tarfile` says: for tests of what `wdspec check` finds."""
+"""Shards with one fault each, and its place according to `tarfile`, for tests of `wdspec check`."""
 
 import gzip
 import io
@@ -113,7 +113,7 @@ class Whole:
 def damaged(shard):
     """Name of the kind of damage -> (bytes of the shard, its faults, the suffix of its name). None: no file.
 
-    The keys of each are those of a shard of its own, from this number on.
+    Each damaged shard has its own keys, numbered from here.
     """
     c = Whole(shard)
     made = {}
@@ -144,7 +144,7 @@ def damaged(shard):
     add("a hole", hole, ("D110", None, c.where[c.jpg][0]))
     second = packed(samples(c.shard + 5000))
     add("two tars", c.good + second, ("D111", None, len(c.good)))
-    add("bytes behind the end", c.good + b"junk" * 200, ("D112", None, len(c.good)))
+    add("bytes after the end", c.good + b"junk" * 200, ("D112", None, len(c.good)))
     name = "d" * 120 + f"/{c.cls}"
     long = packed([*sample(c.shard, 0), (name, b"1")], format=tarfile.GNU_FORMAT)
     start = at(long, name)
@@ -199,6 +199,6 @@ def damaged(shard):
     wide = packed(samples(c.shard, npy=array(np.zeros(7))))
     add("another shape", wide, ("D210", None, None))
     same = jpeg()
-    alike = packed([*samples(c.shard, 2), *sample(c.shard, 2, jpg=same), *sample(c.shard, 3, jpg=same)])
-    add("one picture twice", alike, ("D304", None, at(alike, f"s{c.shard:04d}003.jpg")))
+    equal = packed([*samples(c.shard, 2), *sample(c.shard, 2, jpg=same), *sample(c.shard, 3, jpg=same)])
+    add("one picture twice", equal, ("D304", None, at(equal, f"s{c.shard:04d}003.jpg")))
     return made

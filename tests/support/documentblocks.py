@@ -45,7 +45,7 @@ class Notebook:
 
         Args:
             numbers: the blocks.
-            replace: pairs (as it stands in the document, what works), for what the document has wrong.
+            replace: pairs (text of the document, corrected text), for errors in the document.
         """
         shown = Shown("", None)
         for number in numbers:

@@ -1,4 +1,4 @@
-"""The stores that the documents name, on this machine: a proxy through which curl and wdspec reach them unchanged."""
+"""The stores of the documents, on this machine: curl and wdspec reach them through a proxy under their own URLs."""
 
 import io
 import threading

@@ -1,4 +1,4 @@
-"""What holds in a forked child."""
+"""Run checks in a forked child."""
 
 import os
 import traceback

@@ -1,4 +1,4 @@
-"""Jobs for tests: real processes that train from a small spec, are killed, and are held against an unbroken run."""
+"""Jobs for tests: real processes that train from a small spec, are killed, and compared with an unbroken run."""
 
 import contextlib
 import importlib.util
@@ -134,7 +134,7 @@ class Job:
             time.sleep(0.01)
 
     def run_to_words(self, words, timeout=60):
-        """Wait until a process has said this."""
+        """Wait until a process has printed this."""
         limit = time.monotonic() + timeout
         while words not in self.said():
             assert time.monotonic() < limit, f"not said: {words}\n{self.said()}"
@@ -144,7 +144,7 @@ class Job:
         return any(process.poll() is None for process in self.processes)
 
     def family(self):
-        """The launchers and all that they started, which torchrun puts into sessions of their own."""
+        """The launchers and all processes they started; torchrun puts those into separate sessions."""
         members = []
         for process in self.processes:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -153,7 +153,7 @@ class Job:
         return members
 
     def kill(self):
-        """SIGKILL for every process; the launchers first, lest they start others."""
+        """SIGKILL for every process; the launchers first, so that they start no others."""
         family = self.family()
         for member in family:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -241,4 +241,4 @@ STARTS = {
     "python": [],
     "accelerate": ["-m", "accelerate.commands.accelerate_cli"],
 }
-"""What Python is given for the programs that the page's commands begin with."""
+"""Python's arguments for the programs at the start of the page's commands."""

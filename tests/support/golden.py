@@ -1,6 +1,6 @@
-"""Orders and states of random specs, written down once: whatever moves in the house, these do not.
+"""Orders and states of random specs, recorded once: no change of the code may alter them.
 
-`python tests/support/golden.py` writes `golden.json` anew, which only a change marked ORDER or STATE FORMAT in the
+`python tests/support/golden.py` rewrites `golden.json`, which only a change marked ORDER or STATE FORMAT in the
 CHANGELOG may do.
 """
 
@@ -88,7 +88,7 @@ def _mix(rng, leaves, kind, batch):
 
 
 def observed(spec):
-    """What a spec gives in the working directory: the first keys, a hash of all that comes, and of the state then."""
+    """The output of a spec in the working directory: the first keys, a hash of all samples, and of the state then."""
     import wdspec
 
     pipeline = wdspec.compile(json.loads(json.dumps(spec)), rank=0, world_size=1)
@@ -111,7 +111,7 @@ def observed(spec):
 
 
 def _slots_of(state):
-    """What the entries of a state say, however they are written."""
+    """The content of the entries of a state, however they are encoded."""
     from wdspec.run.state import decode
 
     workers = json.loads(state["order"])["elastic"]["workers"]

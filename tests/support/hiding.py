@@ -1,4 +1,4 @@
-"""Libraries that a test takes away."""
+"""Hide installed libraries from a test."""
 
 import sys
 

@@ -50,7 +50,7 @@ FUNCTIONS = """
 
 
 def write_job(folder, **keys):
-    """`job.yaml` over four shards `in/a-NNN.tar` of ten samples (cls 0..39, txt), and `functions.py` beside it."""
+    """`job.yaml` over four shards `in/a-NNN.tar` of ten samples (cls 0..39, txt), and `functions.py` next to it."""
     (folder / "functions.py").write_text(textwrap.dedent(FUNCTIONS))
     write_source(folder / "in", "a", shards=4, samples=10)
     lines = ["dataset:", "  - shards: in/a-{000..003}.tar"]

@@ -7,7 +7,7 @@ from wdspec.spec.load import load
 
 
 def reader_of(spec, topology=Topology(1, 1), rank=0):  # noqa: B008
-    """The reader of one rank, for a spec that fixes no topology of its own."""
+    """The reader of one rank, for a spec without a fixed topology."""
     seat = Seat(rank, topology.ranks)
     return Listed.of(load(spec)).run(seat, topology.workers).reader()
 

@@ -22,7 +22,7 @@ class Rotating:
     """Asks W workers in turn, from worker 0 on at each start, and reads ahead of what it delivers.
 
     Every worker has its own copy of the run, made by pickling, and everything that crosses between processes
-    is pickled too. What was read ahead and not delivered when an iteration is left is lost, as with DataLoader.
+    is pickled too. Items that were read ahead but not delivered when an iteration is left are lost, as with DataLoader.
     """
 
     def __init__(self, run, workers, prefetch, persistent):

@@ -1,4 +1,4 @@
-"""Specs with one mistake each, made by chance from whole ones, and where the mistake stands."""
+"""Specs with one random mistake each, made from valid ones, and the place of the mistake."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Mutation:
     path: tuple[Any, ...]
     text: str
     lines: frozenset[int]
-    """Lines that a problem may stand in, from 1."""
+    """Lines where the problem may be reported, from 1."""
     meant: str = ""
     """What was misspelt."""
     sure: bool = True
@@ -82,7 +82,7 @@ def documents() -> list[Any]:
 
 
 def mutations(count: int, seed: int = SEED) -> list[Mutation]:
-    """So many specs with a mistake; the first ones are the same for any count."""
+    """`count` specs with a mistake; the first ones are the same for any count."""
     rng = random.Random(seed)
     bases = documents()
     made: list[Mutation] = []
@@ -171,7 +171,7 @@ def _out_of_range(rng: random.Random, document: Any) -> Mutation | None:
 
 
 def _moved(rng: random.Random, document: Any) -> Mutation | None:
-    """A key put where it cannot stand: one of a source at the top, one of the top in a source."""
+    """A key in the wrong place: one of a source at the top level, or one of the top level in a source."""
     keys = _own_keys(document)
     sources = [path for path in keys if path[-1] == "shards"]
     if not sources:
@@ -192,7 +192,7 @@ def _pattern(rng: random.Random, document: Any) -> Mutation | None:
 
 
 def _twice(rng: random.Random, document: Any) -> Mutation | None:
-    """A line that stands twice, so that a key does."""
+    """A repeated line, so that a key is repeated."""
     made = _made("twice", document, ())
     lines = made.text.splitlines()
     simple = [n for n, line in enumerate(lines) if ": " in line and not line.lstrip().startswith("- ")]

@@ -1,4 +1,4 @@
-"""A spec that has nearly every key, and what changes one."""
+"""A spec with nearly every key, and a change of each."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Pipelines in Python: what may stand in them, what methods leave alone, what travels to workers."""
+"""Pipelines in Python: their stages, methods that do not change them, and sending them to workers."""
 
 import io
 import pickle

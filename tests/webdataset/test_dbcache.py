@@ -29,7 +29,7 @@ def path(tmp_path):
 
 
 def forget(tmp_path):
-    """Takes the shards away: whoever still reads samples reads the cache."""
+    """Remove the shards: samples that are still read come from the cache."""
     for shard in (tmp_path / "data").iterdir():
         shard.unlink()
 
@@ -86,7 +86,7 @@ def test_a_part_that_another_process_took_over_is_not_completed(dataset, path):
     cached = dataset.compose(wds.DBCache(path, 1000))
     slow = iter(cached)
     keys = keys_of(islice(slow, 5))
-    assert len(list(cached)) == 40  # begins anew, and completes
+    assert len(list(cached)) == 40  # starts again, and completes
     with pytest.warns(UserWarning, match="cannot store more samples"):
         keys += keys_of(slow)
     assert len(set(keys)) == 40

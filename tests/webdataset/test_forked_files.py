@@ -1,4 +1,4 @@
-"""A file that `gopen` opened belongs to the process that did: a forked child must not move its place, nor end it."""
+"""A file that `gopen` opened belongs to its process: a forked child must neither move its position nor close it."""
 
 import os
 
@@ -38,7 +38,7 @@ def test_files_opened_for_writing_appear_once_as_their_process_wrote_them(kind, 
     file = wdspec.gopen(
         str(path) if kind == "file" else f"pipe:cat > {path}.part && mv {path}.part {path}", "wb"
     )
-    file.write(b"begun ")
+    file.write(b"started ")
 
     def child():
         for use in (lambda: file.write(b"more"), file.close):
@@ -49,4 +49,4 @@ def test_files_opened_for_writing_appear_once_as_their_process_wrote_them(kind, 
     assert in_child(child)
     file.write(b"and ended")
     file.close()
-    assert path.read_bytes() == b"begun and ended"
+    assert path.read_bytes() == b"started and ended"

@@ -1,4 +1,4 @@
-"""Every public name of webdataset's modules as wdspec has them: imports that worked once keep working."""
+"""Every public name of webdataset's modules as wdspec has them: existing imports keep working."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What code written for webdataset takes from it: names of its modules, forms of its calls, or a hint that is right."""
+"""Code written for webdataset finds the names of its modules and its forms of calls, or a correct hint."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_resampled_shards_alone_and_with_a_given_seed() -> None:
         return [shard["url"] for shard in shards]
 
     again = wds.ResampledShards("a-{000..999}.tar", 20, 5)
-    assert list(again) != list(again)  # each iteration is a pass of its own
+    assert list(again) != list(again)  # each iteration is a separate pass
     assert drawn() == drawn(deterministic=True)
     assert drawn(worker_seed=lambda: 7) != drawn(worker_seed=lambda: 8)
     assert set(drawn(max_urls=2)) == {"a-000.tar", "a-001.tar"}
@@ -131,7 +131,7 @@ def test_a_directory_is_read_while_it_is_filled(tmp_path: Path) -> None:
     fill("e.tar")
     (tmp_path / "e.tar").rename(tmp_path / "e.tar._99999999_")  # of a process that has ended
     source = iter(wds.DirectoryShardList(str(tmp_path), poll=None, mode="unlink"))
-    assert next(source)["url"] == f"{tmp_path}/e.tar._{os.getpid()}_", "nobody has read it to its end"
+    assert next(source)["url"] == f"{tmp_path}/e.tar._{os.getpid()}_", "it was not read to its end"
     source.close()
     assert glob.glob(f"{tmp_path}/e*") == [f"{tmp_path}/e.tar"], "nor now"
     with pytest.raises(wds.UsageError, match="`mode` is resample or unlink or keep"):

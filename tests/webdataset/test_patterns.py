@@ -1,4 +1,4 @@
-"""Stages by patterns of names, and the names of webdataset that are not here."""
+"""Stages with patterns of names, and the names of webdataset that are missing here."""
 
 import json
 import pickle

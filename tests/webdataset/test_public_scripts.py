@@ -1,6 +1,6 @@
-"""Data code in the shape of three public programs, with `wdspec` in the place of `webdataset`, on made data.
+"""Data code in the shape of three public programs, with `wdspec` instead of `webdataset`, on generated data.
 
-Each is written anew, with the same calls on the library in the same order: names imported from its inner modules,
+Each is rewritten, with the same calls on the library in the same order: names imported from its inner modules,
 classes derived from its own, and an epoch counted for each worker. A line that had to change is marked `edited`.
 """
 
@@ -236,7 +236,7 @@ def test_distillation_gets_the_batches_it_expects(shards: str) -> None:
         assert all(int(text.split()[1]) % 2 == 0 for text in texts)  # the large ones
 
 
-# The shape of DALLE2-pytorch's decoder loader: embeddings from files beside the shards, joined by shard and index.
+# The shape of DALLE2-pytorch's decoder loader: embeddings from files next to the shards, joined by shard and index.
 
 
 def insert_embeddings(samples: Any, embeddings_url: str, index_width: int, handler: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Stages one by one: what they do to samples, and to what goes wrong in one."""
+"""Stages one by one: their effect on samples and on errors."""
 
 import io
 from itertools import islice

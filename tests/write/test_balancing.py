@@ -1,4 +1,4 @@
-"""How samples are spread over shards."""
+"""Spreading samples over shards."""
 
 import pytest
 from hypothesis import given, settings

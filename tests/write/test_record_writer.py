@@ -1,4 +1,4 @@
-"""`RecordWriter`, and how writers are chosen by name: what is written is read back through a spec."""
+"""`RecordWriter`, and writers chosen by name: a spec reads back what they write."""
 
 import io
 import json

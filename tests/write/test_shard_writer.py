@@ -1,4 +1,4 @@
-"""`ShardWriter`: shards of so many samples or bytes, none of them empty."""
+"""`ShardWriter`: shards of n samples or bytes, none of them empty."""
 
 import io
 import os
@@ -188,7 +188,7 @@ def test_processes_on_one_pattern_never_mix_their_samples(tmp_path):
         process.stdin.flush()
     said = [process.communicate(timeout=120)[1] for process in running]
     codes = [process.returncode for process in running]
-    # Those that ran one after the other may have replaced what was finished; whoever met another was told.
+    # Processes that ran one after the other may have replaced finished shards; those that met got an error.
     assert all("another writer" in text for text, code in zip(said, codes, strict=True) if code)
     for name in os.listdir(tmp_path):
         with open(tmp_path / name, "rb") as file:

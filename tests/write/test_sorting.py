@@ -1,4 +1,4 @@
-"""Sorting with little memory gives what sorting in memory gives."""
+"""Sorting with little memory gives the same order as sorting in memory."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""`TarWriter`: one shard, whole, the same bytes each time, and nothing in it that would not be read back."""
+"""`TarWriter`: one whole shard, the same bytes each time, and only content that can be read back."""
 
 import io
 import os

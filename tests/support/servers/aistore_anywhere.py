@@ -1,4 +1,4 @@
-"""An AIStore for tests that hold for any: the double, or the cluster that WDSPEC_TEST_AIS_ENDPOINT names."""
+"""An AIStore for tests that hold for any cluster: the double, or the one named by WDSPEC_TEST_AIS_ENDPOINT."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REAL = os.environ.get("WDSPEC_TEST_AIS_ENDPOINT", "").strip()
 
 @dataclass(frozen=True)
 class AnyAis:
-    """A cluster with a bucket of its own, of which tests may do what they like."""
+    """A cluster with a separate bucket, in which tests may do anything."""
 
     endpoint: str
     bucket: str
@@ -46,7 +46,7 @@ def any_ais(endpoint: str) -> Iterator[AnyAis]:
 
 @contextmanager
 def ais_of_kind(kind: str) -> Iterator[AnyAis]:
-    """The `real` cluster, or a `double` of its own."""
+    """The `real` cluster, or a new `double`."""
     if kind == "real":
         with any_ais(REAL) as ais:
             yield ais

@@ -136,7 +136,7 @@ class AisDouble:
         return self.gateway.url
 
     def put(self, url: str, data: bytes) -> None:
-        """Stores an object where its URL says, behind the cluster if that is a cloud."""
+        """Store an object at its URL, in the remote bucket if it is in a cloud."""
         self.store(*self.named(url), data)
 
     def store(self, bucket: Bucket, name: str, data: bytes) -> None:
@@ -213,7 +213,7 @@ def status(code: int, message: str | None = None, **headers: str) -> Fault:
 
 
 def cut(after: int, reset: bool = False) -> Fault:
-    """Ends the connection after so many bytes of the body, with its full length announced."""
+    """Ends the connection after n bytes of the body, with its full length announced."""
 
     def fault(node: Node, handler: object) -> bool:
         handler.cut_after, handler.resets = after, reset  # type: ignore[attr-defined]

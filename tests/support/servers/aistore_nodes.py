@@ -20,7 +20,7 @@ RAW_IN_LOCATION = "/{}\";!$&'()*+,:=@~"
 
 
 class Node(ThreadingHTTPServer):
-    """One node of the cluster, on a port of its own."""
+    """One node of the cluster, on its own port."""
 
     daemon_threads = True
     handler: type[NodeHandler]
@@ -44,7 +44,7 @@ class Node(ThreadingHTTPServer):
         self._thread.join()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that go away are no news."""
+        """Ignore clients that disconnect."""
 
 
 class NodeHandler(BaseHTTPRequestHandler):
@@ -87,7 +87,7 @@ class NodeHandler(BaseHTTPRequestHandler):
         self.serve(path)
 
     def daemon(self) -> None:
-        """The map of the cluster, which any node gives."""
+        """The map of the cluster, which every node returns."""
         double = self.server.double
         nodes = {
             node.name: {
@@ -151,7 +151,7 @@ class NodeHandler(BaseHTTPRequestHandler):
 
 
 class GatewayHandler(NodeHandler):
-    """Never serves bytes: it says where they are, and lists."""
+    """The gateway: it never serves bytes, but redirects and lists."""
 
     def serve(self, path: str) -> None:
         double = self.server.double

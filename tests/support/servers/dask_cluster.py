@@ -1,4 +1,4 @@
-"""A Dask cluster of this machine: a scheduler and two workers, processes of their own."""
+"""A Dask cluster on this machine: a scheduler and two workers, in separate processes."""
 
 from __future__ import annotations
 

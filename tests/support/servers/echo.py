@@ -1,4 +1,4 @@
-"""A server that repeats all it was asked with, as proxies, object stores and frameworks do in their error pages."""
+"""A server that repeats the whole request, as proxies, object stores and frameworks do in their error pages."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""A proxy that stands before a real server and does to its answers what networks and stores do.
+"""A proxy before a real server that damages its answers as networks and stores do.
 
     with FaultProxy(nginx.url) as proxy:
         proxy.scripts["/data.bin"] = Script([Cut(1000), None, Status(503)])  # first, second, third request
         read(f"{proxy.url}/data.bin")
 
-The first segment of a path that begins with `run-` is not passed on, so that every run of a test has paths, and
-faults, of its own.
+A first path segment that starts with `run-` is not forwarded, so that every run of a test has its own paths
+and faults.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PIECE = 16 * 1024
 
 @dataclass(frozen=True)
 class Cut:
-    """The connection is closed after so many bytes of the body; the Content-Length is that of the whole."""
+    """The connection is closed after n bytes of the body; the Content-Length is that of the whole."""
 
     after: int
     reset: bool = False
@@ -35,7 +35,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Stall:
-    """Nothing comes after so many bytes of the body, or, below 0, no answer at all."""
+    """Nothing is sent after n bytes of the body; below 0, no answer at all."""
 
     after: int
 
@@ -50,7 +50,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Said:
-    """The answer as it is, but for some headers; None takes one away."""
+    """The answer with some headers replaced; None removes one."""
 
     headers: tuple[tuple[str, str | None], ...]
 
@@ -81,10 +81,10 @@ class Request:
 
 
 class FaultProxy:
-    """Serves on a port of its own, in threads, until it is left.
+    """Serves on its own port, in threads, until its context ends.
 
     Args:
-        upstream: URL of the server behind it, without a path.
+        upstream: URL of the real server, without a path.
         latency: seconds before each answer.
         rate: bytes a second of each connection.
     """

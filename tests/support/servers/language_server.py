@@ -1,4 +1,4 @@
-"""yaml-language-server, as editors run it: a process that is spoken to over its standard streams."""
+"""yaml-language-server, as editors run it: a process that communicates over its standard streams."""
 
 from __future__ import annotations
 

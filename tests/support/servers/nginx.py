@@ -1,12 +1,12 @@
-"""A real nginx for tests, on ports of its own, with its files, log and certificate in one folder.
+"""A real nginx for tests, on its own ports, with its files, log and certificate in one folder.
 
 Debian: `apt-get install nginx-light`. Locations, all of the same files:
 
 - `/`          as they are, with ranges, ETag and Last-Modified
 - `/plain/`    without ranges
-- `/packed/`   what lies beside as `<name>.gz`, sent as the transfer encoding of `<name>`, whatever the client accepts
+- `/packed/`   the file `<name>.gz`, sent as the transfer encoding of `<name>`, whatever the client accepts
 - `/labelled/` with `Content-Encoding: gzip` stuck on, as some servers do to files that end in `.gz`
-- `/private/`  behind the user `reader` and the password `pass word`
+- `/private/`  needs the user `reader` and the password `pass word`
 - `/slow/`     2 MB a second
 - `/away/…`    302 to `/…`;  `/loop/` 302 to itself;  `/nowhere/` 302 to no URL
 - `/abroad/…`  302 to the TLS server, whose `/downgraded/…` is 302 to plain http
@@ -112,7 +112,7 @@ def nginx_program() -> str | None:
 
 
 def start_nginx(home: Path) -> Nginx:
-    """Starts a server whose files lie in `home`/root; tries other ports if somebody took one meanwhile."""
+    """Start a server for the files in `home`/root; try other ports if one was taken meanwhile."""
     (home / "root").mkdir(parents=True)
     (home / "tmp").mkdir()
     home.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Starting server programs on ports of their own, and ending them."""
+"""Start server programs on their own ports, and end them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def free_port() -> int:
-    """A port that nobody listens on; somebody may take it before it is used, so starting is tried again."""
+    """A free port; another process may take it before it is used, so starting is retried."""
     with socket.socket() as each:
         each.bind(("127.0.0.1", 0))
         return int(each.getsockname()[1])
@@ -24,7 +24,7 @@ def started(
     environ: Mapping[str, str] | None = None,
     seconds: float = 60,
 ) -> tuple[subprocess.Popen[bytes], int]:
-    """Starts a server in a process group of its own, and waits until its port answers.
+    """Start a server in a new process group, and wait until its port answers.
 
     Args:
         command: port -> program and arguments.

@@ -1,4 +1,4 @@
-"""A real sshd on loopback, with host and user keys of its own; it runs as whoever runs the tests."""
+"""A real sshd on loopback, with its own host and user keys; it runs as the user who runs the tests."""
 
 from __future__ import annotations
 

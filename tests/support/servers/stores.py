@@ -67,7 +67,7 @@ def start_s3(home: Path) -> Store:
 def start_gcs(home: Path) -> Store:
     """gcp-storage-emulator, which gcsfs can read (without its gRPC part).
 
-    By itself it serves one connection at a time, and would wait for ever for the request of one that a client closed
+    By itself it serves one connection at a time, and would wait forever for the request of one that a client closed
     before it asked anything while a child of the client, forked meanwhile, still has a copy of the socket.
     """
     program = (

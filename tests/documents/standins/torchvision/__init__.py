@@ -1,1 +1,1 @@
-"""Stands in for torchvision where it is not installed: its wheels fit one build of torch only."""
+"""A replacement for torchvision if it is not installed: its wheels fit only one build of torch."""
