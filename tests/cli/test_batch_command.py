@@ -169,7 +169,7 @@ def test_steps_of_epochs_and_ranks_are_chosen(folder, tmp_path):
     mine = told("--step", "7", "--ranks", "2", "--rank", "1", "--format", "json")["samples"]
     assert mine == second["samples"][4:]
     assert "step 5 is not one of them" in told("--epoch", "1", "--step", "5", code=1)
-    assert "there is no rank 2" in told("--step", "1", "--ranks", "2", "--rank", "2", code=2)
+    assert "unknown rank 2" in told("--step", "1", "--ranks", "2", "--rank", "2", code=2)
     shown, _ = within("batch", "s.yaml", "--step", "1", "--samples", folder=tmp_path)
     assert shown.splitlines()[0] == "step 1, epoch 0"
     assert "1 character" in shown

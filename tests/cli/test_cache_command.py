@@ -107,7 +107,7 @@ def test_verify_asks_the_stores_of_a_spec_whether_their_objects_have_changed(cop
     assert "2.tar: the object has changed: there is no such object any more\n" in said
     assert said.endswith("2 intact, 2 damaged or changed and deleted\n")
     assert names(copies) == ["0.tar", "3.tar"]
-    assert "name one" in run("verify", copies, "--store", code=2)
+    assert "name a spec" in run("verify", copies, "--store", code=2)
 
 
 def test_prune_keeps_what_was_used_last_and_everything_that_is_not_ours(copies):
