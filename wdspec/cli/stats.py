@@ -8,18 +8,8 @@ from typing import Any
 
 import click
 
-from wdspec.cli.report import (
-    Block,
-    Table,
-    Warning,
-    counted,
-    listed,
-    number,
-    number_range,
-    print_json,
-    show,
-    size,
-)
+from wdspec.cli import report
+from wdspec.cli.report import Block, Table, Warning, print_json, show
 from wdspec.cli.spec_options import SpecChoice, choosing, choosing_engine
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.stats import StatsJob
@@ -90,7 +80,7 @@ def stats(
             show(*reports[-1].blocks())
     if form == "json":
         print_json({"files": reports})
-    return int(any(report.lacks_shards for report in reports))
+    return int(any(each.lacks_shards for each in reports))
 
 
 class StatsReport:
@@ -121,20 +111,22 @@ class StatsReport:
             ]
             if rows:
                 yield Table(("source", "shard", "what"), rows)
-            changed = f"{counted(len(rows), 'shard')} not as measured" if rows else "as measured"
+            changed = f"{report.counted(len(rows), 'shard')} not as measured" if rows else "as measured"
             yield f"{self._path}: {changed}"
             return
         yield _sources(self._found)
-        yield _spreads(self._found, "field", size)
+        yield _spreads(self._found, "field", report.size)
         if any(source.lengths for source in self._found.sources.values()):
-            yield _spreads(self._found, "length of", number)
+            yield _spreads(self._found, "length of", report.number)
         if job.faults:
             shown = [tuple(fault) for fault in job.faults[:MOST_SHOWN]]
             yield Table(("source", "shard", "why"), shown, title=f"not measured: {len(job.faults):,}")
-        yield f"{self._path}: {counted(self._read, 'shard')} read, {job.unchanged:,} unchanged"
+        yield f"{self._path}: {report.counted(self._read, 'shard')} read, {job.unchanged:,} unchanged"
         if job.faults:
             names = sorted({fault.source for fault in job.faults})
-            yield Warning(f"the numbers of {listed(names)} are not used until all its shards are measured")
+            yield Warning(
+                f"the numbers of {report.listed(names)} are not used until all its shards are measured"
+            )
 
     @property
     def _read(self) -> int:
@@ -168,8 +160,8 @@ def _sources(found: Measurements) -> Table:
             f"{source.measured:,}",
             f"{source.samples:,}",
             f"{sum(len(shard.lost) for shard in shards):,}",
-            size(source.bytes),
-            f"{number_range(min(counts), max(counts))} samples" if counts else "",
+            report.size(source.bytes),
+            f"{report.number_range(min(counts), max(counts))} samples" if counts else "",
         )
 
     headings = ("source", "shards>", "samples>", "damaged>", "bytes>", "a shard>")

@@ -117,11 +117,7 @@ class CheckJob(ShardJob[ShardLook, ShardFacts]):
     """
 
     def __init__(
-        self,
-        spec: Spec,
-        kept: ReportFile | None,
-        earlier: ReportFile | LockedShards | None,
-        spool: HashSpool,
+        self, spec: Spec, kept: ReportFile | None, earlier: ReportFile | LockedShards | None, spool: HashSpool
     ) -> None:
         self._spec, self._kept, self._spool = spec, kept, spool
         self._files = [file for file in (kept, earlier) if file is not None]

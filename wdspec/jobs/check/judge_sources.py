@@ -194,7 +194,9 @@ def odd_images(collection: CheckedData) -> Iterator[DataProblem]:
             usual = _median_area(facts)
             side, place = facts.smallest
             if side <= SMALL_SIDE and usual > (4 * SMALL_SIDE) ** 2:
-                message = f"an image is {side} pixel wide or high, but most have {usual:,} pixels: a placeholder?"
+                message = (
+                    f"an image is {side} pixel wide or high, but most have {usual:,} pixels: a placeholder?"
+                )
                 yield DataProblem.at("D306", message, source.name, place, name)
             area, place = facts.largest
             if area > max(FEWEST_PIXELS, LARGE * usual):
