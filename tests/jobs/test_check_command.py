@@ -395,7 +395,7 @@ def test_a_source_with_a_probability_can_be_looked_at_alone(folder):
 def test_a_shard_that_stands_twice_is_told_once(folder):
     spec(folder, [{"name": "a", "shards": ["a-{000..005}.tar", "a-001.tar"]}])
     (problem,) = [
-        each for each in found(folder, "--all", code=0)["problems"] if "named" not in each["message"]
+        each for each in found(folder, "--all", code=0)["problems"] if "are listed" not in each["message"]
     ]
     assert (problem["code"], problem["shard"]) == ("D301", "a-001.tar")
 
