@@ -118,7 +118,6 @@ class Measured:
         return self.samples / self.wall if self.wall else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """The counts and the rate."""
         return {**asdict(self), "rate": self.rate}
 
 
@@ -380,7 +379,6 @@ class BenchReport:
     """Duration of each trial."""
 
     def blocks(self) -> Iterator[Block]:
-        """Rates by workers, the time of each part, and advice."""
         bench = self.bench
         best = max(each.rate for each in bench.loaders.values())
         yield Table(
@@ -414,7 +412,6 @@ class BenchReport:
         yield from _advice(bench)
 
     def as_json(self) -> dict[str, Any]:
-        """The report as JSON values."""
         bench = self.bench
         return {
             "cores": bench.cores,

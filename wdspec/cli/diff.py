@@ -248,7 +248,6 @@ class DiffReport:
     fate: StateFate
 
     def blocks(self) -> Iterator[Block]:
-        """Keys, mixture and order before and after, warnings, and the state."""
         diff, fate = self.diff, self.fate
         yield f"{diff.old.label} → {diff.new.label}"
         yield from (Warning(f"{side.label}: {side.stale}") for side in (diff.old, diff.new) if side.stale)
@@ -272,7 +271,6 @@ class DiffReport:
             yield Table(("source", "samples yielded or dropped>"), given, title)
 
     def as_json(self) -> dict[str, Any]:
-        """The report as JSON values; `null` if a side does not have a source."""
         diff, fate = self.diff, self.fate
         return {
             "old": diff.old.label,

@@ -52,7 +52,6 @@ class ExplainReport:
     explanation: Explanation
 
     def blocks(self) -> Iterator[Block]:
-        """A summary, the sources, their fields, the first shards of some slots, and warnings."""
         spec = self.explanation.spec
         chosen = [f"split {spec.split}"] if spec.split else []
         chosen += [f"environment {spec.environment}"] if spec.environment else []
@@ -65,7 +64,6 @@ class ExplainReport:
         yield from map(Warning, self.explanation.warnings())
 
     def as_json(self) -> dict[str, Any]:
-        """The report as JSON values."""
         explanation, plan, run = self.explanation, self.explanation.plan, self.explanation.run
         size = plan.batching.global_size
         epoch = {"batches_per_rank": plan.epoch_batches, "samples": plan.epoch_samples}

@@ -73,7 +73,6 @@ class SimulateReport:
     result: SimulationResult
 
     def blocks(self) -> Iterator[Block]:
-        """A summary, tables of batches, totals, epochs, slots, coverage and legal runs, and warnings."""
         result, spec = self.result, self.result.explanation.spec
         title = ", ".join(filter(None, (spec.name or spec.file or "spec", spec.split)))
         yield Table((), list(_summary(result)), title)
@@ -89,7 +88,6 @@ class SimulateReport:
         yield from map(Warning, result.warnings())
 
     def as_json(self) -> dict[str, Any]:
-        """The report as JSON values."""
         result, explanation, simulation = self.result, self.result.explanation, self.result.simulation
         plan, run = explanation.plan, explanation.run
         epoch = {"batches": plan.epoch_batches, "samples": plan.epoch_samples}

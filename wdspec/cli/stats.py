@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -83,28 +84,25 @@ def stats(
     return int(any(each.lacks_shards for each in reports))
 
 
+@dataclass(frozen=True)
 class StatsReport:
-    """The measurements of a spec.
+    """The measurements of a spec."""
 
-    Args:
-        path: of the file.
-        job: the job that measured the shards.
-        found: the measurements; None if shards were only compared.
-    """
-
-    def __init__(self, path: str, job: StatsJob, found: Measurements | None) -> None:
-        self._path, self._job, self._found = path, job, found
+    path: str
+    """Path of the file."""
+    job: StatsJob
+    found: Measurements | None
+    """None if shards were only compared."""
 
     @property
     def lacks_shards(self) -> bool:
         """Whether shards are not measured, or not as measured."""
-        job = self._job
-        return bool(job.tasks or job.gone) if self._found is None else bool(job.faults)
+        job = self.job
+        return bool(job.tasks or job.gone) if self.found is None else bool(job.faults)
 
     def blocks(self) -> Iterator[Block]:
-        """Totals of sources, sizes of fields, and shards that were not measured or have changed."""
-        job = self._job
-        if self._found is None:
+        job = self.job
+        if self.found is None:
             rows = [
                 *((task.source, task.shard.text, "not as measured, or new") for task in job.tasks),
                 *((source, url, "gone") for source, url in job.gone),
@@ -112,16 +110,16 @@ class StatsReport:
             if rows:
                 yield Table(("source", "shard", "what"), rows)
             changed = f"{report.counted(len(rows), 'shard')} not as measured" if rows else "as measured"
-            yield f"{self._path}: {changed}"
+            yield f"{self.path}: {changed}"
             return
-        yield _sources(self._found)
-        yield _spreads(self._found, "field", report.size)
-        if any(source.lengths for source in self._found.sources.values()):
-            yield _spreads(self._found, "length of", report.number)
+        yield _sources(self.found)
+        yield _spreads(self.found, "field", report.size)
+        if any(source.lengths for source in self.found.sources.values()):
+            yield _spreads(self.found, "length of", report.number)
         if job.faults:
             shown = [tuple(fault) for fault in job.faults[:MOST_SHOWN]]
             yield Table(("source", "shard", "why"), shown, title=f"not measured: {len(job.faults):,}")
-        yield f"{self._path}: {report.counted(self._read, 'shard')} read, {job.unchanged:,} unchanged"
+        yield f"{self.path}: {report.counted(self._read, 'shard')} read, {job.unchanged:,} unchanged"
         if job.faults:
             names = sorted({fault.source for fault in job.faults})
             yield Warning(
@@ -130,23 +128,22 @@ class StatsReport:
 
     @property
     def _read(self) -> int:
-        return len(self._job.tasks) - len(self._job.faults)
+        return len(self.job.tasks) - len(self.job.faults)
 
     def as_json(self) -> dict[str, Any]:
-        """Totals, and the shards that were not measured."""
-        job = self._job
-        if self._found is None:
+        job = self.job
+        if self.found is None:
             return {
-                "file": self._path,
+                "file": self.path,
                 "outdated": [{"source": task.source, "shard": task.shard.text} for task in job.tasks],
                 "gone": [{"source": source, "shard": url} for source, url in job.gone],
             }
         return {
-            "file": self._path,
+            "file": self.path,
             "read": self._read,
             "unchanged": job.unchanged,
             "levels": LEVELS,
-            "sources": self._found.sources,
+            "sources": self.found.sources,
             "faults": job.faults,
         }
 

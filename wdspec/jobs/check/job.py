@@ -57,7 +57,6 @@ class CheckReport:
         return CheckReport(self.collection, problems, hidden)
 
     def as_json(self) -> dict[str, Any]:
-        """The problems, and the facts about the samples of each source."""
         sources = {source.name: source for source in self.collection.own}
         return {"problems": self.problems, "hidden": self.hidden, "sources": sources}
 
