@@ -20,7 +20,7 @@ from wdspec.cli import report
 from wdspec.cli.diff_facts import KeyChange, Side, SourceChange, SpecDiff, StateFate, fate_of_state
 from wdspec.cli.explain_facts import PER_UNENDING, ExplainedSource, explain_spec
 from wdspec.cli.report import Block, Table, Warning, show_report, table_of, to_markdown
-from wdspec.cli.spec_options import SpecChoice, choosing_options, topology_options
+from wdspec.cli.spec_options import SpecChoice, choosing_options, require_library, topology_options
 from wdspec.shards.lock import Lock, lock_name
 from wdspec.spec.files import MOST_BESIDE, ReadFile, read_from_disk
 from wdspec.spec.spec import Source, Spec
@@ -374,10 +374,9 @@ def draw(diff: SpecDiff, file: str) -> None:
     """
     if not file.endswith(".svg"):
         raise UsageError(f"--chart draws SVG; name a file that ends in .svg, not {file}")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UsageError("--chart needs matplotlib: pip install 'wdspec[charts]'") from None
+    require_library("matplotlib", "--chart", "'wdspec[charts]'")
+    from matplotlib.figure import Figure
+
     shares = [
         (each.name, each.old.share if each.old else 0.0, each.new.share if each.new else 0.0)
         for each in diff.sources
