@@ -70,7 +70,7 @@ def test_a_file_becomes_the_spec_that_was_looked_at(dialect, path, tmp_path):
     spec.write_text(text)
     for problem in check(spec)[1]:
         assert not problem.is_error
-        assert f"note: `wdspec validate` says {problem.code}" in notes
+        assert f"note: `wdspec validate` reports {problem.code}" in notes
 
 
 def test_each_dialect_has_at_least_three_files():
