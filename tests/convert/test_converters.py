@@ -70,7 +70,7 @@ def test_a_file_becomes_the_spec_that_was_looked_at(dialect, path, tmp_path):
     spec.write_text(text)
     for problem in check(spec)[1]:
         assert not problem.is_error
-        assert f"note: `wdspec validate` reports {problem.code}" in notes
+        assert f"note: `wdspec validate` says {problem.code}" in notes
 
 
 def test_each_dialect_has_at_least_three_files():
@@ -155,16 +155,16 @@ def test_shards_may_be_given_themselves_and_by_standard_input(monkeypatch):
 @pytest.mark.parametrize(
     ("content", "arguments", "says", "code"),
     [
-        ("a: 1\n", (), "this is of no tool that is known; `wdspec convert --list`", 1),
-        ("dataset: []\n", (), "this is a spec of wdspec already", 1),
+        ("a: 1\n", (), "this is not a format of a known tool; `wdspec convert --list`", 1),
+        ("dataset: []\n", (), "this is already a spec of wdspec", 1),
         ("a: [1, 2\nb: 3\n", (), "this cannot be read: line 2, column 2: expected ',' or ']'", 1),
         ("{", (), "this cannot be read: line 1, column 2: ", 1),
-        ("a: 1\n", ("--from", "energn"), "no dialect `energn`; did you mean `energon`?", 2),
+        ("a: 1\n", ("--from", "energn"), "unknown format `energn`; did you mean `energon`?", 2),
         ("a: 1\n", ("--from", "energon"), "does not look like an Energon metadataset", 1),
         (
             "a: &a [x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\n" * 0 + "x",
             (),
-            "no tool",
+            "not a format of a known tool",
             1,
         ),
     ],
@@ -177,7 +177,7 @@ def test_what_cannot_be_converted_says_so(content, arguments, says, code, tmp_pa
 
 def test_a_text_that_nothing_calls_yaml_is_no_command_that_is_known(tmp_path):
     (tmp_path / "x.sh").write_text("{")
-    assert "neither YAML, JSON nor a command that is known" in wdspec("convert", tmp_path / "x.sh", code=1)[1]
+    assert "not YAML, JSON or a known command" in wdspec("convert", tmp_path / "x.sh", code=1)[1]
 
 
 def test_what_grows_without_end_is_not_followed(tmp_path):

@@ -166,7 +166,7 @@ def test_a_failed_series_names_what_stays(tmp_path):
     _, said = program(
         "create", str(tmp_path / "plan"), "-o", "attic://box/n-%d.tar", "--maxcount", "1", code=1
     )
-    assert "attic://box/n-0.tar stays there: the store" in said
+    assert "attic://box/n-0.tar cannot be deleted: the store" in said
     assert "has no `delete`" in said
 
 
